@@ -1,0 +1,97 @@
+# The everyday targets: `make help` lists them. Each sets up what it needs through tools/bootstrap.
+# Variables: PYTHON, JOBS, BUILD, PREFIX, DESTDIR, HIPPOGRIFF_CUDA=ON|OFF, WERROR=ON|OFF,
+# HIPPOGRIFF_DEMO_BYTES, FUZZ_SECONDS, BENCH_SECONDS.
+
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+BUILD ?= build
+PREFIX ?= /usr/local
+HIPPOGRIFF_CUDA ?= ON
+WERROR ?= $(if $(CI),ON,OFF)
+FUZZ_SECONDS ?= 20
+BENCH_SECONDS ?= 120
+VENV := $(CURDIR)/.venv
+
+export PYTHON HIPPOGRIFF_CUDA
+export HIPPOGRIFF_VENV := $(VENV)
+
+CONFIGURE := cmake -S . -G Ninja --log-level=NOTICE -DCMAKE_BUILD_TYPE=Release \
+  -DHIPPOGRIFF_CUDA=$(HIPPOGRIFF_CUDA)
+CONFIGURE_SANITIZED := $(CONFIGURE) -DHIPPOGRIFF_BENCH=OFF -DHIPPOGRIFF_WORKLOADS=OFF
+CTEST := ctest --output-on-failure --no-tests=error --timeout 120 -j $(JOBS) --output-junit junit.xml
+LIBRARY := $(abspath $(BUILD))/libhippogriff.so
+
+# Address space randomisation beyond what TSan expects makes it give up; setarch -R takes it away.
+NO_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+export ASAN_OPTIONS ?= detect_stack_use_after_return=1:strict_string_checks=1
+export UBSAN_OPTIONS ?= print_stacktrace=1
+export TSAN_OPTIONS ?= die_after_fork=0:suppressions=$(CURDIR)/tools/tsan.supp
+
+# Several targets build in the same folder; the builds are parallel in themselves.
+.NOTPARALLEL:
+.PHONY: all configure test test-cpp test-python check sanitize-address sanitize-thread fuzz lint
+.PHONY: format demo bench install clean help
+
+all: configure ## Build the library, the programs and the Python environment
+	@cmake --build $(BUILD) -j $(JOBS) --target hippogriff programs
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+configure:
+	@tools/bootstrap build
+	@$(CONFIGURE) -B $(BUILD) -DHIPPOGRIFF_WERROR=$(WERROR)
+
+demo: all ## LU decomposition as the papers print it, then a real file both ways
+	@BUILD=$(abspath $(BUILD)) tools/demo
+
+test: test-cpp test-python ## All tests, C++ and Python
+
+test-cpp: configure ## The C++ tests
+	@cmake --build $(BUILD) -j $(JOBS)
+	@cd $(BUILD) && $(CTEST)
+
+test-python: all ## The Python tests and those of the tools
+	@tools/bootstrap test
+	@HIPPOGRIFF_LIBRARY=$(LIBRARY) $(VENV)/bin/python -m pytest --junitxml=$(BUILD)/junit-python.xml
+
+check: test sanitize-address sanitize-thread fuzz lint ## Tests, sanitizers, fuzzers, linters
+
+sanitize-address: ## The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@tools/bootstrap build
+	@$(CONFIGURE_SANITIZED) -B $(BUILD)-address -DHIPPOGRIFF_SANITIZE=address
+	@cmake --build $(BUILD)-address -j $(JOBS)
+	@cd $(BUILD)-address && $(CTEST)
+
+sanitize-thread: ## The C++ tests under ThreadSanitizer
+	@tools/bootstrap build
+	@$(CONFIGURE_SANITIZED) -B $(BUILD)-thread -DHIPPOGRIFF_SANITIZE=thread
+	@cmake --build $(BUILD)-thread -j $(JOBS)
+	@cd $(BUILD)-thread && $(NO_ASLR) $(CTEST)
+
+fuzz: ## Every fuzzer for FUZZ_SECONDS
+	@tools/bootstrap check
+	@$(CONFIGURE) -B $(BUILD)-fuzz -DHIPPOGRIFF_FUZZ=ON -DCMAKE_C_COMPILER=clang \
+	  -DCMAKE_CXX_COMPILER=clang++
+	@cmake --build $(BUILD)-fuzz -j $(JOBS)
+	@JOBS=$(JOBS) tools/fuzz $(BUILD)-fuzz $(FUZZ_SECONDS)
+
+lint: configure ## Formatting, static analysis, types, spelling, project rules
+	@tools/bootstrap check
+	@$(VENV)/bin/python tools/lint.py --build $(BUILD) --jobs $(JOBS)
+
+format: ## Rewrite the sources as clang-format and ruff want them
+	@tools/bootstrap check
+	@$(VENV)/bin/python tools/lint.py --fix
+
+bench: configure ## The benchmarks, side by side, within BENCH_SECONDS
+	@tools/bootstrap bench
+	@cmake --build $(BUILD) -j $(JOBS)
+	@BUILD=$(abspath $(BUILD)) PATH="$(VENV)/bin:$$PATH" bench/run_all.sh $(BENCH_SECONDS)
+
+install: all ## Install library, headers, pkg-config and CMake files below PREFIX
+	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(abspath $(PREFIX))
+
+clean: ## Remove what was built, not .venv
+	rm -rf $(BUILD) $(BUILD)-address $(BUILD)-thread $(BUILD)-fuzz dist python/*.egg-info

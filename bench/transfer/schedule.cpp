@@ -1,0 +1,241 @@
+// Planning within a budget, and the rounds.
+#include "transfer/schedule.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+
+namespace bench {
+
+namespace {
+
+constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
+constexpr std::uint64_t large = 1024 * mebibyte;
+constexpr std::uint64_t smallest = mebibyte;  // below it latency says all
+constexpr std::uint64_t verify_whole_max = 1024 * mebibyte;
+constexpr double setting_up_seconds = 0.01;
+
+bool applies(const Case& what) {
+  if (what.direction == Direction::recv) {
+    return what.state == State::empty_file;
+  }
+  switch (what.state) {
+    case State::cached:
+      return true;
+    case State::cold:
+      return !what.place->in_memory;
+    case State::half_cached:
+      return !what.place->in_memory && what.size >= 16 * mebibyte;
+    case State::striped:
+      return !what.place->in_memory && what.size >= 4 * stripe_size;
+    case State::empty_file:
+      return false;
+  }
+  return false;
+}
+
+unsigned wanted_rounds(const Case& what, unsigned rounds) {
+  if (what.size <= 16 * mebibyte) {
+    return 4 * rounds;
+  }
+  const bool slow = !what.place->in_memory && what.state != State::cached;
+  return slow && what.size >= large ? std::min(rounds, 3U) : rounds;
+}
+
+double expected_seconds(const Contender& contender, const Case& what) {
+  const auto size = static_cast<double>(what.size);
+  const double moved = contender.name() == "drive_limit" && what.direction == Direction::send
+                           ? size * (what.state == State::cold ? 1.0 : 0.5)
+                           : size;
+  return setting_up_seconds + moved / contender.expected_rate(what);
+}
+
+// Fitting by taking rounds from where they cost most.
+void shorten(std::vector<PlannedCase>& cases, double budget_seconds) {
+  const auto total = [&] {
+    double seconds = 0;
+    for (const PlannedCase& planned : cases) {
+      seconds += planned.round_seconds * planned.rounds;
+    }
+    return seconds;
+  };
+  while (total() > budget_seconds) {
+    const auto costliest = std::max_element(
+        cases.begin(), cases.end(), [](const PlannedCase& left, const PlannedCase& right) {
+          const auto share = [](const PlannedCase& planned) {
+            return planned.rounds > 1 ? planned.rounds * planned.round_seconds : 0.0;
+          };
+          return share(left) < share(right);
+        });
+    if (costliest == cases.end() || costliest->rounds <= 1) {
+      return;
+    }
+    --costliest->rounds;
+  }
+}
+
+// One run of the benchmark: its clock, and how far first guesses were from the truth.
+class Runner {
+ public:
+  Runner(const Bench& bench,
+         const Contenders& contenders,
+         const Plan& plan,
+         nlohmann::json& dropped)
+      : bench_(bench), contenders_(contenders), plan_(plan), dropped_(dropped) {}
+
+  std::vector<Measurement> run(const PlannedCase& planned, double rest_seconds) {
+    std::vector<Measurement> results = enter(planned);
+    const double started = now_seconds();
+    prepare_device(planned.what);
+    unsigned round = 0;
+    for (; round < planned.rounds; ++round) {
+      const double needed = pace_ * (planned.round_seconds + (round == 0 ? 0.0 : rest_seconds));
+      if (now_seconds() + needed > plan_.deadline) {
+        break;
+      }
+      for (std::size_t i = 0; i < results.size(); ++i) {
+        measure(planned.what, results[(i + round) % results.size()]);
+      }
+    }
+    note_dropped(planned, results);
+    if (round > 0) {
+      const double pace = (now_seconds() - started) / (planned.round_seconds * round);
+      pace_ = std::clamp(0.5 * pace_ + 0.5 * pace, 0.3, 5.0);
+    }
+    return results;
+  }
+
+ private:
+  std::vector<Measurement> enter(const PlannedCase& planned) {
+    std::vector<Measurement> results;
+    for (const auto& contender : contenders_) {
+      Measurement& measurement = results.emplace_back();
+      measurement.contender = contender.get();
+      measurement.why_absent = contender->refusal(planned.what);
+      measurement.planned = measurement.why_absent.empty()
+                                ? std::min(planned.wanted, contender->repetitions_max())
+                                : 0;
+    }
+    return results;
+  }
+
+  void prepare_device(const Case& what) {
+    if (what.direction == Direction::recv) {
+      fill_device(bench_.device, bench_.device_memory, what.size, 2, bench_.pinned);
+    }
+  }
+
+  // One repetition. A failure is the end of this contender's part in the case.
+  void measure(const Case& what, Measurement& to) {
+    if (!to.why_absent.empty() || to.costs.size() >= to.planned) {
+      return;
+    }
+    try {
+      const bool first = to.costs.empty() && to.contender->moves_contents();
+      if (what.direction == Direction::recv) {
+        clear_target(*what.place);
+      } else {
+        set_cached(*what.place, what.size, what.cached());
+        if (first) {
+          bench_.device.fill(bench_.device_memory, 0xA5, what.size);
+        }
+      }
+      const double cached =
+          what.direction == Direction::send ? cached_share(what.place->source(), what.size) : -1;
+      Meter meter(what.size >= 64 * mebibyte ? Meter::Memory::watched : Meter::Memory::ignored);
+      auto* contender = const_cast<Contender*>(to.contender);  // NOLINT: ours to run
+      nlohmann::json detail = contender->run(what);
+      const Cost cost = meter.stop();
+      if (first) {
+        verify(what, to);
+      }
+      to.costs.push_back(cost);
+      to.cached_before.push_back(cached);
+      to.details.push_back(std::move(detail));
+    } catch (const std::exception& failure) {
+      to.why_absent = failure.what();
+    }
+  }
+
+  void verify(const Case& what, Measurement& to) {
+    const bool whole = what.size <= verify_whole_max || what.direction == Direction::send;
+    const std::string wrong =
+        what.direction == Direction::send
+            ? verify_device(bench_.device, bench_.device_memory, {0, what.size}, 1, bench_.pinned)
+            : verify_target(*what.place, what.size, 2, whole);
+    if (!wrong.empty()) {
+      throw std::runtime_error("WRONG CONTENTS: " + wrong);
+    }
+    to.verified = whole ? "every byte" : "a sixteenth";
+  }
+
+  void note_dropped(const PlannedCase& planned, const std::vector<Measurement>& results) {
+    for (const Measurement& result : results) {
+      if (result.why_absent.empty() && result.costs.size() < result.planned) {
+        dropped_.push_back({{"direction", direction_name(planned.what.direction)},
+                            {"filesystem", planned.what.place->filesystem},
+                            {"state", state_name(planned.what.state)},
+                            {"size_bytes", planned.what.size},
+                            {"contender", result.contender->name()},
+                            {"parameters", result.contender->parameters()},
+                            {"planned", result.planned},
+                            {"done", result.costs.size()}});
+      }
+    }
+  }
+
+  Bench bench_;
+  const Contenders& contenders_;
+  const Plan& plan_;
+  nlohmann::json& dropped_;
+  double pace_ = 1.0;
+};
+
+}  // namespace
+
+std::vector<PlannedCase> plan_cases(const Plan& plan,
+                                    const Contenders& contenders,
+                                    double budget_seconds) {
+  std::vector<PlannedCase> cases;
+  for (const Direction direction : plan.directions) {
+    for (const State state : plan.states) {
+      for (const Place& place : plan.places) {
+        for (const std::uint64_t size : plan.sizes) {
+          const Case what{direction, state, &place, size};
+          if (size < smallest || !applies(what)) {
+            continue;
+          }
+          PlannedCase planned{what, wanted_rounds(what, plan.rounds), 0, 0};
+          planned.rounds = planned.wanted;
+          for (const auto& contender : contenders) {
+            if (contender->refusal(what).empty()) {
+              planned.round_seconds += expected_seconds(*contender, what);
+            }
+          }
+          cases.push_back(planned);
+        }
+      }
+    }
+  }
+  shorten(cases, budget_seconds);
+  return cases;
+}
+
+void run_cases(const Bench& bench,
+               const Contenders& contenders,
+               const Plan& plan,
+               const std::vector<PlannedCase>& cases,
+               nlohmann::json& dropped,
+               const std::function<void(const Case&, const std::vector<Measurement>&)>& done) {
+  Runner runner(bench, contenders, plan, dropped);
+  double rest_seconds = 0;
+  for (const PlannedCase& planned : cases) {
+    rest_seconds += planned.round_seconds;
+  }
+  for (const PlannedCase& planned : cases) {
+    rest_seconds -= planned.round_seconds;
+    done(planned.what, runner.run(planned, rest_seconds));
+  }
+}
+
+}  // namespace bench

@@ -1,0 +1,66 @@
+# Compiler flags, kept in two interface targets: `hippogriff_flags` for all our C++ code, and
+# `hippogriff_portable_link` for binaries that must run on machines with older C++ libraries.
+
+if(NOT CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+  message(FATAL_ERROR "hippogriff wants g++ 12 or clang++ 14, or newer: not ${CMAKE_CXX_COMPILER}")
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
+  message(FATAL_ERROR "hippogriff wants g++ 12 or newer: this is ${CMAKE_CXX_COMPILER_VERSION}")
+endif()
+if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  message(FATAL_ERROR "hippogriff runs on Linux only")
+endif()
+
+# -g1 keeps backtraces readable at a tenth of -g's size.
+set(CMAKE_C_FLAGS_RELEASE "-O3 -g1 -DNDEBUG")
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -g1 -DNDEBUG")
+find_package(Threads REQUIRED)
+
+add_library(hippogriff_flags INTERFACE)
+target_include_directories(hippogriff_flags INTERFACE "${PROJECT_SOURCE_DIR}/src"
+                                                      "${PROJECT_SOURCE_DIR}")
+target_include_directories(hippogriff_flags INTERFACE
+                           $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+target_compile_definitions(hippogriff_flags INTERFACE _GNU_SOURCE _FILE_OFFSET_BITS=64)
+# Members left out of a designated initialiser have their defaults: that is what they are for.
+target_compile_options(hippogriff_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion
+                                                  -Wno-missing-field-initializers
+                                                  -fstack-protector-strong)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC 12 sees overlaps in std::string's own concatenation (GCC bug 105651).
+  target_compile_options(hippogriff_flags INTERFACE -Wno-restrict)
+endif()
+target_link_libraries(hippogriff_flags INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
+if(HIPPOGRIFF_WERROR)
+  target_compile_options(hippogriff_flags INTERFACE -Werror)
+endif()
+
+add_library(hippogriff_portable_link INTERFACE)
+
+# Sanitizers reach every target, those of the workloads too: half-instrumented programs lie.
+if(HIPPOGRIFF_SANITIZE STREQUAL "address")
+  set(hippogriff_sanitizers -fsanitize=address,undefined -fno-sanitize-recover=all)
+elseif(HIPPOGRIFF_SANITIZE STREQUAL "thread")
+  # GCC warns that TSan does not model std::atomic_thread_fence; the warning is not an error.
+  set(hippogriff_sanitizers -fsanitize=thread $<$<CXX_COMPILER_ID:GNU>:-Wno-error=tsan>)
+elseif(HIPPOGRIFF_SANITIZE)
+  message(FATAL_ERROR "HIPPOGRIFF_SANITIZE is address, thread or empty: not ${HIPPOGRIFF_SANITIZE}")
+endif()
+if(HIPPOGRIFF_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "HIPPOGRIFF_FUZZ wants -DCMAKE_CXX_COMPILER=clang++")
+  endif()
+  set(hippogriff_sanitizers -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
+endif()
+
+if(hippogriff_sanitizers)
+  set(CMAKE_C_FLAGS_RELEASE "-O1 -g1")
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
+  add_compile_options(${hippogriff_sanitizers} -fno-omit-frame-pointer)
+  add_link_options(${hippogriff_sanitizers})
+else()
+  # The sanitizers' runtimes need the shared libstdc++; everything else carries its own, so that a
+  # binary built on one distribution runs on an older one.
+  target_link_options(hippogriff_portable_link INTERFACE
+                      $<$<LINK_LANGUAGE:CXX>:-static-libstdc++> -static-libgcc)
+endif()

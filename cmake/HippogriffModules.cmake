@@ -1,0 +1,169 @@
+# Turns the folders of src/ into the library, one test binary per module, fuzzers and benchmarks.
+# Files are found by their names: x.cpp, x_test.cpp, x_fuzz.cpp, x_bench.cpp.
+
+set(hippogriff_modules base device storage node transfer)
+
+# The .cpp files of src/<module> that end, or do not end, in one of the special suffixes.
+function(hippogriff_module_sources module suffix result)
+  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${module}/*.cpp")
+  if(suffix)
+    list(FILTER sources INCLUDE REGEX "_${suffix}\\.cpp$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "_(test|fuzz|bench)\\.cpp$")
+  endif()
+  set(${result} "${sources}" PARENT_SCOPE)
+endfunction()
+
+# liburing: its static library where that is position-independent, so that the machine that runs
+# hippogriff needs none; else the shared one.
+function(hippogriff_find_uring)
+  find_path(HIPPOGRIFF_URING_INCLUDE liburing.h REQUIRED)
+  find_library(HIPPOGRIFF_URING_STATIC liburing.a)
+  find_library(HIPPOGRIFF_URING_SHARED uring)
+  if(HIPPOGRIFF_URING_STATIC AND NOT DEFINED HIPPOGRIFF_URING_STATIC_IS_PIC)
+    set(probe "${PROJECT_BINARY_DIR}/CMakeFiles/uring_probe")
+    file(WRITE "${probe}.c" "#include <liburing.h>\nint probe(struct io_uring* ring);\n"
+                            "int probe(struct io_uring* ring) { return io_uring_queue_init(1, ring, 0)"
+                            " + io_uring_register_buffers(ring, 0, 0); }\n")
+    execute_process(COMMAND "${CMAKE_C_COMPILER}" -shared -fPIC -Wl,-z,defs,-z,text
+                            "-I${HIPPOGRIFF_URING_INCLUDE}" "${probe}.c"
+                            "${HIPPOGRIFF_URING_STATIC}" -o "${probe}.so"
+                    RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
+    if(status EQUAL 0)
+      set(HIPPOGRIFF_URING_STATIC_IS_PIC ON CACHE INTERNAL "liburing.a can go into a shared library")
+    else()
+      set(HIPPOGRIFF_URING_STATIC_IS_PIC OFF CACHE INTERNAL "liburing.a cannot be used")
+    endif()
+  endif()
+  add_library(hippogriff_uring INTERFACE)
+  target_include_directories(hippogriff_uring SYSTEM INTERFACE "${HIPPOGRIFF_URING_INCLUDE}")
+  if(HIPPOGRIFF_URING_STATIC AND HIPPOGRIFF_URING_STATIC_IS_PIC)
+    target_link_libraries(hippogriff_uring INTERFACE "${HIPPOGRIFF_URING_STATIC}")
+  elseif(HIPPOGRIFF_URING_SHARED)
+    target_link_libraries(hippogriff_uring INTERFACE "${HIPPOGRIFF_URING_SHARED}")
+  else()
+    message(FATAL_ERROR "liburing's library was not found (Debian: liburing-dev)")
+  endif()
+endfunction()
+
+# The objects, which tests link to reach what is inside, and libhippogriff.so made of them.
+function(hippogriff_add_library)
+  hippogriff_find_uring()
+  set(all_sources "")
+  foreach(module IN LISTS hippogriff_modules)
+    hippogriff_module_sources(${module} "" sources)
+    list(APPEND all_sources ${sources})
+  endforeach()
+  if(NOT all_sources)
+    message(FATAL_ERROR "src/ holds no sources")
+  endif()
+  add_library(hippogriff_objects OBJECT ${all_sources})
+  target_compile_definitions(hippogriff_objects PRIVATE HIPPOGRIFF_BUILD)
+  target_link_libraries(hippogriff_objects PUBLIC hippogriff_flags hippogriff_cuda_headers
+                                                  hippogriff_uring)
+  set_target_properties(hippogriff_objects PROPERTIES CXX_VISIBILITY_PRESET hidden
+                                                      VISIBILITY_INLINES_HIDDEN ON)
+  if(HIPPOGRIFF_FUZZ)
+    return()
+  endif()
+
+  set(exports "${PROJECT_SOURCE_DIR}/cmake/exports.map")
+  add_library(hippogriff SHARED $<TARGET_OBJECTS:hippogriff_objects>)
+  add_library(hippogriff::hippogriff ALIAS hippogriff)
+  target_include_directories(hippogriff PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(hippogriff PRIVATE $<BUILD_INTERFACE:hippogriff_uring>
+                                           $<BUILD_INTERFACE:hippogriff_portable_link>
+                                           Threads::Threads ${CMAKE_DL_LIBS})
+  target_link_options(hippogriff PRIVATE "-Wl,--version-script=${exports}" -Wl,--gc-sections)
+  if(NOT HIPPOGRIFF_SANITIZE)
+    target_link_options(hippogriff PRIVATE -Wl,-z,defs)
+  endif()
+  set_target_properties(hippogriff PROPERTIES LINK_DEPENDS "${exports}" LINKER_LANGUAGE CXX
+                                              INSTALL_RPATH "" VERSION ${PROJECT_VERSION}
+                                              SOVERSION ${PROJECT_VERSION_MAJOR})
+endfunction()
+
+# Adds every folder/*/CMakeLists.txt; the target `programs` builds what the workloads define.
+function(hippogriff_add_folders folder)
+  file(GLOB lists CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/*/CMakeLists.txt")
+  foreach(list IN LISTS lists)
+    cmake_path(GET list PARENT_PATH path)
+    add_subdirectory("${path}")
+    if(folder STREQUAL "workloads")
+      get_property(targets DIRECTORY "${path}" PROPERTY BUILDSYSTEM_TARGETS)
+      add_dependencies(programs ${targets})
+    endif()
+  endforeach()
+endfunction()
+
+# testing/*.cpp as a library, testing/*/ as they say themselves, a test binary per module. Each test
+# is a process of its own in ctest, so that a crash has a name and a skipped test is seen.
+function(hippogriff_add_tests)
+  file(GLOB support CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/testing/*.cpp")
+  if(support)
+    add_library(hippogriff_testing STATIC ${support})
+    target_link_libraries(hippogriff_testing PUBLIC hippogriff_flags hippogriff_cuda_headers
+                                                    hippogriff_uring GTest::gtest)
+  else()
+    add_library(hippogriff_testing INTERFACE)
+  endif()
+  foreach(module IN LISTS hippogriff_modules)
+    hippogriff_module_sources(${module} test sources)
+    if(sources)
+      hippogriff_add_test_binary(hippogriff_${module}_test ${sources})
+    endif()
+  endforeach()
+  hippogriff_add_folders(testing)
+endfunction()
+
+# hippogriff_add_test_binary(name source.cpp… [ENVIRONMENT NAME=value…]): a GoogleTest program that
+# sees the inside of the library; its tests run with the environment given.
+function(hippogriff_add_test_binary name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ENVIRONMENT")
+  add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE hippogriff_testing hippogriff_objects GTest::gtest_main)
+  set(properties TIMEOUT 120)
+  if(arg_ENVIRONMENT)
+    list(APPEND properties ENVIRONMENT "${arg_ENVIRONMENT}")
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                       TEST_PREFIX "${name}: " PROPERTIES ${properties})
+endfunction()
+
+# One libFuzzer program per src/<module>/x_fuzz.cpp; its seeds are in src/<module>/corpus/x.
+function(hippogriff_add_fuzzers)
+  foreach(module IN LISTS hippogriff_modules)
+    hippogriff_module_sources(${module} fuzz sources)
+    foreach(source IN LISTS sources)
+      cmake_path(GET source STEM stem)
+      add_executable(${module}_${stem} "${source}")
+      target_link_libraries(${module}_${stem} PRIVATE hippogriff_objects)
+      target_link_options(${module}_${stem} PRIVATE -fsanitize=fuzzer)
+    endforeach()
+  endforeach()
+endfunction()
+
+# bench/CMakeLists.txt where there is one, else a program per bench/*.cpp against the C interface;
+# and a program per src/<module>/x_bench.cpp against the objects.
+function(hippogriff_add_benchmarks)
+  if(EXISTS "${PROJECT_SOURCE_DIR}/bench/CMakeLists.txt")
+    add_subdirectory("${PROJECT_SOURCE_DIR}/bench")
+  else()
+    file(GLOB programs CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/*.cpp")
+    foreach(program IN LISTS programs)
+      cmake_path(GET program STEM stem)
+      add_executable(${stem} "${program}")
+      target_link_libraries(${stem} PRIVATE hippogriff hippogriff_flags hippogriff_cuda_headers
+                                            hippogriff_uring hippogriff_portable_link)
+    endforeach()
+  endif()
+  foreach(module IN LISTS hippogriff_modules)
+    hippogriff_module_sources(${module} bench sources)
+    foreach(source IN LISTS sources)
+      cmake_path(GET source STEM stem)
+      add_executable(${module}_${stem} "${source}")
+      target_link_libraries(${module}_${stem} PRIVATE hippogriff_objects hippogriff_portable_link)
+    endforeach()
+  endforeach()
+endfunction()

@@ -1,0 +1,269 @@
+/* hippogriff: move data between files and GPU memory by the best route there is at that moment.
+ *
+ * The C interface, and the one boundary of the library: everything else (C++, Python, the command)
+ * is built on it. All sizes and offsets are bytes. Every function may be called from any thread.
+ *
+ * Source of the names: Hippogriff (Liu et al.), table I; Gullfoss (Tseng et al.), table 1.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef HIPPOGRIFF_HIPPOGRIFF_H_
+#define HIPPOGRIFF_HIPPOGRIFF_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(HIPPOGRIFF_BUILD)
+#define HIPPOGRIFF_API __attribute__((visibility("default")))
+#else
+#define HIPPOGRIFF_API
+#endif
+
+#define HIPPOGRIFF_VERSION_MAJOR 0
+#define HIPPOGRIFF_VERSION_MINOR 1
+#define HIPPOGRIFF_VERSION_PATCH 0
+
+/** What hippogriff_send and hippogriff_recv return when they fail. */
+#define HIPPOGRIFF_FAILED ((size_t)-1)
+
+/** What every other function returns: 0, or why not. */
+typedef enum hippogriff_status {
+  HIPPOGRIFF_OK = 0,
+  HIPPOGRIFF_INVALID_ARGUMENT = 1,     /**< the caller's mistake; nothing was done */
+  HIPPOGRIFF_NOT_INITIALIZED = 2,      /**< call hippogriff_init() first */
+  HIPPOGRIFF_FORKED = 3,               /**< this process was forked after init; init again */
+  HIPPOGRIFF_BUSY = 4,                 /**< the memory overlaps a transfer in flight */
+  HIPPOGRIFF_UNSUPPORTED = 5,          /**< the route or feature does not exist here */
+  HIPPOGRIFF_IO_ERROR = 6,             /**< the file system said no; errno tells why */
+  HIPPOGRIFF_SHORT_FILE = 7,           /**< the file ended before the extent did */
+  HIPPOGRIFF_DEVICE_ERROR = 8,         /**< the device said no; device_status tells why */
+  HIPPOGRIFF_OUT_OF_DEVICE_MEMORY = 9, /**< no room on the device within memory_timeout_ms */
+  HIPPOGRIFF_OUT_OF_HOST_MEMORY = 10,
+  HIPPOGRIFF_CANCELLED = 11,
+  HIPPOGRIFF_TIMED_OUT = 12, /**< a wait ended first; the transfer goes on */
+  HIPPOGRIFF_INTERNAL = 13   /**< our bug */
+} hippogriff_status;
+
+/** One way to carry out a transfer. */
+typedef enum hippogriff_route {
+  HIPPOGRIFF_ROUTE_AUTO = 0,      /**< let the router choose */
+  HIPPOGRIFF_ROUTE_DIRECT = 1,    /**< storage and device talk without host memory between */
+  HIPPOGRIFF_ROUTE_MAPPED = 2,    /**< the device copies straight from or to the page cache */
+  HIPPOGRIFF_ROUTE_PIPELINED = 3, /**< reads into the pinbuffer overlapped with copies */
+  HIPPOGRIFF_ROUTE_PARKED = 4     /**< through host memory, decoupled from the device */
+} hippogriff_route;
+
+#define HIPPOGRIFF_ROUTE_COUNT 5
+
+typedef enum hippogriff_flags {
+  /** The transfer waits for the work that is on `stream` now. */
+  HIPPOGRIFF_AFTER_STREAM = 1u << 0,
+  /** Work put on `stream` after the call waits for the transfer (check the handle's status:
+   *  the stream goes on also when the transfer failed). */
+  HIPPOGRIFF_BEFORE_STREAM = 1u << 1,
+  /** The pointer is the caller's ordinary host memory (device `host` only). */
+  HIPPOGRIFF_HOST_MEMORY = 1u << 2,
+  /** recv: fdatasync before the transfer completes. Whole-file writes by path always do. */
+  HIPPOGRIFF_DURABLE = 1u << 3,
+  /** recv: free the device memory (got from hippogriff) as soon as its bytes have left it. */
+  HIPPOGRIFF_FREE_SOURCE = 1u << 4
+} hippogriff_flags;
+
+/** How to carry out one transfer. Start from HIPPOGRIFF_OPTIONS_INIT; zero means the default. */
+typedef struct hippogriff_options {
+  size_t struct_size;   /**< sizeof(hippogriff_options) */
+  const char* device;   /**< "cuda:0", "host"; NULL: the pointer's, else the current one */
+  hippogriff_route route;
+  uint32_t flags;       /**< hippogriff_flags */
+  void* stream;         /**< cudaStream_t / CUstream, or hippogriff_stream_create's */
+  /** How long a send that allocates may wait for device memory: > 0 milliseconds, 0 the default
+   *  (10 s, or HIPPOGRIFF_MEMORY_TIMEOUT_MS), < 0 fail at once. */
+  int64_t memory_timeout_ms;
+} hippogriff_options;
+
+#define HIPPOGRIFF_OPTIONS_INIT {sizeof(hippogriff_options), NULL, HIPPOGRIFF_ROUTE_AUTO, 0, NULL, 0}
+
+/** A transfer in flight or finished. Release it with hippogriff_release. */
+typedef struct hippogriff_transfer hippogriff_transfer;
+
+/** How far a transfer is. */
+typedef struct hippogriff_progress {
+  uint64_t bytes_done;
+  uint64_t bytes_total;
+  uint64_t bytes_parked; /**< waiting in host memory */
+  double seconds;        /**< since submission, or until completion */
+  int32_t finished;      /**< 1 when no more will happen */
+  int32_t released;      /**< recv: 1 when the device memory may be reused */
+} hippogriff_progress;
+
+/** A byte range of the file. */
+typedef struct hippogriff_range {
+  uint64_t offset;
+  uint64_t size;
+} hippogriff_range;
+
+/** Why something failed. Strings belong to the handle, or to the calling thread for
+ *  hippogriff_last_error, until its next failing call. */
+typedef struct hippogriff_error {
+  hippogriff_status status;
+  const char* message;   /**< the whole sentence */
+  const char* operation; /**< e.g. "read", "copy to device" */
+  const char* object;    /**< path or device */
+  uint64_t offset;       /**< in the file; UINT64_MAX when there is none */
+  int32_t errno_value;   /**< 0 when it was not a system call */
+  int32_t device_status; /**< CUresult; 0 when it was not the device */
+} hippogriff_error;
+
+/* --- The papers' interface ------------------------------------------------------------------ */
+
+/** Starts the runtime. Counts: each init wants a deinit. Returns 0, or a hippogriff_status. */
+HIPPOGRIFF_API int hippogriff_init(void);
+
+/** Moves `size` bytes at `offset` of the file `fd` to device memory and waits. `*gpuMemPtr` NULL:
+ *  allocates it (free with hippogriff_free, else hippogriff_deinit does). `size` 0: the rest of the
+ *  file. Ordered after the work on CUDA's legacy default stream, as cudaMemcpy is.
+ *  Returns the bytes moved, or HIPPOGRIFF_FAILED: ask hippogriff_last_error. */
+HIPPOGRIFF_API size_t hippogriff_send(int fd, void** gpuMemPtr, size_t offset, size_t size);
+
+/** Moves `size` bytes of device memory to the file `fd` at `offset` and waits. `size` 0: as much as
+ *  the allocation holds from the pointer on, where hippogriff allocated it. */
+HIPPOGRIFF_API size_t hippogriff_recv(int fd, void* gpuMemPtr, size_t offset, size_t size);
+
+/** Cancels what is in flight, frees what send allocated, ends the threads. Returns 0, or a
+ *  hippogriff_status (HIPPOGRIFF_TIMED_OUT when the system would not give a thread back in time:
+ *  what it holds is then left to the end of the process). Handles stay valid. */
+HIPPOGRIFF_API int hippogriff_deinit(void);
+
+/** Gullfoss's forms, by file name. gullfoss_recv replaces the file as a whole (temporary name,
+ *  fdatasync, rename) when it does not exist or when the bytes cover all of it; else it writes in
+ *  place. */
+HIPPOGRIFF_API int gullfoss_init(void);
+HIPPOGRIFF_API size_t gullfoss_send(const char* filename, void** gpuMemPtr, size_t offset,
+                                    size_t size);
+HIPPOGRIFF_API size_t gullfoss_recv(const char* filename, void* gpuMemPtr, size_t offset,
+                                    size_t size);
+HIPPOGRIFF_API int gullfoss_deinit(void);
+
+/* --- Asynchronous transfers ----------------------------------------------------------------- */
+
+/** Submits a send and returns at once. `fd` is duplicated: it may be closed after the call.
+ *  The device memory must stay until the transfer is finished. With `*gpuMemPtr` NULL the address
+ *  is known once the transfer is finished (hippogriff_address) and is also stored there if the
+ *  memory could be had at once. `options` may be NULL. */
+HIPPOGRIFF_API int hippogriff_send_async(int fd, void** gpuMemPtr, size_t offset, size_t size,
+                                         const hippogriff_options* options,
+                                         hippogriff_transfer** transfer);
+HIPPOGRIFF_API int hippogriff_recv_async(int fd, void* gpuMemPtr, size_t offset, size_t size,
+                                         const hippogriff_options* options,
+                                         hippogriff_transfer** transfer);
+
+/** By path. recv replaces or updates the file as gullfoss_recv does. */
+HIPPOGRIFF_API int hippogriff_send_path_async(const char* path, void** gpuMemPtr, size_t offset,
+                                              size_t size, const hippogriff_options* options,
+                                              hippogriff_transfer** transfer);
+HIPPOGRIFF_API int hippogriff_recv_path_async(const char* path, void* gpuMemPtr, size_t offset,
+                                              size_t size, const hippogriff_options* options,
+                                              hippogriff_transfer** transfer);
+
+/** Waits until the transfer is finished: < 0 for ever, else HIPPOGRIFF_TIMED_OUT after so many
+ *  milliseconds. Returns the transfer's own status. */
+HIPPOGRIFF_API int hippogriff_wait(hippogriff_transfer* transfer, int64_t timeout_ms);
+
+/** recv: waits until the device memory may be reused (parked results leave it early). */
+HIPPOGRIFF_API int hippogriff_wait_released(hippogriff_transfer* transfer, int64_t timeout_ms);
+
+/** Asks a transfer to stop. It finishes soon, with HIPPOGRIFF_CANCELLED unless it was done. */
+HIPPOGRIFF_API int hippogriff_cancel(hippogriff_transfer* transfer);
+
+HIPPOGRIFF_API int hippogriff_get_progress(hippogriff_transfer* transfer,
+                                           hippogriff_progress* progress);
+
+/** The device address (send with NULL), or NULL while there is none. */
+HIPPOGRIFF_API void* hippogriff_address(hippogriff_transfer* transfer);
+
+/** Why the transfer failed; status HIPPOGRIFF_OK when it did not. Only when finished. */
+HIPPOGRIFF_API int hippogriff_get_error(hippogriff_transfer* transfer, hippogriff_error* error);
+
+/** Which bytes of the extent are not where they should be, in file offsets, ascending. Stores up to
+ *  `capacity` ranges and the whole number in `*count`. Only when finished. */
+HIPPOGRIFF_API int hippogriff_get_missing(hippogriff_transfer* transfer, hippogriff_range* ranges,
+                                          size_t capacity, size_t* count);
+
+/** What happened, as JSON: route, bytes by route, bytes from the page cache and from the disk,
+ *  seconds, predicted seconds, channels. Free with hippogriff_free_string. Only when finished. */
+HIPPOGRIFF_API int hippogriff_get_report(hippogriff_transfer* transfer, char** json);
+
+/** A descriptor that polls readable once the transfer is finished. It belongs to the handle. */
+HIPPOGRIFF_API int hippogriff_get_fd(hippogriff_transfer* transfer, int* fd);
+
+/** Gives the handle back. A transfer in flight goes on. NULL is fine. */
+HIPPOGRIFF_API void hippogriff_release(hippogriff_transfer* transfer);
+
+/* --- Devices, memory, streams ---------------------------------------------------------------- */
+
+/** Device memory of `device` (NULL: the current one), 256-byte aligned at least. Size 0 is an
+ *  error. */
+HIPPOGRIFF_API int hippogriff_malloc(const char* device, size_t size, void** pointer);
+
+/** Frees what hippogriff allocated; NULL is fine. HIPPOGRIFF_BUSY while a transfer uses it. */
+HIPPOGRIFF_API int hippogriff_free(void* pointer);
+
+/** Blocking copies between host and device memory, for programs without CUDA and for tests. */
+HIPPOGRIFF_API int hippogriff_copy_to_device(void* device_pointer, const void* host, size_t size);
+HIPPOGRIFF_API int hippogriff_copy_to_host(void* host, const void* device_pointer, size_t size);
+
+/** Streams, for programs without CUDA and for tests: work in order on a device. `function` runs
+ *  when all work before it has finished; it must not call hippogriff. */
+HIPPOGRIFF_API int hippogriff_stream_create(const char* device, void** stream);
+HIPPOGRIFF_API int hippogriff_stream_launch(const char* device, void* stream,
+                                            void (*function)(void*), void* argument);
+HIPPOGRIFF_API int hippogriff_stream_synchronize(const char* device, void* stream,
+                                                 int64_t timeout_ms);
+HIPPOGRIFF_API int hippogriff_stream_destroy(const char* device, void* stream);
+
+/* --- What it knows ---------------------------------------------------------------------------- */
+
+/** The last failure of a call on this thread. */
+HIPPOGRIFF_API void hippogriff_last_error(hippogriff_error* error);
+
+/** A short name of a status, e.g. "invalid argument". */
+HIPPOGRIFF_API const char* hippogriff_status_name(int status);
+
+/** The name of a route: "auto", "direct", "mapped", "pipelined", "parked". */
+HIPPOGRIFF_API const char* hippogriff_route_name(int route);
+
+/** "0.1.0" */
+HIPPOGRIFF_API const char* hippogriff_version(void);
+
+/** JSON: devices, drives, and what each route can do for the files below `path` (NULL: ".") and why
+ *  not. Free each result with hippogriff_free_string. */
+HIPPOGRIFF_API int hippogriff_info(const char* path, char** json);
+
+/** JSON: for this extent every route's predicted seconds or why it cannot, and the choice.
+ *  `direction` 0 is send, 1 recv. */
+HIPPOGRIFF_API int hippogriff_explain(const char* path, size_t offset, size_t size, int direction,
+                                      const char* device, char** json);
+
+/** JSON: counters since init: transfers, bytes and seconds by route and direction, pinned bytes,
+ *  parked bytes, device memory. */
+HIPPOGRIFF_API int hippogriff_stats(char** json);
+
+/** Measures the device's link and the drive below `directory` (about 10 s, up to 1 GiB of temporary
+ *  file), keeps the result for the router in the calibration file, and returns it as JSON.
+ *  `progress` (may be NULL) is called from this thread; non-zero cancels. */
+HIPPOGRIFF_API int hippogriff_calibrate(const char* device, const char* directory,
+                                        int (*progress)(void* context, const char* step,
+                                                        double fraction),
+                                        void* context, char** json);
+
+HIPPOGRIFF_API void hippogriff_free_string(char* string);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* HIPPOGRIFF_HIPPOGRIFF_H_ */

@@ -1,0 +1,86 @@
+"""hippogriff: move data between files and GPU memory by the best route there is at that moment.
+
+Examples
+--------
+>>> import hippogriff
+>>> weights = hippogriff.read("weights.bin", dtype="float32")  # on the GPU, if there is one
+>>> hippogriff.write("copy.bin", weights)
+
+The runtime starts at the first use and ends with the process. Every function may be called from any
+thread, and gives the interpreter lock back while it waits.
+"""
+
+from hippogriff._array import Array, empty
+from hippogriff._file import File
+from hippogriff._file import open_file as open  # noqa: A004 (the module's own open)
+from hippogriff._handle import Progress
+from hippogriff._library import lib
+from hippogriff._path import read, read_async, write, write_async
+from hippogriff._runtime import (
+    calibrate,
+    default_device,
+    deinit,
+    devices,
+    explain,
+    info,
+    init,
+    stats,
+)
+from hippogriff._transfer import Transfer
+from hippogriff.errors import (
+    Busy,
+    Cancelled,
+    DeviceError,
+    Forked,
+    HippogriffError,
+    InternalError,
+    InvalidArgument,
+    IoError,
+    NotInitialized,
+    OutOfDeviceMemory,
+    OutOfHostMemory,
+    ShortFile,
+    TimedOut,
+    Unsupported,
+)
+
+#: The library's version, for example ``"0.1.0"``.
+version: str = lib.hippogriff_version().decode()
+__version__ = version
+
+__all__ = [
+    "Array",
+    "Busy",
+    "Cancelled",
+    "DeviceError",
+    "File",
+    "Forked",
+    "HippogriffError",
+    "InternalError",
+    "InvalidArgument",
+    "IoError",
+    "NotInitialized",
+    "OutOfDeviceMemory",
+    "OutOfHostMemory",
+    "Progress",
+    "ShortFile",
+    "TimedOut",
+    "Transfer",
+    "Unsupported",
+    "__version__",
+    "calibrate",
+    "default_device",
+    "deinit",
+    "devices",
+    "empty",
+    "explain",
+    "info",
+    "init",
+    "open",
+    "read",
+    "read_async",
+    "stats",
+    "version",
+    "write",
+    "write_async",
+]

@@ -1,0 +1,94 @@
+"""What the command prints: results on stdout, progress on stderr, JSON where it is asked for."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from hippogriff._sizes import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+_PLAIN_WIDTH = 140  # Columns where there is no terminal.
+_LINE_SECONDS = 5.0
+
+
+def stdout() -> Console:
+    """Return a console for results."""
+    return Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+
+
+def print_json(value: object) -> None:
+    """Print JSON on stdout."""
+    print(json.dumps(value, indent=2))
+
+
+def make_table(title: str, columns: Sequence[str], *, numbers: Sequence[str] = ()) -> Table:
+    """Make a table; the columns in `numbers` are aligned to the right."""
+    table = Table(title=title or None, title_justify="left")
+    for column in columns:
+        right = column in numbers
+        table.add_column(column, justify="right" if right else "left", no_wrap=right)
+    return table
+
+
+class Follower:
+    """Shows how far something is: a bar on a terminal, else a line every 5 s, on stderr.
+
+    Used as a context manager, from one thread.
+    """
+
+    def __init__(self, title: str, total: int, *, in_bytes: bool = True) -> None:
+        self._title = title
+        self._total = total
+        self._in_bytes = in_bytes
+        self._begin = self._told = time.monotonic()
+        self._bar: Progress | None = None
+        if sys.stderr.isatty():
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f} %  {task.fields[speed]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._task = self._bar.add_task(title, total=total or 1, speed="")
+
+    def __enter__(self) -> Follower:
+        self._begin = self._told = time.monotonic()
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def tell(self, done: int, note: str = "") -> None:
+        """Show that so many bytes, or parts of the total, are done."""
+        now = time.monotonic()
+        title = f"{self._title} ({note})" if note else self._title
+        speed = ""
+        if self._in_bytes:
+            speed = f"{done / max(now - self._begin, 1e-9) / 1e9:.2f} GB/s"
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, speed=speed, description=title)
+        elif now - self._told >= _LINE_SECONDS:
+            self._told = now
+            percent = 100 * done / self._total if self._total else 100
+            amount = f", {format_size(done)}, {speed}" if self._in_bytes else ""
+            print(f"{title}: {percent:.0f} %{amount}", file=sys.stderr, flush=True)

@@ -1,0 +1,329 @@
+"""Open files whose parts go to arrays and come from them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import stat
+import threading
+from typing import TYPE_CHECKING, Any
+
+from hippogriff import _abi
+from hippogriff._handle import NoHandle
+from hippogriff._library import lib
+from hippogriff._regions import Region, describe
+from hippogriff._runtime import check_extent, encode_path, ensure
+from hippogriff._transfer import Flight, Request, Transfer, bytes_moved
+from hippogriff.errors import InvalidArgument, io_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from hippogriff._runtime import PathLike
+    from hippogriff._transfer import ProgressCallback
+
+# What hippogriff_send and hippogriff_recv move without a transfer.
+_SMALL_BYTES = 256 << 10
+_MODES = {
+    "r": os.O_RDONLY,
+    "r+": os.O_RDWR,
+    "w": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
+}
+
+
+class File:
+    """An open file whose parts go to arrays and come from them. Made by `open`. Thread-safe."""
+
+    def __init__(self, path: PathLike, mode: str = "r") -> None:
+        if mode not in _MODES:
+            raise InvalidArgument(f"mode {mode!r} is not one of {', '.join(_MODES)}")
+        encoded = encode_path(path)
+        self.path = os.fsdecode(encoded)
+        self.mode = mode
+        self._lock = threading.Lock()
+        self._descriptor = self._closing = -1
+        self._borrowers = 0
+        try:
+            # A pipe must not keep us waiting for its other end: its first transfer is refused.
+            flags = _MODES[mode] | os.O_CLOEXEC | os.O_NONBLOCK
+            self._descriptor = os.open(encoded, flags, 0o666)
+            os.set_blocking(self._descriptor, True)
+        except OSError as error:
+            raise io_error("open", self.path, error) from None
+
+    def fileno(self) -> int:
+        """Return the descriptor; it belongs to this object."""
+        if self._descriptor < 0:
+            raise InvalidArgument(f"{self.path} is closed", object=self.path)
+        return self._descriptor
+
+    @property
+    def size(self) -> int:
+        """The file's size in bytes, now."""
+        with self._borrowed() as descriptor:
+            return _size_of(descriptor)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._descriptor < 0
+
+    def close(self) -> None:
+        """Close the file. Transfers in flight go on: they have a descriptor of their own."""
+        with self._lock:
+            if self._descriptor < 0:
+                return
+            self._closing, self._descriptor = self._descriptor, -1
+            self._close_unless_borrowed()
+
+    @contextlib.contextmanager
+    def _borrowed(self) -> Iterator[int]:
+        """Keep the descriptor open, so that its number does not become another file's."""
+        with self._lock:
+            descriptor = self.fileno()
+            self._borrowers += 1
+        try:
+            yield descriptor
+        finally:
+            with self._lock:
+                self._borrowers -= 1
+                self._close_unless_borrowed()
+
+    def _close_unless_borrowed(self) -> None:
+        if self._closing >= 0 and self._borrowers == 0:
+            os.close(self._closing)
+            self._closing = -1
+
+    def __enter__(self) -> File:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"mode {self.mode!r}"
+        return f"<hippogriff.File {self.path!r}, {state}>"
+
+    def read_into(
+        self,
+        array: Any,
+        offset: int = 0,
+        size: int | None = None,
+        *,
+        route: str = "auto",
+        stream: object = None,
+        progress: ProgressCallback | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Fill an array, or its beginning, with bytes of the file.
+
+        Parameters
+        ----------
+        array : array
+            C-contiguous and writable: as `write` takes them.
+        offset : int
+            In bytes, in the file.
+        size : int, optional
+            In bytes; the whole array if not given.
+        route, stream, progress, timeout
+            As in `write`.
+
+        Returns
+        -------
+        int
+            The number of bytes read.
+
+        Raises
+        ------
+        InvalidArgument
+            When the file ends before the extent does or is closed, or the array is too small, not
+            contiguous or read-only.
+        ShortFile
+            When the file is truncated meanwhile; ``missing`` says which bytes are not there.
+        IoError, TypeError, TimedOut
+            As in `write`.
+        """
+        if route == "auto" and stream is None:
+            moved = self._move_small(array, offset, size, writable=True)
+            if moved:
+                return moved
+        transfer = self.read_into_async(array, offset, size, route=route, stream=stream)
+        return transfer.complete(timeout, progress)
+
+    def read_into_async(
+        self,
+        array: Any,
+        offset: int = 0,
+        size: int | None = None,
+        *,
+        route: str = "auto",
+        stream: object = None,
+        before_stream: bool = False,
+    ) -> Transfer[int]:
+        """Start a `read_into` and return at once.
+
+        Parameters
+        ----------
+        before_stream : bool
+            Work put on the stream after this call waits for the transfer. Look at the transfer's
+            outcome all the same: the stream goes on also when it failed.
+        """
+        region = describe(array, writable=True)
+        request = Request(route, region=region, stream=stream, before_stream=before_stream)
+        call, memory = lib.hippogriff_send_async, ctypes.byref(ctypes.c_void_p(region.address))
+        return self._start(request, region, (call, memory), offset, size)
+
+    def write_from(
+        self,
+        array: Any,
+        offset: int = 0,
+        size: int | None = None,
+        *,
+        route: str = "auto",
+        stream: object = None,
+        durable: bool = False,
+        progress: ProgressCallback | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Write an array, or its beginning, into the file in place.
+
+        Parameters
+        ----------
+        array : array
+            C-contiguous: as `write` takes them.
+        offset : int
+            In bytes, in the file, which grows if need be.
+        size : int, optional
+            In bytes; the whole array if not given.
+        durable : bool
+            Return when the bytes are on the disk (fdatasync).
+        route, stream, progress, timeout
+            As in `write`.
+
+        Returns
+        -------
+        int
+            The number of bytes written.
+
+        Raises
+        ------
+        IoError, InvalidArgument, TypeError, TimedOut
+            As in `write`; ``missing`` says which bytes were not written.
+        """
+        if route == "auto" and stream is None and not durable:
+            moved = self._move_small(array, offset, size, writable=False)
+            if moved:
+                return moved
+        transfer = self.write_from_async(
+            array, offset, size, route=route, stream=stream, durable=durable
+        )
+        return transfer.complete(timeout, progress)
+
+    def write_from_async(
+        self,
+        array: Any,
+        offset: int = 0,
+        size: int | None = None,
+        *,
+        route: str = "auto",
+        stream: object = None,
+        before_stream: bool = False,
+        durable: bool = False,
+    ) -> Transfer[int]:
+        """Start a `write_from` and return at once.
+
+        The array must not change until the transfer is finished or `Transfer.wait_released`
+        returned. `before_stream` makes later work on the stream wait for that.
+        """
+        region = describe(array, writable=False)
+        request = Request(route, region=region, stream=stream, before_stream=before_stream)
+        if durable:
+            request.add(_abi.Flags.DURABLE)
+        call = lib.hippogriff_recv_async
+        return self._start(request, region, (call, region.address), offset, size)
+
+    def _move_small(self, array: Any, offset: int, size: int | None, *, writable: bool) -> int:
+        """Move a few bytes at once, on this thread; 0: not so, or failed, and a transfer says why.
+
+        Ordered as the plain C calls are: after the work on CUDA's legacy default stream.
+        """
+        region = describe(array, writable=writable)
+        size = region.size_bytes if size is None else size
+        if region.host_memory or region.stream or not 0 < size <= _SMALL_BYTES:
+            return 0
+        if size > region.size_bytes or offset < 0:
+            return 0
+        ensure()
+        with self._borrowed() as descriptor:
+            if writable:
+                pointer = ctypes.c_void_p(region.address)
+                moved = lib.hippogriff_send(descriptor, ctypes.byref(pointer), offset, size)
+            else:
+                moved = lib.hippogriff_recv(descriptor, region.address, offset, size)
+        return size if moved == size else 0
+
+    def _start(
+        self,
+        request: Request,
+        region: Region,
+        call: tuple[Callable[..., int], Any],
+        offset: int,
+        size: int | None,
+    ) -> Transfer[int]:
+        check_extent(offset, size)
+        size = region.size_bytes if size is None else size
+        if size > region.size_bytes:
+            raise InvalidArgument(f"size {size} is more than the array's {region.size_bytes} bytes")
+        with self._borrowed() as descriptor:
+            if size == 0:
+                return Transfer(Flight(NoHandle(), None, bytes_moved))
+            handle = request.submit(call[0], descriptor, call[1], offset, size)
+        return Transfer(Flight(handle, region, bytes_moved))
+
+
+def open_file(path: PathLike, mode: str = "r") -> File:
+    """Open a file for transfers of its parts.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    mode : {"r", "r+", "w"}
+        To read; to read and write in place; to create or empty it, then both.
+
+    Returns
+    -------
+    File
+        A context manager.
+
+    Raises
+    ------
+    IoError
+        When it cannot be opened; also FileNotFoundError and the like.
+    InvalidArgument
+        When there is no such mode.
+    """
+    return File(path, mode)
+
+
+def _size_of(descriptor: int) -> int:
+    facts = os.fstat(descriptor)
+    if stat.S_ISBLK(facts.st_mode):
+        # On a description of our own: the file's position is the caller's.
+        own = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.lseek(own, 0, os.SEEK_END)
+        finally:
+            os.close(own)
+    return facts.st_size

@@ -1,0 +1,291 @@
+"""Whole files, or extents of them, by path: into new arrays and from arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hippogriff._array import Allocation, Array
+from hippogriff._dtypes import find_dtype, fit_shape, known_size_bytes
+from hippogriff._handle import Handle, NoHandle
+from hippogriff._library import lib
+from hippogriff._regions import describe
+from hippogriff._runtime import check_extent, default_device, device_name, encode_path
+from hippogriff._transfer import Flight, Request, Transfer, bytes_moved
+from hippogriff.errors import InvalidArgument, io_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hippogriff._runtime import PathLike
+    from hippogriff._transfer import ProgressCallback
+
+    Shape = int | Sequence[int] | None
+
+
+def read(
+    path: PathLike,
+    *,
+    device: object = None,
+    offset: int = 0,
+    size: int | None = None,
+    dtype: object = "uint8",
+    shape: Shape = None,
+    route: str = "auto",
+    progress: ProgressCallback | None = None,
+    timeout: float | None = None,
+    memory_timeout: float | None = None,
+) -> Array:
+    """Read a file, or a part of one, into new memory of a device.
+
+    Thread-safe; other Python threads run while it waits. KeyboardInterrupt cancels the transfer.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    device : str, optional
+        ``"cuda:0"``, ``"host"``, a torch device; if not given the current GPU, or ``"host"`` where
+        there is none.
+    offset, size : int
+        The extent in bytes; without a size what `shape` says, else the rest of the file.
+    dtype : dtype-like
+        The element type: a name, or a NumPy or torch dtype. Bytes are not swapped.
+    shape : int or sequence of int, optional
+        The lengths in elements, one of which may be -1; one dimension if not given.
+    route : {"auto", "direct", "mapped", "pipelined", "parked"}
+        The way to go; the best one at that moment if not given.
+    progress : callable, optional
+        Called on this thread with a `Progress` about 20 times a second and at the end.
+    timeout : float, optional
+        In seconds, after which the transfer is cancelled.
+    memory_timeout : float, optional
+        How long, in seconds, to wait for device memory: 10 if not given, 0 fails at once.
+
+    Returns
+    -------
+    Array
+        With memory of its own.
+
+    Raises
+    ------
+    IoError
+        When the file cannot be read; also FileNotFoundError and the like.
+    ShortFile
+        When the file is truncated meanwhile; ``missing`` says which bytes are not there.
+    InvalidArgument
+        When there is no such device, route or extent, or the bytes do not fill the shape.
+    OutOfDeviceMemory
+        When the device has no room within `memory_timeout`.
+    Unsupported
+        When the route asked for does not exist here.
+    TimedOut
+        When `timeout` ended first.
+    """
+    transfer = read_async(
+        path,
+        device=device,
+        offset=offset,
+        size=size,
+        dtype=dtype,
+        shape=shape,
+        route=route,
+        memory_timeout=memory_timeout,
+    )
+    return transfer.complete(timeout, progress)
+
+
+def read_async(
+    path: PathLike,
+    *,
+    device: object = None,
+    offset: int = 0,
+    size: int | None = None,
+    dtype: object = "uint8",
+    shape: Shape = None,
+    route: str = "auto",
+    memory_timeout: float | None = None,
+) -> Transfer[Array]:
+    """Start a `read` and return at once; the transfer's result is the array.
+
+    A transfer that is dropped before it is finished is cancelled. Parameters and errors are those
+    of `read`.
+    """
+    kind = find_dtype(dtype)
+    check_extent(offset, size)
+    if size is None:
+        size = known_size_bytes(shape, kind.itemsize_bytes)
+    encoded = encode_path(path)
+    rest = _rest_of_file(encoded, offset)
+    if size == 0 and rest is None:
+        raise InvalidArgument(f"cannot read 0 bytes of {os.fsdecode(encoded)} at offset {offset}")
+    expected = rest if size is None else size
+    if expected is not None:
+        fit_shape(shape, kind.itemsize_bytes, expected)
+    name = device_name(device) or default_device()
+    memory = ctypes.c_void_p()
+
+    def finish(handle: Handle) -> Array:
+        size_bytes = handle.progress().bytes_total
+        allocation = Allocation(handle.address(), size_bytes, name)
+        return Array(allocation, kind, fit_shape(shape, kind.itemsize_bytes, size_bytes))
+
+    if expected == 0:
+        return Transfer(Flight(NoHandle(), None, finish))
+    request = Request(route, name)
+    request.options.memory_timeout_ms = _memory_timeout_ms(memory_timeout)
+    call = lib.hippogriff_send_path_async
+    handle = request.submit(call, encoded, ctypes.byref(memory), offset, size or 0)
+    flight = Flight(handle, memory, finish)
+    flight.cancel_when_dropped = True
+    return Transfer(flight)
+
+
+def write(
+    path: PathLike,
+    array: Any,
+    *,
+    route: str = "auto",
+    stream: object = None,
+    progress: ProgressCallback | None = None,
+    timeout: float | None = None,
+) -> int:
+    """Write an array as a whole file, replacing what was there, all or nothing.
+
+    The bytes go to a temporary name in the same folder, are made durable, and are renamed: a crash
+    leaves the old file. Use ``open(path, "r+")`` to write into a file. Thread-safe; other Python
+    threads run while it waits. KeyboardInterrupt cancels the transfer.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    array : array
+        C-contiguous: hippogriff's, torch's, CuPy's, NumPy's, or anything with
+        ``__cuda_array_interface__``, DLPack or the buffer protocol.
+    route : {"auto", "direct", "mapped", "pipelined", "parked"}
+        The way to go; the best one at that moment if not given.
+    stream : int or stream, optional
+        The transfer waits for the work on it; if not given torch's and CuPy's current stream, or
+        the one the array names.
+    progress : callable, optional
+        Called on this thread with a `Progress` about 20 times a second and at the end.
+    timeout : float, optional
+        In seconds, after which the transfer is cancelled.
+
+    Returns
+    -------
+    int
+        The number of bytes written.
+
+    Raises
+    ------
+    IoError
+        When the file cannot be written; also PermissionError and the like.
+    InvalidArgument
+        When the array is not contiguous or there is no such route.
+    TypeError
+        When `array` shows no memory.
+    TimedOut
+        When `timeout` ended first.
+    """
+    return write_async(path, array, route=route, stream=stream).complete(timeout, progress)
+
+
+def write_async(
+    path: PathLike, array: Any, *, route: str = "auto", stream: object = None
+) -> Transfer[int]:
+    """Start a `write` and return at once; the transfer's result is the number of bytes.
+
+    The array must not change until the transfer is finished (`Transfer.wait_released`); it is kept
+    alive until then. Parameters and errors are those of `write`.
+    """
+    region = describe(array, writable=False)
+    encoded = encode_path(path)
+    request = Request(route, region=region, stream=stream)
+    replacement = Replacement(encoded) if _needs_replacement(encoded, region.size_bytes) else None
+    target = encoded if replacement is None else replacement.temporary
+    if not region.size_bytes:
+        if replacement is None:
+            raise InvalidArgument(f"{os.fsdecode(encoded)} is no regular file: nothing to replace")
+        replacement.write_empty()
+        return Transfer(Flight(NoHandle(), None, bytes_moved))
+    call = lib.hippogriff_recv_path_async
+    handle = request.submit(call, target, region.address, 0, region.size_bytes)
+    if replacement is None:
+        return Transfer(Flight(handle, region, bytes_moved))
+
+    def finish(handle: Handle) -> int:
+        replacement.commit()
+        return bytes_moved(handle)
+
+    return Transfer(Flight(handle, region, finish, replacement.discard))
+
+
+class Replacement:
+    """A temporary name beside a file, to be renamed over it once its bytes are there."""
+
+    def __init__(self, path: PathLike) -> None:
+        self._target = Path(os.path.realpath(os.fsdecode(path)))
+        name = f".{self._target.name[:200]}.hippogriff-{os.getpid()}-{secrets.token_hex(6)}"
+        self._temporary = self._target.with_name(name)
+        self.temporary = os.fsencode(self._temporary)
+
+    def write_empty(self) -> None:
+        """Make the file empty."""
+        try:
+            descriptor = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            os.close(descriptor)
+        except OSError as error:
+            raise io_error("create", str(self._target), error) from None
+        self.commit()
+
+    def commit(self) -> None:
+        """Rename it over the file, with that one's mode."""
+        try:
+            if self._target.exists():
+                self._temporary.chmod(stat.S_IMODE(self._target.stat().st_mode))
+            self._temporary.replace(self._target)
+            folder = os.open(self._target.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            self.discard()
+            raise io_error("rename", str(self._target), error) from None
+
+    def discard(self) -> None:
+        """Remove it."""
+        self._temporary.unlink(missing_ok=True)
+
+
+def _needs_replacement(path: bytes, size_bytes: int) -> bool:
+    """Whether the library would write in place, or not at all, where we want a whole new file."""
+    try:
+        facts = Path(os.fsdecode(path)).stat()
+    except OSError:
+        return size_bytes == 0
+    return stat.S_ISREG(facts.st_mode) and (facts.st_size > size_bytes or size_bytes == 0)
+
+
+def _rest_of_file(path: bytes, offset: int) -> int | None:
+    """Return the bytes after `offset`; None where the library has to find out or complain."""
+    try:
+        facts = Path(os.fsdecode(path)).stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(facts.st_mode) or offset > facts.st_size:
+        return None
+    return facts.st_size - offset
+
+
+def _memory_timeout_ms(seconds: float | None) -> int:
+    """C's word for it: 0 is the default there, less fails at once."""
+    if seconds is None:
+        return 0
+    return max(1, round(seconds * 1000)) if seconds > 0 else -1

@@ -1,0 +1,184 @@
+"""What memory an array of somebody else's is: address, size, device, stream."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from hippogriff import _dlpack
+from hippogriff._array import Array
+from hippogriff._buffer import Buffer
+from hippogriff._runtime import runtime
+from hippogriff.errors import InvalidArgument
+
+_LEGACY_STREAM = 1
+
+
+@dataclass(frozen=True)
+class Region:
+    """Contiguous memory for a transfer. `owner` keeps it alive; `stream` is a CUstream.
+
+    Without a device the address says where it is. `stream` None: no work on it is under way that
+    a transfer would have to wait for.
+    """
+
+    address: int
+    size_bytes: int
+    device: str | None
+    host_memory: bool
+    stream: int | None
+    owner: object
+
+
+def describe(array: object, *, writable: bool) -> Region:
+    """Find the memory of anything that shows it: hippogriff, torch, CuPy, NumPy, DLPack, buffers.
+
+    Parameters
+    ----------
+    array : object
+        With ``__cuda_array_interface__``, the buffer protocol or DLPack.
+    writable : bool
+        Whether a transfer will write into it.
+
+    Raises
+    ------
+    InvalidArgument
+        When it is not contiguous, or read-only where it will be written.
+    TypeError
+        When it shows no memory at all.
+    """
+    if isinstance(array, Array):
+        allocation = array.allocation
+        # In a forked child the parent's host memory is there, but unknown to the child's runtime.
+        inherited = allocation.process_count != runtime.process_count
+        on_gpu = allocation.device.startswith("cuda:")
+        stream = _current_stream() if on_gpu else None
+        return Region(
+            allocation.address, array.nbytes, allocation.device, inherited, stream, allocation
+        )
+    torch_region = _describe_torch(array)
+    if torch_region is not None:
+        return torch_region
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is not None:
+        return _describe_cuda(array, interface, writable=writable)
+    region = _describe_buffer(array, writable=writable)
+    if region is None and hasattr(array, "__dlpack__"):
+        region = _describe_dlpack(array, writable=writable)
+    if region is None:
+        raise TypeError(
+            f"{type(array).__name__} shows no memory: it has neither __cuda_array_interface__ nor "
+            "__dlpack__ nor the buffer protocol"
+        )
+    return region
+
+
+def stream_pointer(stream: object) -> int:
+    """Find the CUstream behind an integer or a torch, CuPy, Numba or cuda.core stream.
+
+    Raises
+    ------
+    TypeError
+        When it is no stream.
+    """
+    if hasattr(stream, "__cuda_stream__"):
+        stream = stream.__cuda_stream__()[1]
+    for name in ("cuda_stream", "ptr", "handle"):
+        stream = getattr(stream, name, stream)
+    value = getattr(stream, "value", stream)
+    if not isinstance(value, int):
+        raise TypeError(f"{stream!r} is not a stream")
+    return value
+
+
+def _current_stream() -> int:
+    """Return the stream that work on our arrays is likely on: torch's, else the default."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return int(torch.cuda.current_stream().cuda_stream)
+    return 0
+
+
+def _describe_torch(array: object) -> Region | None:
+    """Describe a torch tensor on a GPU, in use on its current stream; None for others."""
+    torch = sys.modules.get("torch")
+    tensor_type = getattr(torch, "Tensor", None)
+    if torch is None or tensor_type is None or not isinstance(array, tensor_type):
+        return None
+    tensor: Any = array
+    if not tensor.is_contiguous():
+        raise InvalidArgument("the tensor is not contiguous: use tensor.contiguous()")
+    if not tensor.is_cuda:
+        return None
+    stream = torch.cuda.current_stream(tensor.device).cuda_stream
+    size_bytes = tensor.numel() * tensor.element_size()
+    device = f"cuda:{tensor.device.index}"
+    return Region(tensor.data_ptr(), size_bytes, device, False, int(stream), tensor)
+
+
+def _describe_cuda(array: object, interface: dict[str, Any], *, writable: bool) -> Region:
+    address, read_only = interface["data"]
+    if writable and read_only:
+        raise InvalidArgument("the array is read-only")
+    if interface.get("mask") is not None:
+        raise InvalidArgument("the array has a mask")
+    itemsize_bytes = int(interface["typestr"][2:])
+    shape = tuple(interface["shape"])
+    strides_bytes = interface.get("strides")
+    if strides_bytes is not None:
+        _require_contiguous(shape, tuple(strides_bytes), itemsize_bytes)
+    stream = interface.get("stream")
+    if type(array).__module__.partition(".")[0] == "cupy":
+        stream = importlib.import_module("cupy").cuda.get_current_stream().ptr
+    elif stream == _LEGACY_STREAM:
+        stream = 0
+    size_bytes = math.prod(shape) * itemsize_bytes
+    return Region(int(address or 0), size_bytes, None, False, stream, array)
+
+
+def _describe_buffer(array: object, *, writable: bool) -> Region | None:
+    try:
+        buffer = Buffer(array, writable=writable)
+    except TypeError:
+        return None
+    except (BufferError, ValueError) as error:
+        raise InvalidArgument(f"the array cannot be used: {error}") from error
+    return Region(buffer.address, buffer.size_bytes, "host", True, None, buffer)
+
+
+def _describe_dlpack(array: Any, *, writable: bool) -> Region:
+    kind = int(array.__dlpack_device__()[0])
+    arguments: dict[str, Any] = {}
+    if kind in (_dlpack.CUDA, _dlpack.CUDA_MANAGED):
+        arguments["stream"] = _LEGACY_STREAM
+    try:
+        capsule = array.__dlpack__(max_version=(1, 0), **arguments)
+    except TypeError:
+        capsule = array.__dlpack__(**arguments)
+    tensor = _dlpack.open_capsule(capsule)
+    if writable and tensor.read_only:
+        raise InvalidArgument("the array is read-only")
+    if tensor.strides is not None:
+        _require_contiguous(tensor.shape, tensor.strides, 1)
+    size_bytes = math.prod(tensor.shape) * tensor.itemsize_bytes
+    if kind in (_dlpack.CPU, _dlpack.CUDA_HOST):
+        return Region(tensor.address, size_bytes, "host", True, None, capsule)
+    if kind in (_dlpack.CUDA, _dlpack.CUDA_MANAGED):
+        device = f"cuda:{tensor.device[1]}"
+        return Region(tensor.address, size_bytes, device, False, 0, capsule)
+    raise InvalidArgument(f"DLPack device type {kind} is neither the host nor a CUDA device")
+
+
+def _require_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], unit: int) -> None:
+    if 0 in shape:
+        return
+    expected = unit
+    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if length != 1 and stride != expected:
+            raise InvalidArgument(
+                f"the array is not C-contiguous: shape {shape}, strides {strides}; copy it first"
+            )
+        expected *= length

@@ -1,0 +1,137 @@
+"""The command's tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hippogriff._console import make_table, stdout
+from hippogriff._measurement import median
+from hippogriff._sizes import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hippogriff._bench import Row
+
+
+def show_info(facts: Mapping[str, Any]) -> None:
+    """Show what `info` returns: the place, the devices, and each device's routes."""
+    console = stdout()
+    console.print(f"hippogriff {facts['version']}", markup=False)
+    place = facts["path"]
+    drive = place.get("drive")
+    console.print(
+        f"{place['path']}: {place['filesystem']}, {format_size(place['free_bytes'])} free, "
+        f"drive {_drive_name(drive)}",
+        markup=False,
+    )
+    console.print(f"reads and writes by {facts['io_queue']}, {facts['cores']} cores", markup=False)
+    for title in ("cuda", "gpudirect_storage"):
+        if facts[title]["why_not"]:
+            console.print(f"{title.replace('_', ' ')}: no: {facts[title]['why_not']}", markup=False)
+    columns = ("device", "model", "memory", "free", "calibrated")
+    devices = make_table("", columns, numbers=("memory", "free"))
+    routes = make_table("", ("device", "route", "file to device", "device to file"))
+    for device in facts["devices"]:
+        devices.add_row(
+            device["name"],
+            device["model"],
+            format_size(device["memory_total_bytes"]),
+            format_size(device["memory_free_bytes"]),
+            "yes" if device["calibrated"] else "no: hippogriff calibrate",
+        )
+        for route in device["routes"]:
+            verdicts = (_verdict(route["send"]), _verdict(route["recv"]))
+            routes.add_row(device["name"], route["route"], *verdicts)
+    console.print(devices)
+    console.print(routes)
+
+
+def _verdict(ability: Mapping[str, Any]) -> str:
+    return "yes" if ability["possible"] else f"no: {ability['why_not']}"
+
+
+def _drive_name(drive: Mapping[str, Any] | None) -> str:
+    if drive is None:
+        return "none"
+    return " ".join(filter(None, (drive["name"], drive["model"])))
+
+
+def show_outlook(outlook: Mapping[str, Any]) -> None:
+    """Show what `explain` returns, and how the transfer went when it was run."""
+    console = stdout()
+    cached = f"{100 * outlook['cached_fraction']:.0f} % cached, "
+    console.print(
+        f"{outlook['file']}: {format_size(outlook['bytes'])} at offset {outlook['offset']}, "
+        f"{outlook['filesystem']}, {cached if outlook['direction'] == 'send' else ''}"
+        f"{outlook['direction']}, device {outlook['device']}",
+        markup=False,
+    )
+    numbers = ("predicted s", "GB/s", "CPU s/GB")
+    table = make_table("", ("route", *numbers, "why not"), numbers=numbers)
+    for route in outlook["routes"]:
+        chosen = " (chosen)" if route["route"] == outlook["chosen"] else ""
+        cells = ("", "", "")
+        if route["possible"]:
+            cells = _speeds(outlook["bytes"], route["seconds"], route["cpu_seconds"])
+        table.add_row(f"{route['route']}{chosen}", *cells, route.get("why_not", ""))
+    console.print(table)
+    if not outlook["calibrated"]:
+        console.print("Predicted from defaults: `hippogriff calibrate` measures this machine.")
+    run = outlook.get("run")
+    if run is not None:
+        seconds, predicted = run["seconds"], run["predicted_seconds"]
+        console.print(
+            f"run: {run['route']}, {seconds:.4f} s measured, {predicted:.4f} s predicted "
+            f"({seconds / predicted if predicted else 0:.2f} times)"
+        )
+
+
+def _speeds(size_bytes: int, seconds: float, cpu_seconds: float) -> tuple[str, str, str]:
+    if not size_bytes or not seconds:
+        return f"{seconds:.6f}", "", ""
+    return (
+        f"{seconds:.6f}",
+        f"{size_bytes / seconds / 1e9:.2f}",
+        f"{cpu_seconds / size_bytes * 1e9:.3f}",
+    )
+
+
+def show_rows(title: str, rows: Sequence[Row]) -> None:
+    """Show what `bench` measured."""
+    numbers = ("GB/s", "CPU s/GB", "s")
+    table = make_table(
+        title, ("case", "asked", "route taken", *numbers, "why not"), numbers=numbers
+    )
+    case = ""
+    for row in rows:
+        if row.case != case and case:
+            table.add_section()
+        case = row.case
+        if row.samples:
+            middle = median(list(row.samples))
+            table.add_row(
+                row.case,
+                row.asked,
+                middle.route,
+                f"{middle.gb_per_second:.2f}",
+                f"{middle.cpu_seconds_per_gb:.3f}",
+                f"{middle.seconds:.4f}",
+            )
+        else:
+            table.add_row(row.case, row.asked, "", "", "", "", row.why_not)
+    stdout().print(table)
+
+
+def show_facts(facts: Mapping[str, Any], indent: str = "") -> None:
+    """Show nested facts, one a line."""
+    for key, value in facts.items():
+        if not isinstance(value, dict):
+            shown = f"{value:g}" if isinstance(value, float) else value
+            print(f"{indent}{key}: {shown}")
+        elif set(value) == {"bytes_per_second", "cpu_seconds_per_byte"}:
+            speed, cost = value["bytes_per_second"] / 1e9, value["cpu_seconds_per_byte"] * 1e9
+            print(f"{indent}{key}: {speed:.2f} GB/s, {cost:.3f} CPU s/GB")
+        else:
+            print(f"{indent}{key}:")
+            show_facts(value, indent + "  ")

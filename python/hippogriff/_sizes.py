@@ -1,0 +1,49 @@
+"""Sizes as people write them."""
+
+from __future__ import annotations
+
+import re
+
+from hippogriff.errors import InvalidArgument
+
+_UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+_PATTERN = re.compile(r"(\d{1,18})(?:\.(\d{1,18}))?\s*([A-Za-z]*)")
+
+
+def parse_size(text: str) -> int:
+    """Read a size such as ``"1.5 GiB"`` or ``"4096"``, in bytes.
+
+    Raises
+    ------
+    InvalidArgument
+        When it is not a size.
+    """
+    match = _PATTERN.fullmatch(text.strip())
+    unit = _UNITS.get(match[3].upper()) if match else None
+    if match is None or unit is None:
+        raise InvalidArgument(f"{text!r} is not a size; write it like 4096, 64KiB or 1.5GiB")
+    fraction = match[2] or "0"
+    size_bytes = int(match[1]) * unit + int(fraction) * unit // int("1" + "0" * len(fraction))
+    if size_bytes >= 2**63:
+        raise InvalidArgument(f"{text!r} is more than any file holds")
+    return size_bytes
+
+
+def format_size(size_bytes: float) -> str:
+    """Write a size for people: ``"1.50 GiB"``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.2f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.2f} TiB"

@@ -1,0 +1,374 @@
+"""Transfers: submitting them, waiting, awaiting, cancelling, and what they end with."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import ctypes
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from hippogriff import _abi
+from hippogriff._handle import SLICE_SECONDS, Handle, Progress, caretaker
+from hippogriff._regions import Region, stream_pointer
+from hippogriff._runtime import encode_device, ensure, runtime
+from hippogriff.errors import HippogriffError, InvalidArgument, TimedOut, check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from hippogriff.errors import Ranges
+
+    ProgressCallback = Callable[[Progress], object]
+
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+# A cancelled transfer finishes within this time; else its memory is kept until it does.
+_CANCEL_SECONDS = 10.0
+_EXIT_SECONDS = 2.0
+
+
+class Flight(Generic[T]):
+    """The part of a transfer that outlives its `Transfer`: handle, memory, and what to do after.
+
+    `finish` makes the result of a transfer that went well; `abandon` clears up after one that did
+    not. Each runs once, on whichever thread settles. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        handle: Handle,
+        keep: object,
+        finish: Callable[[Handle], T],
+        abandon: Callable[[], None] | None = None,
+    ) -> None:
+        self.handle = handle
+        self.settled = False
+        self.cancel_when_dropped = False
+        self._keep = keep
+        self._finish: Callable[[Handle], T] | None = finish
+        self._abandon = abandon
+        self._lock = threading.Lock()
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        if abandon is not None:
+            _to_clear_up.add(self)
+
+    def settle(self) -> None:
+        """Take the outcome of a finished transfer and let go of its memory."""
+        with self._lock:
+            if self.settled:
+                return
+            finish, self._finish = self._finish, None
+            abandon, self._abandon = self._abandon, None
+            try:
+                self._error = self.handle.failure()
+                if self._error is None and finish is not None:
+                    self._result = finish(self.handle)
+            except BaseException as error:  # Also an interrupt: nothing may be finished twice.
+                self._error = error
+                if not isinstance(error, Exception):
+                    raise
+            finally:
+                self.settled = True
+                self._keep = None
+                _to_clear_up.discard(self)
+                if self._error is not None and abandon is not None:
+                    abandon()
+
+    def outcome(self) -> T:
+        """Return the result of a finished transfer, or its error."""
+        self.settle()
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+
+# Transfers that would leave a temporary file behind.
+_to_clear_up: set[Flight[Any]] = set()
+
+
+@atexit.register
+def _clear_up_at_exit() -> None:
+    for flight in list(_to_clear_up):
+        flight.handle.cancel()
+        if flight.handle.wait(_EXIT_SECONDS):
+            flight.settle()
+
+
+def _forget_parents_files() -> None:
+    _to_clear_up.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parents_files)
+
+
+class Transfer(Generic[T_co]):
+    """A transfer in flight or finished.
+
+    Wait for it, await it in asyncio, follow it, or cancel it. It keeps the memory it uses until it
+    is finished. When a Transfer is dropped, a read into new memory is cancelled, anything else goes
+    on. All methods may be called from any thread.
+    """
+
+    def __init__(self, flight: Flight[T_co]) -> None:
+        self._flight = flight
+        self._handle = flight.handle
+
+    def __del__(self, _runtime: Any = runtime, _caretaker: Any = caretaker) -> None:
+        flight = getattr(self, "_flight", None)
+        if flight is None or flight.settled or flight.handle.is_foreign():
+            return
+        if flight.cancel_when_dropped:
+            flight.handle.cancel()
+        _caretaker().adopt(flight)
+
+    def __repr__(self) -> str:
+        progress = self.progress
+        state = "finished" if progress.finished else "in flight"
+        return f"<hippogriff.Transfer {state}, {progress.bytes_done} of {progress.bytes_total} B>"
+
+    def done(self) -> bool:
+        """Whether it is finished, well or not."""
+        return self._handle.progress().finished
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is now."""
+        return self._handle.progress()
+
+    @property
+    def route(self) -> str | None:
+        """The route taken, for example ``"pipelined"``; None while in flight."""
+        return str(self.report().get("route")) if self.done() else None
+
+    def report(self) -> dict[str, Any]:
+        """Tell what happened: route, bytes by route, seconds measured and predicted.
+
+        Raises
+        ------
+        Busy
+            While it is in flight.
+        """
+        return self._handle.report()
+
+    def missing(self) -> Ranges:
+        """Offset and size, in bytes of the file, of what is not where it should be.
+
+        Raises
+        ------
+        Busy
+            While it is in flight.
+        """
+        return self._handle.missing()
+
+    def cancel(self) -> None:
+        """Ask it to stop. It finishes soon, with `Cancelled` unless it was done."""
+        self._handle.cancel()
+
+    def wait(self, timeout: float | None = None) -> T_co:
+        """Wait until it is finished and return its result.
+
+        KeyboardInterrupt cancels the transfer before it is raised.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            In seconds; without it as long as it takes.
+
+        Returns
+        -------
+        Array or int
+            The array read, or the number of bytes moved.
+
+        Raises
+        ------
+        TimedOut
+            When `timeout` ended first; the transfer goes on.
+        HippogriffError
+            What the transfer failed with.
+        """
+        try:
+            finished = self._wait_finished(timeout, None)
+        except KeyboardInterrupt:
+            self._stop()
+            raise
+        if not finished:
+            raise _timed_out(timeout)
+        return self._flight.outcome()
+
+    def wait_released(self, timeout: float | None = None) -> None:
+        """Of a write: wait until the device memory may be reused, which may be before the end.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            In seconds.
+
+        Raises
+        ------
+        TimedOut
+            When `timeout` ended first.
+        """
+        if not _in_slices(self._handle.wait_released, timeout, None):
+            raise _timed_out(timeout)
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        return self._wait_async().__await__()
+
+    async def _wait_async(self) -> T_co:
+        if not self.done():
+            await self._finished_event()
+        return self._flight.outcome()
+
+    async def _finished_event(self) -> None:
+        loop = asyncio.get_running_loop()
+        finished: asyncio.Future[None] = loop.create_future()
+        # A duplicate: two tasks may await one transfer, and a loop knows a descriptor once.
+        descriptor = os.dup(self._handle.event_fd())
+        loop.add_reader(descriptor, _set_finished, finished)
+        try:
+            await asyncio.shield(finished)
+        except asyncio.CancelledError:
+            self.cancel()
+            if not finished.done():
+                await finished  # So that nothing moves the memory once the task is gone.
+            raise
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+    def complete(self, timeout: float | None, progress: ProgressCallback | None) -> T_co:
+        """Wait as the blocking functions do: whatever ends the wait early stops the transfer."""
+        try:
+            if not self._wait_finished(timeout, progress):
+                raise _timed_out(timeout)
+        except BaseException:
+            self._stop()
+            raise
+        return self._flight.outcome()
+
+    def _wait_finished(self, timeout: float | None, progress: ProgressCallback | None) -> bool:
+        def tell() -> None:
+            if progress is not None:
+                progress(self._handle.progress())
+
+        finished = _in_slices(self._handle.wait, timeout, tell)
+        if finished:
+            tell()
+        return finished
+
+    def _stop(self) -> None:
+        """Cancel it and let go of its memory if it ends soon, as it should."""
+        self.cancel()
+        if self._handle.wait(_CANCEL_SECONDS):
+            self._flight.settle()
+
+
+def _in_slices(
+    wait: Callable[[float], bool], timeout: float | None, between: Callable[[], None] | None
+) -> bool:
+    """Wait in slices, so that signals are seen and progress is told."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = SLICE_SECONDS if deadline is None else deadline - time.monotonic()
+        if wait(min(SLICE_SECONDS, left)):
+            return True
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
+        if between is not None:
+            between()
+
+
+def _set_finished(finished: asyncio.Future[None]) -> None:
+    if not finished.done():
+        finished.set_result(None)
+
+
+def _timed_out(timeout: float | None) -> HippogriffError:
+    return TimedOut(f"wait: not finished after {timeout} s", operation="wait")
+
+
+def bytes_moved(handle: Handle) -> int:
+    """Return the bytes of a transfer that went well."""
+    return handle.progress().bytes_total
+
+
+class Request:
+    """How to carry out one transfer, for C.
+
+    Parameters
+    ----------
+    route : str
+        A route's name, or ``"auto"``.
+    device : str, optional
+        The device's name; else the pointer says it.
+    region : Region, optional
+        The memory, when there is some already.
+    stream : int or stream, optional
+        What the transfer waits for; else what the region says.
+    before_stream : bool
+        Whether later work on the stream waits for the transfer.
+    """
+
+    def __init__(
+        self,
+        route: str,
+        device: str | None = None,
+        region: Region | None = None,
+        stream: object = None,
+        before_stream: bool = False,
+    ) -> None:
+        self.options = _abi.Options()
+        self.options.struct_size = ctypes.sizeof(_abi.Options)
+        self.options.route = _find_route(route)
+        pointer = stream_pointer(stream) if stream is not None else None
+        if region is not None:
+            device = region.device
+            pointer = region.stream if pointer is None else pointer
+            if region.host_memory:
+                self.add(_abi.Flags.HOST_MEMORY)
+        if pointer is not None:
+            self.add(_abi.Flags.AFTER_STREAM)
+            self.options.stream = pointer or None
+        if before_stream:
+            self.add(_abi.Flags.BEFORE_STREAM)
+        self.options.device = encode_device(device)
+
+    def add(self, flag: _abi.Flags) -> None:
+        """Set one more flag."""
+        self.options.flags |= flag
+
+    def submit(
+        self,
+        call: Callable[..., int],
+        target: bytes | int,
+        memory: ctypes.c_void_p | Any,
+        offset: int,
+        size: int,
+    ) -> Handle:
+        """Hand the transfer to the library; raises what it refuses it with."""
+        ensure()
+        pointer = ctypes.c_void_p()
+        check(
+            call(
+                target,
+                memory,
+                offset,
+                size,
+                ctypes.byref(self.options),
+                ctypes.byref(pointer),
+            )
+        )
+        return Handle(pointer.value or 0)
+
+
+def _find_route(route: str) -> int:
+    try:
+        return int(_abi.Route[route.upper()])
+    except (KeyError, AttributeError):
+        names = ", ".join(each.name.lower() for each in _abi.Route)
+        raise InvalidArgument(f"route {route!r} is not one of {names}") from None

@@ -1,0 +1,214 @@
+"""The command `hippogriff`."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from hippogriff import _runtime, version
+from hippogriff._bench import ROUTES, Bench, make_file
+from hippogriff._console import Follower, print_json
+from hippogriff._copy import CopyOptions, copy_file
+from hippogriff._file import open_file
+from hippogriff._measurement import backed
+from hippogriff._show import show_facts, show_info, show_outlook, show_rows
+from hippogriff._sizes import format_size, parse_size
+from hippogriff.errors import (
+    Busy,
+    DeviceError,
+    HippogriffError,
+    InternalError,
+    InvalidArgument,
+    OutOfDeviceMemory,
+    OutOfHostMemory,
+    Unsupported,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Command = TypeVar("Command", bound="Callable[..., None]")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Move data between files and GPU memory by the best route there is.",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Device = Annotated[
+    str | None, typer.Option("--device", help="cuda:0, host, …; the current GPU if not given.")
+]
+Size = Annotated[str, typer.Option(help="In bytes, or like 64KiB.")]
+Route = Annotated[str, typer.Option("--route", help="auto, direct, mapped, pipelined or parked.")]
+
+_INTERRUPTED = 130
+_CALIBRATION_STEPS = 1000
+_NEXT: dict[type[BaseException], str] = {
+    Unsupported: "`hippogriff info` says which routes work here",
+    OutOfDeviceMemory: "free device memory, or try --device host",
+    OutOfHostMemory: "close other programs, or lower HIPPOGRIFF_PINBUFFER",
+    DeviceError: "`hippogriff info` says which devices work here",
+    Busy: "wait for the other transfer",
+    InternalError: "this is a bug: please report it",
+    InvalidArgument: "`hippogriff --help` lists what each command takes",
+    FileNotFoundError: "check the path",
+    PermissionError: "check the permissions of the file and its folder",
+}
+
+
+def _reporting(command: Command) -> Command:
+    """Turn a failure into one line on stderr and exit code 1."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except (HippogriffError, OSError, MemoryError, EOFError) as error:
+            following = next((text for kind, text in _NEXT.items() if isinstance(error, kind)), "")
+            text = " ".join(str(error).split()) or type(error).__name__
+            print(f"hippogriff: {text}{following and f' ({following})'}", file=sys.stderr)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            print("hippogriff: interrupted; nothing was left behind", file=sys.stderr)
+            raise typer.Exit(_INTERRUPTED) from None
+
+    return run  # type: ignore[return-value]
+
+
+@app.command()
+@_reporting
+def info(
+    path: Annotated[Path, typer.Argument(help="A file or folder.")] = Path(), json: Json = False
+) -> None:
+    """Show devices and drives, and what each route can do for files below PATH, and why not."""
+    facts = _runtime.info(path)
+    if json:
+        print_json(facts)
+    else:
+        show_info(facts)
+
+
+@app.command()
+@_reporting
+def calibrate(
+    directory: Annotated[Path, typer.Argument(help="A folder on the drive.")] = Path(),
+    device: Device = None,
+    json: Json = False,
+) -> None:
+    """Measure the device's link and the drive below DIRECTORY, and keep the result (10 s)."""
+    with Follower("calibrate", _CALIBRATION_STEPS, in_bytes=False) as follower:
+        result = _runtime.calibrate(
+            directory,
+            device=device,
+            progress=lambda step, fraction: follower.tell(int(fraction * _CALIBRATION_STEPS), step),
+        )
+    if json:
+        print_json(result)
+    else:
+        show_facts(result)
+
+
+@app.command()
+@_reporting
+def copy(
+    source: Annotated[Path, typer.Argument(metavar="SRC")],
+    destination: Annotated[Path, typer.Argument(metavar="DST")],
+    device: Device = None,
+    route: Route = "auto",
+    verify: Annotated[bool, typer.Option("--verify", help="Compare the two files.")] = False,
+    json: Json = False,
+) -> None:
+    """Copy SRC through a device to DST, which appears as a whole or not at all."""
+    size_bytes = source.stat().st_size if source.exists() else 0
+    with Follower(f"copy {source.name}", 2 * size_bytes) as follower:
+        options = CopyOptions(device, route, verify)
+        result = copy_file(source, destination, options, follower.tell)
+    if json:
+        print_json(result.as_dict())
+        return
+    for way, sample in (("file to device", result.send), ("device to file", result.recv)):
+        print(
+            f"{way}: {format_size(sample.size_bytes)} by {sample.route}, "
+            f"{sample.gb_per_second:.2f} GB/s, {sample.cpu_seconds_per_gb:.3f} CPU s/GB"
+        )
+    if result.verified:
+        print("verified: the two files are equal")
+
+
+@app.command()
+@_reporting
+def explain(
+    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    device: Device = None,
+    offset: Size = "0",
+    size: Annotated[str | None, typer.Option("--size", help="Else the rest of the file.")] = None,
+    direction: Annotated[str, typer.Option(help="send or recv.")] = "send",
+    run: Annotated[bool, typer.Option("--run", help="Read it, and compare.")] = False,
+    json: Json = False,
+) -> None:
+    """Show every route's predicted seconds for FILE, or why not, and the choice."""
+    begin, length = parse_size(offset), None if size is None else parse_size(size)
+    if run and direction != "send":
+        raise InvalidArgument("explain --run reads the file: it goes with --direction send")
+    outlook = _runtime.explain(file, offset=begin, size=length, direction=direction, device=device)
+    if run:
+        with backed(outlook["bytes"], outlook["device"]) as array, open_file(file) as source:
+            transfer = source.read_into_async(array, begin)
+            transfer.complete(None, None)
+            outlook["run"] = transfer.report()
+    if json:
+        print_json(outlook)
+    else:
+        show_outlook(outlook)
+
+
+@app.command()
+@_reporting
+def bench(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]")] = None,
+    size: Annotated[str, typer.Option("--size", help="Of a file made for it.")] = "1GiB",
+    folder: Annotated[Path, typer.Option("--dir", help="Where to write.")] = Path(),
+    device: Device = None,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, max=1000)] = 3,
+    json: Json = False,
+) -> None:
+    """Measure every route side by side with the naive read and copy."""
+    name = _runtime.device_name(device) or _runtime.default_device()
+    made = folder / f".hippogriff-bench-{secrets.token_hex(8)}" if file is None else None
+    try:
+        if made is not None:
+            with Follower("write the file", parse_size(size)) as follower:
+                make_file(made, parse_size(size), follower.tell)
+        path = made or file or folder
+        size_bytes = path.stat().st_size
+        with Follower("bench", 3 * (len(ROUTES) + 1) * repeat * size_bytes) as follower:
+            rows = Bench(path, name, repeat, follower.tell).run(folder)
+    finally:
+        if made is not None:
+            made.unlink(missing_ok=True)
+    if json:
+        print_json({"device": name, "bytes": size_bytes, "rows": [row.as_dict() for row in rows]})
+    else:
+        show_rows(f"{format_size(size_bytes)} on {name}, medians of {repeat}", rows)
+
+
+@app.command(name="version")
+@_reporting
+def show_version(json: Json = False) -> None:
+    """Show the version."""
+    if json:
+        print_json({"version": version})
+    else:
+        print(version)
+
+
+def main() -> None:
+    """Run the command."""
+    app(prog_name="hippogriff")

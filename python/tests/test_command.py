@@ -1,0 +1,239 @@
+"""The command, run as users run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import hippogriff
+from hippogriff import _library
+from hippogriff._copy import CopyOptions, copy_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def random_bytes(size_bytes: int) -> bytes:
+    return random.Random(size_bytes).randbytes(size_bytes)
+
+
+def _environment(**more: str) -> dict[str, str]:
+    return {**os.environ, **more, "HIPPOGRIFF_LIBRARY": _library.lib._name, "COLUMNS": "200"}
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def _run(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hippogriff", *map(str, arguments)],
+        env=_environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def _json(*arguments: object) -> Any:
+    done = _run(*arguments, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def _assert_one_line(done: subprocess.CompletedProcess[str], code: int = 1) -> None:
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert done.stderr.startswith("hippogriff: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_version_is_the_libraries() -> None:
+    assert _run("version").stdout == f"{hippogriff.version}\n"
+    assert _json("version") == {"version": hippogriff.version}
+
+
+def test_info_shows_devices_and_routes(tmp_path: Path) -> None:
+    done = _run("info", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in ("host", "direct", "mapped", "pipelined", "parked", "cores"):
+        assert word in done.stdout
+    assert _json("info", tmp_path)["version"] == hippogriff.version
+
+
+def test_copy_copies_and_tells_both_ways(folder: Path) -> None:
+    data = random_bytes((3 << 20) + 17)
+    (folder / "a").write_bytes(data)
+    done = _run("copy", folder / "a", folder / "b", "--device", "host", "--verify")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "GB/s" in done.stdout
+    assert "verified" in done.stdout
+    assert (folder / "b").read_bytes() == data
+    told = _json("copy", folder / "a", folder / "b", "--device", "host")
+    assert (told["bytes"], told["verified"], told["pieces"]) == (len(data), None, 1)
+    assert told["send"]["gb_per_second"] > 0
+    assert _names(folder) == ["a", "b"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 5000, 3 << 20])
+def test_copy_in_pieces_gives_the_same_bytes(tmp_path: Path, size: int) -> None:
+    data = random_bytes(size)
+    (tmp_path / "a").write_bytes(data)
+    told: list[int] = []
+    result = copy_file(
+        tmp_path / "a",
+        tmp_path / "b",
+        CopyOptions("host", verify=True, piece_bytes=700_000),
+        lambda done, _: told.append(done),
+    )
+    assert (tmp_path / "b").read_bytes() == data
+    assert (result.pieces, result.verified) == (-(-size // 700_000), True)
+    assert told == sorted(told)
+    assert (told or [0])[-1] == 2 * size
+
+
+def test_copy_into_a_folder_keeps_the_name(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "folder").mkdir()
+    assert _run("copy", tmp_path / "a", tmp_path / "folder").returncode == 0
+    assert (tmp_path / "folder" / "a").read_bytes() == b"abc"
+
+
+def test_copy_refuses_one_file_under_two_names(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "link").symlink_to("a")
+    for destination in ("a", "link"):
+        _assert_one_line(_run("copy", tmp_path / "a", tmp_path / destination))
+    assert (tmp_path / "a").read_bytes() == b"abc"
+
+
+def test_copy_refuses_to_replace_what_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    os.mkfifo(tmp_path / "pipe")
+    _assert_one_line(_run("copy", tmp_path / "a", tmp_path / "pipe"))
+    assert (tmp_path / "pipe").is_fifo()
+    assert _names(tmp_path) == ["a", "pipe"]
+
+
+def test_a_failure_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    _assert_one_line(_run("copy", tmp_path / "nothing", tmp_path / "b"))
+    _assert_one_line(_run("copy", tmp_path / "a", tmp_path / "no" / "b"))
+    _assert_one_line(_run("copy", tmp_path / "a", tmp_path / "b", "--device", "cuda:99"))
+    _assert_one_line(_run("copy", tmp_path / "a", tmp_path / "b", "--route", "scenic"))
+    _assert_one_line(_run("explain", tmp_path / "nothing"))
+    _assert_one_line(_run("info", tmp_path / "nothing"))
+    assert _names(tmp_path) == ["a"]
+
+
+def test_wrong_usage_exits_with_two() -> None:
+    assert _run("copy", "only-one").returncode == 2
+    assert _run("fly").returncode == 2
+    assert _run("version", "--no-such-option").returncode == 2
+
+
+def test_an_interrupted_copy_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(random_bytes(64 << 20))
+    running = subprocess.Popen(
+        [sys.executable, "-m", "hippogriff", "copy", tmp_path / "a", tmp_path / "b"],
+        env=_environment(HIPPOGRIFF_HOST_LINK="20MB", HIPPOGRIFF_DEVICE="host"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 30
+    while len(_names(tmp_path)) < 2:  # The temporary file is there: the copy is under way.
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    stdout, stderr = running.communicate(timeout=30)
+    assert (running.returncode, stdout) == (130, "")
+    assert "interrupted" in stderr
+    assert _names(tmp_path) == ["a"]
+
+
+def test_a_slow_copy_tells_its_progress_in_lines(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(8 << 20))
+    done = _run(
+        "copy", tmp_path / "a", tmp_path / "b", HIPPOGRIFF_HOST_LINK="2MB", HIPPOGRIFF_DEVICE="host"
+    )
+    assert done.returncode == 0
+    assert "copy a (" in done.stderr
+    assert "%" in done.stderr
+
+
+def test_explain_shows_the_choice_and_compares_a_run(big_file: Path) -> None:
+    done = _run("explain", big_file, "--run", "--device", "host")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "(chosen)" in done.stdout
+    assert "measured" in done.stdout
+    told = _json("explain", big_file, "--run", "--device", "host", "--size", "1MiB")
+    assert told["run"]["bytes"] == 1 << 20
+    assert told["chosen"] in [route["route"] for route in told["routes"]]
+    assert "run" not in _json("explain", big_file, "--direction", "recv")
+
+
+def test_bench_shows_routes_beside_the_naive_way(tmp_path: Path) -> None:
+    arguments = ("bench", "--size", "4MiB", "--dir", tmp_path, "--device", "host", "--repeat", "2")
+    done = _run(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "naive" in done.stdout
+    told = _json(*arguments)
+    assert told["bytes"] == 4 << 20
+    by_case = {row["case"]: row for row in told["rows"] if row["asked"] == "naive"}
+    assert {"send, cached", "recv"} <= set(by_case)
+    for row in told["rows"]:
+        if row["asked"] in ("auto", "naive"):
+            assert len(row["samples"]) == 2
+        assert ("median" in row) != ("why_not" in row)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_calibrate_measures_and_keeps_the_result(tmp_path: Path) -> None:
+    file = tmp_path / "calibration.json"
+    done = _run("calibrate", tmp_path, "--json", HIPPOGRIFF_CALIBRATION=str(file))
+    assert done.returncode == 0
+    assert json.loads(done.stdout)
+    assert json.loads(file.read_text())
+    assert _names(tmp_path) == ["calibration.json"]
+
+
+def test_an_interrupted_calibration_leaves_nothing(tmp_path: Path) -> None:
+    running = subprocess.Popen(
+        [sys.executable, "-m", "hippogriff", "calibrate", tmp_path],
+        env=_environment(HIPPOGRIFF_CALIBRATION="/dev/null/nothing", HIPPOGRIFF_HOST_LINK="20MB"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(2)  # Measuring the slow link takes much longer.
+    running.send_signal(signal.SIGINT)
+    stdout, stderr = running.communicate(timeout=60)
+    assert (running.returncode, stdout) == (130, "")
+    assert "interrupted" in stderr
+    assert _names(tmp_path) == []
+
+
+def test_demo_moves_a_file_and_verifies_it(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hippogriff.demo"],
+        env=_environment(HIPPOGRIFF_DEMO_BYTES="8MiB"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "verified" in done.stdout
+    assert "naive GB/s" in done.stdout
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,355 @@
+"""Files to arrays and back: contents, extents, errors."""
+
+from __future__ import annotations
+
+import array as python_array
+import os
+import pickle
+import random
+import stat
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import hippogriff
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+_SIZES = [1, 7, 511, 4096, 65536, (1 << 20) + 1, (9 << 20) + 4095]
+
+
+def random_bytes(size_bytes: int) -> bytes:
+    return random.Random(size_bytes).randbytes(size_bytes)
+
+
+@pytest.mark.parametrize("size", _SIZES)
+def test_read_and_write_give_the_same_bytes_back(folder: Path, size: int) -> None:
+    data = random_bytes(size)
+    (folder / "a").write_bytes(data)
+    array = hippogriff.read(folder / "a", device="host")
+    assert array.to_numpy().tobytes() == data
+    assert hippogriff.write(folder / "b", array) == size
+    assert (folder / "b").read_bytes() == data
+
+
+@pytest.mark.parametrize("route", ["direct", "mapped", "pipelined", "parked"])
+def test_every_route_moves_the_bytes_or_says_why_not(folder: Path, route: str) -> None:
+    data = random_bytes((5 << 20) + 3)
+    (folder / "a").write_bytes(data)
+    try:
+        array = hippogriff.read(folder / "a", device="host", route=route)
+    except hippogriff.Unsupported as error:
+        pytest.skip(str(error))
+    assert array.to_numpy().tobytes() == data
+
+
+def test_an_extent_is_read_from_its_offset(folder: Path) -> None:
+    data = random_bytes(100_000)
+    (folder / "a").write_bytes(data)
+    array = hippogriff.read(folder / "a", device="host", offset=12_345, size=54_321)
+    assert array.to_numpy().tobytes() == data[12_345 : 12_345 + 54_321]
+    rest = hippogriff.read(folder / "a", device="host", offset=99_999)
+    assert rest.to_numpy().tobytes() == data[99_999:]
+
+
+def test_shape_and_dtype_say_how_much_is_read(tmp_path: Path) -> None:
+    numbers = np.arange(1000, dtype=np.int32)
+    (tmp_path / "a").write_bytes(numbers.tobytes())
+    part = hippogriff.read(tmp_path / "a", device="host", offset=40, dtype="int32", shape=(4, 5))
+    assert np.array_equal(part.to_numpy(), numbers[10:30].reshape(4, 5))
+    whole = hippogriff.read(tmp_path / "a", device="host", dtype=np.int32, shape=(-1, 8))
+    assert whole.shape == (125, 8)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"dtype": "float64", "size": 12},
+        {"shape": (3, 3), "size": 8},
+        {"shape": (-1, 7)},
+        {"offset": -1},
+        {"size": -1},
+        {"route": "scenic"},
+        {"device": "cuda:99"},
+        {"offset": 101},
+        {"offset": 2**63},
+    ],
+)
+def test_read_refuses_arguments_that_fit_nothing(tmp_path: Path, arguments: Any) -> None:
+    (tmp_path / "a").write_bytes(bytes(100))
+    with pytest.raises(hippogriff.InvalidArgument) as caught:
+        hippogriff.read(tmp_path / "a", **{"device": "host", **arguments})
+    assert isinstance(caught.value, ValueError)
+    assert caught.value.status == 1
+
+
+def test_an_empty_file_gives_an_empty_array_and_back(folder: Path) -> None:
+    (folder / "a").touch()
+    array = hippogriff.read(folder / "a", device="host", dtype="float32")
+    assert array.shape == (0,)
+    assert hippogriff.write(folder / "b", array) == 0
+    assert (folder / "b").read_bytes() == b""
+
+
+def test_a_file_that_is_not_there_is_file_not_found(tmp_path: Path) -> None:
+    path = tmp_path / "nothing"
+    with pytest.raises(FileNotFoundError) as caught:
+        hippogriff.read(path, device="host")
+    error = caught.value
+    assert isinstance(error, hippogriff.IoError)
+    assert (error.errno, error.filename) == (2, str(path))
+    assert str(path) in str(error)
+    assert error.operation
+
+
+def test_errors_survive_pickling(tmp_path: Path) -> None:
+    with pytest.raises(hippogriff.IoError) as caught:
+        hippogriff.read(tmp_path / "nothing", device="host")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(again, FileNotFoundError)
+    assert (str(again), again.errno) == (str(caught.value), 2)
+
+
+def test_a_directory_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises((hippogriff.InvalidArgument, IsADirectoryError)):
+        hippogriff.read(tmp_path, device="host")
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(hippogriff.InvalidArgument):
+        hippogriff.read(tmp_path / "pipe", device="host")
+    with pytest.raises(hippogriff.HippogriffError):
+        hippogriff.open(tmp_path / "pipe").read_into(bytearray(3))
+
+
+def test_a_path_with_a_zero_byte_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(hippogriff.InvalidArgument, match="zero byte"):
+        hippogriff.read(f"{tmp_path}/a\0b", device="host")
+
+
+def test_paths_may_be_any_bytes(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/\xff\xfe"
+    assert hippogriff.write(path, b"data") == 4
+    assert hippogriff.read(path, device="host").to_numpy().tobytes() == b"data"
+
+
+@pytest.mark.parametrize("on_device", [True, False])
+def test_an_extent_beyond_the_end_is_refused(tmp_path: Path, on_device: bool) -> None:
+    (tmp_path / "a").write_bytes(bytes(1000))
+    target = hippogriff.empty(3000, device="host") if on_device else np.zeros(3000, np.uint8)
+    with (
+        hippogriff.open(tmp_path / "a") as file,
+        pytest.raises(hippogriff.InvalidArgument, match="500 bytes"),
+    ):
+        file.read_into(target, 500)
+
+
+def _targets() -> list[Any]:
+    return [
+        np.zeros((10, 100), np.uint8),
+        bytearray(1000),
+        python_array.array("b", bytes(1000)),
+        memoryview(bytearray(1000)),
+        hippogriff.empty(1000, device="host"),
+    ]
+
+
+@pytest.mark.parametrize("index", range(5))
+def test_read_into_and_write_from_take_all_kinds_of_memory(tmp_path: Path, index: int) -> None:
+    data = random_bytes(1500)
+    (tmp_path / "a").write_bytes(data)
+    target = _targets()[index]
+    with hippogriff.open(tmp_path / "a") as file:
+        assert file.size == 1500
+        assert file.read_into(target, 250) == 1000
+    seen = target.to_numpy() if isinstance(target, hippogriff.Array) else target
+    assert np.asarray(seen).tobytes() == data[250:1250]
+    with hippogriff.open(tmp_path / "b", "w") as file:
+        assert file.write_from(target, 100, durable=True) == 1000
+    assert (tmp_path / "b").read_bytes() == bytes(100) + data[250:1250]
+
+
+class _OnlyDlpack:
+    """Shows a NumPy array by DLPack alone."""
+
+    def __init__(self, array: Any, *, versioned: bool) -> None:
+        self._array = array
+        self._versioned = versioned
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if not self._versioned and "max_version" in options:
+            raise TypeError("an older producer")
+        return self._array.__dlpack__(**options)
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_memory_shown_by_dlpack_alone_is_filled(tmp_path: Path, versioned: bool) -> None:
+    (tmp_path / "a").write_bytes(np.arange(6, dtype=np.float64).tobytes())
+    target = np.zeros((2, 3))
+    with hippogriff.open(tmp_path / "a") as file:
+        file.read_into(_OnlyDlpack(target, versioned=versioned))
+        assert target[1, 2] == 5
+        with pytest.raises(hippogriff.InvalidArgument, match="contiguous"):
+            file.read_into(_OnlyDlpack(target.T, versioned=versioned))
+
+
+def test_read_only_dlpack_memory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(48))
+    target = np.zeros((2, 3))
+    target.flags.writeable = False
+    with (
+        hippogriff.open(tmp_path / "a") as file,
+        pytest.raises(hippogriff.InvalidArgument, match="read-only"),
+    ):
+        file.read_into(_OnlyDlpack(target, versioned=True))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [np.zeros((4, 4))[:, ::2], np.asfortranarray(np.zeros((4, 4))), b"bytes", bytes(10)],
+)
+def test_memory_that_cannot_be_filled_is_refused(tmp_path: Path, target: Any) -> None:
+    (tmp_path / "a").write_bytes(bytes(1000))
+    with (
+        hippogriff.open(tmp_path / "a") as file,
+        pytest.raises(hippogriff.InvalidArgument, match="cannot be used"),
+    ):
+        file.read_into(target)
+
+
+def test_an_object_without_memory_is_a_type_error(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="shows no memory"):
+        hippogriff.write(tmp_path / "a", object())
+
+
+def test_size_beyond_the_array_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(1000))
+    with (
+        hippogriff.open(tmp_path / "a") as file,
+        pytest.raises(hippogriff.InvalidArgument, match="more than"),
+    ):
+        file.read_into(bytearray(10), size=11)
+
+
+def test_size_takes_the_beginning_of_the_array(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(range(100)))
+    target = bytearray(100)
+    with hippogriff.open(tmp_path / "a") as file:
+        assert file.read_into(target, 10, 5) == 5
+        assert file.read_into(target, 10, 0) == 0
+    assert bytes(target[:6]) == bytes([10, 11, 12, 13, 14, 0])
+
+
+def test_modes_do_what_they_say(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"0123456789")
+    with hippogriff.open(path, "r+") as file:
+        file.write_from(b"ab", 4)
+    assert path.read_bytes() == b"0123ab6789"
+    with hippogriff.open(path, "r") as file, pytest.raises(hippogriff.HippogriffError):
+        file.write_from(b"ab")
+    with hippogriff.open(path, "w") as file:
+        assert file.size == 0
+    with pytest.raises(hippogriff.InvalidArgument, match="mode"):
+        hippogriff.open(path, "a")
+    with pytest.raises(FileNotFoundError):
+        hippogriff.open(tmp_path / "nothing")
+
+
+def test_a_closed_file_refuses(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    file = hippogriff.open(tmp_path / "a")
+    assert not file.closed
+    file.close()
+    file.close()
+    assert "closed" in repr(file)
+    with pytest.raises(hippogriff.InvalidArgument, match="closed"):
+        file.read_into(bytearray(3))
+
+
+@pytest.mark.parametrize("before", [0, 10, 100_000])
+def test_write_replaces_a_file_of_any_size_as_a_whole(folder: Path, before: int) -> None:
+    path = folder / "a"
+    path.write_bytes(bytes(before))
+    path.chmod(0o640)
+    data = random_bytes(5000)
+    with path.open("rb") as old:
+        hippogriff.write(path, data)
+        assert old.read() == bytes(before)
+    assert path.read_bytes() == data
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert [each.name for each in folder.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("data", [b"", b"short"])
+def test_write_goes_through_a_symbolic_link(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a").write_bytes(bytes(100))
+    (tmp_path / "link").symlink_to("a")
+    hippogriff.write(tmp_path / "link", data)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "a").read_bytes() == data
+
+
+@pytest.mark.parametrize("data", [b"", b"abc"])
+def test_write_refuses_to_replace_what_is_no_file(tmp_path: Path, data: bytes) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises((hippogriff.InvalidArgument, hippogriff.IoError)):
+            hippogriff.write(tmp_path / name, data)
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "pipe"]
+
+
+def test_write_into_a_folder_that_is_not_there_fails_and_leaves_nothing(tmp_path: Path) -> None:
+    for data in (b"", b"abc"):
+        with pytest.raises(FileNotFoundError):
+            hippogriff.write(tmp_path / "no" / "a", data)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bytes_beyond_four_gibibytes_are_read_from_where_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "sparse"
+    offset = (1 << 32) + 12345
+    with path.open("wb") as file:
+        file.seek(offset)
+        file.write(b"far away")
+    array = hippogriff.read(path, device="host", offset=offset - 4)
+    assert array.to_numpy().tobytes() == bytes(4) + b"far away"
+
+
+def test_small_parts_are_moved_by_many_threads_while_the_file_is_closed(tmp_path: Path) -> None:
+    data = random_bytes(200 * 512)
+    (tmp_path / "a").write_bytes(data)
+    file = hippogriff.open(tmp_path / "a")
+    right, refused = [], []
+
+    def read() -> None:
+        array = hippogriff.empty(512, device="host")
+        for index in range(200):
+            try:
+                file.read_into(array, index * 512)
+            except hippogriff.InvalidArgument:
+                refused.append(index)
+            else:
+                right.append(array.to_numpy().tobytes() == data[index * 512 : index * 512 + 512])
+
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    while len(right) < 100:
+        time.sleep(0.001)
+    file.close()
+    for thread in threads:
+        thread.join()
+    assert all(right)
+    assert len(right) + len(refused) == 8 * 200

@@ -1,0 +1,80 @@
+// A trace of every chunk, in Chrome's JSON that Perfetto opens: HIPPOGRIFF_TRACE=file.json.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+namespace hippogriff {
+
+using Clock = std::chrono::steady_clock;
+
+inline double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+// Appends complete events to a file as they happen, so that a killed program leaves a trace that
+// still opens. Thread-safe. One track per name: overlapping slices on one track would not show.
+class Trace {
+ public:
+  // Throws Error(io_error) when the file cannot be made.
+  explicit Trace(const std::string& path);
+  ~Trace();
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+  // The number of a track, made at the first use of its name.
+  std::uint32_t track(std::string_view name);
+  void slice(std::uint32_t track,
+             std::string_view name,
+             Clock::time_point begin,
+             Clock::time_point end,
+             std::uint64_t offset,
+             std::uint64_t size_bytes);
+  void flush();
+
+ private:
+  void write_line(const std::string& line);
+
+  std::mutex mutex_;
+  std::FILE* file_;
+  std::string path_;
+  std::uint32_t tracks_ = 0;
+  bool first_ = true;
+  Clock::time_point start_ = Clock::now();
+};
+
+// Records the time from construction to destruction; nothing without a trace.
+class TraceSlice {
+ public:
+  TraceSlice(Trace* trace, std::uint32_t track, const char* name, std::uint64_t offset,
+             std::uint64_t size_bytes)
+      : trace_(trace), name_(name), offset_(offset), size_bytes_(size_bytes), track_(track) {
+    if (trace_ != nullptr) {
+      begin_ = Clock::now();
+    }
+  }
+
+  ~TraceSlice() {
+    if (trace_ != nullptr) {
+      trace_->slice(track_, name_, begin_, Clock::now(), offset_, size_bytes_);
+    }
+  }
+
+  TraceSlice(const TraceSlice&) = delete;
+  TraceSlice& operator=(const TraceSlice&) = delete;
+
+ private:
+  Trace* trace_;
+  const char* name_;
+  std::uint64_t offset_;
+  std::uint64_t size_bytes_;
+  Clock::time_point begin_;
+  std::uint32_t track_;
+};
+
+}  // namespace hippogriff

@@ -1,0 +1,56 @@
+// Retaining a primary context, and turning a CUresult into an Error.
+#include "device/cuda_context.hpp"
+
+#if HIPPOGRIFF_HAS_CUDA
+
+namespace hippogriff {
+
+CudaContext::CudaContext(const CudaDriver& driver, int index)
+    : driver_(driver), name_("cuda:" + std::to_string(index)) {
+  check(driver_.device_get(&device_, index), "find the device");
+  check(driver_.primary_ctx_retain(&context_, device_), "start the device");
+}
+
+CudaContext::~CudaContext() {
+  // A failure here means that the driver is gone already (process exit): nothing is left to
+  // release.
+  if (driver_.usable()) {
+    static_cast<void>(driver_.primary_ctx_release(device_));
+  }
+}
+
+int CudaContext::attribute(CUdevice_attribute attribute) const {
+  int value = 0;
+  return driver_.device_get_attribute(&value, attribute, device_) == CUDA_SUCCESS ? value : 0;
+}
+
+void CudaContext::fail(CUresult result, const char* operation) const {
+  Failure failure;
+  failure.status = Status::device_error;
+  failure.operation = operation;
+  failure.object = name_;
+  failure.device_status = static_cast<int>(result);
+  failure.detail = driver_.describe(result);
+  throw Error(std::move(failure));
+}
+
+CudaScope::CudaScope(const CudaContext& context) : context_(context) {
+  CUcontext current = nullptr;
+  context_.check(context_.driver().ctx_get_current(&current), "find the current context");
+  if (current != context_.handle()) {
+    context_.check(context_.driver().ctx_push_current(context_.handle()),
+                   "make the device current");
+    pushed_ = true;
+  }
+}
+
+CudaScope::~CudaScope() {
+  if (pushed_) {
+    CUcontext popped = nullptr;
+    static_cast<void>(context_.driver().ctx_pop_current(&popped));
+  }
+}
+
+}  // namespace hippogriff
+
+#endif  // HIPPOGRIFF_HAS_CUDA

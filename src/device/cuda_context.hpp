@@ -1,0 +1,63 @@
+// One GPU's primary context: what every CUDA call of a device needs beside its arguments.
+#pragma once
+
+#if HIPPOGRIFF_HAS_CUDA
+
+#include "device/cuda_driver.hpp"
+
+#include <string>
+
+namespace hippogriff {
+
+// Retains the primary context for its lifetime. Immutable, so thread-safe.
+class CudaContext {
+ public:
+  // Throws Error(device_error) when the GPU cannot be used.
+  CudaContext(const CudaDriver& driver, int index);
+  ~CudaContext();
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+
+  [[nodiscard]] const CudaDriver& driver() const { return driver_; }
+
+  [[nodiscard]] CUdevice device() const { return device_; }
+
+  [[nodiscard]] CUcontext handle() const { return context_; }
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+  // A device attribute; 0 when this driver does not know it.
+  [[nodiscard]] int attribute(CUdevice_attribute attribute) const;
+
+  void check(CUresult result, const char* operation) const {
+    if (result != CUDA_SUCCESS) [[unlikely]] {
+      fail(result, operation);
+    }
+  }
+
+  // Throws Error(device_error) with the operation, this device, the CUresult and its text.
+  [[noreturn]] void fail(CUresult result, const char* operation) const;
+
+ private:
+  const CudaDriver& driver_;
+  std::string name_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+};
+
+// Makes a context current on this thread for a scope; free when it already is.
+class CudaScope {
+ public:
+  explicit CudaScope(const CudaContext& context);
+  ~CudaScope();
+  CudaScope(const CudaScope&) = delete;
+  CudaScope& operator=(const CudaScope&) = delete;
+
+ private:
+  const CudaContext& context_;
+  bool pushed_ = false;
+};
+
+}  // namespace hippogriff
+
+#endif  // HIPPOGRIFF_HAS_CUDA

@@ -1,0 +1,32 @@
+// CUDA GPUs by the driver's interface, loaded at run time: nothing links to a CUDA library.
+#pragma once
+
+#include "device/device.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace hippogriff {
+
+// What the CUDA driver offers here.
+struct CudaPresence {
+  int device_count = 0;
+  std::string why_not;     // "" when there are devices; else what is missing and what to do
+  int driver_version = 0;  // 13000 for 13.0; 0 when there is none
+};
+
+// Loads libcuda.so.1 at the first call. Thread-safe; never throws.
+const CudaPresence& cuda_presence() noexcept;
+
+// The device with the driver's index (CUDA_VISIBLE_DEVICES applies), on its primary context, so
+// that memory and streams are those of the CUDA runtime, torch and CuPy in the same process.
+std::shared_ptr<Device> make_cuda_device(int index);
+
+// The device of the context that is current on this thread, or -1.
+int current_cuda_device() noexcept;
+
+// The device an address belongs to, or -1 when it is not device memory of CUDA's.
+int cuda_device_of(DeviceAddress address) noexcept;
+
+}  // namespace hippogriff

@@ -1,0 +1,96 @@
+// The CUDA driver's functions, found in libcuda.so.1 at run time.
+#pragma once
+
+#if HIPPOGRIFF_HAS_CUDA
+
+#include "device/cuda_device.hpp"
+
+#include <cuda.h>
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+
+namespace hippogriff {
+
+// Ours, and the driver's symbol: the version behind the name is part of the binary interface.
+#define HIPPO_CUDA_FUNCTIONS(X)                                \
+  X(init, cuInit)                                              \
+  X(driver_get_version, cuDriverGetVersion)                    \
+  X(get_error_name, cuGetErrorName)                            \
+  X(get_error_string, cuGetErrorString)                        \
+  X(device_get_count, cuDeviceGetCount)                        \
+  X(device_get, cuDeviceGet)                                   \
+  X(device_get_name, cuDeviceGetName)                          \
+  X(device_get_uuid, cuDeviceGetUuid_v2)                       \
+  X(device_total_mem, cuDeviceTotalMem_v2)                     \
+  X(device_get_pci_bus_id, cuDeviceGetPCIBusId)                \
+  X(device_get_attribute, cuDeviceGetAttribute)                \
+  X(primary_ctx_retain, cuDevicePrimaryCtxRetain)              \
+  X(primary_ctx_release, cuDevicePrimaryCtxRelease_v2)         \
+  X(ctx_set_current, cuCtxSetCurrent)                          \
+  X(ctx_get_current, cuCtxGetCurrent)                          \
+  X(ctx_push_current, cuCtxPushCurrent_v2)                     \
+  X(ctx_pop_current, cuCtxPopCurrent_v2)                       \
+  X(ctx_get_device, cuCtxGetDevice)                            \
+  X(mem_get_info, cuMemGetInfo_v2)                             \
+  X(mem_alloc, cuMemAlloc_v2)                                  \
+  X(mem_free, cuMemFree_v2)                                    \
+  X(mem_pool_create, cuMemPoolCreate)                          \
+  X(mem_pool_destroy, cuMemPoolDestroy)                        \
+  X(mem_pool_set_attribute, cuMemPoolSetAttribute)             \
+  X(mem_pool_get_attribute, cuMemPoolGetAttribute)             \
+  X(mem_pool_trim_to, cuMemPoolTrimTo)                         \
+  X(mem_alloc_from_pool_async, cuMemAllocFromPoolAsync)        \
+  X(mem_free_async, cuMemFreeAsync)                            \
+  X(mem_host_register, cuMemHostRegister_v2)                   \
+  X(mem_host_unregister, cuMemHostUnregister)                  \
+  X(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2) \
+  X(pointer_get_attributes, cuPointerGetAttributes)            \
+  X(memcpy_htod_async, cuMemcpyHtoDAsync_v2)                   \
+  X(memcpy_dtoh_async, cuMemcpyDtoHAsync_v2)                   \
+  X(stream_create, cuStreamCreate)                             \
+  X(stream_destroy, cuStreamDestroy_v2)                        \
+  X(stream_query, cuStreamQuery)                               \
+  X(stream_wait_event, cuStreamWaitEvent)                      \
+  X(stream_is_capturing, cuStreamIsCapturing)                  \
+  X(stream_wait_value32, cuStreamWaitValue32_v2)               \
+  X(launch_host_func, cuLaunchHostFunc)                        \
+  X(event_create, cuEventCreate)                               \
+  X(event_destroy, cuEventDestroy_v2)                          \
+  X(event_record, cuEventRecord)                               \
+  X(event_query, cuEventQuery)
+
+// The oldest driver we run on: 12.0, the first whose stream memory operations need no switch.
+inline constexpr int cuda_driver_version_min = 12000;
+
+// The functions, all non-null, of an initialized driver. Immutable once loaded, never unloaded.
+struct CudaDriver {
+#define HIPPO_DECLARE(name, symbol) decltype(&::symbol) name = nullptr;
+  HIPPO_CUDA_FUNCTIONS(HIPPO_DECLARE)
+#undef HIPPO_DECLARE
+  void* library = nullptr;  // dlopen's handle
+  pid_t process = 0;        // that initialized it
+
+  // False in a child forked after initialization, where every CUDA call fails.
+  [[nodiscard]] bool usable() const noexcept;
+  // "CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+  [[nodiscard]] std::string describe(CUresult result) const;
+};
+
+struct CudaDriverLoad {
+  std::unique_ptr<CudaDriver> driver;  // null when presence.why_not says why
+  CudaPresence presence;
+};
+
+// Opens a driver library and initializes it. Throws only std::bad_alloc.
+CudaDriverLoad load_cuda_driver(const std::string& library_file);
+
+// This process's driver ($HIPPOGRIFF_CUDA_DRIVER, else libcuda.so.1), loaded at the first call;
+// null when cuda_presence().why_not says why. Thread-safe.
+const CudaDriver* cuda_driver() noexcept;
+
+}  // namespace hippogriff
+
+#endif  // HIPPOGRIFF_HAS_CUDA

@@ -1,0 +1,54 @@
+// Waiting by asking again: works the same for every backend and never blocks in a driver.
+#include "device/device.hpp"
+
+#include <algorithm>
+#include <thread>
+
+namespace hippogriff {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Most small copies end within the spin; sleeping for them would double their time.
+constexpr std::chrono::microseconds spin_time{2};
+constexpr std::chrono::microseconds yield_time{10};
+constexpr std::chrono::nanoseconds sleep_min = std::chrono::microseconds(10);
+constexpr std::chrono::nanoseconds sleep_max = std::chrono::microseconds(100);
+
+template <typename Done>
+bool poll_until(Done done, std::chrono::nanoseconds timeout) {
+  if (done()) {
+    return true;
+  }
+  const auto start = Clock::now();
+  std::chrono::nanoseconds sleep = sleep_min;
+  while (true) {
+    // The time is read before asking, so that the last question comes after the timeout.
+    const std::chrono::nanoseconds elapsed = Clock::now() - start;
+    if (done()) {
+      return true;
+    }
+    if (elapsed >= timeout) {
+      return false;
+    }
+    if (elapsed >= yield_time) {
+      std::this_thread::sleep_for(std::min(sleep, timeout - elapsed));
+      sleep = std::min(sleep * 3 / 2, sleep_max);
+    } else if (elapsed >= spin_time) {
+      std::this_thread::yield();
+    }
+  }
+}
+
+}  // namespace
+
+bool wait_for(Event& event, std::chrono::nanoseconds timeout) {
+  return poll_until([&event] { return event.completed(); }, timeout);
+}
+
+bool wait_for(Stream& stream, std::chrono::nanoseconds timeout) {
+  return poll_until([&stream] { return stream.idle(); }, timeout);
+}
+
+}  // namespace hippogriff

@@ -1,0 +1,148 @@
+// Where kernels run and buffers live, behind one interface: `host` (in this process) and `cuda:N`.
+// Streams, events, memory, pinned memory, and registration of mapped files.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace hippogriff {
+
+// An address in a device's memory. Not a pointer: the host may not follow it.
+struct DeviceAddress {
+  std::uint64_t value = 0;
+
+  [[nodiscard]] bool is_null() const { return value == 0; }
+
+  [[nodiscard]] DeviceAddress operator+(std::uint64_t bytes) const { return {value + bytes}; }
+
+  friend auto operator<=>(const DeviceAddress&, const DeviceAddress&) = default;
+};
+
+enum class HostAccess : std::uint8_t { read_only, read_write };
+
+// What a device can do, as data: routes choose by these, never by the device's name.
+struct DeviceCapabilities {
+  bool host_addressable = false;       // device addresses are host pointers; no link in between
+  bool registers_read_only = false;    // pages of a file mapping can be registered for reading
+  bool registers_read_write = false;   // ... of a shared memory mapping, for writing
+  bool stream_wait_flag = false;       // streams can wait for a word in host memory
+};
+
+struct DeviceInfo {
+  std::string name;  // "cuda:0", "host"
+  std::string model; // "NVIDIA H100 80GB HBM3"
+  std::string uuid;  // "GPU-…" as NVML prints it; "host" for the host device
+  int numa_node = -1;
+  std::uint64_t memory_bytes = 0;
+  DeviceCapabilities can;
+};
+
+struct DeviceMemory {
+  std::uint64_t free_bytes = 0;
+  std::uint64_t total_bytes = 0;
+};
+
+// The allocation an address lies in.
+struct AllocationInfo {
+  DeviceAddress base;
+  std::uint64_t size_bytes = 0;
+};
+
+// A point in a stream's work. Reusable: record again after it completed.
+class Event {
+ public:
+  virtual ~Event() = default;
+  // True once all work before the last record is complete (or when never recorded).
+  // Throws Error(device_error) when that work failed.
+  [[nodiscard]] virtual bool completed() = 0;
+};
+
+// A word in host memory that a stream can wait for: see Stream::wait_flag.
+struct HostFlag {
+  std::uint32_t* word = nullptr;
+  std::uint32_t value = 0;  // waits until *word >= value, as unsigned 32-bit numbers modulo 2^32
+};
+
+// Work in order. Calls queue and return; one thread at a time per stream.
+// Host memory named in a copy must stay until an event recorded after it has completed.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual void copy_to_device(DeviceAddress to, const std::byte* from, std::size_t size_bytes) = 0;
+  virtual void copy_to_host(std::byte* to, DeviceAddress from, std::size_t size_bytes) = 0;
+  virtual void record(Event& event) = 0;
+  virtual void wait(Event& event) = 0;
+  // Runs `function` on a thread of the device when the work before it is done. It must not call
+  // into the device.
+  virtual void launch(std::function<void()> function) = 0;
+  // Holds the stream until the flag's word reaches the value. Needs can.stream_wait_flag.
+  virtual void wait_flag(HostFlag flag) = 0;
+  // True when nothing is queued. Throws as Event::completed does.
+  [[nodiscard]] virtual bool idle() = 0;
+  // What the outside world calls this stream (CUstream; the object itself on `host`).
+  [[nodiscard]] virtual void* native_handle() const = 0;
+};
+
+// One device. Thread-safe. Throws Error(device_error, out_of_device_memory) with the device's name,
+// the operation and the CUresult. Streams, events and memory must go before their device does.
+class Device {
+ public:
+  virtual ~Device() = default;
+  [[nodiscard]] virtual const DeviceInfo& info() const = 0;
+  [[nodiscard]] virtual DeviceMemory memory() = 0;
+
+  // At least 256-byte aligned, from a pool. Throws out_of_device_memory at once when there is no
+  // room; never waits.
+  [[nodiscard]] virtual DeviceAddress allocate(std::size_t size_bytes) = 0;
+  // `address` must come from allocate of this device; work that uses it must be complete.
+  virtual void release(DeviceAddress address) noexcept = 0;
+  // The allocation around an address, whoever made it; nothing when it is not this device's memory.
+  [[nodiscard]] virtual std::optional<AllocationInfo> find(DeviceAddress address) = 0;
+
+  // Host memory the device copies from and to at full speed, page-aligned.
+  [[nodiscard]] virtual std::byte* allocate_pinned(std::size_t size_bytes) = 0;
+  virtual void release_pinned(std::byte* memory) noexcept = 0;
+  // Makes pages of the caller's (a mapping) as good as pinned until unregister_host. Page-aligned.
+  virtual void register_host(std::byte* memory, std::size_t size_bytes, HostAccess access) = 0;
+  virtual void unregister_host(std::byte* memory) noexcept = 0;
+
+  [[nodiscard]] virtual std::unique_ptr<Stream> create_stream() = 0;
+  [[nodiscard]] virtual std::unique_ptr<Event> create_event() = 0;
+  // A stream of the caller's, by its native handle (nullptr: the default stream). Does not own it.
+  [[nodiscard]] virtual std::unique_ptr<Stream> borrow_stream(void* native_handle) = 0;
+  // Binds this thread to the device for the calls that follow; cheap when it already is. Threads of
+  // the runtime call it once; calls that enter from a caller's thread use DeviceScope.
+  virtual void make_current() = 0;
+  // The opposite pair for a caller's thread: what was current before comes back.
+  virtual void push_current() = 0;
+  virtual void pop_current() noexcept = 0;
+};
+
+// Makes a device current on a caller's thread for a scope.
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device& device) : device_(device) { device_.push_current(); }
+
+  ~DeviceScope() { device_.pop_current(); }
+
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  Device& device_;
+};
+
+// Waits for an event or for a stream to run dry by asking again: a short spin, then sleeps of 10 to
+// 100 us. Returns false when the timeout ends first. Never blocks in the driver.
+[[nodiscard]] bool wait_for(Event& event, std::chrono::nanoseconds timeout);
+[[nodiscard]] bool wait_for(Stream& stream, std::chrono::nanoseconds timeout);
+
+}  // namespace hippogriff

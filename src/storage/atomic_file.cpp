@@ -1,0 +1,190 @@
+// AtomicFile: a file without a name (O_TMPFILE) or with a temporary one, renamed over the target.
+#include "storage/atomic_file.hpp"
+
+#include "storage/descriptor.hpp"
+#include "storage/folder.hpp"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+
+namespace hippogriff {
+namespace {
+
+constexpr int links_max = 40;  // as the kernel's own limit
+constexpr int name_attempts_max = 16;
+constexpr mode_t new_file_mode = 0666;
+
+// The path at the end of the symbolic links, which need not exist.
+std::string follow_links(const std::string& path) {
+  std::filesystem::path at = path;
+  for (int i = 0; i < links_max; ++i) {
+    std::array<char, PATH_MAX> text{};
+    const ssize_t size = ::readlink(at.c_str(), text.data(), text.size());
+    if (size < 0) {
+      return at.string();  // not a link, or not there: opening it says what is wrong
+    }
+    const std::filesystem::path next(std::string(text.data(), static_cast<std::size_t>(size)));
+    at = next.is_absolute() ? next : at.parent_path() / next;
+  }
+  throw_io("follow links", path, no_offset, ELOOP);
+}
+
+std::string temporary_name(const std::string& target) {
+  std::uint64_t random = 0;
+  if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) {
+    throw_io("name a temporary file for", target, no_offset, errno);
+  }
+  std::array<char, 64> suffix{};
+  const int length = std::snprintf(suffix.data(),
+                                   suffix.size(),
+                                   ".hippogriff-%ld-%016llx",
+                                   static_cast<long>(::getpid()),
+                                   static_cast<unsigned long long>(random));
+  const std::string name = std::filesystem::path(target).filename().string();
+  const std::size_t room = NAME_MAX - 1 - static_cast<std::size_t>(length);
+  return folder_of(target) + "/." + name.substr(0, room) + suffix.data();
+}
+
+// The status of the file to replace; nothing when there is none.
+std::optional<struct stat> status_of(const std::string& target) {
+  struct stat status{};
+  if (::stat(target.c_str(), &status) != 0) {
+    if (errno == ENOENT) {
+      return std::nullopt;
+    }
+    throw_io("replace", target, no_offset, errno);
+  }
+  if (!S_ISREG(status.st_mode)) {
+    throw_invalid("replace", target + " is not a regular file");
+  }
+  // The folder's permissions alone would let a read-only file be replaced.
+  if (::faccessat(AT_FDCWD, target.c_str(), W_OK, AT_EACCESS) != 0) {
+    throw_io("replace", target, no_offset, errno);
+  }
+  return status;
+}
+
+// Gives the new file the old one's mode and, where the system lets it, owner.
+void keep_mode(int fd, const struct stat& old, const std::string& target) {
+  mode_t mode = old.st_mode & 07777;
+  const bool same_owner = old.st_uid == ::geteuid() || ::fchown(fd, old.st_uid, UINT_MAX) == 0;
+  const bool same_group = ::fchown(fd, UINT_MAX, old.st_gid) == 0;
+  if (!same_owner || !same_group) {
+    // These bits would lend the rights of somebody else than before.
+    mode &= ~static_cast<mode_t>(S_ISUID | S_ISGID);
+  }
+  if (::fchmod(fd, mode) != 0) {
+    throw_io("set the mode of", target, no_offset, errno);
+  }
+}
+
+// A file without a name that can be given one later; invalid where that does not work.
+Descriptor open_unnamed(const std::string& target) {
+  Descriptor descriptor(retry_interrupted([&] {
+    return ::open(folder_of(target).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, new_file_mode);
+  }));
+  const std::string link = "/proc/self/fd/" + std::to_string(descriptor.get());
+  if (descriptor.valid() && ::access(link.c_str(), F_OK) != 0) {
+    return {};
+  }
+  return descriptor;
+}
+
+struct NamedFile {
+  Descriptor descriptor;
+  std::string path;
+};
+
+NamedFile open_named(const std::string& target) {
+  for (int attempt = 0;; ++attempt) {
+    std::string path = temporary_name(target);
+    Descriptor descriptor(retry_interrupted([&] {
+      return ::open(
+          path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, new_file_mode);
+    }));
+    if (descriptor.valid()) {
+      return {std::move(descriptor), std::move(path)};
+    }
+    if (errno != EEXIST || attempt == name_attempts_max) {
+      throw_io("create a temporary file for", target, no_offset, errno);
+    }
+  }
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::shared_ptr<Storage> storage,
+                       const std::string& path,
+                       TemporaryKind kind)
+    : storage_(std::move(storage)), target_(follow_links(path)) {
+  if (!std::filesystem::path(target_).has_filename()) {
+    throw_invalid("replace", "\"" + path + "\" names no file");
+  }
+  const auto old = status_of(target_);
+  Descriptor descriptor;
+  if (kind == TemporaryKind::automatic) {
+    descriptor = open_unnamed(target_);
+  }
+  if (!descriptor.valid()) {
+    NamedFile named = open_named(target_);
+    descriptor = std::move(named.descriptor);
+    temporary_ = std::move(named.path);
+  }
+  try {
+    if (old) {
+      keep_mode(descriptor.get(), *old, target_);
+    }
+    file_ = storage_->adopt_as(descriptor.get(), FileAccess::read_write, target_);
+  } catch (...) {
+    if (!temporary_.empty()) {
+      storage_->remove(temporary_);
+    }
+    throw;
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (!committed_ && !temporary_.empty()) {
+    storage_->remove(temporary_);
+  }
+}
+
+void AtomicFile::link_unnamed() {
+  const std::string link = "/proc/self/fd/" + std::to_string(file_->fd());
+  for (int attempt = 0;; ++attempt) {
+    const std::string path = temporary_name(target_);
+    if (::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+      temporary_ = path;
+      return;
+    }
+    if (errno != EEXIST || attempt == name_attempts_max) {
+      throw_io("name the new file for", target_, no_offset, errno);
+    }
+  }
+}
+
+void AtomicFile::commit() {
+  if (committed_) {
+    throw_invalid("commit", target_ + " is committed already");
+  }
+  file_->sync();
+  if (temporary_.empty()) {
+    link_unnamed();
+  }
+  // From here on the temporary name may be the target's: when only the folder's sync fails,
+  // removing the name again is harmless, for it is gone.
+  storage_->rename(temporary_, target_);
+  committed_ = true;
+}
+
+}  // namespace hippogriff

@@ -1,0 +1,15 @@
+// Folders, where a rename becomes durable.
+#pragma once
+
+#include <string>
+
+namespace hippogriff {
+
+// The folder part of a path: "." when there is none.
+std::string folder_of(const std::string& path);
+
+// Makes the entries of a folder durable. Throws Error(io_error). File systems that cannot sync a
+// folder do so by themselves or not at all: EINVAL is no failure.
+void sync_folder(const std::string& folder);
+
+}  // namespace hippogriff

@@ -1,0 +1,373 @@
+// IoQueue over io_uring: one submission per request, waits bounded by the kernel's own timeout.
+#include "storage/uring_queue.hpp"
+
+#include "storage/queue_request.hpp"
+
+#include <liburing.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <thread>
+#include <vector>
+
+namespace hippogriff {
+namespace {
+
+// The kernel refuses registered buffers above this.
+constexpr std::size_t registered_bytes_max = std::size_t{1} << 30;
+constexpr std::uint64_t no_slot = UINT64_MAX;
+// A request that the system sends back so often without an error of its own is given to the caller.
+constexpr int attempts_max = 16;
+constexpr int submit_attempts_max = 1000;
+constexpr std::chrono::microseconds submit_pause{1000};
+constexpr std::size_t batch_count = 64;
+
+bool sent_back(int result) {
+  return result == -EAGAIN || result == -EINTR || result == -ECANCELED;
+}
+
+// Sets a ring up. Returns 0 or -errno. COOP_TASKRUN spares the interrupts that announce
+// completions; kernels before 5.19 do not know it. SINGLE_ISSUER is left out because it ties the
+// ring to one thread for good, where IoQueue promises only one at a time.
+int initialize_ring(io_uring& ring, std::size_t depth) {
+  const auto entries = static_cast<unsigned>(std::max<std::size_t>(depth, 8));
+  io_uring_params parameters{};
+  parameters.flags = IORING_SETUP_CLAMP | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
+  int result = ::io_uring_queue_init_params(entries, &ring, &parameters);
+  if (result == -EINVAL) {
+    parameters = {};
+    parameters.flags = IORING_SETUP_CLAMP;
+    result = ::io_uring_queue_init_params(entries, &ring, &parameters);
+  }
+  if (result == 0 && (parameters.features & IORING_FEAT_EXT_ARG) == 0) {
+    ::io_uring_queue_exit(&ring);
+    return -EOPNOTSUPP;
+  }
+  return result;
+}
+
+struct RingCloser {
+  void operator()(io_uring* ring) const noexcept {
+    ::io_uring_queue_exit(ring);
+    delete ring;
+  }
+};
+
+using RingPointer = std::unique_ptr<io_uring, RingCloser>;
+
+std::string explain(int errno_value) {
+  if (errno_value == EOPNOTSUPP) {
+    return "the kernel is older than 5.11";
+  }
+  return ::strerrordesc_np(errno_value);
+}
+
+// Memory that the ring holds registered, in the order of the ring's indices.
+class RegisteredBuffers {
+ public:
+  void try_register(io_uring& ring, std::span<const std::span<std::byte>> buffers) {
+    std::vector<iovec> pieces;
+    for (std::span<std::byte> buffer : buffers) {
+      while (!buffer.empty()) {
+        const std::size_t size = std::min(buffer.size(), registered_bytes_max);
+        pieces.push_back({buffer.data(), size});
+        buffer = buffer.subspan(size);
+      }
+    }
+    const auto count = static_cast<unsigned>(pieces.size());
+    // Refusals (a small RLIMIT_MEMLOCK, memory of a file) cost speed alone.
+    if (count > 0 && ::io_uring_register_buffers(&ring, pieces.data(), count) == 0) {
+      pieces_ = std::move(pieces);
+    }
+  }
+
+  // The index of the buffer that holds all of the memory, or -1.
+  [[nodiscard]] int find(const std::byte* memory, std::size_t size_bytes) const {
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      const auto* begin = static_cast<const std::byte*>(pieces_[i].iov_base);
+      if (memory >= begin && memory + size_bytes <= begin + pieces_[i].iov_len) {
+        return static_cast<int>(i);
+      }
+    }
+    return -1;
+  }
+
+  [[nodiscard]] std::size_t count() const { return pieces_.size(); }
+
+ private:
+  std::vector<iovec> pieces_;
+};
+
+class UringQueue final : public IoQueue {
+ public:
+  UringQueue(RingPointer ring, std::size_t depth, std::span<const std::span<std::byte>> buffers)
+      : ring_(std::move(ring)), slots_(depth) {
+    for (std::size_t i = depth; i > 0; --i) {
+      free_slots_.push_back(i - 1);
+    }
+    buffers_.try_register(*ring_, buffers);
+  }
+
+  UringQueue(const UringQueue&) = delete;
+  UringQueue& operator=(const UringQueue&) = delete;
+  UringQueue(UringQueue&&) = delete;
+  UringQueue& operator=(UringQueue&&) = delete;
+  ~UringQueue() override;
+
+  void submit(const IoRequest& request) override;
+  std::size_t reap(std::span<IoCompletion> completions, std::chrono::nanoseconds timeout) override;
+
+  // Completions that wait for a reap still count.
+  [[nodiscard]] std::size_t in_flight() const override {
+    return slots_.size() - free_slots_.size() + finished_.size();
+  }
+
+  [[nodiscard]] std::size_t registered_count() const { return buffers_.count(); }
+
+ private:
+  struct Slot {
+    CheckedRequest request;
+    int attempts = 0;
+  };
+
+  int start(std::size_t index);
+  int enter();
+  void collect();
+  void harvest();
+  void finish(std::size_t index, std::int64_t result);
+  std::size_t take(std::span<IoCompletion> completions);
+  int wait_for_one(std::chrono::nanoseconds timeout);
+  void cancel_all() noexcept;
+
+  RingPointer ring_;
+  RegisteredBuffers buffers_;
+  std::vector<Slot> slots_;
+  std::vector<std::size_t> free_slots_;
+  std::deque<IoCompletion> finished_;
+  std::vector<std::size_t> again_;  // slots to be started once more
+  bool closing_ = false;
+};
+
+void prepare(io_uring_sqe& sqe, const CheckedRequest& request, int buffer_index) {
+  const auto size = static_cast<unsigned>(request.size_bytes);
+  const bool reads = request.kind == IoRequest::Kind::read;
+  if (buffer_index >= 0 && reads) {
+    ::io_uring_prep_read_fixed(
+        &sqe, request.fd, request.memory, size, request.offset, buffer_index);
+  } else if (buffer_index >= 0) {
+    ::io_uring_prep_write_fixed(
+        &sqe, request.fd, request.memory, size, request.offset, buffer_index);
+  } else if (reads) {
+    ::io_uring_prep_read(&sqe, request.fd, request.memory, size, request.offset);
+  } else {
+    ::io_uring_prep_write(&sqe, request.fd, request.memory, size, request.offset);
+  }
+}
+
+// Hands what is prepared to the kernel. Returns 0 or -errno.
+int UringQueue::enter() {
+  for (int attempt = 0; attempt < submit_attempts_max; ++attempt) {
+    const int result = ::io_uring_submit(ring_.get());
+    if (result >= 0 && ::io_uring_sq_ready(ring_.get()) == 0) {
+      return 0;
+    }
+    if (result < 0 && result != -EINTR && result != -EAGAIN && result != -EBUSY) {
+      return result;
+    }
+    if (result == -EBUSY || result == -EAGAIN) {
+      // The kernel wants its completions read, or is short of memory for a moment.
+      collect();
+      std::this_thread::sleep_for(submit_pause);
+    }
+  }
+  return -EAGAIN;
+}
+
+// Starts the request of a slot. Returns 0 or -errno; then it is not in flight.
+int UringQueue::start(std::size_t index) {
+  Slot& slot = slots_[index];
+  io_uring_sqe* sqe = ::io_uring_get_sqe(ring_.get());
+  if (sqe == nullptr) {
+    return -EBUSY;
+  }
+  prepare(*sqe, slot.request, buffers_.find(slot.request.memory, slot.request.size_bytes));
+  // The second try goes to a worker that may sleep, where the first found the file not ready.
+  sqe->flags |= slot.attempts > 0 ? IOSQE_ASYNC : 0U;
+  ::io_uring_sqe_set_data64(sqe, index);
+  ++slot.attempts;
+  const int result = enter();
+  if (result != 0) {
+    // The kernel has not taken the entry: it must not take this request with a later one.
+    ::io_uring_prep_nop(sqe);
+    ::io_uring_sqe_set_data64(sqe, no_slot);
+  }
+  return result;
+}
+
+void UringQueue::submit(const IoRequest& request) {
+  const CheckedRequest checked = check_request(request, in_flight(), slots_.size());
+  const std::size_t index = free_slots_.back();
+  slots_[index] = {checked, 0};
+  free_slots_.pop_back();
+  const int result = start(index);
+  if (result != 0) {
+    free_slots_.push_back(index);
+    throw_io("submit to io_uring", request.file->facts().path, request.offset, -result);
+  }
+}
+
+void UringQueue::finish(std::size_t index, std::int64_t result) {
+  finished_.push_back({slots_[index].request.tag, result});
+  free_slots_.push_back(index);
+}
+
+// Moves completions from the ring to finished_, and what was sent back to again_.
+void UringQueue::collect() {
+  std::array<io_uring_cqe*, batch_count> batch{};
+  unsigned count = 0;
+  while ((count = ::io_uring_peek_batch_cqe(ring_.get(), batch.data(), batch.size())) > 0) {
+    for (unsigned i = 0; i < count; ++i) {
+      const std::uint64_t index = ::io_uring_cqe_get_data64(batch[i]);
+      const int result = batch[i]->res;
+      if (index == no_slot) {
+        continue;
+      }
+      if (sent_back(result) && !closing_ && slots_[index].attempts < attempts_max) {
+        again_.push_back(index);
+      } else {
+        finish(index, result);
+      }
+    }
+    ::io_uring_cq_advance(ring_.get(), count);
+  }
+}
+
+void UringQueue::harvest() {
+  collect();
+  while (!again_.empty()) {
+    const std::size_t index = again_.back();
+    again_.pop_back();
+    const int result = start(index);
+    if (result != 0) {
+      finish(index, result);
+    }
+  }
+}
+
+std::size_t UringQueue::take(std::span<IoCompletion> completions) {
+  const std::size_t count = std::min(completions.size(), finished_.size());
+  const auto end = finished_.begin() + static_cast<std::ptrdiff_t>(count);
+  std::copy(finished_.begin(), end, completions.begin());
+  finished_.erase(finished_.begin(), end);
+  return count;
+}
+
+// Sleeps in the kernel until there is a completion. Returns 0 or -errno.
+int UringQueue::wait_for_one(std::chrono::nanoseconds timeout) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
+  __kernel_timespec time{};
+  time.tv_sec = seconds.count();
+  time.tv_nsec = (timeout - seconds).count();
+  io_uring_cqe* cqe = nullptr;
+  return ::io_uring_wait_cqe_timeout(ring_.get(), &cqe, &time);
+}
+
+std::size_t UringQueue::reap(std::span<IoCompletion> completions,
+                             std::chrono::nanoseconds timeout) {
+  if (completions.empty()) {
+    return 0;
+  }
+  const auto deadline = deadline_after(timeout);
+  for (;;) {
+    if (finished_.size() < completions.size()) {
+      harvest();
+    }
+    if (!finished_.empty() || in_flight() == 0) {
+      return take(completions);
+    }
+    const auto left = deadline - std::chrono::steady_clock::now();
+    if (left <= std::chrono::nanoseconds(0)) {
+      return 0;
+    }
+    const int result = wait_for_one(left);
+    if (result != 0 && result != -ETIME && result != -EINTR && result != -EAGAIN) {
+      throw_io("wait for io_uring", "io_uring", no_offset, -result);
+    }
+  }
+}
+
+// Asks the kernel to drop what has not begun; drives finish what they have.
+void UringQueue::cancel_all() noexcept {
+  std::vector<bool> busy(slots_.size(), true);
+  for (const std::size_t index : free_slots_) {
+    busy[index] = false;
+  }
+  for (std::size_t index = 0; index < slots_.size(); ++index) {
+    io_uring_sqe* sqe = busy[index] ? ::io_uring_get_sqe(ring_.get()) : nullptr;
+    if (sqe != nullptr) {
+      ::io_uring_prep_cancel64(sqe, index, 0);
+      ::io_uring_sqe_set_data64(sqe, no_slot);
+      static_cast<void>(::io_uring_submit(ring_.get()));
+    }
+  }
+}
+
+UringQueue::~UringQueue() {
+  closing_ = true;
+  const auto deadline = deadline_after(queue_close_timeout);
+  collect();
+  if (free_slots_.size() < slots_.size()) {
+    cancel_all();
+  }
+  while (free_slots_.size() < slots_.size()) {
+    const auto left = deadline - std::chrono::steady_clock::now();
+    if (left <= std::chrono::nanoseconds(0)) {
+      std::fprintf(stderr,
+                   "hippogriff: %zu requests are still with the drive after %lld s; their ring and "
+                   "memory are left to it\n",
+                   slots_.size() - free_slots_.size(),
+                   static_cast<long long>(queue_close_timeout.count()));
+      [[maybe_unused]] const io_uring* left_open = ring_.release();
+      return;
+    }
+    static_cast<void>(wait_for_one(left));
+    collect();
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<IoQueue> make_uring_queue(std::size_t depth,
+                                          std::span<const std::span<std::byte>> buffers) {
+  auto ring = std::make_unique<io_uring>();
+  const int result = initialize_ring(*ring, depth);
+  if (result != 0) {
+    throw Error({.status = result == -ENOMEM ? Status::io_error : Status::unsupported,
+                 .operation = "set up io_uring",
+                 .object = "io_uring",
+                 .errno_value = -result,
+                 .detail = explain(-result)});
+  }
+  return std::make_unique<UringQueue>(RingPointer(ring.release()), depth, buffers);
+}
+
+std::size_t registered_buffer_count(const IoQueue& queue) {
+  const auto* uring = dynamic_cast<const UringQueue*>(&queue);
+  return uring == nullptr ? 0 : uring->registered_count();
+}
+
+std::string why_no_io_uring() {
+  io_uring ring{};
+  const int result = initialize_ring(ring, 1);
+  if (result != 0) {
+    return explain(-result);
+  }
+  ::io_uring_queue_exit(&ring);
+  return {};
+}
+
+}  // namespace hippogriff

@@ -1,0 +1,143 @@
+// The process's runtime, counted by init and deinit, and what fork does to it.
+#include "transfer/abi.hpp"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+namespace hippogriff {
+
+namespace {
+
+constexpr std::chrono::milliseconds shutdown_patience{10'000};
+
+struct Process {
+  std::mutex mutex;
+  std::shared_ptr<Runtime> runtime;
+  int inits = 0;
+};
+
+// Never destroyed: threads that could not be joined may use it until the process ends.
+Process& process() {
+  static auto* const the_process = new Process;
+  return *the_process;
+}
+
+std::atomic<bool> forked{false};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+
+struct LastError {
+  Failure failure;
+  std::string message;
+};
+
+LastError& last_error() {
+  thread_local LastError error;
+  return error;
+}
+
+// In the child only the forking thread lives: the parent's runtime, its locks and threads are left
+// alone, and a new init starts from nothing.
+void after_fork_in_child() {
+  auto* const abandoned = new (&process()) Process;
+  static_cast<void>(abandoned);
+  forked = true;
+}
+
+void watch_forks() {
+  static const int installed = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  static_cast<void>(installed);
+}
+
+}  // namespace
+
+std::shared_ptr<Runtime> current_runtime() {
+  Process& the_process = process();
+  const std::lock_guard lock(the_process.mutex);
+  if (the_process.runtime == nullptr) {
+    const bool was_forked = forked;
+    throw Error({.status = was_forked ? Status::forked : Status::not_initialized,
+                 .operation = "use hippogriff",
+                 .detail = was_forked ? "this process was forked after hippogriff_init; call "
+                                        "hippogriff_init again in the child (device host only: "
+                                        "CUDA does not survive a fork)"
+                                      : "call hippogriff_init first"});
+  }
+  return the_process.runtime;
+}
+
+int start_runtime() {
+  watch_forks();
+  return guarded([] {
+    Process& the_process = process();
+    const std::lock_guard lock(the_process.mutex);
+    if (the_process.runtime == nullptr) {
+      the_process.runtime =
+          std::make_shared<Runtime>(Settings::from_environment(), make_system_storage());
+    }
+    ++the_process.inits;
+    forked = false;
+  });
+}
+
+int end_runtime() {
+  return guarded([] {
+    std::shared_ptr<Runtime> runtime = current_runtime();
+    {
+      Process& the_process = process();
+      const std::lock_guard lock(the_process.mutex);
+      if (--the_process.inits > 0) {
+        return;
+      }
+      the_process.runtime.reset();
+    }
+    if (!runtime->shutdown(shutdown_patience)) {
+      new std::shared_ptr<Runtime>(runtime);  // its threads still use it
+      throw Error({.status = Status::timed_out,
+                   .operation = "end the runtime",
+                   .detail = "a thread did not come back in 10 s (a read that never ends, or a "
+                             "hung device); what it holds stays until the process ends"});
+    }
+  });
+}
+
+int remember(const Failure& failure) noexcept {
+  try {
+    LastError& error = last_error();
+    error.failure = failure;
+    error.message = failure.message();
+  } catch (...) {
+    // Without memory for words the status has to do.
+  }
+  return static_cast<int>(failure.status);
+}
+
+char* copy_string(const std::string& text) {
+  auto* copy = static_cast<char*>(std::malloc(text.size() + 1));
+  if (copy == nullptr) {
+    throw std::bad_alloc();
+  }
+  std::memcpy(copy, text.c_str(), text.size() + 1);
+  return copy;
+}
+
+void fill_error(hippogriff_error& error, const Failure& failure, const std::string& message) {
+  error = {.status = static_cast<hippogriff_status>(failure.status),
+           .message = message.c_str(),
+           .operation = failure.operation.c_str(),
+           .object = failure.object.c_str(),
+           .offset = failure.offset,
+           .errno_value = failure.errno_value,
+           .device_status = failure.device_status};
+}
+
+}  // namespace hippogriff
+
+extern "C" void hippogriff_last_error(hippogriff_error* error) {
+  if (error != nullptr) {
+    const auto& last = hippogriff::last_error();
+    hippogriff::fill_error(*error, last.failure, last.message);
+  }
+}

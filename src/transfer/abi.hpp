@@ -1,0 +1,42 @@
+// The boundary: one runtime per process behind the C functions, exceptions turned into statuses, the
+// last error kept per thread. The only global state of the library.
+#pragma once
+
+#include <memory>
+
+#include "transfer/runtime.hpp"
+
+// The C ABI's handle. It keeps the transfer alive, and the strings it hands out.
+struct hippogriff_transfer {
+  std::shared_ptr<hippogriff::Transfer> transfer;
+};
+
+namespace hippogriff {
+
+// The runtime between init and deinit. Throws Error(not_initialized, forked).
+std::shared_ptr<Runtime> current_runtime();
+
+int start_runtime();
+int end_runtime();
+
+// Remembers a failure for hippogriff_last_error; returns its status.
+int remember(const Failure& failure) noexcept;
+
+// Runs the body of a C function: 0, or the status of what it throws.
+template <typename Body>
+int guarded(Body&& body) noexcept {
+  try {
+    body();
+    return HIPPOGRIFF_OK;
+  } catch (...) {
+    return remember(current_failure());
+  }
+}
+
+// A copy for the caller, freed by hippogriff_free_string. Throws std::bad_alloc.
+char* copy_string(const std::string& text);
+
+// Fills a C error from a failure, whose strings (and `message`) must stay.
+void fill_error(hippogriff_error& error, const Failure& failure, const std::string& message);
+
+}  // namespace hippogriff

@@ -1,0 +1,186 @@
+// The depth controller against simulated drives.
+#include "transfer/depth_controller.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <queue>
+#include <random>
+#include <vector>
+
+namespace hippogriff {
+namespace {
+
+// Throughput grows with the depth up to `saturation`; each window is off by up to `noise`.
+struct SimulatedDrive {
+  double saturation = 4;
+  double peak_bytes_per_second = 2e9;
+  double noise = 0;
+  double loss_beyond = 0;  // per request beyond twice the saturation
+  std::mt19937_64 random{1};
+
+  [[nodiscard]] double throughput(std::uint32_t depth) const {
+    const double reached = peak_bytes_per_second * std::min(1.0, depth / saturation);
+    return reached * (1 - std::clamp(loss_beyond * (depth - 2 * saturation), 0.0, 0.9));
+  }
+
+  double window_seconds(std::uint32_t depth, double bytes) {
+    std::uniform_real_distribution<double> off(1 - noise, 1 + noise);
+    return bytes / (throughput(depth) * off(random));
+  }
+};
+
+constexpr std::uint64_t window_bytes = 64 << 20;
+
+std::vector<std::uint32_t> depths_over(DepthController& controller,
+                                       SimulatedDrive& drive,
+                                       int windows) {
+  std::vector<std::uint32_t> depths;
+  for (int index = 0; index < windows; ++index) {
+    const double bytes = window_bytes;
+    depths.push_back(
+        controller.window(window_bytes, drive.window_seconds(controller.depth(), bytes)));
+  }
+  return depths;
+}
+
+std::uint32_t step_up(std::uint32_t depth) {
+  return depth + std::max(depth / 2, 1U);
+}
+
+std::uint32_t step_down(std::uint32_t depth) {
+  return depth - std::min(depth - 1, std::max(depth / 3, 1U));
+}
+
+// One step of the controller around the smallest depth that saturates the drive.
+bool near_best(std::uint32_t depth, double saturation) {
+  const auto best = static_cast<std::uint32_t>(std::ceil(saturation));
+  return depth >= step_down(best) && depth <= step_up(best);
+}
+
+TEST(DepthController, begins_with_the_planned_depth_within_bounds) {
+  EXPECT_EQ(DepthController(4, 16).depth(), 4U);
+  EXPECT_EQ(DepthController(0, 16).depth(), 1U);
+  EXPECT_EQ(DepthController(99, 16).depth(), 16U);
+  EXPECT_EQ(DepthController(4, 0).depth(), 1U);
+}
+
+TEST(DepthController, settles_at_the_saturation_of_a_quiet_drive_from_any_start) {
+  for (const std::uint32_t saturation : {1U, 2U, 3U, 4U, 6U, 8U, 13U, 24U, 32U}) {
+    for (const std::uint32_t start : {1U, 2U, 4U, 8U, 16U, 32U}) {
+      DepthController controller(start, 32);
+      SimulatedDrive drive{.saturation = static_cast<double>(saturation)};
+      const auto depths = depths_over(controller, drive, 60);
+      int near = 0;
+      for (std::size_t index = 20; index < depths.size(); ++index) {
+        near += near_best(depths[index], saturation) ? 1 : 0;
+      }
+      // Probes leave the best on purpose, by one step.
+      EXPECT_GE(near, 38) << "saturation " << saturation << " start " << start;
+    }
+  }
+}
+
+TEST(DepthController, settles_near_the_best_of_a_noisy_drive) {
+  constexpr int drives = 200;
+  constexpr int windows = 160;
+  std::mt19937_64 random(20261121);
+  std::uint64_t near = 0;
+  std::uint64_t changes = 0;
+  double lost = 0;
+  for (int index = 0; index < drives; ++index) {
+    SimulatedDrive drive;
+    drive.saturation = 1 + static_cast<double>(random() % 24);
+    drive.noise = 0.03;
+    drive.random.seed(random());
+    DepthController controller(1 + static_cast<std::uint32_t>(random() % 16), 32);
+    const auto depths = depths_over(controller, drive, windows);
+    for (std::size_t at = 30; at < depths.size(); ++at) {
+      near += near_best(depths[at], drive.saturation) ? 1 : 0;
+      changes += depths[at] != depths[at - 1] ? 1 : 0;
+      lost += 1 - drive.throughput(depths[at]) / drive.peak_bytes_per_second;
+    }
+  }
+  const double seen = drives * (windows - 30.0);
+  std::printf(
+      "noise 3 %%: within a step of the best %.1f %%, changes per window %.3f, "
+      "throughput lost %.2f %%\n",
+      100 * static_cast<double>(near) / seen,
+      static_cast<double>(changes) / seen,
+      100 * lost / seen);
+  EXPECT_GT(static_cast<double>(near) / seen, 0.90);
+  EXPECT_LT(static_cast<double>(changes) / seen, 0.12);
+  EXPECT_LT(lost / seen, 0.04);
+}
+
+TEST(DepthController, moves_one_step_at_a_time_and_stays_within_bounds_on_a_mad_drive) {
+  std::mt19937_64 random(7);
+  DepthController controller(8, 16);
+  std::uint32_t before = controller.depth();
+  for (int index = 0; index < 5000; ++index) {
+    const double seconds = std::exp(std::uniform_real_distribution<double>(-9, 2)(random));
+    const std::uint32_t depth = controller.window(random() % window_bytes, seconds);
+    ASSERT_GE(depth, 1U);
+    ASSERT_LE(depth, 16U);
+    // From a step that did not help down to the other side of where it came from: two at most.
+    ASSERT_LE(depth, step_up(before));
+    ASSERT_GE(depth + 1, step_down(step_down(before)));
+    before = depth;
+  }
+}
+
+TEST(DepthController, comes_back_when_the_drive_gets_worse_with_depth) {
+  DepthController controller(32, 64);
+  SimulatedDrive drive{.saturation = 4, .loss_beyond = 0.02};
+  const auto depths = depths_over(controller, drive, 60);
+  EXPECT_TRUE(near_best(depths.back(), 4)) << depths.back();
+}
+
+TEST(DepthController, follows_a_drive_that_changes) {
+  DepthController controller(4, 32);
+  SimulatedDrive drive{.saturation = 4};
+  depths_over(controller, drive, 40);
+  drive.saturation = 12;
+  drive.peak_bytes_per_second *= 3;
+  const auto depths = depths_over(controller, drive, 400);
+  EXPECT_TRUE(near_best(depths.back(), 12)) << depths.back();
+}
+
+TEST(DepthController, windows_that_tell_nothing_change_nothing) {
+  DepthController controller(4, 16);
+  EXPECT_EQ(controller.window(0, 1), 4U);
+  EXPECT_EQ(controller.window(window_bytes, 0), 4U);
+  EXPECT_EQ(controller.window(window_bytes, -1), 4U);
+  EXPECT_EQ(controller.window(window_bytes, std::nan("")), 4U);
+}
+
+// Requests one by one: the drive serves them in order after a latency, as a real queue does.
+TEST(DepthController, finds_the_depth_from_completions_alone) {
+  using Clock = std::chrono::steady_clock;
+  constexpr double latency_seconds = 10e-3;
+  constexpr double service_seconds = 2e-3;  // saturates at a depth of 6
+  constexpr std::uint64_t request_bytes = 4 << 20;
+  DepthController controller(1, 64);
+  std::queue<double> in_flight;
+  double now = 0;
+  double drive_free = 0;
+  std::uint32_t deepest_late = 0;
+  for (int done = 0; done < 6000; ++done) {
+    while (in_flight.size() < controller.depth()) {
+      drive_free = std::max(drive_free, now) + service_seconds;
+      in_flight.push(drive_free + latency_seconds);
+    }
+    now = std::max(now, in_flight.front());
+    in_flight.pop();
+    controller.completed(request_bytes,
+                         Clock::time_point(std::chrono::duration_cast<Clock::duration>(
+                             std::chrono::duration<double>(now))));
+    deepest_late = done > 3000 ? std::max(deepest_late, controller.depth()) : 0;
+  }
+  EXPECT_TRUE(near_best(controller.depth(), 6)) << controller.depth();
+  EXPECT_LE(deepest_late, step_up(step_up(6)));
+}
+
+}  // namespace
+}  // namespace hippogriff

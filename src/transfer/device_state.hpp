@@ -1,0 +1,68 @@
+// All that the runtime keeps for one device: its engine, its short path, what is in flight, what was
+// allocated for callers, and the words its streams wait for.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "transfer/engine.hpp"
+#include "transfer/in_flight.hpp"
+#include "transfer/small_path.hpp"
+
+namespace hippogriff {
+
+// Words in pinned memory that callers' streams wait for (HIPPOGRIFF_BEFORE_STREAM). Values only
+// grow, so that a stream that looks late still sees its turn. Thread-safe. The memory is never given
+// back: a stream may look at it at any time.
+class StreamFlags {
+ public:
+  explicit StreamFlags(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+
+  // A flag that is not raised yet. Throws Error(busy) when 1024 transfers hold one.
+  HostFlag take();
+  // Raises a taken flag and takes it back.
+  void raise(HostFlag flag);
+
+ private:
+  static constexpr std::size_t words = 1024;
+
+  std::shared_ptr<Device> device_;
+  std::mutex mutex_;
+  std::uint32_t* memory_ = nullptr;
+  std::vector<std::uint32_t*> free_;
+};
+
+// Thread-safe.
+struct DeviceState {
+  DeviceState(std::shared_ptr<Device> the_device,
+              const std::shared_ptr<Storage>& storage,
+              const EngineOptions& options);
+
+  // Device memory for a caller, freed at the end if they do not. Throws out_of_device_memory.
+  DeviceAddress allocate(std::size_t size_bytes);
+  // Remembers memory that a transfer allocated.
+  void keep(DeviceAddress address, std::size_t size_bytes);
+  // False when `address` was not allocated here. Throws Error(busy) while a transfer uses it.
+  bool free(DeviceAddress address);
+  [[nodiscard]] std::uint64_t allocated_bytes() const;
+  void free_all();
+
+  // Streams for callers without CUDA, by their native handles.
+  void* create_caller_stream();
+  bool destroy_caller_stream(void* handle);
+
+  std::shared_ptr<Device> device;
+  InFlight in_flight;
+  StreamFlags flags;
+  SmallPath small;
+  std::unique_ptr<Engine> engine;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::size_t> allocations_;
+  std::map<void*, std::unique_ptr<Stream>> caller_streams_;
+};
+
+}  // namespace hippogriff

@@ -1,0 +1,73 @@
+// Without staging: cuFile between drive and GPU where that is real, and plain reads and writes where
+// the device's memory is the host's own (`host` without a link).
+#include "transfer/cufile.hpp"
+#include "transfer/piece_io.hpp"
+
+namespace hippogriff {
+
+namespace {
+
+constexpr std::uint64_t cufile_piece_bytes = std::uint64_t{16} << 20;
+
+std::byte* host_pointer(DeviceAddress address) {
+  return reinterpret_cast<std::byte*>(address.value);  // NOLINT(performance-no-int-to-ptr)
+}
+
+template <typename Move>
+LaneOutcome move_pieces(LaneContext& context, Transfer& transfer, std::uint64_t most_bytes,
+                        Move&& move) {
+  while (!transfer.stopping()) {
+    if (context.should_yield()) {
+      return LaneOutcome::yielded;
+    }
+    const auto piece = claim_any(transfer, Warmth::warm, most_bytes);
+    if (!piece) {
+      break;
+    }
+    attempt(transfer, [&] {
+      move(piece->range, piece->warmth);
+      transfer.count_cold(piece->warmth == Warmth::cold ? piece->range.size : 0);
+      transfer.piece_done(Lane::direct, piece->range);
+    });
+  }
+  return LaneOutcome::finished;
+}
+
+std::uint64_t direct_piece_bytes(const Transfer& transfer) {
+  return piece_bytes(transfer, transfer.decision().choice().plan.direct_channels);
+}
+
+}  // namespace
+
+LaneOutcome send_direct(LaneContext& context, Transfer& transfer) {
+  if (context.device.info().can.host_addressable) {
+    PieceIo io(context, transfer);
+    return move_pieces(context, transfer, direct_piece_bytes(transfer),
+                       [&](Range piece, Warmth warmth) {
+                         io.read(piece, host_pointer(transfer.address_of(piece.offset)), warmth);
+                       });
+  }
+  CuFile file(transfer.file());
+  return move_pieces(context, transfer, cufile_piece_bytes, [&](Range piece, Warmth) {
+    const TraceSlice slice(context.trace, context.cpu_track, "cuFile read", piece.offset,
+                           piece.size);
+    file.read(piece, transfer.address(), piece.offset - transfer.request().extent.offset);
+  });
+}
+
+LaneOutcome recv_direct(LaneContext& context, Transfer& transfer) {
+  if (context.device.info().can.host_addressable) {
+    PieceIo io(context, transfer);
+    return move_pieces(context, transfer, direct_piece_bytes(transfer), [&](Range piece, Warmth) {
+      io.write(piece, host_pointer(transfer.address_of(piece.offset)));
+    });
+  }
+  CuFile file(transfer.file());
+  return move_pieces(context, transfer, cufile_piece_bytes, [&](Range piece, Warmth) {
+    const TraceSlice slice(context.trace, context.cpu_track, "cuFile write", piece.offset,
+                           piece.size);
+    file.write(piece, transfer.address(), piece.offset - transfer.request().extent.offset);
+  });
+}
+
+}  // namespace hippogriff

@@ -1,0 +1,141 @@
+// Widening, continuing, falling back.
+#include "transfer/direct_queue.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+namespace hippogriff {
+
+DirectQueue::DirectQueue(LaneContext& context,
+                         Transfer& transfer,
+                         std::size_t depth,
+                         const std::vector<std::span<std::byte>>& buffers)
+    : context_(context),
+      transfer_(transfer),
+      alignment_(std::max<std::uint64_t>(WorkMap::cut_bytes, transfer.file().facts().direct_alignment)),
+      queue_(context.storage.create_queue(depth, buffers)) {}
+
+std::uint64_t DirectQueue::lead_bytes(Range piece) const {
+  return piece.offset - align_down(piece.offset, alignment_);
+}
+
+Range DirectQueue::aligned_part(Range piece) const {
+  const std::uint64_t begin = align_up(piece.offset, alignment_);
+  const std::uint64_t end = align_down(piece.end(), alignment_);
+  return begin < end ? Range{begin, end - begin} : Range{piece.offset, 0};
+}
+
+void DirectQueue::read(Range piece, std::byte* memory, std::uint64_t tag) {
+  const std::uint64_t begin = align_down(piece.offset, alignment_);
+  const std::uint64_t size = align_up(piece.end(), alignment_) - begin;
+  Request request;
+  request.io = {.kind = IoRequest::Kind::read,
+                .file = &transfer_.file(),
+                .direct = transfer_.file().facts().direct,
+                .offset = begin,
+                .memory = {memory, size},
+                .tag = tag};
+  request.piece = piece;
+  request.needed = piece.end() - begin;
+  submit(tag, request);
+}
+
+void DirectQueue::write(Range piece, std::byte* memory, std::uint64_t tag) {
+  Request request;
+  request.io = {.kind = IoRequest::Kind::write,
+                .file = &transfer_.file(),
+                .direct = transfer_.file().facts().direct && piece.offset % alignment_ == 0 &&
+                          piece.size % alignment_ == 0,
+                .offset = piece.offset,
+                .memory = {memory, piece.size},
+                .tag = tag};
+  request.piece = piece;
+  request.needed = piece.size;
+  submit(tag, request);
+}
+
+void DirectQueue::submit(std::uint64_t tag, Request request) {
+  request.begin = Clock::now();
+  queue_->submit(request.io);
+  requests_.emplace(tag, std::move(request));
+}
+
+std::vector<DirectQueue::Finished> DirectQueue::reap(std::chrono::nanoseconds timeout) {
+  std::array<IoCompletion, 32> completions{};
+  const std::size_t count = queue_->reap(completions, timeout);
+  std::vector<Finished> finished;
+  for (std::size_t index = 0; index < count; ++index) {
+    const IoCompletion& completion = completions[index];
+    const auto found = requests_.find(completion.tag);
+    HIPPO_ASSERT(found != requests_.end());
+    Request& request = found->second;
+    Failure failure;
+    if (!advance(request, completion.result, failure)) {
+      continue;
+    }
+    if (context_.trace != nullptr) {
+      context_.trace->slice(context_.cpu_track,
+                            request.io.kind == IoRequest::Kind::read ? "direct read"
+                                                                     : "direct write",
+                            request.begin, Clock::now(), request.piece.offset, request.piece.size);
+    }
+    finished.push_back({completion.tag, request.piece, std::move(failure)});
+    requests_.erase(found);
+  }
+  return finished;
+}
+
+// Takes one result in. False when the request goes on.
+bool DirectQueue::advance(Request& request, std::int64_t result, Failure& failure) {
+  const bool reading = request.io.kind == IoRequest::Kind::read;
+  try {
+    if (result == -EINVAL && request.io.direct) {
+      move_buffered(request);  // the file system takes O_DIRECT opens but not this transfer
+      return true;
+    }
+    if (result < 0) {
+      throw_io(reading ? "read" : "write", transfer_.file().facts().path, request.io.offset,
+               static_cast<int>(-result));
+    }
+    request.moved += static_cast<std::uint64_t>(result);
+    if (request.moved >= request.needed) {
+      return true;
+    }
+    if (result == 0) {
+      if (reading) {
+        throw_short_file(transfer_, request.io.offset);
+      }
+      throw_io("write", transfer_.file().facts().path, request.io.offset, EIO);
+    }
+    // The rest of a short result; what is not aligned any more goes through the page cache.
+    if (request.io.direct && static_cast<std::uint64_t>(result) % alignment_ != 0) {
+      move_buffered(request);
+      return true;
+    }
+    const auto step = static_cast<std::size_t>(result);
+    request.io.offset += step;
+    request.io.memory = request.io.memory.subspan(step);
+    queue_->submit(request.io);
+    return false;
+  } catch (...) {
+    failure = current_failure();
+    return true;
+  }
+}
+
+void DirectQueue::move_buffered(Request& request) {
+  const std::uint64_t begin = request.io.offset;
+  if (request.io.kind == IoRequest::Kind::read) {
+    const std::uint64_t lead = lead_bytes(request.piece);
+    const std::uint64_t base = align_down(request.piece.offset, alignment_);
+    std::byte* memory = request.io.memory.data() - (request.io.offset - base);
+    read_piece(context_, transfer_, request.piece, memory + lead);
+    return;
+  }
+  const std::uint64_t rest = request.piece.end() - begin;
+  write_piece(context_, transfer_, {begin, rest}, request.io.memory.data());
+}
+
+}  // namespace hippogriff

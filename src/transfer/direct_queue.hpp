@@ -1,0 +1,66 @@
+// O_DIRECT reads and writes of whole pieces out of a queue: alignment, short results and refusals
+// dealt with once for both directions.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "transfer/lanes.hpp"
+
+namespace hippogriff {
+
+// Not thread-safe: belongs to one lane task. Memory handed in must stay until its request came back.
+class DirectQueue {
+ public:
+  // `buffers` are registered with the kernel where it lets us.
+  DirectQueue(LaneContext& context,
+              Transfer& transfer,
+              std::size_t depth,
+              const std::vector<std::span<std::byte>>& buffers);
+
+  // Offsets are widened to the file's alignment: a piece of up to `room_bytes` less the alignment
+  // fits memory of `room_bytes`. Where the piece begins in the memory:
+  [[nodiscard]] std::uint64_t lead_bytes(Range piece) const;
+
+  // The part of a piece that may be written by O_DIRECT; the piece's start and nothing when none.
+  [[nodiscard]] Range aligned_part(Range piece) const;
+
+  // Reads the piece into memory + lead_bytes(piece). `memory` must be aligned.
+  void read(Range piece, std::byte* memory, std::uint64_t tag);
+  // Writes an aligned piece out of `memory`.
+  void write(Range piece, std::byte* memory, std::uint64_t tag);
+
+  struct Finished {
+    std::uint64_t tag = 0;
+    Range piece;
+    Failure failure;  // status ok: all of the piece is there
+  };
+
+  // What has finished, waiting up to `timeout` for the first.
+  std::vector<Finished> reap(std::chrono::nanoseconds timeout);
+
+  [[nodiscard]] std::size_t in_flight() const { return requests_.size(); }
+
+ private:
+  struct Request {
+    IoRequest io;
+    Range piece;
+    std::uint64_t moved = 0;  // bytes of the widened range
+    std::uint64_t needed = 0; // bytes of it that make the piece whole
+    Clock::time_point begin;
+  };
+
+  void submit(std::uint64_t tag, Request request);
+  bool advance(Request& request, std::int64_t result, Failure& failure);
+  void move_buffered(Request& request);
+
+  LaneContext& context_;
+  Transfer& transfer_;
+  std::uint64_t alignment_;
+  std::unique_ptr<IoQueue> queue_;
+  std::unordered_map<std::uint64_t, Request> requests_;
+};
+
+}  // namespace hippogriff

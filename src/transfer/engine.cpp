@@ -1,0 +1,354 @@
+// The queue of lane tasks, the threads that run them, and how a transfer ends.
+#include "transfer/engine.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "storage/atomic_file.hpp"
+
+namespace hippogriff {
+
+namespace {
+
+constexpr auto time_slice = std::chrono::milliseconds(4);
+constexpr std::uint32_t parked_channels = 4;
+
+}  // namespace
+
+Engine::Engine(std::shared_ptr<Device> device,
+               std::shared_ptr<Storage> storage,
+               EngineOptions options)
+    : options_(options),
+      device_(std::move(device)),
+      storage_(std::move(storage)),
+      pinbuffer_(*device_, options.pinbuffer_bytes),
+      parking_(*device_, options.parking_bytes) {}
+
+Engine::~Engine() {
+  HIPPO_ASSERT(threads_.empty());
+}
+
+void Engine::start(std::shared_ptr<Transfer> transfer) {
+  std::unique_lock lock(mutex_);
+  if (stopping_) {
+    lock.unlock();
+    transfer->fail({.status = Status::not_initialized,
+                    .operation = "start a transfer",
+                    .detail = "the runtime is shutting down"});
+    finalize(*transfer);
+    return;
+  }
+  carried_.push_back(transfer);
+  if (transfer->gate_open) {
+    enqueue_plan_locked(transfer);
+    if (transfer->task_count == 0) {
+      settle(transfer, lock);
+    }
+    return;
+  }
+  watched_.push_back(transfer);
+  if (transfer->decision().choice().plan.park) {
+    enqueue_locked(transfer, Lane::parked, parked_channels);
+  }
+  if (!watcher_started_) {
+    watcher_started_ = true;
+    threads_.emplace_back([this] { watch(); });
+  }
+  watch_again_.notify_all();
+}
+
+void Engine::enqueue_locked(const std::shared_ptr<Transfer>& transfer,
+                            Lane lane,
+                            std::uint32_t count) {
+  for (std::uint32_t index = 0; index < count; ++index) {
+    if (idle_threads_ <= queue_.size() && !spawn_locked()) {
+      transfer->fail({.status = Status::out_of_host_memory,
+                      .operation = "start a thread",
+                      .object = device_->info().name,
+                      .errno_value = EAGAIN});
+      return;
+    }
+    ++transfer->task_count;
+    queue_.push_back({transfer, lane});
+    ++queued_;
+    task_queued_.notify_one();
+  }
+}
+
+// One more thread if there may be one. False when there is none at all.
+bool Engine::spawn_locked() {
+  if (workers_ < options_.threads_max) {
+    try {
+      threads_.emplace_back([this, number = workers_] { work(number); });
+      ++workers_;
+    } catch (const std::system_error&) {
+      return workers_ > 0;
+    }
+  }
+  return true;
+}
+
+// The narrow lanes first: they are the ones that must not start late.
+void Engine::enqueue_plan_locked(const std::shared_ptr<Transfer>& transfer) {
+  const Plan& plan = transfer->decision().choice().plan;
+  if (transfer->request().direction == Direction::recv && plan.park) {
+    // The device comes first: what the parking cannot take is rescued when it is drained.
+    enqueue_locked(transfer, Lane::parked, 1);
+    return;
+  }
+  enqueue_locked(transfer, Lane::direct_io, plan.direct_io_depth > 0 ? 1 : 0);
+  enqueue_locked(transfer, Lane::mapped, plan.mapped_channels);
+  enqueue_locked(transfer, Lane::direct, plan.direct_channels);
+  enqueue_locked(transfer, Lane::parked, transfer->parked_bytes() > 0 ? 1 : 0);
+  enqueue_locked(transfer, Lane::buffered, plan.buffered_channels);
+}
+
+void Engine::work(std::size_t index) {
+  try {
+    device_->make_current();
+    const auto stream = device_->create_stream();
+    LaneContext context{.device = *device_,
+                        .pinbuffer = pinbuffer_,
+                        .parking = parking_,
+                        .storage = *storage_,
+                        .stream = *stream,
+                        .trace = options_.trace,
+                        .should_yield = {}};
+    if (options_.trace != nullptr) {
+      const std::string name = device_->info().name + " channel " + std::to_string(index);
+      context.cpu_track = options_.trace->track(name);
+      context.copy_track = options_.trace->track(name + " copies");
+    }
+    run_tasks(context);
+  } catch (...) {
+    const Failure failure = current_failure();
+    std::unique_lock lock(mutex_);
+    for (const auto& transfer : carried_) {
+      transfer->fail(failure);
+    }
+    while (!queue_.empty()) {
+      const Task task = std::move(queue_.front());
+      queue_.pop_front();
+      --queued_;
+      lock.unlock();
+      task_ended(task.transfer);
+      lock.lock();
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  ++ended_threads_;
+  thread_ended_.notify_all();
+}
+
+void Engine::run_tasks(LaneContext& context) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    ++idle_threads_;
+    task_queued_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    --idle_threads_;
+    if (queue_.empty()) {
+      return;
+    }
+    Task task = std::move(queue_.front());
+    queue_.pop_front();
+    --queued_;
+    lock.unlock();
+    const auto slice_end = Clock::now() + time_slice;
+    context.should_yield = [this, slice_end] {
+      return queued_.load(std::memory_order_relaxed) > 0 && Clock::now() > slice_end;
+    };
+    ++busy_;
+    const LaneOutcome outcome = run_lane(context, *task.transfer, task.lane);
+    --busy_;
+    if (outcome == LaneOutcome::yielded) {
+      lock.lock();
+      queue_.push_back(std::move(task));
+      ++queued_;
+      continue;
+    }
+    task_ended(task.transfer);
+    task.transfer.reset();
+    lock.lock();
+  }
+}
+
+void Engine::task_ended(const std::shared_ptr<Transfer>& transfer) {
+  std::unique_lock lock(mutex_);
+  if (--transfer->task_count == 0) {
+    settle(transfer, lock);
+  }
+}
+
+// No task of the transfer is left: it is over, or waits for its device, or has pieces that a lane
+// gave back after the lane they belong to had ended.
+void Engine::settle(const std::shared_ptr<Transfer>& transfer,
+                    std::unique_lock<std::mutex>& lock) {
+  const bool complete = transfer->bytes_done() == transfer->request().extent.size;
+  if (!complete && !transfer->stopping()) {
+    if (transfer->gate_open) {
+      rescue_locked(transfer);
+      if (transfer->task_count > 0) {
+        return;
+      }
+    } else {
+      return;
+    }
+  }
+  if (std::erase(carried_, transfer) == 0) {
+    return;  // somebody else ends it
+  }
+  std::erase(watched_, transfer);
+  lock.unlock();
+  finalize(*transfer);
+}
+
+void Engine::rescue_locked(const std::shared_ptr<Transfer>& transfer) {
+  const bool parked = transfer->parked_bytes() > 0;
+  const bool unclaimed = transfer->work.unclaimed_bytes() > 0;
+  if (!parked && !unclaimed) {
+    transfer->fail({.status = Status::internal,
+                    .operation = "carry a transfer",
+                    .object = transfer->file().facts().path,
+                    .detail = "pieces were claimed and not moved"});
+    return;
+  }
+  enqueue_locked(transfer, Lane::parked, parked ? 1 : 0);
+  enqueue_locked(transfer, Lane::buffered, unclaimed ? 1 : 0);
+  enqueue_locked(transfer, Lane::direct_io, unclaimed ? 1 : 0);
+}
+
+void Engine::finalize(Transfer& transfer) {
+  while (const auto piece = transfer.unpark()) {
+    parking_.release(piece->memory);
+  }
+  const TransferRequest& request = transfer.request();
+  if (!transfer.failed() && request.direction == Direction::recv) {
+    attempt(transfer, [&] {
+      if (request.replaces != nullptr) {
+        request.replaces->commit();
+      } else if ((request.flags & HIPPOGRIFF_DURABLE) != 0) {
+        request.file->sync();
+      }
+    });
+  }
+  transfer.finish();
+}
+
+void Engine::memory_freed() {
+  { const std::lock_guard lock(mutex_); }
+  watch_again_.notify_all();
+}
+
+bool Engine::sends_wait_for_memory() const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(watched_.begin(), watched_.end(), [](const auto& transfer) {
+    return transfer->address().is_null();
+  });
+}
+
+void Engine::watch() {
+  bool bound = true;
+  try {
+    device_->make_current();
+  } catch (...) {
+    bound = false;  // each look then fails its transfer with the device's own words
+  }
+  std::unique_lock lock(mutex_);
+  while (!stopping_ || !watched_.empty()) {
+    if (watched_.empty()) {
+      watch_again_.wait(lock, [this] { return stopping_ || !watched_.empty(); });
+      continue;
+    }
+    const bool soon = look_at_watched(lock);
+    if (!watched_.empty()) {
+      watch_again_.wait_for(lock, soon && bound ? std::chrono::microseconds(50)
+                                                : std::chrono::microseconds(1000));
+    }
+  }
+  ++ended_threads_;
+  thread_ended_.notify_all();
+}
+
+// One look at every watched transfer. True when one came so recently that it pays to look again soon.
+bool Engine::look_at_watched(std::unique_lock<std::mutex>& lock) {
+  bool soon = false;
+  const auto looked_at = watched_;
+  for (const auto& transfer : looked_at) {
+    lock.unlock();
+    bool open = false;
+    if (!transfer->stopping()) {
+      attempt(*transfer, [&] { open = open_gate(*transfer); });
+    }
+    lock.lock();
+    soon = soon || Clock::now() - transfer->submitted < std::chrono::milliseconds(20);
+    if (transfer->stopping()) {
+      if (transfer->task_count == 0) {
+        settle(transfer, lock);
+        if (!lock.owns_lock()) {
+          lock.lock();
+        }
+      }
+    } else if (open) {
+      std::erase(watched_, transfer);
+      transfer->gate_open = true;
+      enqueue_plan_locked(transfer);
+      if (transfer->task_count == 0) {
+        settle(transfer, lock);
+        if (!lock.owns_lock()) {
+          lock.lock();
+        }
+      }
+    }
+  }
+  return soon;
+}
+
+// Is the device ready for the transfer now? Allocates if that was asked for.
+bool Engine::open_gate(Transfer& transfer) {
+  if (transfer.after != nullptr && !transfer.after->completed()) {
+    return false;
+  }
+  if (!transfer.address().is_null()) {
+    return true;
+  }
+  try {
+    transfer.allocate();
+    return true;
+  } catch (const Error& error) {
+    if (error.failure().status != Status::out_of_device_memory ||
+        Clock::now() >= transfer.memory_deadline) {
+      throw;
+    }
+    return false;
+  }
+}
+
+bool Engine::stop(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  const auto carried = carried_;
+  lock.unlock();
+  for (const auto& transfer : carried) {
+    transfer->cancel();
+  }
+  lock.lock();
+  task_queued_.notify_all();
+  watch_again_.notify_all();
+  const bool ended = thread_ended_.wait_for(
+      lock, patience, [this] { return ended_threads_ == threads_.size(); });
+  std::vector<std::thread> threads = std::exchange(threads_, {});
+  ended_threads_ = 0;
+  lock.unlock();
+  for (std::thread& thread : threads) {
+    if (ended) {
+      thread.join();
+    } else {
+      thread.detach();
+    }
+  }
+  return ended;
+}
+
+}  // namespace hippogriff

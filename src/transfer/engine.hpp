@@ -1,0 +1,95 @@
+// Carries the transfers of one device: threads that run lanes, the pinbuffer and the parking they
+// share, and a watcher for transfers whose device is not ready yet.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "transfer/lanes.hpp"
+
+namespace hippogriff {
+
+struct EngineOptions {
+  std::size_t pinbuffer_bytes = std::size_t{256} << 20;
+  std::uint64_t parking_bytes = 0;
+  std::size_t threads_max = 16;
+  Trace* trace = nullptr;
+};
+
+// Thread-safe. Threads start when work comes and stay. One class of lock: mutex_ guards the queue,
+// the task counts of all transfers and the watch list; no device or file call is made under it.
+class Engine {
+ public:
+  Engine(std::shared_ptr<Device> device, std::shared_ptr<Storage> storage, EngineOptions options);
+  // Only after stop() said true.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Begins to carry a transfer. gate_open, after and memory_deadline must be set.
+  void start(std::shared_ptr<Transfer> transfer);
+
+  // Cancels everything and joins the threads. False when some would not end within `patience`: the
+  // engine must then be left to the end of the process, since they use it.
+  bool stop(std::chrono::milliseconds patience);
+
+  // Device memory may have become free: looks again now.
+  void memory_freed();
+
+  // Sends that wait for this device's memory.
+  [[nodiscard]] bool sends_wait_for_memory() const;
+  [[nodiscard]] std::uint32_t busy_channels() const { return busy_.load(); }
+  [[nodiscard]] std::uint64_t pinned_bytes() const { return pinbuffer_.allocated_bytes(); }
+  [[nodiscard]] std::uint64_t parked_bytes() const { return parking_.used_bytes(); }
+  [[nodiscard]] std::uint64_t parking_budget_bytes() const {
+    return parking_.budget_bytes();
+  }
+
+ private:
+  struct Task {
+    std::shared_ptr<Transfer> transfer;
+    Lane lane = Lane::buffered;
+  };
+
+  void work(std::size_t index);
+  void run_tasks(LaneContext& context);
+  void watch();
+  bool look_at_watched(std::unique_lock<std::mutex>& lock);
+  bool open_gate(Transfer& transfer);
+  bool spawn_locked();
+  void enqueue_locked(const std::shared_ptr<Transfer>& transfer, Lane lane, std::uint32_t count);
+  void enqueue_plan_locked(const std::shared_ptr<Transfer>& transfer);
+  void task_ended(const std::shared_ptr<Transfer>& transfer);
+  void settle(const std::shared_ptr<Transfer>& transfer, std::unique_lock<std::mutex>& lock);
+  void rescue_locked(const std::shared_ptr<Transfer>& transfer);
+  void finalize(Transfer& transfer);
+
+  const EngineOptions options_;
+  const std::shared_ptr<Device> device_;
+  const std::shared_ptr<Storage> storage_;
+  Pinbuffer pinbuffer_;
+  Parking parking_;
+  mutable std::mutex mutex_;
+  std::condition_variable task_queued_;
+  std::condition_variable watch_again_;
+  std::condition_variable thread_ended_;
+  std::deque<Task> queue_;
+  std::atomic<std::size_t> queued_{0};
+  std::atomic<std::uint32_t> busy_{0};
+  std::vector<std::shared_ptr<Transfer>> carried_;  // started and not finished
+  std::vector<std::shared_ptr<Transfer>> watched_;
+  std::vector<std::thread> threads_;
+  std::size_t workers_ = 0;
+  std::size_t idle_threads_ = 0;
+  std::size_t ended_threads_ = 0;
+  bool watcher_started_ = false;
+  bool stopping_ = false;
+};
+
+}  // namespace hippogriff

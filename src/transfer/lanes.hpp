@@ -1,0 +1,93 @@
+// The lanes: one function each, run by an engine thread for one transfer until no piece is left for
+// it, or until others wait and its time slice is over. To add a lane: Lane in route.hpp, a function
+// here, a line in run_lane, a field in Plan.
+#pragma once
+
+#include <functional>
+
+#include "device/device.hpp"
+#include "storage/storage.hpp"
+#include "transfer/parking.hpp"
+#include "transfer/pinbuffer.hpp"
+#include "transfer/transfer.hpp"
+
+namespace hippogriff {
+
+class CuFile;
+
+// How long a copy may take to complete before the device counts as hung.
+inline constexpr std::chrono::seconds device_timeout{60};
+
+// What a lane may use. One per engine thread; not shared.
+struct LaneContext {
+  Device& device;
+  Pinbuffer& pinbuffer;
+  Parking& parking;
+  Storage& storage;
+  Stream& stream;
+  Trace* trace = nullptr;
+  std::uint32_t cpu_track = 0;   // what the thread does
+  std::uint32_t copy_track = 0;  // what its stream does
+  std::function<bool()> should_yield;
+};
+
+enum class LaneOutcome : std::uint8_t { finished, yielded };
+
+// Never throws: what goes wrong fails the transfer.
+LaneOutcome run_lane(LaneContext& context, Transfer& transfer, Lane lane) noexcept;
+
+// --- one per file ---
+LaneOutcome send_buffered(LaneContext& context, Transfer& transfer);
+LaneOutcome send_direct_io(LaneContext& context, Transfer& transfer);
+LaneOutcome send_mapped(LaneContext& context, Transfer& transfer);
+LaneOutcome send_parked(LaneContext& context, Transfer& transfer);  // into host memory
+LaneOutcome send_unpark(LaneContext& context, Transfer& transfer);  // and on to the device
+LaneOutcome send_direct(LaneContext& context, Transfer& transfer);
+LaneOutcome recv_buffered(LaneContext& context, Transfer& transfer);
+LaneOutcome recv_direct_io(LaneContext& context, Transfer& transfer);
+LaneOutcome recv_mapped(LaneContext& context, Transfer& transfer);
+LaneOutcome recv_parked(LaneContext& context, Transfer& transfer);
+LaneOutcome recv_direct(LaneContext& context, Transfer& transfer);
+
+// --- shared by lanes ---
+
+// The size of the next piece: whole slots, smaller towards the end so that channels finish together.
+std::uint64_t piece_bytes(const Transfer& transfer, std::uint32_t channels);
+
+struct ClaimedPiece {
+  Range range;
+  Warmth warmth;
+};
+
+// Claims a piece of either kind, of the named kind as long as there is one.
+std::optional<ClaimedPiece> claim_any(Transfer& transfer, Warmth first, std::uint64_t most_bytes);
+
+// Reads a whole piece through the page cache. Throws Error(short_file, io_error).
+void read_piece(LaneContext& context, Transfer& transfer, Range piece, std::byte* memory);
+
+// Reads what the page cache has of a piece; returns the bytes from its start. Throws as above.
+std::uint64_t read_cached_piece(Transfer& transfer, Range piece, std::byte* memory);
+
+// Writes a whole piece through the page cache. Throws Error(io_error).
+void write_piece(LaneContext& context, Transfer& transfer, Range piece, const std::byte* memory);
+
+// Runs one step of a lane. What it throws fails the transfer, and false says so: the lane then stops
+// claiming but still sees its copies through, so that what is missing is known exactly.
+template <typename Step>
+bool attempt(Transfer& transfer, Step&& step) {
+  try {
+    step();
+    return true;
+  } catch (...) {
+    transfer.fail(current_failure());
+    return false;
+  }
+}
+
+// Error(short_file) for a file that ended at `offset`.
+[[noreturn]] void throw_short_file(Transfer& transfer, std::uint64_t offset);
+
+// Waits for a copy; throws Error(device_error) when it takes longer than device_timeout.
+void await_copy(LaneContext& context, Event& event, const char* operation);
+
+}  // namespace hippogriff

@@ -1,0 +1,315 @@
+// Each rate by the same calls that the lanes make, long enough to settle, short enough to wait for.
+#include "transfer/measure.hpp"
+
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "storage/atomic_file.hpp"
+#include "storage/drives.hpp"
+#include "transfer/outlook.hpp"
+
+namespace hippogriff {
+
+namespace {
+
+constexpr std::uint64_t chunk_bytes = Pinbuffer::slot_bytes;
+constexpr std::uint64_t file_bytes_max = std::uint64_t{1} << 30;
+constexpr std::uint64_t window_bytes = std::uint64_t{32} << 20;
+constexpr std::chrono::milliseconds step_time{400};
+
+double process_cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Runs `step(bytes moved so far)`, which returns the bytes it moved, until the time is over.
+template <typename Step>
+Rate rate_of(Step&& step) {
+  const auto begin = Clock::now();
+  const double cpu_begin = process_cpu_seconds();
+  std::uint64_t bytes = 0;
+  do {
+    bytes += step(bytes);
+  } while (Clock::now() - begin < step_time);
+  const double seconds = seconds_between(begin, Clock::now());
+  const auto moved = static_cast<double>(bytes);
+  return {moved / seconds, (process_cpu_seconds() - cpu_begin) / moved};
+}
+
+// Pinned memory for as long as it lives.
+class PinnedMemory {
+ public:
+  PinnedMemory(Device& device, std::size_t size_bytes)
+      : device_(device), memory_(device.allocate_pinned(size_bytes)) {
+    std::fill_n(memory_, size_bytes, std::byte{0x5a});
+  }
+
+  ~PinnedMemory() { device_.release_pinned(memory_); }
+
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+
+  [[nodiscard]] std::byte* data() const { return memory_; }
+
+ private:
+  Device& device_;
+  std::byte* memory_;
+};
+
+class Measurement {
+ public:
+  Measurement(Runtime& runtime, DeviceState& state, const std::string& directory)
+      : runtime_(runtime),
+        device_(*state.device),
+        pinned_(device_, 8 * chunk_bytes),
+        path_(directory + "/hippogriff-calibration.tmp"),
+        stream_(device_.create_stream()),
+        event_(device_.create_event()) {}
+
+  void link(Calibration& calibration) {
+    const DeviceAddress memory = device_.allocate(8 * chunk_bytes);
+    try {
+      calibration.link.to_device = copies([&](std::uint64_t at) {
+        stream_->copy_to_device(memory + at, pinned_.data() + at, chunk_bytes);
+      });
+      calibration.link.to_host = copies([&](std::uint64_t at) {
+        stream_->copy_to_host(pinned_.data() + at, memory + at, chunk_bytes);
+      });
+      constexpr int small_copies = 200;
+      const auto begin = Clock::now();
+      for (int index = 0; index < small_copies; ++index) {
+        stream_->copy_to_device(memory, pinned_.data(), 4096);
+        finish();
+      }
+      calibration.link.latency_seconds = seconds_between(begin, Clock::now()) / small_copies;
+    } catch (...) {
+      device_.release(memory);
+      throw;
+    }
+    device_.release(memory);
+  }
+
+  // Writes the file that the other steps read, by O_DIRECT where that works.
+  void drive_write(Calibration& calibration) {
+    const PathFacts place = path_facts(directory());
+    file_bytes_ = align_down(std::min(file_bytes_max, place.free_bytes / 4), chunk_bytes);
+    if (file_bytes_ < 16 * chunk_bytes) {
+      throw Error({.status = Status::io_error,
+                   .operation = "calibrate",
+                   .object = directory(),
+                   .errno_value = ENOSPC,
+                   .detail = "less than 256 MiB are free there"});
+    }
+    replaced_ = std::make_unique<AtomicFile>(shared_storage(), path_);
+    file_ = replaced_->file();
+    const bool direct = file_->facts().direct;
+    const Rate rate = queued(IoRequest::Kind::write, 4, file_bytes_);
+    file_->sync();
+    (direct ? calibration.drive.direct_write : calibration.host.cached_write_per_channel) = rate;
+    if (!direct) {
+      calibration.host.cached_write_max = rate.bytes_per_second;
+    }
+  }
+
+  void drive_read(Calibration& calibration) {
+    if (!file_->facts().direct) {
+      return;
+    }
+    Rate best;
+    for (const std::uint32_t depth : {1U, 2U, 4U, 8U}) {
+      const Rate rate = queued(IoRequest::Kind::read, depth, file_bytes_ / 4);
+      if (rate.bytes_per_second > 1.03 * best.bytes_per_second) {
+        best = rate;
+        calibration.drive.depth = depth;
+      }
+    }
+    calibration.drive.direct_read = best;
+  }
+
+  void page_cache(Calibration& calibration) {
+    read_range(0, warm_bytes(), pinned_.data());  // brings it in
+    calibration.host.cached_read_per_channel = rate_of([&](std::uint64_t done) {
+      return read_range(done % warm_bytes(), chunk_bytes, pinned_.data());
+    });
+    const std::uint32_t threads = std::clamp(usable_cores(), 1U, 8U);
+    calibration.host.cached_read_max = parallel_read_rate(threads);
+  }
+
+  void registration(Calibration& calibration) {
+    if (!device_.info().can.registers_read_only) {
+      return;
+    }
+    Rate& rate = file_->facts().in_memory ? calibration.link.register_shared_memory
+                                          : calibration.link.register_pages;
+    rate = rate_of([&](std::uint64_t done) {
+      const auto mapping = file_->map({done % warm_bytes(), window_bytes}, FileAccess::read);
+      try {
+        device_.register_host(mapping.data(), mapping.size(), HostAccess::read_only);
+        device_.unregister_host(mapping.data());
+      } catch (...) {
+        file_->unmap(mapping);
+        throw;
+      }
+      file_->unmap(mapping);
+      return window_bytes;
+    });
+  }
+
+  [[nodiscard]] std::string drive() const { return drive_key(file_->facts()); }
+
+ private:
+  template <typename Copy>
+  Rate copies(Copy&& copy) {
+    return rate_of([&](std::uint64_t) {
+      for (std::uint64_t index = 0; index < 8; ++index) {
+        copy(index * chunk_bytes);
+      }
+      finish();
+      return 8 * chunk_bytes;
+    });
+  }
+
+  void finish() {
+    stream_->record(*event_);
+    if (!wait_for(*event_, device_timeout)) {
+      throw Error({.status = Status::device_error,
+                   .operation = "calibrate",
+                   .object = device_.info().name,
+                   .detail = "a copy did not complete in 60 s"});
+    }
+  }
+
+  Rate queued(IoRequest::Kind kind, std::uint32_t depth, std::uint64_t bytes) {
+    const auto queue = runtime_.storage().create_queue(depth, {});
+    const auto begin = Clock::now();
+    const double cpu_begin = process_cpu_seconds();
+    std::uint64_t submitted = 0;
+    std::uint64_t moved = 0;
+    std::array<IoCompletion, 8> completions{};
+    while (moved < bytes) {
+      while (submitted < bytes && queue->in_flight() < depth) {
+        queue->submit({.kind = kind,
+                       .file = file_.get(),
+                       .direct = file_->facts().direct,
+                       .offset = submitted,
+                       .memory = {pinned_.data() + submitted % (8 * chunk_bytes), chunk_bytes}});
+        submitted += chunk_bytes;
+      }
+      const std::size_t count = queue->reap(completions, std::chrono::seconds(60));
+      for (std::size_t index = 0; index < count; ++index) {
+        check(kind, completions[index].result);
+        moved += chunk_bytes;
+      }
+      if (count == 0) {
+        check(kind, -ETIMEDOUT);
+      }
+    }
+    const double seconds = seconds_between(begin, Clock::now());
+    const auto total = static_cast<double>(bytes);
+    return {total / seconds, (process_cpu_seconds() - cpu_begin) / total};
+  }
+
+  void check(IoRequest::Kind kind, std::int64_t result) const {
+    if (result != static_cast<std::int64_t>(chunk_bytes)) {
+      throw_io(kind == IoRequest::Kind::read ? "calibrate: read" : "calibrate: write", path_,
+               no_offset, result < 0 ? static_cast<int>(-result) : EIO);
+    }
+  }
+
+  std::uint64_t read_range(std::uint64_t offset, std::uint64_t size, std::byte* memory) {
+    std::uint64_t got = 0;
+    while (got < size) {
+      const std::uint64_t step = std::min(size - got, chunk_bytes);
+      const std::size_t count = file_->read({memory, step}, offset + got);
+      if (count == 0) {
+        throw_io("calibrate: read", path_, offset + got, EIO);
+      }
+      got += count;
+    }
+    return size;
+  }
+
+  double parallel_read_rate(std::uint32_t threads) {
+    std::vector<double> rates(threads, 0);
+    std::vector<std::thread> running;
+    for (std::uint32_t index = 0; index < threads; ++index) {
+      running.emplace_back([this, index, &rates] {
+        try {
+          rates[index] = rate_of([&](std::uint64_t done) {
+                           const std::uint64_t at = (done + index * chunk_bytes) % warm_bytes();
+                           return read_range(at, chunk_bytes, pinned_.data() + index * chunk_bytes);
+                         }).bytes_per_second;
+        } catch (const Error&) {
+          rates[index] = 0;  // the sum then says less than the machine can, never more
+        }
+      });
+    }
+    double sum = 0;
+    for (std::uint32_t index = 0; index < threads; ++index) {
+      running[index].join();
+      sum += rates[index];
+    }
+    return sum;
+  }
+
+  [[nodiscard]] std::uint64_t warm_bytes() const {
+    return align_down(std::min(file_bytes_, std::uint64_t{256} << 20), window_bytes);
+  }
+
+  [[nodiscard]] std::string directory() const { return path_.substr(0, path_.rfind('/')); }
+
+  [[nodiscard]] std::shared_ptr<Storage> shared_storage() const { return runtime_.shared_storage(); }
+
+  Runtime& runtime_;
+  Device& device_;
+  PinnedMemory pinned_;
+  std::string path_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Event> event_;
+  std::unique_ptr<AtomicFile> replaced_;  // never committed: the file vanishes
+  std::shared_ptr<File> file_;
+  std::uint64_t file_bytes_ = 0;
+};
+
+}  // namespace
+
+std::string measure(Runtime& runtime,
+                    const std::string& device,
+                    const std::string& directory,
+                    const MeasureProgress& progress) {
+  DeviceState& state = runtime.device(device);
+  const DeviceScope scope(*state.device);
+  Measurement measurement(runtime, state, directory.empty() ? "." : directory);
+  Calibration calibration;
+  const auto step = [&progress](const char* name, double fraction) {
+    if (!progress(name, fraction)) {
+      throw Error({.status = Status::cancelled, .operation = "calibrate"});
+    }
+  };
+  step("link", 0);
+  measurement.link(calibration);
+  step("drive, writing", 0.2);
+  measurement.drive_write(calibration);
+  step("drive, reading", 0.5);
+  measurement.drive_read(calibration);
+  step("page cache", 0.8);
+  measurement.page_cache(calibration);
+  step("registering pages", 0.9);
+  measurement.registration(calibration);
+  runtime.calibration().put(state.device->info().uuid, measurement.drive(), calibration);
+  runtime.calibration().save();
+  step("done", 1);
+  CalibrationFile measured;
+  const Calibration all = runtime.calibration().get(state.device->info().uuid, measurement.drive());
+  measured.links[state.device->info().uuid] = all.link;
+  measured.drives[measurement.drive()] = all.drive;
+  measured.host = all.host;
+  measured.host_measured = true;
+  return format_calibration(measured);
+}
+
+}  // namespace hippogriff

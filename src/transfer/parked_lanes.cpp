@@ -1,0 +1,127 @@
+// Through host memory, decoupled from the device. Sends read on while the device has no room yet
+// (Hippogriff III.B); receives leave the device before the disk has them (Gullfoss 4.2).
+#include <utility>
+
+#include "transfer/piece_io.hpp"
+
+namespace hippogriff {
+
+namespace {
+
+// A piece of parking that goes back unless it is handed on.
+class ParkingPlace {
+ public:
+  explicit ParkingPlace(Parking& parking) : parking_(parking), memory_(parking.acquire()) {}
+
+  ~ParkingPlace() {
+    if (memory_ != nullptr) {
+      parking_.release(memory_, in_use_ ? Parking::Reuse::no : Parking::Reuse::yes);
+    }
+  }
+
+  ParkingPlace(const ParkingPlace&) = delete;
+  ParkingPlace& operator=(const ParkingPlace&) = delete;
+
+  [[nodiscard]] std::byte* get() const { return memory_; }
+
+  void set_in_use(bool in_use) { in_use_ = in_use; }
+
+  std::byte* hand_on() { return std::exchange(memory_, nullptr); }
+
+ private:
+  Parking& parking_;
+  std::byte* memory_;
+  bool in_use_ = false;  // by the device
+};
+
+void write_drained(LaneContext& context, Transfer& transfer) {
+  PieceIo io(context, transfer);
+  while (auto piece = transfer.unpark()) {
+    if (!transfer.stopping()) {
+      attempt(transfer, [&] {
+        const Range range{piece->offset, piece->size_bytes};
+        io.write(range, piece->memory);
+        transfer.piece_done(Lane::parked, range);
+      });
+    }
+    context.parking.release(piece->memory);
+  }
+}
+
+}  // namespace
+
+LaneOutcome send_parked(LaneContext& context, Transfer& transfer) {
+  PieceIo io(context, transfer);
+  while (!transfer.stopping() && !transfer.gate_open) {
+    if (context.should_yield()) {
+      return LaneOutcome::yielded;
+    }
+    ParkingPlace place(context.parking);
+    if (place.get() == nullptr) {
+      break;  // the budget is used up: the rest is read when the device is ready
+    }
+    const auto piece = claim_any(transfer, Warmth::cold, Parking::piece_bytes);
+    if (!piece) {
+      break;
+    }
+    attempt(transfer, [&] {
+      io.read(piece->range, place.get(), piece->warmth);
+      transfer.count_cold(piece->warmth == Warmth::cold ? piece->range.size : 0);
+      transfer.park({place.hand_on(), piece->range.offset, piece->range.size});
+    });
+  }
+  return LaneOutcome::finished;
+}
+
+LaneOutcome send_unpark(LaneContext& context, Transfer& transfer) {
+  const auto event = context.device.create_event();
+  while (auto piece = transfer.unpark()) {
+    auto reuse = Parking::Reuse::yes;
+    if (!transfer.stopping()) {
+      attempt(transfer, [&] {
+        const TraceSlice slice(context.trace, context.copy_track, "copy parked", piece->offset,
+                               piece->size_bytes);
+        reuse = Parking::Reuse::no;
+        context.stream.copy_to_device(transfer.address_of(piece->offset), piece->memory,
+                                      piece->size_bytes);
+        context.stream.record(*event);
+        await_copy(context, *event, "copy parked data to device");
+        reuse = Parking::Reuse::yes;
+        transfer.piece_done(Lane::parked, {piece->offset, piece->size_bytes});
+      });
+    }
+    context.parking.release(piece->memory, reuse);
+  }
+  return LaneOutcome::finished;
+}
+
+// Drains the device first, then writes what was drained; what does not fit into the budget goes
+// through the usual lanes.
+LaneOutcome recv_parked(LaneContext& context, Transfer& transfer) {
+  const auto event = context.device.create_event();
+  while (!transfer.stopping()) {
+    ParkingPlace place(context.parking);
+    if (place.get() == nullptr) {
+      break;
+    }
+    const auto piece = claim_any(transfer, Warmth::cold, Parking::piece_bytes);
+    if (!piece) {
+      break;
+    }
+    attempt(transfer, [&] {
+      const Range range = piece->range;
+      const TraceSlice slice(context.trace, context.copy_track, "drain", range.offset, range.size);
+      place.set_in_use(true);
+      context.stream.copy_to_host(place.get(), transfer.address_of(range.offset), range.size);
+      context.stream.record(*event);
+      await_copy(context, *event, "drain the device");
+      place.set_in_use(false);
+      transfer.park({place.hand_on(), range.offset, range.size});
+      transfer.drained(range.size);
+    });
+  }
+  write_drained(context, transfer);
+  return LaneOutcome::finished;
+}
+
+}  // namespace hippogriff

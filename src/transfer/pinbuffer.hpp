@@ -1,0 +1,53 @@
+// The pool of pinned host memory that lanes borrow from: grown in segments up to its bound, never
+// given back before the end, reused by every transfer of one device (Gullfoss 4.4).
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "device/device.hpp"
+
+namespace hippogriff {
+
+// Thread-safe. Slots must come back before the pinbuffer is destroyed.
+class Pinbuffer {
+ public:
+  static constexpr std::size_t slot_bytes = std::size_t{4} << 20;
+  static constexpr std::size_t segment_slots = 8;
+
+  // `limit_bytes` is rounded up to one segment at least. Nothing is allocated yet.
+  Pinbuffer(Device& device, std::size_t limit_bytes);
+  ~Pinbuffer();
+  Pinbuffer(const Pinbuffer&) = delete;
+  Pinbuffer& operator=(const Pinbuffer&) = delete;
+
+  // A slot of slot_bytes, or nullptr when all are lent and none came back within `timeout`.
+  // Grows before it waits. Throws Error when the first segment cannot be allocated.
+  [[nodiscard]] std::byte* acquire(std::chrono::nanoseconds timeout);
+  void release(std::byte* slot) noexcept;
+  // Before release: the device may still use the slot, so it (and its segment) is never reused.
+  void abandon(std::byte* slot) noexcept;
+
+  [[nodiscard]] std::size_t allocated_bytes() const;
+  [[nodiscard]] std::size_t limit_bytes() const { return segments_max_ * segment_bytes; }
+
+ private:
+  static constexpr std::size_t segment_bytes = slot_bytes * segment_slots;
+
+  std::byte* grow(std::unique_lock<std::mutex>& lock);
+
+  Device& device_;
+  const std::size_t segments_max_;
+  mutable std::mutex mutex_;
+  std::condition_variable slot_free_;
+  std::vector<std::byte*> free_;
+  std::vector<std::byte*> segments_;
+  std::vector<std::byte*> abandoned_;
+  std::size_t segments_reserved_ = 0;  // allocated or being allocated
+};
+
+}  // namespace hippogriff

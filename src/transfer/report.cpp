@@ -1,0 +1,284 @@
+// JSON by nlohmann's library; field names carry their units.
+#include "transfer/report.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "device/cuda_device.hpp"
+#include "storage/drives.hpp"
+#include "transfer/cufile.hpp"
+#include "transfer/outlook.hpp"
+
+namespace hippogriff {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array lanes = {Lane::direct, Lane::mapped, Lane::buffered, Lane::direct_io,
+                              Lane::parked};
+
+const char* direction_name(Direction direction) {
+  return direction == Direction::send ? "send" : "recv";
+}
+
+// Paths are bytes; JSON is UTF-8: what is not is replaced.
+std::string dumped(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+Json plan_json(const Plan& plan) {
+  return {{"direct_channels", plan.direct_channels},
+          {"mapped_channels", plan.mapped_channels},
+          {"buffered_channels", plan.buffered_channels},
+          {"direct_io_depth", plan.direct_io_depth},
+          {"park", plan.park}};
+}
+
+Json prediction_json(const RoutePrediction& prediction) {
+  Json json = {{"route", route_name(prediction.route)}, {"possible", prediction.possible}};
+  if (prediction.possible) {
+    json["seconds"] = prediction.seconds;
+    json["cpu_seconds"] = prediction.cpu_seconds;
+    json["plan"] = plan_json(prediction.plan);
+  } else {
+    json["why_not"] = prediction.why_not;
+  }
+  return json;
+}
+
+// "mapped+pipelined": the routes that carried bytes, in the order of the ABI.
+std::string route_taken(const Transfer& transfer) {
+  std::array<bool, HIPPOGRIFF_ROUTE_COUNT> taken{};
+  for (const Lane lane : lanes) {
+    const bool used = transfer.tally(lane).bytes > 0;
+    taken[static_cast<std::size_t>(route_of(lane))] |= used;
+  }
+  std::string name;
+  for (std::size_t route = 1; route < taken.size(); ++route) {
+    if (taken[route]) {
+      name += (name.empty() ? "" : "+") + std::string(route_name(static_cast<Route>(route)));
+    }
+  }
+  return name.empty() ? std::string(route_name(transfer.decision().chosen)) : name;
+}
+
+Json rate_json(const Rate& rate) {
+  return {{"bytes_per_second", rate.bytes_per_second},
+          {"cpu_seconds_per_byte", rate.cpu_seconds_per_byte}};
+}
+
+Json device_json(DeviceState& state, Runtime& runtime, const std::string& drive) {
+  const DeviceInfo& info = state.device->info();
+  const DeviceScope scope(*state.device);
+  const DeviceMemory memory = state.device->memory();
+  return {{"name", info.name},
+          {"model", info.model},
+          {"uuid", info.uuid},
+          {"numa_node", info.numa_node},
+          {"memory_total_bytes", memory.total_bytes},
+          {"memory_free_bytes", memory.free_bytes},
+          {"host_addressable", info.can.host_addressable},
+          {"registers_read_only", info.can.registers_read_only},
+          {"registers_read_write", info.can.registers_read_write},
+          {"calibrated", runtime.calibration().measured(info.uuid, drive)}};
+}
+
+Json drive_json(const DriveFacts& drive) {
+  Json json = {{"name", drive.name},
+               {"model", drive.model},
+               {"size_bytes", drive.size_bytes},
+               {"scheduler", drive.scheduler},
+               {"numa_node", drive.numa_node}};
+  if (drive.rotational) {
+    json["rotational"] = *drive.rotational;
+  }
+  return json;
+}
+
+Json ability(const std::string& why_not) {
+  Json json = {{"possible", why_not.empty()}};
+  if (!why_not.empty()) {
+    json["why_not"] = why_not;
+  }
+  return json;
+}
+
+// What each route can do between this device and files of this place, as far as the place tells:
+// single files may say no to O_DIRECT.
+Json route_abilities(const Device& device, const PathFacts& place) {
+  const DeviceCapabilities& can = device.info().can;
+  const bool in_memory = place.filesystem == "tmpfs" || place.filesystem == "ramfs";
+  const std::string direct = can.host_addressable || gds_presence().real ? "" : gds_presence().why_not;
+  const std::string mapped_send =
+      can.registers_read_only ? "" : "the device cannot register read-only pages of a file";
+  std::string mapped_recv = in_memory ? "" : "only files in memory (tmpfs) are mapped for writing";
+  if (in_memory && !can.registers_read_write) {
+    mapped_recv = "the device cannot register pages for writing";
+  }
+  return {{{"route", "direct"}, {"send", ability(direct)}, {"recv", ability(direct)}},
+          {{"route", "mapped"}, {"send", ability(mapped_send)}, {"recv", ability(mapped_recv)}},
+          {{"route", "pipelined"}, {"send", ability("")}, {"recv", ability("")}},
+          {{"route", "parked"}, {"send", ability("")}, {"recv", ability("")}}};
+}
+
+Json path_json(const PathFacts& facts) {
+  Json json = {{"path", facts.path},
+               {"mount_point", facts.mount_point},
+               {"filesystem", facts.filesystem},
+               {"source", facts.source},
+               {"size_bytes", facts.size_bytes},
+               {"free_bytes", facts.free_bytes}};
+  json["drive"] = facts.drive ? drive_json(*facts.drive) : Json(nullptr);
+  return json;
+}
+
+}  // namespace
+
+std::string report_json(const Transfer& transfer) {
+  const hippogriff_progress progress = transfer.progress();
+  const TransferRequest& request = transfer.request();
+  const std::uint64_t cold = transfer.cold_bytes();
+  Json json = {{"direction", direction_name(request.direction)},
+               {"file", transfer.file().facts().path},
+               {"offset", request.extent.offset},
+               {"bytes", progress.bytes_total},
+               {"bytes_done", progress.bytes_done},
+               {"device", request.device->info().name},
+               {"status", status_name(transfer.status())},
+               {"route", route_taken(transfer)},
+               {"seconds", progress.seconds},
+               {"gigabytes_per_second",
+                progress.seconds > 0
+                    ? static_cast<double>(progress.bytes_done) / progress.seconds / 1e9
+                    : 0.0},
+               {"predicted_seconds", transfer.decision().choice().seconds},
+               {"predicted_cpu_seconds", transfer.decision().choice().cpu_seconds},
+               {"plan", plan_json(transfer.decision().choice().plan)}};
+  if (request.direction == Direction::send) {
+    json["bytes_from_page_cache"] = progress.bytes_done >= cold ? progress.bytes_done - cold : 0;
+    json["bytes_from_disk"] = cold;
+  }
+  double cpu_seconds = 0;
+  Json carried = Json::object();
+  for (const Lane lane : lanes) {
+    const LaneTally tally = transfer.tally(lane);
+    cpu_seconds += tally.cpu_seconds;
+    if (tally.bytes > 0) {
+      carried[std::string(lane_name(lane))] = {{"bytes", tally.bytes},
+                                               {"seconds", seconds_between(tally.first, tally.last)},
+                                               {"cpu_seconds", tally.cpu_seconds},
+                                               {"tasks", tally.channels}};
+    }
+  }
+  json["cpu_seconds"] = cpu_seconds;
+  json["lanes"] = carried;
+  return dumped(json);
+}
+
+std::string stats_json(Runtime& runtime) {
+  const RuntimeStats stats = runtime.stats();
+  Json json = {{"transfers_finished", stats.finished},
+               {"transfers_failed", stats.failed},
+               {"transfers_cancelled", stats.cancelled}};
+  const auto route_stats = [](const RouteStats& route) -> Json {
+    return {{"transfers", route.transfers}, {"bytes", route.bytes}, {"seconds", route.seconds}};
+  };
+  for (const Direction direction : {Direction::send, Direction::recv}) {
+    const auto index = static_cast<std::size_t>(direction);
+    Json& by_lane = json["by_lane"][direction_name(direction)];
+    for (const Lane lane : lanes) {
+      by_lane[std::string(lane_name(lane))] =
+          route_stats(stats.lanes[index][static_cast<std::size_t>(lane)]);
+    }
+    by_lane["small"] = route_stats(stats.small[index]);
+  }
+  json["devices"] = Json::array();
+  for (DeviceState* state : runtime.opened_devices()) {
+    const DeviceScope scope(*state->device);
+    const DeviceMemory memory = state->device->memory();
+    json["devices"].push_back(
+        {{"name", state->device->info().name},
+         {"uuid", state->device->info().uuid},
+         {"pinned_bytes", state->engine->pinned_bytes() + state->small.pinned_bytes()},
+         {"parked_bytes", state->engine->parked_bytes()},
+         {"parking_budget_bytes", state->engine->parking_budget_bytes()},
+         {"allocated_bytes", state->allocated_bytes()},
+         {"memory_free_bytes", memory.free_bytes},
+         {"memory_total_bytes", memory.total_bytes},
+         {"busy_channels", state->engine->busy_channels()}});
+  }
+  return dumped(json);
+}
+
+std::string info_json(Runtime& runtime, const std::string& path) {
+  const PathFacts place = path_facts(path);
+  const std::string drive = place.drive ? place.drive->name : place.filesystem;
+  const CudaPresence& cuda = cuda_presence();
+  const GdsPresence& gds = gds_presence();
+  Json json = {{"version", hippogriff_version()},
+               {"path", path_json(place)},
+               {"io_queue", runtime.storage().queue_kind()},
+               {"cores", usable_cores()},
+               {"calibration_file", runtime.calibration().file().string()},
+               {"cuda",
+                {{"device_count", cuda.device_count},
+                 {"driver_version", cuda.driver_version},
+                 {"why_not", cuda.why_not}}},
+               {"gpudirect_storage", {{"real", gds.real}, {"why_not", gds.why_not}}}};
+  json["devices"] = Json::array();
+  for (DeviceState* state : runtime.all_devices()) {
+    Json device = device_json(*state, runtime, drive);
+    device["routes"] = route_abilities(*state->device, place);
+    const Calibration calibration =
+        runtime.calibration().get(state->device->info().uuid, drive);
+    device["link"] = {{"to_device", rate_json(calibration.link.to_device)},
+                      {"to_host", rate_json(calibration.link.to_host)}};
+    json["devices"].push_back(std::move(device));
+  }
+  const Calibration calibration = runtime.calibration().get("", drive);
+  json["drive"] = {{"name", drive},
+                   {"direct_read", rate_json(calibration.drive.direct_read)},
+                   {"direct_write", rate_json(calibration.drive.direct_write)},
+                   {"depth", calibration.drive.depth}};
+  return dumped(json);
+}
+
+std::string explain_json(Runtime& runtime, const Submission& submission) {
+  const auto file = runtime.storage().open(submission.path, FileAccess::read);
+  DeviceState& state = runtime.device(submission.device);
+  const std::uint64_t size = file->identity().size;
+  if (submission.offset > size) {
+    throw_invalid("explain " + submission.path, "the offset lies past the end of the file (" +
+                                                    std::to_string(size) + " bytes)");
+  }
+  const bool sends = submission.direction == Direction::send;
+  const std::uint64_t rest = size - submission.offset;
+  const std::uint64_t wanted = submission.size == 0 ? rest : submission.size;
+  const Range extent{submission.offset, sends ? std::min(wanted, rest) : wanted};
+  const DeviceScope scope(*state.device);
+  const auto seen = runtime.outlook(state, *file,
+                                    {.extent = extent,
+                                     .direction = submission.direction,
+                                     .forced = submission.route,
+                                     .device_ready = true});
+  Json json = {{"file", file->facts().path},
+               {"filesystem", file->facts().filesystem},
+               {"drive", file->facts().drive},
+               {"direct_io", file->facts().direct},
+               {"why_not_direct_io", file->facts().why_not_direct},
+               {"direction", direction_name(submission.direction)},
+               {"offset", extent.offset},
+               {"bytes", extent.size},
+               {"device", state.device->info().name},
+               {"cached_fraction", seen.facts.cached_fraction},
+               {"calibrated", runtime.calibration().measured(state.device->info().uuid,
+                                                             drive_key(file->facts()))},
+               {"chosen", route_name(seen.decision.chosen)}};
+  json["routes"] = Json::array();
+  for (const RoutePrediction& prediction : seen.decision.predictions) {
+    json["routes"].push_back(prediction_json(prediction));
+  }
+  return dumped(json);
+}
+
+}  // namespace hippogriff

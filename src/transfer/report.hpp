@@ -1,0 +1,17 @@
+// What people and scripts read: JSON of transfers, machines, routes and counters.
+#pragma once
+
+#include <string>
+
+#include "transfer/runtime.hpp"
+
+namespace hippogriff {
+
+std::string report_json(const Transfer& transfer);
+std::string stats_json(Runtime& runtime);
+// Devices, the drive below `path`, and what each route can do there.
+std::string info_json(Runtime& runtime, const std::string& path);
+// The router's view of one extent. Throws as a submission would.
+std::string explain_json(Runtime& runtime, const Submission& submission);
+
+}  // namespace hippogriff

@@ -1,0 +1,287 @@
+// Plans every route for a transfer, predicts what each would cost, and picks one.
+#include "transfer/router.hpp"
+
+#include "base/error.hpp"
+#include "transfer/cost_model.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace hippogriff {
+namespace {
+
+// Within this of the fastest, the route with fewer CPU seconds wins.
+constexpr double route_tolerance = 1.10;
+
+// The same between plans of the pipelined route: mapped windows beside the reads, or none.
+constexpr double mix_tolerance = 1.05;
+
+// The plan a route would use, and how fast the fastest of its plans is.
+struct Offer {
+  Plan plan;
+  PlanCost cost{.seconds = std::numeric_limits<double>::infinity(), .cpu_seconds = 0};
+  double fastest_seconds = std::numeric_limits<double>::infinity();
+};
+
+Offer offer_of(const CostModel& model, Route route, const Plan& plan) {
+  const PlanCost cost = model.cost(route, plan);
+  return {.plan = plan, .cost = cost, .fastest_seconds = cost.seconds};
+}
+
+// The fastest of `base` with 1 to `most` in one of its fields. More channels start later and finish
+// sooner, so the first that does not help ends the search.
+Offer fastest_width(const CostModel& model,
+                    Route route,
+                    Plan base,
+                    std::uint32_t Plan::* width,
+                    std::uint32_t most) {
+  Offer best;
+  for (std::uint32_t channels = 1; channels <= std::max(most, 1u); ++channels) {
+    base.*width = channels;
+    const Offer offer = offer_of(model, route, base);
+    if (offer.cost.seconds >= best.cost.seconds) {
+      break;
+    }
+    best = offer;
+  }
+  return best;
+}
+
+Offer faster(const Offer& left, const Offer& right) {
+  return right.cost.seconds < left.cost.seconds ? right : left;
+}
+
+// Page cache by the CPU and drive by direct requests, at the same time.
+Offer read_send(const CostModel& model, const TransferFacts& facts) {
+  const bool cold = model.cold_bytes() > 0;
+  const std::uint32_t channels = model.channels_available();
+  if (!cold) {
+    return fastest_width(
+        model, Route::pipelined, {}, &Plan::buffered_channels, model.channels_wanted(0, channels));
+  }
+  if (!facts.direct_io) {
+    // Threads that wait for the drive need no core, so there may be more of them.
+    return fastest_width(model,
+                         Route::pipelined,
+                         {},
+                         &Plan::buffered_channels,
+                         std::max(channels, model.blocking_channels_wanted()));
+  }
+  // One buffered read serves small extents best, wherever they are: no queue to start.
+  const Offer simple = offer_of(model, Route::pipelined, {.buffered_channels = 1});
+  Plan both{.direct_io_depth = model.depth_wanted(model.cold_bytes())};
+  if (model.cached_bytes() <= 0) {
+    return faster(simple, offer_of(model, Route::pipelined, both));
+  }
+  return faster(simple,
+                fastest_width(model,
+                              Route::pipelined,
+                              both,
+                              &Plan::buffered_channels,
+                              model.channels_wanted(0, channels)));
+}
+
+// Mapped windows from the end of the extent while channels read from its start.
+Offer mixed_send(const CostModel& model, const TransferFacts& facts) {
+  Plan plan{.mapped_channels = 1};
+  if (model.cold_bytes() > 0) {
+    plan.direct_io_depth = model.depth_wanted(model.cold_bytes());
+  }
+  const bool possible = facts.can_map && model.cached_bytes() > 0 &&
+                        model.channels_available() > 1 &&
+                        (facts.direct_io || model.cold_bytes() <= 0);
+  if (!possible) {
+    return {};
+  }
+  const std::uint32_t channels = model.channels_available() - 1;
+  return fastest_width(
+      model, Route::pipelined, plan, &Plan::buffered_channels, model.channels_wanted(1, channels));
+}
+
+Offer pipelined_send(const CostModel& model, const TransferFacts& facts) {
+  const Offer read = read_send(model, facts);
+  const Offer mixed = mixed_send(model, facts);
+  const double fastest = std::min(read.cost.seconds, mixed.cost.seconds);
+  const bool leaner = mixed.cost.cpu_seconds < read.cost.cpu_seconds &&
+                      mixed.cost.seconds <= mix_tolerance * read.cost.seconds;
+  Offer offer = leaner ? mixed : faster(read, mixed);
+  offer.fastest_seconds = fastest;
+  return offer;
+}
+
+Offer pipelined_recv(const CostModel& model, const TransferFacts& facts) {
+  const std::uint32_t channels = model.channels_available();
+  Plan drive{.direct_io_depth = model.depth_wanted(model.cold_bytes())};
+  if (facts.in_memory || !facts.direct_io) {
+    return fastest_width(
+        model, Route::pipelined, {}, &Plan::buffered_channels, model.channels_wanted(0, channels));
+  }
+  const Offer direct_io = offer_of(model, Route::pipelined, drive);
+  if (static_cast<double>(facts.size_bytes) > EngineShape::absorbed_bytes) {
+    return direct_io;
+  }
+  return faster(direct_io, offer_of(model, Route::pipelined, {.buffered_channels = 1}));
+}
+
+Offer mapped(const CostModel& model, const TransferFacts& facts) {
+  Plan plan;
+  if (model.cold_bytes() > 0 && facts.direct_io) {
+    plan.direct_io_depth = model.depth_wanted(model.cold_bytes());
+  }
+  // The driver registers pages of one file on a drive at a time: more threads would only wait.
+  const std::uint32_t most =
+      facts.in_memory ? std::min(model.channels_available(), EngineShape::mapped_channels_max) : 1;
+  return fastest_width(model, Route::mapped, plan, &Plan::mapped_channels, most);
+}
+
+Offer direct(const CostModel& model, const TransferFacts& facts) {
+  const bool waits = !facts.host_addressable || model.cold_bytes() > 0;
+  return fastest_width(model,
+                       Route::direct,
+                       {},
+                       &Plan::direct_channels,
+                       std::max(waits ? model.blocking_channels_wanted() : 1,
+                                facts.host_addressable ? model.channels_available() : 1));
+}
+
+Offer parked(const CostModel& model, const TransferFacts& facts) {
+  Plan plan{.park = true};
+  if (model.cold_bytes() > 0 && facts.direct_io) {
+    plan.direct_io_depth = model.depth_wanted(model.cold_bytes());
+    if (model.cached_bytes() <= 0) {
+      return offer_of(model, Route::parked, plan);
+    }
+  }
+  return fastest_width(
+      model, Route::parked, plan, &Plan::buffered_channels, model.channels_available());
+}
+
+Offer offer_for(Route route, const CostModel& model, const TransferFacts& facts) {
+  switch (route) {
+    case Route::direct:
+      return direct(model, facts);
+    case Route::mapped:
+      return mapped(model, facts);
+    case Route::parked:
+      return parked(model, facts);
+    case Route::automatic:
+    case Route::pipelined:
+      break;
+  }
+  return facts.direction == Direction::send ? pipelined_send(model, facts)
+                                            : pipelined_recv(model, facts);
+}
+
+std::string or_else(const std::string& sentence, const char* otherwise) {
+  return sentence.empty() ? otherwise : sentence;
+}
+
+// Why a route cannot be taken at all; "" when it can.
+std::string obstacle(Route route, const TransferFacts& facts) {
+  if (route == Route::direct && !facts.can_direct) {
+    return or_else(facts.why_not_direct,
+                   "the drive and the device cannot talk to each other without host memory");
+  }
+  if (route != Route::mapped) {
+    return "";
+  }
+  if (!facts.can_map) {
+    return or_else(facts.why_not_map, "the device cannot register pages of this file");
+  }
+  if (facts.direction == Direction::recv && !facts.in_memory) {
+    return "only files in memory (tmpfs) are mapped for writing";
+  }
+  return "";
+}
+
+// Why the automatic choice leaves a possible route out. The papers' two rules come before costs,
+// because no cost tells how long the device stays full.
+std::string held_back(Route route, const TransferFacts& facts, const CostModel& model) {
+  if (route == Route::parked) {
+    return "";
+  }
+  if (facts.direction == Direction::send && !facts.device_ready) {
+    return "it would wait for the device, which is not ready; parked reads meanwhile";
+  }
+  if (facts.direction == Direction::recv && facts.parked_sends_wait) {
+    return "sends wait for this device's memory, and parked frees it first";
+  }
+  if (route == Route::mapped && model.cached_bytes() <= 0 && facts.size_bytes > 0) {
+    return "nothing of it is known to be in the page cache";
+  }
+  return "";
+}
+
+RoutePrediction predict(Route route,
+                        const CostModel& model,
+                        const TransferFacts& facts,
+                        Route forced,
+                        double& fastest_seconds) {
+  RoutePrediction prediction;
+  prediction.route = route;
+  prediction.why_not = obstacle(route, facts);
+  if (prediction.why_not.empty() && route != forced) {
+    prediction.why_not = held_back(route, facts, model);
+  }
+  prediction.possible = prediction.why_not.empty();
+  if (prediction.possible) {
+    const Offer offer = offer_for(route, model, facts);
+    prediction.plan = offer.plan;
+    prediction.seconds = offer.cost.seconds;
+    prediction.cpu_seconds = offer.cost.cpu_seconds;
+    fastest_seconds = std::min(fastest_seconds, offer.fastest_seconds);
+  } else if (route == forced) {
+    throw_unsupported("take the " + std::string(route_name(route)) + " route", prediction.why_not);
+  }
+  return prediction;
+}
+
+// The fewest CPU seconds among the possible routes that take at most `seconds_max`. Parked is for
+// when the others are held back.
+Route leanest(const RoutingDecision& decision, double seconds_max) {
+  const RoutePrediction* best = nullptr;
+  for (const RoutePrediction& prediction : decision.predictions) {
+    const bool fits = prediction.possible && prediction.seconds <= seconds_max;
+    if (!fits || (prediction.route == Route::parked && best != nullptr)) {
+      continue;
+    }
+    if (best == nullptr || std::pair(prediction.cpu_seconds, prediction.seconds) <
+                               std::pair(best->cpu_seconds, best->seconds)) {
+      best = &prediction;
+    }
+  }
+  HIPPO_ASSERT(best != nullptr);
+  return best->route;
+}
+
+}  // namespace
+
+const RoutePrediction& RoutingDecision::choice() const {
+  for (const RoutePrediction& prediction : predictions) {
+    if (prediction.route == chosen) {
+      return prediction;
+    }
+  }
+  HIPPO_ASSERT(!"nothing was chosen");
+  return predictions.front();
+}
+
+RoutingDecision choose_route(const TransferFacts& facts,
+                             const TransferLoad& load,
+                             const Calibration& calibration,
+                             Route forced) {
+  constexpr std::array routes = {Route::direct, Route::mapped, Route::pipelined, Route::parked};
+  const CostModel model(facts, load, calibration);
+  RoutingDecision decision;
+  double fastest_seconds = std::numeric_limits<double>::infinity();
+  for (std::size_t index = 0; index < routes.size(); ++index) {
+    decision.predictions[index] = predict(routes[index], model, facts, forced, fastest_seconds);
+  }
+  decision.chosen =
+      forced == Route::automatic ? leanest(decision, route_tolerance * fastest_seconds) : forced;
+  return decision;
+}
+
+}  // namespace hippogriff

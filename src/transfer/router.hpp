@@ -1,0 +1,31 @@
+// Chooses the route of a transfer from measured costs and present load. Pure: no system calls, so
+// that its choices are tested and simulated without hardware. (Gullfoss 4.2, Hippogriff III.B.)
+#pragma once
+
+#include "transfer/calibration.hpp"
+#include "transfer/route.hpp"
+
+#include <array>
+
+namespace hippogriff {
+
+// A choice and what it was chosen from: one prediction per route, in the order of hippogriff_route
+// without `auto`: direct, mapped, pipelined, parked. Pipelined may include mapped windows beside
+// the reads ("mapped+pipelined" in reports) where both are possible and the mix is predicted
+// faster.
+struct RoutingDecision {
+  std::array<RoutePrediction, HIPPOGRIFF_ROUTE_COUNT - 1> predictions;
+  Route chosen = Route::automatic;
+
+  [[nodiscard]] const RoutePrediction& choice() const;
+};
+
+// Thread-safe (a function of its arguments). The choice is never predicted more than 10 % slower
+// than the fastest possible route; within these 10 % the one with fewer CPU seconds wins. `forced`
+// other than automatic is taken if possible, else Error(unsupported) says why not.
+RoutingDecision choose_route(const TransferFacts& facts,
+                             const TransferLoad& load,
+                             const Calibration& calibration,
+                             Route forced);
+
+}  // namespace hippogriff

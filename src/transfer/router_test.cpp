@@ -1,0 +1,495 @@
+// The router: its choices on known machines, and its promises over random ones.
+#include "transfer/router.hpp"
+
+#include "base/error.hpp"
+#include "transfer/cost_model.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+namespace hippogriff {
+namespace {
+
+constexpr std::uint64_t kib = 1 << 10;
+constexpr std::uint64_t mib = 1 << 20;
+constexpr std::uint64_t gib = 1 << 30;
+
+// An H100 machine with 16 cores, before any calibration: ext4 file, wholly cached.
+TransferFacts gpu_facts(std::uint64_t size_bytes) {
+  TransferFacts facts;
+  facts.size_bytes = size_bytes;
+  facts.cached_fraction = 1;
+  facts.direct_io = true;
+  facts.can_map = true;
+  facts.why_not_direct = "no GPUDirect Storage here";
+  facts.cores = 16;
+  return facts;
+}
+
+RoutingDecision choose(const TransferFacts& facts,
+                       Route forced = Route::automatic,
+                       const TransferLoad& load = {}) {
+  return choose_route(facts, load, default_calibration("cuda:0", "vda"), forced);
+}
+
+const RoutePrediction& prediction(const RoutingDecision& decision, Route route) {
+  return *std::find_if(decision.predictions.begin(),
+                       decision.predictions.end(),
+                       [&](const RoutePrediction& each) { return each.route == route; });
+}
+
+double gigabytes_per_second(const TransferFacts& facts, const RoutePrediction& prediction) {
+  return 1e-9 * static_cast<double>(facts.size_bytes) / prediction.seconds;
+}
+
+TEST(Router, names_every_route_and_lane) {
+  EXPECT_EQ(route_name(Route::automatic), "auto");
+  EXPECT_EQ(route_name(Route::direct), "direct");
+  EXPECT_EQ(route_name(Route::mapped), "mapped");
+  EXPECT_EQ(route_name(Route::pipelined), "pipelined");
+  EXPECT_EQ(route_name(Route::parked), "parked");
+  EXPECT_EQ(lane_name(Lane::direct_io), "direct_io");
+  EXPECT_EQ(lane_name(Lane::buffered), "buffered");
+  EXPECT_EQ(route_of(Lane::buffered), Route::pipelined);
+  EXPECT_EQ(route_of(Lane::direct_io), Route::pipelined);
+  EXPECT_EQ(route_of(Lane::mapped), Route::mapped);
+  EXPECT_EQ(route_of(Lane::direct), Route::direct);
+  EXPECT_EQ(route_of(Lane::parked), Route::parked);
+}
+
+TEST(Router, predictions_come_in_the_order_of_the_interface) {
+  const auto decision = choose(gpu_facts(gib));
+  ASSERT_EQ(decision.predictions.size(), 4U);
+  for (std::size_t index = 0; index < decision.predictions.size(); ++index) {
+    EXPECT_EQ(static_cast<std::size_t>(decision.predictions[index].route), index + 1);
+  }
+}
+
+TEST(Router, a_large_cached_send_mixes_mapped_windows_with_reads) {
+  const TransferFacts facts = gpu_facts(4 * gib);
+  const auto decision = choose(facts);
+  EXPECT_EQ(decision.chosen, Route::pipelined);
+  const Plan& plan = decision.choice().plan;
+  EXPECT_EQ(plan.mapped_channels, 1U);
+  EXPECT_GE(plan.buffered_channels, 5U);
+  EXPECT_LE(plan.buffered_channels, 10U);
+  EXPECT_EQ(plan.direct_io_depth, 0U);
+  EXPECT_GT(gigabytes_per_second(facts, decision.choice()), 50);
+  EXPECT_LT(decision.choice().cpu_seconds / 4.3, 0.15);
+}
+
+TEST(Router, without_mapping_a_large_cached_send_is_read_by_enough_channels) {
+  TransferFacts facts = gpu_facts(4 * gib);
+  facts.can_map = false;
+  facts.why_not_map = "the file system does not let its pages be registered";
+  const auto decision = choose(facts);
+  EXPECT_EQ(decision.chosen, Route::pipelined);
+  EXPECT_EQ(decision.choice().plan.mapped_channels, 0U);
+  EXPECT_GE(decision.choice().plan.buffered_channels, 8U);
+  EXPECT_LE(decision.choice().plan.buffered_channels, 12U);
+  EXPECT_FALSE(prediction(decision, Route::mapped).possible);
+  EXPECT_EQ(prediction(decision, Route::mapped).why_not, facts.why_not_map);
+}
+
+TEST(Router, mapped_alone_is_predicted_slower_and_leaner) {
+  const TransferFacts facts = gpu_facts(4 * gib);
+  const auto decision = choose(facts, Route::mapped);
+  EXPECT_EQ(decision.chosen, Route::mapped);
+  EXPECT_EQ(decision.choice().plan.buffered_channels, 0U);
+  EXPECT_EQ(decision.choice().plan.mapped_channels, 1U);
+  EXPECT_NEAR(gigabytes_per_second(facts, decision.choice()), 22, 2);
+  EXPECT_LT(decision.choice().cpu_seconds, prediction(decision, Route::pipelined).cpu_seconds / 2);
+}
+
+TEST(Router, small_cached_sends_use_one_channel_and_are_predicted_as_measured) {
+  // Measured on the H100 machine: 7.5 to 8.5 us and 20 to 22 us.
+  struct Case {
+    std::uint64_t size_bytes;
+    double least_seconds;
+    double most_seconds;
+  };
+
+  for (const Case& each : {Case{4 * kib, 7e-6, 10e-6}, Case{64 * kib, 17e-6, 24e-6}}) {
+    const auto decision = choose(gpu_facts(each.size_bytes));
+    EXPECT_EQ(decision.chosen, Route::pipelined);
+    EXPECT_EQ(decision.choice().plan, Plan{.buffered_channels = 1}) << each.size_bytes;
+    EXPECT_GE(decision.choice().seconds, each.least_seconds);
+    EXPECT_LE(decision.choice().seconds, each.most_seconds);
+  }
+}
+
+TEST(Router, small_cold_sends_take_one_buffered_read) {
+  TransferFacts facts = gpu_facts(64 * kib);
+  facts.cached_fraction = 0;
+  EXPECT_EQ(choose(facts).choice().plan, Plan{.buffered_channels = 1});
+}
+
+TEST(Router, windows_are_not_mapped_under_eight_mebibytes) {
+  for (std::uint64_t size_bytes = 4 * kib; size_bytes <= 8 * mib; size_bytes *= 2) {
+    EXPECT_EQ(choose(gpu_facts(size_bytes)).choice().plan.mapped_channels, 0U) << size_bytes;
+  }
+}
+
+TEST(Router, a_cold_send_reads_directly_at_the_drive_depth) {
+  TransferFacts facts = gpu_facts(4 * gib);
+  facts.cached_fraction = 0;
+  const auto decision = choose(facts);
+  EXPECT_EQ(decision.choice().plan, (Plan{.direct_io_depth = 4}));
+  EXPECT_NEAR(gigabytes_per_second(facts, decision.choice()), 1.8, 0.02);
+  EXPECT_LT(decision.choice().cpu_seconds / 4.3, 0.06);
+}
+
+TEST(Router, half_cached_takes_no_longer_than_its_cold_half) {
+  TransferFacts whole = gpu_facts(4 * gib);
+  whole.cached_fraction = 0.5;
+  TransferFacts half = gpu_facts(2 * gib);
+  half.cached_fraction = 0;
+  const auto decision = choose(whole);
+  EXPECT_LE(decision.choice().seconds, 1.01 * choose(half).choice().seconds);
+  EXPECT_EQ(decision.choice().plan.direct_io_depth, 4U);
+  // The cached half has all the time in the world: no thread too many.
+  EXPECT_LE(decision.choice().plan.buffered_channels + decision.choice().plan.mapped_channels, 2U);
+}
+
+TEST(Router, a_file_without_direct_io_is_read_through_the_page_cache) {
+  TransferFacts facts = gpu_facts(gib);
+  facts.direct_io = false;
+  facts.cached_fraction = 0;
+  const Plan plan = choose(facts).choice().plan;
+  EXPECT_EQ(plan.direct_io_depth, 0U);
+  EXPECT_GE(plan.buffered_channels, 1U);
+  EXPECT_EQ(plan.mapped_channels, 0U);
+}
+
+TEST(Router, load_on_link_and_cores_narrows_what_one_transfer_asks_for) {
+  const TransferFacts cached = gpu_facts(4 * gib);
+  const Plan alone = choose(cached).choice().plan;
+  const auto crowded = choose(cached, Route::automatic, {.link_transfers = 3});
+  EXPECT_LT(crowded.choice().plan.buffered_channels, alone.buffered_channels);
+  EXPECT_GT(crowded.choice().seconds, 2 * choose(cached).choice().seconds);
+  const auto few_cores = choose(cached, Route::automatic, {.busy_channels = 14});
+  EXPECT_LE(few_cores.choice().plan.buffered_channels + few_cores.choice().plan.mapped_channels,
+            2U);
+  TransferFacts cold = cached;
+  cold.cached_fraction = 0;
+  const auto drive = choose(cold, Route::automatic, {.drive_transfers = 1});
+  EXPECT_EQ(drive.choice().plan.direct_io_depth, 4U);
+  EXPECT_GT(drive.choice().seconds, 1.9 * choose(cold).choice().seconds);
+}
+
+TEST(Router, the_device_that_is_the_host_is_read_into_in_place) {
+  TransferFacts facts = gpu_facts(gib);
+  facts.host_addressable = true;
+  facts.can_direct = true;
+  facts.cores = 2;
+  const auto decision =
+      choose_route(facts, {}, default_calibration("host", "vda"), Route::automatic);
+  EXPECT_EQ(decision.chosen, Route::direct);
+  EXPECT_EQ(decision.choice().plan, (Plan{.direct_channels = 2}));
+}
+
+TEST(Router, real_direct_storage_wins_for_cold_files) {
+  TransferFacts facts = gpu_facts(gib);
+  facts.can_direct = true;
+  facts.cached_fraction = 0;
+  EXPECT_EQ(choose(facts).chosen, Route::direct);
+  facts.cached_fraction = 1;
+  EXPECT_EQ(choose(facts).chosen, Route::pipelined);
+}
+
+TEST(Router, sends_park_while_the_device_is_not_ready) {
+  TransferFacts facts = gpu_facts(gib);
+  facts.cached_fraction = 0.5;
+  facts.device_ready = false;
+  const auto decision = choose(facts);
+  EXPECT_EQ(decision.chosen, Route::parked);
+  EXPECT_TRUE(decision.choice().plan.park);
+  EXPECT_GT(decision.choice().plan.buffered_channels, 0U);
+  EXPECT_GT(decision.choice().plan.direct_io_depth, 0U);
+  EXPECT_FALSE(prediction(decision, Route::pipelined).why_not.empty());
+  // Whoever asks for another route gets it, and waits.
+  EXPECT_EQ(choose(facts, Route::pipelined).chosen, Route::pipelined);
+}
+
+TEST(Router, results_are_drained_first_when_sends_wait_for_the_memory) {
+  TransferFacts facts = gpu_facts(gib);
+  facts.direction = Direction::recv;
+  EXPECT_EQ(choose(facts).chosen, Route::pipelined);
+  EXPECT_EQ(choose(facts).choice().plan, (Plan{.direct_io_depth = 4}));
+  facts.parked_sends_wait = true;
+  EXPECT_EQ(choose(facts).chosen, Route::parked);
+  EXPECT_TRUE(choose(facts).choice().plan.park);
+  facts.direction = Direction::send;
+  EXPECT_EQ(choose(facts).chosen, Route::pipelined);
+}
+
+TEST(Router, receives_into_memory_file_systems_map_or_write_by_the_cpu) {
+  TransferFacts facts = gpu_facts(gib);
+  facts.direction = Direction::recv;
+  facts.in_memory = true;
+  facts.direct_io = false;
+  EXPECT_EQ(choose(facts).chosen, Route::mapped);
+  facts.can_map = false;
+  EXPECT_EQ(choose(facts).chosen, Route::pipelined);
+  EXPECT_EQ(choose(facts).choice().plan, (Plan{.buffered_channels = 1}));
+}
+
+TEST(Router, receives_to_a_drive_are_never_mapped) {
+  TransferFacts facts = gpu_facts(gib);
+  facts.direction = Direction::recv;
+  const auto decision = choose(facts);
+  EXPECT_FALSE(prediction(decision, Route::mapped).possible);
+  EXPECT_NE(prediction(decision, Route::mapped).why_not.find("tmpfs"), std::string::npos);
+}
+
+TEST(Router, forcing_an_impossible_route_says_why_not) {
+  try {
+    choose(gpu_facts(gib), Route::direct);
+    FAIL() << "took a route that is not there";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.failure().status, Status::unsupported);
+    EXPECT_NE(std::string(error.what()).find("no GPUDirect Storage here"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("direct"), std::string::npos);
+  }
+}
+
+TEST(Router, an_empty_calibration_and_an_empty_transfer_still_get_an_answer) {
+  for (const std::uint64_t size_bytes : {std::uint64_t{0}, gib}) {
+    TransferFacts facts = gpu_facts(size_bytes);
+    facts.cores = 0;
+    const auto decision = choose_route(facts, {}, Calibration{}, Route::automatic);
+    EXPECT_TRUE(std::isfinite(decision.choice().seconds));
+    EXPECT_TRUE(decision.choice().possible);
+  }
+}
+
+// --- promises over random machines ---
+
+class RandomWorld {
+ public:
+  explicit RandomWorld(std::uint64_t seed) : random_(seed) {}
+
+  double between(double least, double most) {
+    return std::uniform_real_distribution<double>(least, most)(random_);
+  }
+
+  // Evenly over orders of magnitude.
+  double scale(double least, double most) {
+    return std::exp(between(std::log(least), std::log(most)));
+  }
+
+  bool chance(double probability) { return between(0, 1) < probability; }
+
+  Rate rate(double least, double most) { return {scale(least, most), scale(1e-12, 1e-9)}; }
+
+  Calibration calibration() {
+    Calibration made;
+    made.link = {.to_device = {scale(1e9, 2e11), chance(0.7) ? 0 : scale(1e-12, 3e-10)},
+                 .to_host = {scale(1e9, 2e11), chance(0.7) ? 0 : scale(1e-12, 3e-10)},
+                 .latency_seconds = scale(1e-6, 1e-3),
+                 .register_pages = rate(1e9, 1e11),
+                 .register_shared_memory = rate(1e9, 1e11),
+                 .register_new_pages = rate(1e9, 1e11)};
+    made.drive = {.direct_read = rate(5e7, 1e11),
+                  .direct_write = rate(5e7, 1e11),
+                  .latency_seconds = scale(1e-5, 1e-2),
+                  .depth = 1 + static_cast<std::uint32_t>(scale(1, 128))};
+    made.host.cached_read_per_channel = rate(5e8, 3e10);
+    made.host.cached_read_max = scale(1e9, 4e11);
+    made.host.cached_write_per_channel = rate(5e8, 3e10);
+    made.host.cached_write_max = scale(1e9, 4e11);
+    return made;
+  }
+
+  TransferFacts facts() {
+    TransferFacts made;
+    made.direction = chance(0.7) ? Direction::send : Direction::recv;
+    made.size_bytes = static_cast<std::uint64_t>(scale(1, 64e9));
+    made.cached_fraction = chance(0.3) ? 0 : chance(0.4) ? 1 : between(0, 1);
+    made.in_memory = chance(0.2);
+    made.direct_io = !made.in_memory && chance(0.8);
+    made.device_ready = chance(0.85);
+    made.parked_sends_wait = chance(0.15);
+    made.host_addressable = chance(0.2);
+    made.can_map = chance(0.7);
+    made.can_direct = made.host_addressable || chance(0.2);
+    made.why_not_map = chance(0.5) ? "its pages cannot be registered" : "";
+    made.why_not_direct = chance(0.5) ? "cuFile is not here" : "";
+    made.cores = 1 + static_cast<std::uint32_t>(scale(1, 200));
+    return made;
+  }
+
+  TransferLoad load() {
+    if (chance(0.5)) {
+      return {};
+    }
+    return {.link_transfers = static_cast<std::uint32_t>(between(0, 5)),
+            .drive_transfers = static_cast<std::uint32_t>(between(0, 5)),
+            .busy_channels = static_cast<std::uint32_t>(between(0, 40))};
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+constexpr std::uint64_t first_seed = 20260301;
+constexpr std::uint64_t worlds = 5000;
+
+struct World {
+  std::uint64_t seed;
+  TransferFacts facts;
+  TransferLoad load;
+  Calibration calibration;
+};
+
+template <typename Check>
+void in_random_worlds(Check&& check) {
+  for (std::uint64_t index = 0; index < worlds; ++index) {
+    RandomWorld random(first_seed + index);
+    const World world{first_seed + index, random.facts(), random.load(), random.calibration()};
+    check(world);
+    if (testing::Test::HasFatalFailure() || testing::Test::HasNonfatalFailure()) {
+      FAIL() << "in the world of seed " << world.seed;
+    }
+  }
+}
+
+// Every width of every lane that a route may use, priced one by one.
+double fastest_by_trying_all(const World& world, Route route) {
+  const CostModel model(world.facts, world.load, world.calibration);
+  const bool cold = model.cold_bytes() > 0;
+  double fastest = INFINITY;
+  const auto consider = [&](const Plan& plan) {
+    fastest = std::min(fastest, model.cost(route, plan).seconds);
+  };
+  const std::uint32_t depth =
+      cold && world.facts.direct_io ? model.depth_wanted(model.cold_bytes()) : 0;
+  const std::uint32_t cores = model.channels_available();
+  const std::uint32_t mapped_most =
+      std::min(cores, world.facts.in_memory ? EngineShape::mapped_channels_max : 1);
+  for (std::uint32_t channels = 1; channels <= cores; ++channels) {
+    if (route == Route::direct) {
+      consider({.direct_channels = channels});
+    } else if (route == Route::mapped && channels <= mapped_most) {
+      consider({.mapped_channels = channels, .direct_io_depth = depth});
+    } else if (route == Route::pipelined) {
+      consider({.buffered_channels = channels, .direct_io_depth = depth});
+      if (world.facts.can_map && channels < cores && model.cached_bytes() > 0 &&
+          world.facts.direction == Direction::send && (!cold || depth > 0)) {
+        consider({.mapped_channels = 1, .buffered_channels = channels, .direct_io_depth = depth});
+      }
+    }
+  }
+  return fastest;
+}
+
+TEST(RouterPromise, the_choice_is_within_a_tenth_of_the_fastest_and_the_leanest_of_those) {
+  in_random_worlds([](const World& world) {
+    const auto decision =
+        choose_route(world.facts, world.load, world.calibration, Route::automatic);
+    const RoutePrediction& choice = decision.choice();
+    ASSERT_TRUE(choice.possible);
+    double fastest = INFINITY;
+    for (const RoutePrediction& each : decision.predictions) {
+      fastest = each.possible ? std::min(fastest, each.seconds) : fastest;
+    }
+    ASSERT_LE(choice.seconds, 1.10 * fastest * (1 + 1e-12));
+    for (const RoutePrediction& each : decision.predictions) {
+      if (each.possible && each.seconds <= 1.10 * fastest / 1.05) {
+        ASSERT_LE(choice.cpu_seconds, each.cpu_seconds * (1 + 1e-12));
+      }
+    }
+  });
+}
+
+TEST(RouterPromise, no_width_of_any_lane_beats_the_plans_by_a_tenth) {
+  double worst = 0;
+  in_random_worlds([&](const World& world) {
+    const auto decision =
+        choose_route(world.facts, world.load, world.calibration, Route::automatic);
+    for (const RoutePrediction& each : decision.predictions) {
+      if (!each.possible || each.route == Route::parked) {
+        continue;
+      }
+      const double fastest = fastest_by_trying_all(world, each.route);
+      worst = std::max(worst, each.seconds / fastest);
+      ASSERT_LE(each.seconds, 1.10 * fastest)
+          << route_name(each.route) << " buffered " << each.plan.buffered_channels << " mapped "
+          << each.plan.mapped_channels << " depth " << each.plan.direct_io_depth;
+    }
+  });
+  std::printf("a route's plan against its fastest: at worst %.3f times\n", worst);
+}
+
+TEST(RouterPromise, more_bytes_are_never_predicted_faster) {
+  in_random_worlds([](const World& world) {
+    World larger = world;
+    RandomWorld random(world.seed ^ 0x5EED);
+    std::array<double, HIPPOGRIFF_ROUTE_COUNT - 1> before{};
+    double size_bytes = 1;
+    while (size_bytes < 64e9) {
+      larger.facts.size_bytes = static_cast<std::uint64_t>(size_bytes);
+      const auto decision =
+          choose_route(larger.facts, larger.load, larger.calibration, Route::automatic);
+      for (std::size_t index = 0; index < before.size(); ++index) {
+        const RoutePrediction& each = decision.predictions[index];
+        ASSERT_GE(each.seconds, before[index] * (1 - 1e-9))
+            << route_name(each.route) << " at " << larger.facts.size_bytes;
+        before[index] = each.seconds;
+      }
+      size_bytes = size_bytes * random.between(1.02, 3) + 1;
+    }
+  });
+}
+
+TEST(RouterPromise, impossible_routes_say_why_and_possible_ones_have_a_plan) {
+  in_random_worlds([](const World& world) {
+    const auto decision =
+        choose_route(world.facts, world.load, world.calibration, Route::automatic);
+    for (const RoutePrediction& each : decision.predictions) {
+      ASSERT_EQ(each.possible, each.why_not.empty());
+      if (!each.possible) {
+        continue;
+      }
+      const Plan& plan = each.plan;
+      ASSERT_GT(plan.direct_channels + plan.mapped_channels + plan.buffered_channels +
+                    plan.direct_io_depth,
+                0U);
+      ASSERT_TRUE(std::isfinite(each.seconds) && each.seconds > 0);
+      ASSERT_TRUE(std::isfinite(each.cpu_seconds) && each.cpu_seconds >= 0);
+      ASSERT_EQ(plan.direct_channels > 0, each.route == Route::direct);
+      ASSERT_EQ(plan.park, each.route == Route::parked);
+      ASSERT_LE(plan.direct_io_depth, EngineShape::depth_max);
+      ASSERT_LE(plan.buffered_channels, EngineShape::channels_max);
+      if (!world.facts.direct_io || world.facts.in_memory) {
+        ASSERT_EQ(plan.direct_io_depth, 0U);
+      }
+    }
+  });
+}
+
+TEST(RouterPromise, a_forced_route_is_taken_or_refused_and_never_replaced) {
+  in_random_worlds([](const World& world) {
+    for (const Route route : {Route::direct, Route::mapped, Route::pipelined, Route::parked}) {
+      const bool direct_fits = route != Route::direct || world.facts.can_direct;
+      const bool mapped_fits = route != Route::mapped ||
+                               (world.facts.can_map && (world.facts.direction == Direction::send ||
+                                                        world.facts.in_memory));
+      try {
+        const auto decision = choose_route(world.facts, world.load, world.calibration, route);
+        ASSERT_TRUE(direct_fits && mapped_fits);
+        ASSERT_EQ(decision.chosen, route);
+        ASSERT_TRUE(decision.choice().possible);
+      } catch (const Error& error) {
+        ASSERT_FALSE(direct_fits && mapped_fits) << error.what();
+        ASSERT_EQ(error.failure().status, Status::unsupported);
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace hippogriff

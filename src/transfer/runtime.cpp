@@ -1,0 +1,228 @@
+// Devices come and go, transfers are checked, routed, started and accounted for.
+#include "transfer/runtime.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "device/cuda_device.hpp"
+#include "device/host_device.hpp"
+#include "transfer/outlook.hpp"
+
+namespace hippogriff {
+
+namespace {
+
+EngineOptions engine_options(const Settings& settings, Trace* trace, int device_count) {
+  // One bound for the process: devices share it, but none gets less than two segments.
+  const std::uint64_t share =
+      settings.pinbuffer_bytes / static_cast<std::uint64_t>(std::max(1, device_count));
+  return {.pinbuffer_bytes = std::max<std::uint64_t>(share, std::uint64_t{64} << 20),
+          .parking_bytes = settings.parking_bytes,
+          .threads_max = settings.threads_max,
+          .trace = trace};
+}
+
+std::shared_ptr<Device> make_device(const std::string& name, const Settings& settings) {
+  if (name == "host") {
+    HostDeviceOptions options;
+    options.link_bytes_per_second = settings.host_link_bytes_per_second;
+    return make_host_device(options);
+  }
+  if (const auto index = cuda_index(name)) {
+    const CudaPresence& presence = cuda_presence();
+    if (*index < presence.device_count) {
+      return make_cuda_device(*index);
+    }
+    throw_invalid("open device " + name,
+                  presence.device_count == 0
+                      ? presence.why_not
+                      : "this machine has " + std::to_string(presence.device_count) +
+                            " CUDA devices, counted from cuda:0");
+  }
+  throw_invalid("open device " + name, "a device is called host, or cuda:0, cuda:1, ...");
+}
+
+}  // namespace
+
+std::optional<int> cuda_index(const std::string& name) {
+  constexpr std::string_view prefix = "cuda:";
+  if (name == "cuda") {
+    return 0;
+  }
+  if (name.size() <= prefix.size() || name.size() > prefix.size() + 4 ||
+      name.compare(0, prefix.size(), prefix) != 0) {
+    return std::nullopt;
+  }
+  int index = 0;
+  for (const char digit : std::string_view(name).substr(prefix.size())) {
+    if (digit < '0' || digit > '9') {
+      return std::nullopt;
+    }
+    index = 10 * index + (digit - '0');
+  }
+  return index;
+}
+
+Runtime::Runtime(Settings settings, std::shared_ptr<Storage> storage)
+    : settings_(std::move(settings)),
+      storage_(std::move(storage)),
+      calibration_(settings_.calibration_file),
+      trace_(settings_.trace_file.empty() ? nullptr : std::make_unique<Trace>(settings_.trace_file)),
+      fixed_devices_(false) {}
+
+Runtime::Runtime(Settings settings,
+                 std::shared_ptr<Storage> storage,
+                 std::vector<std::shared_ptr<Device>> devices)
+    : settings_(std::move(settings)),
+      storage_(std::move(storage)),
+      calibration_(settings_.calibration_file),
+      trace_(settings_.trace_file.empty() ? nullptr : std::make_unique<Trace>(settings_.trace_file)),
+      fixed_devices_(true) {
+  const std::lock_guard lock(mutex_);
+  for (auto& device : devices) {
+    add_device_locked(std::move(device));
+  }
+}
+
+Runtime::~Runtime() = default;
+
+bool Runtime::shutdown(std::chrono::milliseconds patience) {
+  const auto deadline = Clock::now() + patience;
+  bool ended = true;
+  for (DeviceState* state : opened_devices()) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    if (state->engine->stop(std::max(left, std::chrono::milliseconds(1)))) {
+      state->free_all();
+    } else {
+      ended = false;
+    }
+  }
+  try {
+    calibration_.save();
+  } catch (const Error& error) {
+    std::fprintf(stderr, "hippogriff: the calibration was not saved: %s\n", error.what());
+  }
+  if (trace_ != nullptr) {
+    trace_->flush();
+  }
+  return ended;
+}
+
+void Runtime::add_device_locked(std::shared_ptr<Device> device) {
+  const std::string name = device->info().name;
+  if (first_device_.empty()) {
+    first_device_ = name;
+  }
+  const int count = fixed_devices_ || name == "host" ? 1 : cuda_presence().device_count;
+  devices_[name] = std::make_unique<DeviceState>(std::move(device), storage_,
+                                                 engine_options(settings_, trace_.get(), count));
+}
+
+DeviceState& Runtime::open_device_locked(const std::string& name) {
+  const auto found = devices_.find(name);
+  if (found != devices_.end()) {
+    return *found->second;
+  }
+  if (fixed_devices_) {
+    throw_invalid("open device " + name, "there is no such device");
+  }
+  add_device_locked(make_device(name, settings_));
+  return *devices_.at(name);
+}
+
+DeviceState& Runtime::device(const std::string& name) {
+  std::string wanted = name.empty() ? settings_.device : name;
+  const std::lock_guard lock(mutex_);
+  if (wanted.empty() && fixed_devices_) {
+    wanted = first_device_;
+  }
+  if (wanted.empty()) {
+    const int current = cuda_presence().device_count > 0 ? std::max(0, current_cuda_device()) : -1;
+    wanted = current >= 0 ? "cuda:" + std::to_string(current) : "host";
+  }
+  if (wanted == "cuda") {
+    wanted = "cuda:0";
+  }
+  return open_device_locked(wanted);
+}
+
+DeviceState& Runtime::device_of(DeviceAddress address) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [name, state] : devices_) {
+    if (name.starts_with("cuda")) {
+      continue;  // the driver knows better than a search
+    }
+    if (state->device->find(address)) {
+      return *state;
+    }
+  }
+  if (!fixed_devices_ && cuda_presence().device_count > 0) {
+    const int index = cuda_device_of(address);
+    if (index >= 0) {
+      return open_device_locked("cuda:" + std::to_string(index));
+    }
+  }
+  throw_invalid("find the device of a pointer",
+                "it is not device memory; allocate with hippogriff_malloc or the device's own "
+                "allocator");
+}
+
+std::vector<DeviceState*> Runtime::opened_devices() {
+  const std::lock_guard lock(mutex_);
+  std::vector<DeviceState*> states;
+  for (auto& entry : devices_) {
+    states.push_back(entry.second.get());
+  }
+  return states;
+}
+
+std::vector<DeviceState*> Runtime::all_devices() {
+  if (!fixed_devices_) {
+    for (int index = 0; index < cuda_presence().device_count; ++index) {
+      device("cuda:" + std::to_string(index));
+    }
+    device("host");
+  }
+  return opened_devices();
+}
+
+bool Runtime::free(DeviceAddress address) {
+  for (DeviceState* state : opened_devices()) {
+    if (state->free(address)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+RuntimeStats Runtime::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookRequest& request) {
+  TransferFacts facts = facts_of(*state.device, file, request.extent, request.direction);
+  facts.device_ready = request.device_ready;
+  facts.parked_sends_wait =
+      request.direction == Direction::recv && state.engine->sends_wait_for_memory();
+  const TransferLoad load = load_of(state, drive_key(file.facts()), request.direction);
+  const Calibration calibration =
+      calibration_.get(state.device->info().uuid, drive_key(file.facts()));
+  return {facts, choose_route(facts, load, calibration, request.forced)};
+}
+
+TransferLoad Runtime::load_of(const DeviceState& state,
+                              const std::string& drive,
+                              Direction direction) const {
+  TransferLoad load;
+  load.busy_channels = state.engine->busy_channels();
+  const std::lock_guard lock(mutex_);
+  for (const auto& entry : active_) {
+    const Active& active = entry.second;
+    load.link_transfers += active.device == &state && active.direction == direction ? 1 : 0;
+    load.drive_transfers += !drive.empty() && active.drive == drive ? 1 : 0;
+  }
+  return load;
+}
+
+}  // namespace hippogriff

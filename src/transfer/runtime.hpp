@@ -1,0 +1,134 @@
+// The runtime: devices, storage, the router's knowledge, and every transfer in flight. What the C ABI
+// starts at init and ends at deinit; holds no global state.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "transfer/device_state.hpp"
+#include "transfer/settings.hpp"
+
+namespace hippogriff {
+
+// Counters of one route and direction since init.
+struct RouteStats {
+  std::uint64_t transfers = 0;
+  std::uint64_t bytes = 0;
+  double seconds = 0;
+};
+
+struct RuntimeStats {
+  std::array<std::array<RouteStats, lane_count>, 2> lanes{};  // [direction][lane]
+  RouteStats small[2];                                        // the short path
+  std::uint64_t finished = 0;
+  std::uint64_t failed = 0;
+  std::uint64_t cancelled = 0;
+};
+
+// A transfer as a caller asks for it.
+struct Submission {
+  Direction direction = Direction::send;
+  int fd = -1;        // or
+  std::string path;   // when fd < 0
+  DeviceAddress address;  // null: allocate (send)
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;  // 0: the rest
+  std::string device;      // "" : the pointer's, else the current one
+  Route route = Route::automatic;
+  std::uint32_t flags = 0;
+  void* stream = nullptr;
+  std::int64_t memory_timeout_ms = 0;
+};
+
+// Thread-safe.
+class Runtime {
+ public:
+  // Throws Error for a setting that cannot be used. Devices are opened at their first use.
+  Runtime(Settings settings, std::shared_ptr<Storage> storage);
+  // For tests: with these devices only, the first being the default.
+  Runtime(Settings settings, std::shared_ptr<Storage> storage,
+          std::vector<std::shared_ptr<Device>> devices);
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  // Cancels, joins, frees, saves the calibration. False when a thread would not end: the runtime
+  // must then be left to the end of the process.
+  bool shutdown(std::chrono::milliseconds patience);
+
+  // Throws Error for the caller's mistakes; what goes wrong later is the transfer's failure.
+  std::shared_ptr<Transfer> submit(const Submission& submission);
+  // The short path, when the transfer is plain enough. False: submit it.
+  bool transfer_small(const Submission& submission);
+
+  // "" is the default: HIPPOGRIFF_DEVICE, else the device current on this thread, else host.
+  DeviceState& device(const std::string& name);
+  // The device that an address belongs to. Throws Error(invalid_argument) when none does.
+  DeviceState& device_of(DeviceAddress address);
+  // All devices of this machine, opened.
+  std::vector<DeviceState*> all_devices();
+  std::vector<DeviceState*> opened_devices();
+  bool free(DeviceAddress address);
+
+  // What the router sees and chooses for an extent.
+  struct OutlookRequest {
+    Range extent;
+    Direction direction = Direction::send;
+    Route forced = Route::automatic;
+    bool device_ready = true;
+  };
+
+  struct Outlook {
+    TransferFacts facts;
+    RoutingDecision decision;
+  };
+
+  Outlook outlook(DeviceState& state, File& file, const OutlookRequest& request);
+
+  [[nodiscard]] Storage& storage() { return *storage_; }
+  [[nodiscard]] const std::shared_ptr<Storage>& shared_storage() const { return storage_; }
+  [[nodiscard]] CalibrationStore& calibration() { return calibration_; }
+  [[nodiscard]] RuntimeStats stats() const;
+  [[nodiscard]] const Settings& settings() const { return settings_; }
+
+ private:
+  [[nodiscard]] TransferLoad load_of(const DeviceState& state, const std::string& drive,
+                                     Direction direction) const;
+
+  struct Active {
+    std::weak_ptr<Transfer> transfer;
+    std::string drive;
+    Direction direction;
+    const DeviceState* device;
+  };
+
+  std::shared_ptr<Transfer> start(const Submission& submission, TransferRequest request,
+                                  DeviceState& state);
+  DeviceAddress try_allocate(const Submission& submission, std::uint64_t size, DeviceState& state);
+  void launch(const Submission& submission, const std::shared_ptr<Transfer>& transfer,
+              DeviceState& state);
+  static void prepare_file(Transfer& transfer);
+  static void released(Transfer& transfer, DeviceState& state, std::uint64_t number);
+  void transfer_ended(const Transfer& transfer, const DeviceState& state);
+  void observe(const Transfer& transfer, const DeviceState& state);
+  DeviceState& open_device_locked(const std::string& name);
+  void add_device_locked(std::shared_ptr<Device> device);
+
+  const Settings settings_;
+  const std::shared_ptr<Storage> storage_;
+  CalibrationStore calibration_;
+  std::unique_ptr<Trace> trace_;
+  const bool fixed_devices_;
+
+  mutable std::mutex mutex_;
+  std::map<std::string, std::unique_ptr<DeviceState>> devices_;
+  std::string first_device_;
+  std::map<const Transfer*, Active> active_;
+  RuntimeStats stats_;
+};
+
+}  // namespace hippogriff

@@ -1,0 +1,327 @@
+// Transfers against the slow obvious version: what pread and pwrite would have done.
+#include "transfer/runtime.hpp"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "testing/runtime_fixture.hpp"
+#include "transfer/report.hpp"
+
+namespace hippogriff {
+namespace {
+
+constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
+constexpr std::chrono::milliseconds long_enough{60'000};
+
+class RuntimeTest : public ::testing::Test {
+ protected:
+  RuntimeTest()
+      : linked_(linked_device()),
+        plain_(plain_device()),
+        runtime_(test_settings(), make_system_storage(), {linked_, plain_}) {}
+
+  ~RuntimeTest() override { EXPECT_TRUE(runtime_.shutdown(long_enough)); }
+
+  // Moves an extent to the device and compares what arrived.
+  void send_and_compare(const std::vector<std::byte>& content, const Submission& submission) {
+    const auto transfer = runtime_.submit(submission);
+    ASSERT_TRUE(transfer->wait(long_enough));
+    ASSERT_FALSE(transfer->failed()) << transfer->failure_message();
+    const Range extent = transfer->request().extent;
+    EXPECT_EQ(std::memcmp(device_bytes(transfer->address()), content.data() + extent.offset,
+                          extent.size),
+              0)
+        << report_json(*transfer);
+    EXPECT_TRUE(transfer->missing().empty());
+    EXPECT_EQ(transfer->bytes_done(), extent.size);
+    EXPECT_TRUE(runtime_.free(transfer->address()));
+  }
+
+  TemporaryFolder folder_;
+  std::shared_ptr<Device> linked_;
+  std::shared_ptr<Device> plain_;
+  Runtime runtime_;
+};
+
+TEST_F(RuntimeTest, send_of_random_extents_by_every_route_gives_the_files_bytes) {
+  const std::string path = folder_.file("data");
+  const auto content = random_bytes(70 * mebibyte + 12345, 1);
+  write_whole(path, content);
+  std::mt19937_64 random(2);
+  for (int round = 0; round < 60; ++round) {
+    drop_cache(path, random() % content.size(), random() % content.size());
+    Submission submission{.path = path};
+    submission.offset = random() % content.size();
+    submission.size = 1 + random() % (content.size() - submission.offset);
+    submission.device = round % 3 == 0 ? "host" : "linked";
+    const std::array routes = {Route::automatic, Route::pipelined, Route::mapped, Route::parked,
+                               Route::direct};
+    submission.route = routes[random() % (round % 3 == 0 ? 5 : 4)];
+    SCOPED_TRACE(std::string(route_name(submission.route)) + " to " + submission.device + ", " +
+                 std::to_string(submission.size) + " bytes at " +
+                 std::to_string(submission.offset));
+    send_and_compare(content, submission);
+  }
+}
+
+TEST_F(RuntimeTest, recv_of_random_extents_by_every_route_writes_the_devices_bytes) {
+  std::mt19937_64 random(3);
+  const TemporaryFolder memory_folder("/dev/shm");
+  for (int round = 0; round < 40; ++round) {
+    const std::string path =
+        round % 2 == 0 ? folder_.file("out") : memory_folder.file("out");
+    const auto before = random_bytes(random() % (20 * mebibyte), 100 + random() % 1000);
+    const auto result = random_bytes(1 + random() % (40 * mebibyte), 4 + random() % 1000);
+    write_whole(path, before);
+    Submission submission{.direction = Direction::recv, .path = path};
+    submission.offset = random() % 3 == 0 ? 0 : random() % (before.size() + 1);
+    submission.size = result.size();
+    DeviceState& state = runtime_.device(round % 3 == 0 ? "host" : "linked");
+    submission.address = state.allocate(result.size());
+    std::memcpy(device_bytes(submission.address), result.data(), result.size());
+    const std::array routes = {Route::automatic, Route::pipelined, Route::parked};
+    submission.route = routes[random() % routes.size()];
+    SCOPED_TRACE(std::string(route_name(submission.route)) + ", " +
+                 std::to_string(submission.size) + " bytes at " +
+                 std::to_string(submission.offset) + " over " + std::to_string(before.size()));
+    const auto transfer = runtime_.submit(submission);
+    ASSERT_TRUE(transfer->wait(long_enough));
+    ASSERT_FALSE(transfer->failed()) << transfer->failure_message();
+    auto expected = before;
+    expected.resize(std::max(before.size(), submission.offset + result.size()));
+    std::copy(result.begin(), result.end(),
+              expected.begin() + static_cast<std::ptrdiff_t>(submission.offset));
+    ASSERT_TRUE(read_whole(path) == expected);
+    EXPECT_TRUE(runtime_.free(submission.address));
+  }
+}
+
+TEST_F(RuntimeTest, empty_rest_of_a_file_moves_nothing) {
+  const std::string path = folder_.file("data");
+  write_whole(path, random_bytes(1000, 1));
+  const auto transfer = runtime_.submit({.path = path, .offset = 1000});
+  ASSERT_TRUE(transfer->wait(long_enough));
+  EXPECT_FALSE(transfer->failed());
+  EXPECT_TRUE(transfer->address().is_null());
+}
+
+TEST_F(RuntimeTest, many_threads_move_many_extents_at_once) {
+  const std::string path = folder_.file("data");
+  const auto content = random_bytes(16 * mebibyte, 9);
+  write_whole(path, content);
+  std::vector<std::thread> threads;
+  for (std::uint64_t index = 0; index < 100; ++index) {
+    threads.emplace_back([&, index] {
+      std::mt19937_64 random(index);
+      for (int round = 0; round < 3; ++round) {
+        Submission submission{.path = path};
+        submission.offset = random() % (15 * mebibyte);
+        submission.size = 1 + random() % mebibyte;
+        submission.device = index % 2 == 0 ? "linked" : "host";
+        send_and_compare(content, submission);
+      }
+    });
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+}
+
+TEST_F(RuntimeTest, overlapping_device_memory_is_refused_while_in_flight) {
+  const std::string path = folder_.file("data");
+  const auto content = random_bytes(8 * mebibyte, 9);
+  write_whole(path, content);
+  DeviceState& state = runtime_.device("linked");
+  const auto stream = linked_->create_stream();
+  std::atomic<bool> go{false};
+  stream->launch([&] {
+    while (!go) {
+      std::this_thread::yield();
+    }
+  });
+  Submission submission{.path = path,
+                        .address = state.allocate(16 * mebibyte),
+                        .flags = HIPPOGRIFF_AFTER_STREAM,
+                        .stream = stream->native_handle()};
+  const auto held = runtime_.submit(submission);
+  Submission second = submission;
+  second.flags = 0;
+  second.address = submission.address + (8 * mebibyte - 1);
+  try {
+    runtime_.submit(second);
+    ADD_FAILURE() << "an overlap was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.failure().status, Status::busy);
+  }
+  EXPECT_THROW(runtime_.free(submission.address), Error);
+  second.address = submission.address + 8 * mebibyte;
+  const auto beside = runtime_.submit(second);
+  EXPECT_TRUE(beside->wait(long_enough));
+  go = true;
+  ASSERT_TRUE(held->wait(long_enough));
+  EXPECT_FALSE(held->failed());
+  EXPECT_EQ(std::memcmp(device_bytes(submission.address), content.data(), content.size()), 0);
+}
+
+TEST_F(RuntimeTest, send_parks_while_a_kernel_holds_the_memory) {
+  const std::string path = folder_.file("data");
+  const auto content = random_bytes(24 * mebibyte, 11);
+  write_whole(path, content);
+  DeviceState& state = runtime_.device("linked");
+  const DeviceAddress memory = state.allocate(content.size());
+  const auto stream = linked_->create_stream();
+  std::atomic<bool> go{false};
+  std::atomic<bool> clean{true};
+  stream->launch([&] {
+    while (!go) {
+      std::this_thread::yield();
+    }
+    clean = std::all_of(device_bytes(memory), device_bytes(memory) + content.size(),
+                        [](std::byte byte) { return byte == std::byte{0}; });
+  });
+  std::memset(device_bytes(memory), 0, content.size());
+  const auto transfer = runtime_.submit({.path = path,
+                                         .address = memory,
+                                         .flags = HIPPOGRIFF_AFTER_STREAM,
+                                         .stream = stream->native_handle()});
+  for (int wait = 0; wait < 2000 && transfer->parked_bytes() < content.size(); ++wait) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(transfer->parked_bytes(), content.size());
+  EXPECT_FALSE(transfer->finished());
+  go = true;
+  ASSERT_TRUE(transfer->wait(long_enough));
+  EXPECT_FALSE(transfer->failed()) << transfer->failure_message();
+  EXPECT_TRUE(clean);
+  EXPECT_EQ(std::memcmp(device_bytes(memory), content.data(), content.size()), 0);
+  EXPECT_EQ(transfer->tally(Lane::parked).bytes, content.size());
+}
+
+TEST_F(RuntimeTest, send_waits_for_device_memory_and_goes_on_when_it_is_freed) {
+  const std::string path = folder_.file("data");
+  const auto content = random_bytes(64 * mebibyte, 12);
+  write_whole(path, content);
+  DeviceState& state = runtime_.device("linked");
+  const DeviceAddress holder = state.allocate(200 * mebibyte);
+  const auto transfer = runtime_.submit(
+      {.path = path, .device = "linked", .memory_timeout_ms = 60'000});
+  // The parking holds 32 MiB: the rest is read when there is room on the device.
+  for (int wait = 0; wait < 2000 && transfer->parked_bytes() < 32 * mebibyte; ++wait) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(transfer->parked_bytes(), 32 * mebibyte);
+  EXPECT_TRUE(transfer->address().is_null());
+  EXPECT_TRUE(runtime_.free(holder));
+  ASSERT_TRUE(transfer->wait(long_enough));
+  ASSERT_FALSE(transfer->failed()) << transfer->failure_message();
+  EXPECT_EQ(std::memcmp(device_bytes(transfer->address()), content.data(), content.size()), 0);
+}
+
+TEST_F(RuntimeTest, send_fails_when_no_device_memory_comes_in_time) {
+  const std::string path = folder_.file("data");
+  write_whole(path, random_bytes(64 * mebibyte, 12));
+  DeviceState& state = runtime_.device("linked");
+  const DeviceAddress holder = state.allocate(200 * mebibyte);
+  const auto transfer =
+      runtime_.submit({.path = path, .device = "linked", .memory_timeout_ms = 100});
+  ASSERT_TRUE(transfer->wait(long_enough));
+  EXPECT_EQ(transfer->status(), Status::out_of_device_memory);
+  EXPECT_EQ(transfer->missing(), (std::vector<Range>{{0, 64 * mebibyte}}));
+  EXPECT_EQ(state.engine->parked_bytes(), 0U);
+  EXPECT_THROW(
+      runtime_.submit({.path = path, .device = "linked", .memory_timeout_ms = -1}), Error);
+  EXPECT_TRUE(runtime_.free(holder));
+}
+
+TEST_F(RuntimeTest, send_larger_than_the_device_is_refused_at_once) {
+  const std::string path = folder_.file("data");
+  write_whole(path, {});
+  ASSERT_EQ(truncate(path.c_str(), 300 * mebibyte), 0);
+  EXPECT_THROW(runtime_.submit({.path = path, .device = "linked"}), Error);
+}
+
+TEST_F(RuntimeTest, recv_leaves_the_device_while_sends_wait_for_its_memory) {
+  const std::string input = folder_.file("in");
+  write_whole(input, random_bytes(64 * mebibyte, 12));
+  DeviceState& state = runtime_.device("linked");
+  const DeviceAddress result = state.allocate(200 * mebibyte);
+  const auto content = random_bytes(24 * mebibyte, 13);
+  std::memcpy(device_bytes(result), content.data(), content.size());
+  const auto waiting =
+      runtime_.submit({.path = input, .device = "linked", .memory_timeout_ms = 60'000});
+  const auto drained = runtime_.submit({.direction = Direction::recv,
+                                        .path = folder_.file("out"),
+                                        .address = result,
+                                        .size = content.size(),
+                                        .flags = HIPPOGRIFF_FREE_SOURCE});
+  ASSERT_TRUE(drained->wait_released(long_enough));
+  ASSERT_TRUE(waiting->wait(long_enough));
+  ASSERT_TRUE(drained->wait(long_enough));
+  EXPECT_FALSE(waiting->failed()) << waiting->failure_message();
+  EXPECT_FALSE(drained->failed()) << drained->failure_message();
+  EXPECT_EQ(drained->decision().chosen, Route::parked);
+  EXPECT_TRUE(read_whole(folder_.file("out")) == content);
+}
+
+TEST_F(RuntimeTest, work_after_the_transfer_on_a_stream_sees_its_bytes) {
+  const std::string path = folder_.file("data");
+  const auto content = random_bytes(20 * mebibyte, 14);
+  write_whole(path, content);
+  DeviceState& state = runtime_.device("linked");
+  const DeviceAddress memory = state.allocate(content.size());
+  const auto stream = linked_->create_stream();
+  const auto transfer = runtime_.submit({.path = path,
+                                         .address = memory,
+                                         .flags = HIPPOGRIFF_BEFORE_STREAM | HIPPOGRIFF_AFTER_STREAM,
+                                         .stream = stream->native_handle()});
+  std::atomic<int> seen{-1};
+  stream->launch(
+      [&] { seen = std::memcmp(device_bytes(memory), content.data(), content.size()); });
+  const auto event = linked_->create_event();
+  stream->record(*event);
+  ASSERT_TRUE(wait_for(*event, long_enough));
+  EXPECT_EQ(seen, 0);
+  EXPECT_TRUE(transfer->wait(long_enough));
+}
+
+TEST_F(RuntimeTest, cancelled_transfer_finishes_soon_and_says_what_is_missing) {
+  const std::string path = folder_.file("data");
+  write_whole(path, random_bytes(64 * mebibyte, 12));
+  DeviceState& state = runtime_.device("linked");
+  const auto stream = linked_->create_stream();
+  std::atomic<bool> go{false};
+  stream->launch([&] {
+    while (!go) {
+      std::this_thread::yield();
+    }
+  });
+  const auto transfer = runtime_.submit({.path = path,
+                                         .address = state.allocate(64 * mebibyte),
+                                         .flags = HIPPOGRIFF_AFTER_STREAM,
+                                         .stream = stream->native_handle()});
+  transfer->cancel();
+  ASSERT_TRUE(transfer->wait(long_enough));
+  EXPECT_EQ(transfer->status(), Status::cancelled);
+  EXPECT_EQ(transfer->missing(), (std::vector<Range>{{0, 64 * mebibyte}}));
+  go = true;
+}
+
+TEST_F(RuntimeTest, shutdown_cancels_what_is_in_flight) {
+  const std::string path = folder_.file("data");
+  write_whole(path, random_bytes(64 * mebibyte, 12));
+  std::shared_ptr<Transfer> transfer;
+  {
+    auto device = linked_device();
+    Runtime runtime(test_settings(), make_system_storage(), {device});
+    const DeviceAddress holder = runtime.device("").allocate(250 * mebibyte);
+    EXPECT_FALSE(holder.is_null());
+    transfer = runtime.submit({.path = path, .memory_timeout_ms = 60'000});
+    EXPECT_TRUE(runtime.shutdown(long_enough));
+  }
+  EXPECT_TRUE(transfer->finished());
+  EXPECT_EQ(transfer->status(), Status::cancelled);
+}
+
+}  // namespace
+}  // namespace hippogriff

@@ -1,0 +1,66 @@
+// Page cache to pinbuffer by the CPU, pinbuffer to device by the copy engine, overlapped: each
+// channel keeps a ring of slots, so that the next read runs while the last copy does.
+#include "transfer/slot_ring.hpp"
+
+namespace hippogriff {
+
+namespace {
+
+constexpr std::size_t slots_per_channel = 3;
+
+void retire_oldest(SlotRing& ring, Transfer& transfer) {
+  Slot* slot = ring.wait_copied("copy to device");
+  transfer.piece_done(Lane::buffered, slot->piece);
+  ring.make_idle(slot);
+}
+
+// Reads the piece into the slot, or the part that is in the page cache where the drive has a lane of
+// its own for the rest.
+void fill_slot(LaneContext& context, Transfer& transfer, Slot& slot) {
+  const bool drive_has_lane = transfer.decision().choice().plan.direct_io_depth > 0;
+  if (!drive_has_lane) {
+    read_piece(context, transfer, slot.piece, slot.memory);
+    return;
+  }
+  const TraceSlice slice(context.trace, context.cpu_track, "read", slot.piece.offset,
+                         slot.piece.size);
+  const std::uint64_t got = read_cached_piece(transfer, slot.piece, slot.memory);
+  transfer.work.give_back({slot.piece.offset + got, slot.piece.size - got}, Warmth::cold);
+  slot.piece.size = got;
+}
+
+}  // namespace
+
+LaneOutcome send_buffered(LaneContext& context, Transfer& transfer) {
+  SlotRing ring(context, slots_per_channel);
+  const std::uint32_t channels = transfer.decision().choice().plan.buffered_channels;
+  LaneOutcome outcome = LaneOutcome::finished;
+  while (!transfer.stopping()) {
+    if (context.should_yield()) {
+      outcome = LaneOutcome::yielded;
+      break;
+    }
+    Slot* slot = ring.try_idle();
+    if (slot == nullptr) {
+      retire_oldest(ring, transfer);
+      continue;
+    }
+    const auto piece = transfer.work.claim_warm(piece_bytes(transfer, channels));
+    if (!piece) {
+      ring.make_idle(slot);
+      break;
+    }
+    slot->piece = *piece;
+    if (!attempt(transfer, [&] { fill_slot(context, transfer, *slot); }) || slot->piece.empty()) {
+      ring.make_idle(slot);
+      continue;
+    }
+    ring.start_to_device(slot, transfer.address_of(slot->piece.offset), slot->memory);
+  }
+  while (ring.copies_in_flight() > 0) {
+    retire_oldest(ring, transfer);
+  }
+  return outcome;
+}
+
+}  // namespace hippogriff

@@ -1,0 +1,101 @@
+// Environment variables and what the machine has.
+#include "transfer/settings.hpp"
+
+#include <sched.h>
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/size.hpp"
+#include "transfer/calibration.hpp"
+
+namespace hippogriff {
+
+namespace {
+
+std::optional<std::string> variable(const char* name) {
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): only at init
+  if (text == nullptr || *text == '\0') {
+    return std::nullopt;
+  }
+  return text;
+}
+
+void read_size(const char* name, std::uint64_t& value) {
+  if (const auto text = variable(name)) {
+    try {
+      value = parse_size(*text);
+    } catch (const Error& error) {
+      throw_invalid(std::string("read ") + name, error.failure().detail);
+    }
+  }
+}
+
+template <typename Number>
+void read_number(const char* name, Number& value) {
+  if (const auto text = variable(name)) {
+    const char* end = text->data() + text->size();
+    const auto result = std::from_chars(text->data(), end, value);
+    if (result.ec != std::errc{} || result.ptr != end) {
+      throw_invalid(std::string("read ") + name, "'" + *text + "' is not a whole number");
+    }
+  }
+}
+
+// cgroup 2's cpu.max: "max 100000" or "200000 100000".
+std::uint32_t cgroup_cores() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  std::uint64_t quota = 0;
+  std::uint64_t period = 0;
+  if (!(file >> quota >> period) || period == 0 || quota == 0) {
+    return UINT32_MAX;
+  }
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (quota + period - 1) / period));
+}
+
+}  // namespace
+
+std::uint32_t usable_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  std::uint32_t count = 1;
+  if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
+    count = static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&cores)));
+  }
+  return std::min(count, cgroup_cores());
+}
+
+Settings Settings::from_environment() {
+  Settings settings;
+  settings.device = variable("HIPPOGRIFF_DEVICE").value_or("");
+  settings.trace_file = variable("HIPPOGRIFF_TRACE").value_or("");
+  read_size("HIPPOGRIFF_PINBUFFER", settings.pinbuffer_bytes);
+  read_size("HIPPOGRIFF_PARKING", settings.parking_bytes);
+  read_number("HIPPOGRIFF_THREADS", settings.threads_max);
+  std::int64_t memory_timeout_ms = settings.memory_timeout.count();
+  read_number("HIPPOGRIFF_MEMORY_TIMEOUT_MS", memory_timeout_ms);
+  settings.memory_timeout = std::chrono::milliseconds(memory_timeout_ms);
+  std::uint64_t link = 0;
+  read_size("HIPPOGRIFF_HOST_LINK", link);
+  settings.host_link_bytes_per_second = static_cast<double>(link);
+  settings.calibration_file = CalibrationStore::default_file();
+  if (settings.parking_bytes == 0) {
+    struct sysinfo memory {};
+    settings.parking_bytes = sysinfo(&memory) == 0
+                                 ? std::uint64_t{memory.totalram} * memory.mem_unit / 4
+                                 : std::uint64_t{1} << 30;
+  }
+  if (settings.threads_max == 0) {
+    settings.threads_max = std::clamp(usable_cores(), 4U, 16U) + 4;
+  }
+  settings.threads_max = std::clamp(settings.threads_max, 2U, 256U);
+  return settings;
+}
+
+}  // namespace hippogriff

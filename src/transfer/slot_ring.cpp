@@ -1,0 +1,98 @@
+// Slots and the copies that use them.
+#include "transfer/slot_ring.hpp"
+
+#include <utility>
+
+namespace hippogriff {
+
+SlotRing::SlotRing(LaneContext& context, std::size_t capacity)
+    : context_(context), capacity_(capacity) {}
+
+SlotRing::~SlotRing() {
+  for (const Slot* slot : copying_) {
+    bool complete = true;  // a copy that failed no longer touches its memory
+    try {
+      complete = wait_for(*slot->copied, device_timeout);
+    } catch (const Error&) {
+    }
+    if (!complete) {
+      context_.pinbuffer.abandon(slot->memory);
+    }
+  }
+  for (const auto& slot : slots_) {
+    context_.pinbuffer.release(slot->memory);
+  }
+}
+
+Slot* SlotRing::try_idle() {
+  if (!idle_.empty()) {
+    Slot* slot = idle_.back();
+    idle_.pop_back();
+    return slot;
+  }
+  if (slots_.size() >= capacity_) {
+    return nullptr;
+  }
+  const auto patience = slots_.empty() ? std::chrono::nanoseconds(device_timeout)
+                                       : std::chrono::nanoseconds(0);
+  std::byte* memory = context_.pinbuffer.acquire(patience);
+  if (memory == nullptr) {
+    if (slots_.empty()) {
+      throw Error({.status = Status::timed_out,
+                   .operation = "wait for the pinbuffer",
+                   .object = context_.device.info().name,
+                   .detail = "no slot came back in 60 s"});
+    }
+    capacity_ = slots_.size();
+    return nullptr;
+  }
+  auto slot = std::make_unique<Slot>();
+  slot->memory = memory;
+  slots_.push_back(std::move(slot));
+  slots_.back()->copied = context_.device.create_event();
+  return slots_.back().get();
+}
+
+void SlotRing::start_to_device(Slot* slot, DeviceAddress to, const std::byte* memory) {
+  slot->copy_begin = Clock::now();
+  context_.stream.copy_to_device(to, memory, slot->piece.size);
+  copying_.push_back(slot);
+  context_.stream.record(*slot->copied);
+}
+
+void SlotRing::start_to_host(Slot* slot, DeviceAddress from, std::byte* memory) {
+  slot->copy_begin = Clock::now();
+  context_.stream.copy_to_host(memory, from, slot->piece.size);
+  copying_.push_back(slot);
+  context_.stream.record(*slot->copied);
+}
+
+Slot* SlotRing::wait_copied(const char* operation) {
+  if (copying_.empty()) {
+    return nullptr;
+  }
+  Slot* slot = copying_.front();
+  await_copy(context_, *slot->copied, operation);
+  copying_.pop_front();
+  copy_ended(*slot);
+  return slot;
+}
+
+Slot* SlotRing::take_copied() {
+  if (copying_.empty() || !copying_.front()->copied->completed()) {
+    return nullptr;
+  }
+  Slot* slot = copying_.front();
+  copying_.pop_front();
+  copy_ended(*slot);
+  return slot;
+}
+
+void SlotRing::copy_ended(const Slot& slot) {
+  if (context_.trace != nullptr) {
+    context_.trace->slice(context_.copy_track, "copy", slot.copy_begin, Clock::now(),
+                          slot.piece.offset, slot.piece.size);
+  }
+}
+
+}  // namespace hippogriff

@@ -1,0 +1,57 @@
+// The slots one lane task works with, each with the event of the copy that last used it.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "transfer/lanes.hpp"
+
+namespace hippogriff {
+
+// A borrowed slot and what it is doing.
+struct Slot {
+  std::byte* memory = nullptr;
+  std::unique_ptr<Event> copied;
+  Range piece;  // of the file
+  Clock::time_point copy_begin;
+};
+
+// Not thread-safe: belongs to one task. Destruction waits for its copies (up to device_timeout) and
+// gives the slots back; a slot whose copy never ends is abandoned, not reused.
+class SlotRing {
+ public:
+  SlotRing(LaneContext& context, std::size_t capacity);
+  ~SlotRing();
+  SlotRing(const SlotRing&) = delete;
+  SlotRing& operator=(const SlotRing&) = delete;
+
+  // A slot nobody uses: an idle one, else one more from the pinbuffer while the ring is below its
+  // capacity. nullptr when there is none now: retire a copy first. Waits for the pinbuffer only
+  // when the ring has no slot at all; throws Error(timed_out) after device_timeout.
+  Slot* try_idle();
+  // Starts a copy of `slot.piece`, which lies at `memory` in the slot; the slot joins the copies.
+  void start_to_device(Slot* slot, DeviceAddress to, const std::byte* memory);
+  void start_to_host(Slot* slot, DeviceAddress from, std::byte* memory);
+
+  // The oldest copy, once it is complete; the slot is the caller's until it is made idle or copied
+  // again. nullptr when none is in flight (or, for take_copied, when it is not complete yet).
+  Slot* wait_copied(const char* operation);
+  Slot* take_copied();
+  void make_idle(Slot* slot) { idle_.push_back(slot); }
+
+  [[nodiscard]] std::size_t copies_in_flight() const { return copying_.size(); }
+  [[nodiscard]] std::size_t size() const { return slots_.size(); }
+
+ private:
+  void copy_ended(const Slot& slot);
+
+  LaneContext& context_;
+  std::size_t capacity_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<Slot*> idle_;
+  std::deque<Slot*> copying_;
+};
+
+}  // namespace hippogriff

@@ -1,0 +1,153 @@
+// Read, copy, wait: nothing else.
+#include "transfer/small_path.hpp"
+
+#include <unistd.h>
+
+#include <cstring>
+
+#include "transfer/lanes.hpp"
+
+namespace hippogriff {
+
+// A channel for one transfer. It goes back unless its copy may still be under way.
+class SmallPath::Lease {
+ public:
+  explicit Lease(SmallPath& path) : path_(path), channel_(path.acquire()) {}
+
+  ~Lease() {
+    if (channel_ != nullptr) {
+      path_.release(channel_, !copying_);
+    }
+  }
+
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  [[nodiscard]] bool empty() const { return channel_ == nullptr; }
+
+  [[nodiscard]] std::byte* memory() const { return channel_->memory; }
+
+  // The stream to copy on; nullptr when the caller's has work that may take long.
+  Stream* stream_for(const SmallTransfer& transfer) {
+    if (!transfer.after_stream) {
+      return channel_->stream.get();
+    }
+    Stream* stream = channel_->default_stream.get();
+    if (transfer.stream != nullptr) {
+      borrowed_ = path_.device_->borrow_stream(transfer.stream);
+      stream = borrowed_.get();
+    }
+    return stream->idle() ? stream : nullptr;
+  }
+
+  void finish(Stream& stream, const char* operation) {
+    stream.record(*channel_->copied);
+    if (!wait_for(*channel_->copied, device_timeout)) {
+      throw Error({.status = Status::device_error,
+                   .operation = operation,
+                   .object = path_.device_->info().name,
+                   .detail = "the copy did not complete in 60 s; the device may hang"});
+    }
+    copying_ = false;
+  }
+
+  void set_copying() { copying_ = true; }
+
+ private:
+  SmallPath& path_;
+  Channel* channel_;
+  std::unique_ptr<Stream> borrowed_;
+  bool copying_ = false;
+};
+
+SmallPath::SmallPath(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+
+SmallPath::~SmallPath() {
+  for (const Channel* channel : free_) {
+    device_->release_pinned(channel->memory);
+  }
+}
+
+SmallPath::Channel* SmallPath::acquire() {
+  std::unique_lock lock(mutex_);
+  if (free_.empty() && channels_reserved_ < channels_max) {
+    ++channels_reserved_;
+    lock.unlock();
+    auto channel = std::make_unique<Channel>();
+    try {
+      channel->stream = device_->create_stream();
+      channel->default_stream = device_->borrow_stream(nullptr);
+      channel->copied = device_->create_event();
+      channel->memory = device_->allocate_pinned(size_bytes_max);
+    } catch (...) {
+      lock.lock();
+      --channels_reserved_;
+      throw;
+    }
+    lock.lock();
+    channels_.push_back(std::move(channel));
+    return channels_.back().get();
+  }
+  if (!channel_free_.wait_for(lock, std::chrono::seconds(1), [this] { return !free_.empty(); })) {
+    return nullptr;
+  }
+  Channel* channel = free_.back();
+  free_.pop_back();
+  return channel;
+}
+
+void SmallPath::release(Channel* channel, bool reusable) {
+  const std::lock_guard lock(mutex_);
+  if (!reusable) {
+    ++lost_;
+    return;
+  }
+  free_.push_back(channel);
+  channel_free_.notify_one();
+}
+
+bool SmallPath::send(const SmallTransfer& transfer) {
+  const DeviceScope scope(*device_);
+  Lease lease(*this);
+  if (lease.empty()) {
+    return false;
+  }
+  Stream* stream = lease.stream_for(transfer);
+  if (stream == nullptr) {
+    return false;
+  }
+  const ssize_t got = pread(transfer.fd, lease.memory(), transfer.size_bytes,
+                            static_cast<off_t>(transfer.offset));
+  if (got != static_cast<ssize_t>(transfer.size_bytes)) {
+    return false;
+  }
+  lease.set_copying();
+  stream->copy_to_device(transfer.address, lease.memory(), transfer.size_bytes);
+  lease.finish(*stream, "copy to device");
+  return true;
+}
+
+bool SmallPath::recv(const SmallTransfer& transfer) {
+  const DeviceScope scope(*device_);
+  Lease lease(*this);
+  if (lease.empty()) {
+    return false;
+  }
+  Stream* stream = lease.stream_for(transfer);
+  if (stream == nullptr) {
+    return false;
+  }
+  lease.set_copying();
+  stream->copy_to_host(lease.memory(), transfer.address, transfer.size_bytes);
+  lease.finish(*stream, "copy to host");
+  const ssize_t put = pwrite(transfer.fd, lease.memory(), transfer.size_bytes,
+                             static_cast<off_t>(transfer.offset));
+  return put == static_cast<ssize_t>(transfer.size_bytes);
+}
+
+std::uint64_t SmallPath::pinned_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return channels_.size() * size_bytes_max;
+}
+
+}  // namespace hippogriff

@@ -1,0 +1,67 @@
+// The short path of small synchronous transfers: on the caller's own thread, one read, one copy,
+// no handle, no queue. What is not plain is left to the engine.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/device.hpp"
+#include "transfer/route.hpp"
+
+namespace hippogriff {
+
+// One small transfer. `after_stream` orders it on the stream `stream` (native handle).
+struct SmallTransfer {
+  int fd = -1;
+  DeviceAddress address;
+  std::uint64_t offset = 0;
+  std::size_t size_bytes = 0;
+  bool after_stream = false;
+  void* stream = nullptr;
+};
+
+// Thread-safe: as many callers at once as there are channels, more wait. Every channel has pinned
+// memory of its own.
+class SmallPath {
+ public:
+  static constexpr std::size_t size_bytes_max = std::size_t{256} << 10;
+
+  explicit SmallPath(std::shared_ptr<Device> device);
+  ~SmallPath();
+  SmallPath(const SmallPath&) = delete;
+  SmallPath& operator=(const SmallPath&) = delete;
+
+  // True when done. False when the engine should do it: the stream is busy, the read or write was
+  // short or failed, no channel was free. Throws Error(device_error).
+  bool send(const SmallTransfer& transfer);
+  bool recv(const SmallTransfer& transfer);
+
+  [[nodiscard]] std::uint64_t pinned_bytes() const;
+
+ private:
+  struct Channel {
+    std::unique_ptr<Stream> stream;
+    std::unique_ptr<Stream> default_stream;
+    std::unique_ptr<Event> copied;
+    std::byte* memory = nullptr;
+  };
+
+  class Lease;
+
+  Channel* acquire();
+  void release(Channel* channel, bool reusable);
+
+  static constexpr std::size_t channels_max = 32;
+
+  std::shared_ptr<Device> device_;
+  mutable std::mutex mutex_;
+  std::condition_variable channel_free_;
+  std::vector<std::unique_ptr<Channel>> channels_;
+  std::vector<Channel*> free_;
+  std::size_t channels_reserved_ = 0;
+  std::size_t lost_ = 0;
+};
+
+}  // namespace hippogriff

@@ -1,0 +1,380 @@
+// From a caller's wish to a transfer under way: every mistake of the caller's is found here.
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "storage/atomic_file.hpp"
+#include "transfer/outlook.hpp"
+#include "transfer/runtime.hpp"
+
+namespace hippogriff {
+
+namespace {
+
+const char* verb(Direction direction) { return direction == Direction::send ? "send" : "recv"; }
+
+[[noreturn]] void throw_caller(const Submission& submission, std::string detail) {
+  throw Error({.status = Status::invalid_argument,
+               .operation = verb(submission.direction),
+               .object = submission.path,
+               .offset = submission.offset,
+               .detail = std::move(detail)});
+}
+
+std::string bytes(std::uint64_t count) { return std::to_string(count) + " bytes"; }
+
+// The extent of a send: inside the file.
+Range send_extent(const Submission& submission, const File& file) {
+  const std::uint64_t size = file.identity().size;
+  if (submission.offset > size) {
+    throw_caller(submission, "the offset lies past the end of the file (" + bytes(size) + ")");
+  }
+  const std::uint64_t rest = size - submission.offset;
+  if (submission.size > rest) {
+    throw_caller(submission, "asked for " + bytes(submission.size) + ", but the file has only " +
+                                 bytes(rest) + " from the offset on");
+  }
+  return {submission.offset, submission.size == 0 ? rest : submission.size};
+}
+
+// The device memory a caller names must be the device's own and large enough.
+void check_memory(const Submission& submission, DeviceState& state, std::uint64_t size) {
+  if (submission.address.is_null()) {
+    return;
+  }
+  if ((submission.flags & HIPPOGRIFF_HOST_MEMORY) != 0) {
+    if (!state.device->info().can.host_addressable) {
+      throw_caller(submission, "ordinary host memory needs the device host, not " +
+                                   state.device->info().name);
+    }
+    return;
+  }
+  const DeviceScope scope(*state.device);
+  const auto allocation = state.device->find(submission.address);
+  if (!allocation) {
+    throw_caller(submission, "the pointer is not memory of device " + state.device->info().name);
+  }
+  const std::uint64_t room =
+      allocation->size_bytes - (submission.address.value - allocation->base.value);
+  if (size > room) {
+    throw_caller(submission, "the transfer has " + bytes(size) +
+                                 ", but the device memory holds only " + bytes(room) +
+                                 " from the pointer on");
+  }
+}
+
+std::uint64_t recv_size(const Submission& submission, DeviceState& state) {
+  if (submission.address.is_null()) {
+    throw_caller(submission, "the device pointer is NULL");
+  }
+  if (submission.size > 0) {
+    return submission.size;
+  }
+  const DeviceScope scope(*state.device);
+  const auto allocation = state.device->find(submission.address);
+  if (!allocation || (submission.flags & HIPPOGRIFF_HOST_MEMORY) != 0) {
+    throw_caller(submission, "size 0 needs memory that hippogriff or the device allocated");
+  }
+  return allocation->size_bytes - (submission.address.value - allocation->base.value);
+}
+
+void open_for_recv(const Submission& submission,
+                   const std::shared_ptr<Storage>& storage,
+                   TransferRequest& request) {
+  if (submission.path.empty()) {
+    request.file = storage->adopt(submission.fd, FileAccess::write);
+    return;
+  }
+  std::uint64_t existing = 0;
+  try {
+    request.file = storage->open(submission.path, FileAccess::read_write);
+    existing = request.file->identity().size;
+    if (request.extent.offset > 0 || request.extent.size < existing ||
+        request.file->identity().is_block_device) {
+      return;
+    }
+  } catch (const Error& error) {
+    if (error.failure().errno_value != ENOENT) {
+      throw;
+    }
+  }
+  request.replaces = std::make_shared<AtomicFile>(storage, submission.path);
+  request.file = request.replaces->file();
+}
+
+bool wants_stream(const Submission& submission, hippogriff_flags flag) {
+  return (submission.flags & flag) != 0;
+}
+
+std::uint64_t checked_end(const Submission& submission, std::uint64_t size) {
+  if (submission.offset > INT64_MAX || size > INT64_MAX - submission.offset) {
+    throw_caller(submission, "offset and size exceed what a file can have");
+  }
+  return submission.offset + size;
+}
+
+}  // namespace
+
+std::shared_ptr<Transfer> Runtime::submit(const Submission& submission) {
+  checked_end(submission, submission.size);
+  TransferRequest request;
+  request.direction = submission.direction;
+  request.route = submission.route;
+  request.flags = submission.flags;
+  request.stream = submission.stream;
+  request.address = submission.address;
+  const bool host_memory = wants_stream(submission, HIPPOGRIFF_HOST_MEMORY);
+  const bool by_pointer =
+      submission.device.empty() && !submission.address.is_null() && !host_memory;
+  DeviceState& state = by_pointer ? device_of(submission.address)
+                                  : device(host_memory && submission.device.empty()
+                                               ? "host"
+                                               : submission.device);
+  request.device = state.device;
+  if (submission.direction == Direction::send) {
+    request.file = submission.path.empty() ? storage_->adopt(submission.fd, FileAccess::read)
+                                           : storage_->open(submission.path, FileAccess::read);
+    request.extent = send_extent(submission, *request.file);
+    check_memory(submission, state, request.extent.size);
+  } else {
+    request.extent = {submission.offset, recv_size(submission, state)};
+    checked_end(submission, request.extent.size);
+    check_memory(submission, state, request.extent.size);
+    open_for_recv(submission, storage_, request);
+  }
+  return start(submission, std::move(request), state);
+}
+
+std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
+                                         TransferRequest request,
+                                         DeviceState& state) {
+  const DeviceScope scope(*state.device);
+  std::unique_ptr<Event> after;
+  bool ready = true;
+  if (wants_stream(submission, HIPPOGRIFF_AFTER_STREAM)) {
+    after = state.device->create_event();
+    state.device->borrow_stream(submission.stream)->record(*after);
+    ready = after->completed();
+  }
+  DeviceAddress allocated;
+  const bool allocates = request.address.is_null() && request.extent.size > 0;
+  if (allocates && ready) {
+    allocated = try_allocate(submission, request.extent.size, state);
+    ready = !allocated.is_null();
+  }
+  std::shared_ptr<Transfer> transfer;
+  try {
+    auto seen = outlook(state, *request.file,
+                        {.extent = request.extent,
+                         .direction = request.direction,
+                         .forced = request.route,
+                         .device_ready = ready || request.direction == Direction::recv});
+    const Plan& plan = seen.decision.choice().plan;
+    const bool sends = request.direction == Direction::send;
+    const bool by_drive = plan.direct_io_depth > 0 || plan.direct_channels > 0 || plan.park;
+    const bool mixed = plan.direct_io_depth == 0 || plan.buffered_channels > 0 ||
+                       plan.mapped_channels > 0;
+    const bool look = sends && by_drive && mixed && request.file->facts().direct;
+    const Warmth otherwise = plan.direct_io_depth > 0 && !mixed ? Warmth::cold : Warmth::warm;
+    File& file = *request.file;
+    transfer = std::make_shared<Transfer>(std::move(request), std::move(seen.decision),
+                                          look ? make_classifier(file) : nullptr, otherwise);
+  } catch (...) {
+    if (!allocated.is_null()) {
+      state.device->release(allocated);
+    }
+    throw;
+  }
+  transfer->after = std::move(after);
+  transfer->gate_open = ready;
+  transfer->set_address(allocates ? allocated : transfer->request().address);
+  launch(submission, transfer, state);
+  return transfer;
+}
+
+// Memory for a send that brings none, or null when it has to wait for some.
+DeviceAddress Runtime::try_allocate(const Submission& submission,
+                                    std::uint64_t size,
+                                    DeviceState& state) {
+  try {
+    return state.device->allocate(size);
+  } catch (const Error& error) {
+    const bool waits = submission.memory_timeout_ms >= 0 &&
+                       size <= state.device->memory().total_bytes &&
+                       error.failure().status == Status::out_of_device_memory;
+    if (!waits) {
+      throw;
+    }
+    return {};
+  }
+}
+
+// Registers what the transfer uses, hooks its end, orders the streams, hands it to the engine.
+void Runtime::launch(const Submission& submission,
+                     const std::shared_ptr<Transfer>& transfer,
+                     DeviceState& state) {
+  const TransferRequest& request = transfer->request();
+  transfer->memory_deadline =
+      Clock::now() + (submission.memory_timeout_ms > 0
+                          ? std::chrono::milliseconds(submission.memory_timeout_ms)
+                          : settings_.memory_timeout);
+  const auto use = request.direction == Direction::send ? MemoryUse::writes : MemoryUse::reads;
+  const auto number = std::make_shared<std::uint64_t>(0);
+  const bool named = !request.address.is_null() && request.extent.size > 0;
+  if (named) {
+    *number = state.in_flight.begin(request.address, request.extent.size, use);
+  } else if (!transfer->address().is_null()) {
+    *number = state.in_flight.begin(transfer->address(), request.extent.size, use);
+    state.keep(transfer->address(), request.extent.size);
+  }
+  transfer->on_allocated([&state, number](Transfer& ready) {
+    *number = state.in_flight.begin(ready.address(), ready.request().extent.size,
+                                    MemoryUse::writes);
+    state.keep(ready.address(), ready.request().extent.size);
+  });
+  transfer->on_released([&state, number](Transfer& done) { released(done, state, *number); });
+  try {
+    prepare_file(*transfer);
+    if (wants_stream(submission, HIPPOGRIFF_BEFORE_STREAM)) {
+      const HostFlag flag = state.flags.take();
+      transfer->on_finish([&state, flag](Transfer&) { state.flags.raise(flag); });
+      state.device->borrow_stream(submission.stream)->wait_flag(flag);
+    }
+  } catch (...) {
+    transfer->fail(current_failure());
+    transfer->finish();
+    throw;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& entry : active_) {
+      if (const auto other = entry.second.transfer.lock()) {
+        other->alone = false;
+      }
+    }
+    transfer->alone = active_.empty();
+    active_[transfer.get()] = {transfer, drive_key(request.file->facts()), request.direction,
+                               &state};
+  }
+  transfer->on_finish([this, &state](Transfer& done) { transfer_ended(done, state); });
+  state.engine->start(transfer);
+}
+
+// Where lanes need the file to have its size, and where a full disk should be known early.
+void Runtime::prepare_file(Transfer& transfer) {
+  const TransferRequest& request = transfer.request();
+  const bool mapped = transfer.decision().choice().plan.mapped_channels > 0;
+  if (request.direction == Direction::recv && request.extent.size > 0 &&
+      (mapped || request.replaces != nullptr) &&
+      request.file->identity().size < request.extent.end()) {
+    request.file->allocate(request.extent.end());
+  }
+}
+
+void Runtime::released(Transfer& transfer, DeviceState& state, std::uint64_t number) {
+  const TransferRequest& request = transfer.request();
+  const DeviceAddress address = transfer.address();
+  if (number != 0) {
+    state.in_flight.end(address, number);
+  }
+  if (address.is_null()) {
+    return;
+  }
+  const bool send_failed = request.direction == Direction::send && request.address.is_null() &&
+                           transfer.failed();
+  const bool source_spent = (request.flags & HIPPOGRIFF_FREE_SOURCE) != 0 && !transfer.failed();
+  if (send_failed || source_spent) {
+    try {
+      state.free(address);
+    } catch (const Error&) {
+      // Another transfer uses it meanwhile: it stays the caller's, as any other memory.
+    }
+    if (send_failed) {
+      transfer.set_address({});
+    }
+  }
+}
+
+void Runtime::transfer_ended(const Transfer& transfer, const DeviceState& state) {
+  observe(transfer, state);
+  const std::lock_guard lock(mutex_);
+  active_.erase(&transfer);
+  ++stats_.finished;
+  if (transfer.failed()) {
+    ++(transfer.status() == Status::cancelled ? stats_.cancelled : stats_.failed);
+  }
+  const auto direction = static_cast<std::size_t>(transfer.request().direction);
+  for (std::size_t lane = 0; lane < lane_count; ++lane) {
+    const LaneTally tally = transfer.tally(static_cast<Lane>(lane));
+    if (tally.bytes > 0) {
+      RouteStats& stats = stats_.lanes[direction][lane];
+      ++stats.transfers;
+      stats.bytes += tally.bytes;
+      stats.seconds += seconds_between(tally.first, tally.last);
+    }
+  }
+}
+
+void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
+  if (transfer.failed()) {
+    return;
+  }
+  const FileFacts& file = transfer.file().facts();
+  for (std::size_t index = 0; index < lane_count; ++index) {
+    const auto lane = static_cast<Lane>(index);
+    const LaneTally tally = transfer.tally(lane);
+    if (tally.bytes == 0 || lane == Lane::parked) {
+      continue;
+    }
+    calibration_.observe(state.device->info().uuid, drive_key(file),
+                         {.lane = lane,
+                          .direction = transfer.request().direction,
+                          .in_memory = file.in_memory,
+                          .bytes = tally.bytes,
+                          .seconds = seconds_between(tally.first, tally.last),
+                          .cpu_seconds = tally.cpu_seconds,
+                          .channels = std::max(1U, tally.channels),
+                          .alone = transfer.alone});
+  }
+}
+
+bool Runtime::transfer_small(const Submission& submission) {
+  if (submission.fd < 0 || submission.address.is_null() || submission.size == 0 ||
+      submission.size > SmallPath::size_bytes_max || submission.route != Route::automatic ||
+      submission.offset > INT64_MAX - submission.size || submission.flags != HIPPOGRIFF_AFTER_STREAM) {
+    return false;
+  }
+  DeviceState& state =
+      submission.device.empty() ? device_of(submission.address) : device(submission.device);
+  check_memory(submission, state, submission.size);
+  const bool sends = submission.direction == Direction::send;
+  const std::uint64_t number = state.in_flight.begin(
+      submission.address, submission.size, sends ? MemoryUse::writes : MemoryUse::reads);
+  bool done = false;
+  const auto begin = Clock::now();
+  try {
+    const SmallTransfer small{.fd = submission.fd,
+                              .address = submission.address,
+                              .offset = submission.offset,
+                              .size_bytes = submission.size,
+                              .after_stream = true,
+                              .stream = submission.stream};
+    done = sends ? state.small.send(small) : state.small.recv(small);
+  } catch (...) {
+    state.in_flight.end(submission.address, number);
+    throw;
+  }
+  state.in_flight.end(submission.address, number);
+  if (done) {
+    const double seconds = seconds_between(begin, Clock::now());
+    const std::lock_guard lock(mutex_);
+    RouteStats& stats = stats_.small[static_cast<std::size_t>(submission.direction)];
+    ++stats.transfers;
+    stats.bytes += submission.size;
+    stats.seconds += seconds;
+  }
+  return done;
+}
+
+}  // namespace hippogriff

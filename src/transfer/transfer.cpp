@@ -1,0 +1,194 @@
+// The state of one transfer.
+#include "transfer/transfer.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace hippogriff {
+
+Transfer::Transfer(TransferRequest request,
+                   RoutingDecision decision,
+                   WorkMap::Classifier classifier,
+                   Warmth otherwise)
+    : work(request.extent, std::move(classifier), otherwise),
+      request_(std::move(request)),
+      decision_(std::move(decision)),
+      address_(request_.address.value) {}
+
+Transfer::~Transfer() {
+  if (completion_fd_ >= 0) {
+    close(completion_fd_);
+  }
+}
+
+DeviceAddress Transfer::address_of(std::uint64_t file_offset) const {
+  return address() + (file_offset - request_.extent.offset);
+}
+
+void Transfer::piece_done(Lane lane, Range piece) {
+  {
+    const std::lock_guard lock(mutex_);
+    done_.insert(piece);
+    tallies_[static_cast<std::size_t>(lane)].bytes += piece.size;
+  }
+  bytes_done_ += piece.size;
+}
+
+void Transfer::fail(Failure failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_.status == Status::ok) {
+      failure_ = std::move(failure);
+    }
+  }
+  stopping_ = true;
+}
+
+bool Transfer::failed() const { return status() != Status::ok; }
+
+Status Transfer::status() const {
+  const std::lock_guard lock(mutex_);
+  return failure_.status;
+}
+
+void Transfer::tally_task(Lane lane, Clock::time_point begin, double cpu_seconds) {
+  const std::lock_guard lock(mutex_);
+  LaneTally& tally = tallies_[static_cast<std::size_t>(lane)];
+  if (tally.channels == 0 || begin < tally.first) {
+    tally.first = begin;
+  }
+  ++tally.channels;
+  tally.last = std::max(tally.last, Clock::now());
+  tally.cpu_seconds += cpu_seconds;
+}
+
+LaneTally Transfer::tally(Lane lane) const {
+  const std::lock_guard lock(mutex_);
+  return tallies_[static_cast<std::size_t>(lane)];
+}
+
+void Transfer::park(ParkedPiece piece) {
+  const std::lock_guard lock(mutex_);
+  parked_bytes_ += piece.size_bytes;
+  parked_.push_back(piece);
+}
+
+std::optional<ParkedPiece> Transfer::unpark() {
+  const std::lock_guard lock(mutex_);
+  if (parked_.empty()) {
+    return std::nullopt;
+  }
+  const ParkedPiece piece = parked_.back();
+  parked_.pop_back();
+  parked_bytes_ -= piece.size_bytes;
+  return piece;
+}
+
+void Transfer::allocate() {
+  set_address(device().allocate(request_.extent.size));
+  if (allocated_hook_) {
+    allocated_hook_(*this);
+  }
+}
+
+void Transfer::run_released_hook() {
+  std::call_once(released_once_, [this] {
+    if (released_hook_) {
+      released_hook_(*this);
+    }
+  });
+}
+
+void Transfer::drained(std::uint64_t bytes) {
+  if ((drained_bytes_ += bytes) == request_.extent.size) {
+    run_released_hook();
+    { const std::lock_guard lock(mutex_); }
+    changed_.notify_all();
+  }
+}
+
+void Transfer::cancel() {
+  if (!finished()) {
+    fail({.status = Status::cancelled,
+          .operation = request_.direction == Direction::send ? "send" : "recv",
+          .object = file().facts().path});
+  }
+}
+
+bool Transfer::released_locked() const {
+  return finished() || (drained_bytes_ == request_.extent.size && request_.extent.size > 0);
+}
+
+bool Transfer::wait(std::chrono::milliseconds timeout) {
+  if (finished()) {
+    return true;
+  }
+  std::unique_lock lock(mutex_);
+  const auto ended = [this] { return finished(); };
+  if (timeout.count() < 0) {
+    changed_.wait(lock, ended);
+    return true;
+  }
+  return changed_.wait_for(lock, timeout, ended);
+}
+
+bool Transfer::wait_released(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  const auto released = [this] { return released_locked(); };
+  if (timeout.count() < 0) {
+    changed_.wait(lock, released);
+    return true;
+  }
+  return changed_.wait_for(lock, timeout, released);
+}
+
+hippogriff_progress Transfer::progress() const {
+  const std::lock_guard lock(mutex_);
+  return {.bytes_done = bytes_done_.load(),
+          .bytes_total = request_.extent.size,
+          .bytes_parked = parked_bytes_.load(),
+          .seconds = seconds_between(submitted, finished() ? finished_at_ : Clock::now()),
+          .finished = finished() ? 1 : 0,
+          .released = released_locked() ? 1 : 0};
+}
+
+std::vector<Range> Transfer::missing() const {
+  const std::lock_guard lock(mutex_);
+  return done_.missing_from(request_.extent);
+}
+
+int Transfer::completion_fd() {
+  const std::lock_guard lock(mutex_);
+  if (completion_fd_ < 0) {
+    completion_fd_ = eventfd(finished() ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (completion_fd_ < 0) {
+      throw_io("eventfd", "the handle's completion", no_offset, errno);
+    }
+  }
+  return completion_fd_;
+}
+
+void Transfer::finish() {
+  run_released_hook();
+  for (const auto& hook : std::exchange(hooks_, {})) {
+    hook(*this);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    HIPPO_ASSERT(!finished());
+    after.reset();
+    failure_message_ = failure_.status == Status::ok ? "" : failure_.message();
+    finished_at_ = Clock::now();
+    finished_.store(true, std::memory_order_release);
+    if (completion_fd_ >= 0) {
+      eventfd_write(completion_fd_, 1);
+    }
+  }
+  changed_.notify_all();
+}
+
+}  // namespace hippogriff

@@ -1,0 +1,158 @@
+// Claims from both ends, classification from both ends towards the middle.
+#include "transfer/work_map.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace hippogriff {
+
+namespace {
+
+// Takes at most `most_bytes` from the start of `run`, cut on a boundary.
+Range take_front(Range& run, std::uint64_t most_bytes) {
+  const std::uint64_t end =
+      std::min(run.end(), align_down(run.offset, WorkMap::cut_bytes) + most_bytes);
+  const Range piece{run.offset, end - run.offset};
+  run = {end, run.end() - end};
+  return piece;
+}
+
+Range take_back(Range& run, std::uint64_t most_bytes) {
+  const std::uint64_t top = align_up(run.end(), WorkMap::cut_bytes);
+  const std::uint64_t begin = std::max(run.offset, top > most_bytes ? top - most_bytes : 0);
+  const Range piece{begin, run.end() - begin};
+  run.size = begin - run.offset;
+  return piece;
+}
+
+// Claims from one end of a queue of runs.
+std::optional<Range> take(std::deque<Range>& runs, std::uint64_t most_bytes, bool from_back) {
+  if (runs.empty()) {
+    return std::nullopt;
+  }
+  Range& run = from_back ? runs.back() : runs.front();
+  const Range piece = from_back ? take_back(run, most_bytes) : take_front(run, most_bytes);
+  if (run.empty()) {
+    if (from_back) {
+      runs.pop_back();
+    } else {
+      runs.pop_front();
+    }
+  }
+  return piece;
+}
+
+}  // namespace
+
+WorkMap::WorkMap(Range extent, Classifier classifier, Warmth otherwise)
+    : classifier_(std::move(classifier)), unknown_(extent) {
+  if (classifier_ || extent.empty()) {
+    return;
+  }
+  unknown_ = {extent.end(), 0};
+  (otherwise == Warmth::warm ? warm_front_ : cold_).push_back(extent);
+}
+
+std::optional<Range> WorkMap::claim_warm(std::uint64_t most_bytes) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (auto piece = take(warm_front_, most_bytes, false)) {
+      return piece;
+    }
+    if (!classify_next(lock, End::front)) {
+      return take(warm_back_, most_bytes, false);
+    }
+  }
+}
+
+std::optional<Range> WorkMap::claim_warm_window(std::uint64_t most_bytes) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (auto piece = take(warm_back_, most_bytes, true)) {
+      return piece;
+    }
+    if (!classify_next(lock, End::back)) {
+      return take(warm_front_, most_bytes, true);
+    }
+  }
+}
+
+std::optional<Range> WorkMap::claim_cold(std::uint64_t most_bytes) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (auto piece = take(cold_, most_bytes, false)) {
+      return piece;
+    }
+    if (!classify_next(lock, End::front)) {
+      return std::nullopt;
+    }
+  }
+}
+
+// Looks the next block up at one end of the unknown middle, or waits for the thread that does.
+// False when nothing is unknown any more and nobody is looking.
+bool WorkMap::classify_next(std::unique_lock<std::mutex>& lock, End end) {
+  bool& busy = end == End::front ? front_busy_ : back_busy_;
+  if (busy || unknown_.empty()) {
+    if (!front_busy_ && !back_busy_) {
+      return false;
+    }
+    classified_.wait(lock);
+    return true;
+  }
+  busy = true;
+  Range block;
+  if (end == End::front) {
+    const std::uint64_t stop =
+        std::min(unknown_.end(), align_down(unknown_.offset, block_bytes) + block_bytes);
+    block = {unknown_.offset, stop - unknown_.offset};
+    unknown_ = {stop, unknown_.end() - stop};
+  } else {
+    const std::uint64_t start =
+        std::max(unknown_.offset, align_down(unknown_.end() - 1, block_bytes));
+    block = {start, unknown_.end() - start};
+    unknown_.size = start - unknown_.offset;
+  }
+  lock.unlock();
+  std::vector<WarmRange> runs = classifier_(block);
+  lock.lock();
+  if (end == End::back) {
+    std::reverse(runs.begin(), runs.end());
+  }
+  for (const WarmRange& run : runs) {
+    if (run.warmth == Warmth::cold) {
+      cold_.push_back(run.range);
+    } else if (end == End::front) {
+      warm_front_.push_back(run.range);
+    } else {
+      warm_back_.push_front(run.range);
+    }
+  }
+  busy = false;
+  classified_.notify_all();
+  return true;
+}
+
+void WorkMap::give_back(Range range, Warmth warmth) {
+  if (range.empty()) {
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    (warmth == Warmth::cold ? cold_ : warm_front_).push_front(range);
+  }
+  classified_.notify_all();
+}
+
+std::uint64_t WorkMap::unclaimed_bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t bytes = unknown_.size;
+  for (const auto* runs : {&warm_front_, &warm_back_, &cold_}) {
+    for (const Range& run : *runs) {
+      bytes += run.size;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace hippogriff

@@ -1,0 +1,66 @@
+// Which bytes of a transfer still wait for a lane, and of which kind they are: in the page cache
+// (warm) or not (cold). Lanes claim pieces; what is not known yet is looked up as they go.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/range.hpp"
+
+namespace hippogriff {
+
+enum class Warmth : std::uint8_t { warm, cold };
+
+struct WarmRange {
+  Range range;
+  Warmth warmth;
+};
+
+// Thread-safe. Warm pieces are claimed from both ends (reads from the front, mapped windows from the
+// back, until they meet), cold ones from the front. Every byte is claimed once, unless given back.
+class WorkMap {
+ public:
+  // Splits a block into runs of one warmth, ascending and without holes. Must not throw. Called
+  // without the lock, by up to two threads at once.
+  using Classifier = std::function<std::vector<WarmRange>(Range block)>;
+
+  static constexpr std::uint64_t block_bytes = std::uint64_t{64} << 20;
+  static constexpr std::uint64_t cut_bytes = 4096;  // pieces end at multiples, but for the extent's
+
+  // With a classifier nothing is known at first; without, all is of `otherwise`.
+  WorkMap(Range extent, Classifier classifier, Warmth otherwise);
+
+  // Claims at most `most_bytes` (a multiple of cut_bytes, counted from the cut below the start) or
+  // nothing when none of the kind is left. Waits only while another thread looks a block up.
+  std::optional<Range> claim_warm(std::uint64_t most_bytes);
+  std::optional<Range> claim_warm_window(std::uint64_t most_bytes);
+  std::optional<Range> claim_cold(std::uint64_t most_bytes);
+
+  void give_back(Range range, Warmth warmth);
+
+  // Bytes nobody has claimed.
+  [[nodiscard]] std::uint64_t unclaimed_bytes() const;
+
+ private:
+  enum class End : std::uint8_t { front, back };
+
+  bool classify_next(std::unique_lock<std::mutex>& lock, End end);
+
+  const Classifier classifier_;
+  mutable std::mutex mutex_;
+  std::condition_variable classified_;
+  Range unknown_;
+  bool front_busy_ = false;
+  bool back_busy_ = false;
+  std::deque<Range> warm_front_;  // found before the unknown middle, ascending
+  std::deque<Range> warm_back_;   // found behind it, ascending
+  std::deque<Range> cold_;
+};
+
+}  // namespace hippogriff

@@ -1,0 +1,132 @@
+// Claims cover every byte once, from both ends, whatever is warm.
+#include "transfer/work_map.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+namespace hippogriff {
+namespace {
+
+constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
+
+// Alternates warm and cold every `stride` bytes of the file.
+WorkMap::Classifier striped(std::uint64_t stride) {
+  return [stride](Range block) {
+    std::vector<WarmRange> runs;
+    for (std::uint64_t at = block.offset; at < block.end();) {
+      const std::uint64_t end = std::min(block.end(), align_down(at, stride) + stride);
+      runs.push_back({{at, end - at}, at / stride % 2 == 0 ? Warmth::warm : Warmth::cold});
+      at = end;
+    }
+    return runs;
+  };
+}
+
+TEST(WorkMap, without_classifier_everything_has_the_given_warmth) {
+  WorkMap warm({100, 50}, nullptr, Warmth::warm);
+  EXPECT_FALSE(warm.claim_cold(4096));
+  EXPECT_EQ(warm.claim_warm(4096), (Range{100, 50}));
+  EXPECT_FALSE(warm.claim_warm(4096));
+  WorkMap cold({100, 50}, nullptr, Warmth::cold);
+  EXPECT_FALSE(cold.claim_warm(4096));
+  EXPECT_EQ(cold.claim_cold(4096), (Range{100, 50}));
+}
+
+TEST(WorkMap, empty_extent_has_nothing_to_claim) {
+  WorkMap work({4096, 0}, nullptr, Warmth::warm);
+  EXPECT_FALSE(work.claim_warm(4096));
+  EXPECT_FALSE(work.claim_warm_window(4096));
+  EXPECT_EQ(work.unclaimed_bytes(), 0U);
+}
+
+TEST(WorkMap, front_pieces_end_on_cuts) {
+  WorkMap work({1000, 20000}, nullptr, Warmth::warm);
+  EXPECT_EQ(work.claim_warm(8192), (Range{1000, 7192}));
+  EXPECT_EQ(work.claim_warm(8192), (Range{8192, 8192}));
+  EXPECT_EQ(work.claim_warm(8192), (Range{16384, 4616}));
+}
+
+TEST(WorkMap, windows_begin_on_cuts_and_come_from_the_back) {
+  WorkMap work({1000, 20000}, nullptr, Warmth::warm);
+  EXPECT_EQ(work.claim_warm_window(8192), (Range{16384, 4616}));
+  EXPECT_EQ(work.claim_warm_window(8192), (Range{8192, 8192}));
+  EXPECT_EQ(work.claim_warm_window(8192), (Range{1000, 7192}));
+}
+
+TEST(WorkMap, given_back_bytes_can_be_claimed_as_the_other_kind) {
+  WorkMap work({0, 8192}, nullptr, Warmth::warm);
+  const auto piece = work.claim_warm(8192);
+  ASSERT_TRUE(piece);
+  work.give_back({4096, 4096}, Warmth::cold);
+  EXPECT_EQ(work.unclaimed_bytes(), 4096U);
+  EXPECT_FALSE(work.claim_warm(8192));
+  EXPECT_EQ(work.claim_cold(8192), (Range{4096, 4096}));
+}
+
+TEST(WorkMap, cold_claimer_finds_the_cold_end_of_a_warm_file) {
+  const std::uint64_t size = 10 * WorkMap::block_bytes;
+  WorkMap work({0, size},
+               [size](Range block) -> std::vector<WarmRange> {
+                 return {{block, block.end() == size ? Warmth::cold : Warmth::warm}};
+               },
+               Warmth::warm);
+  const auto piece = work.claim_cold(4 * mebibyte);
+  ASSERT_TRUE(piece);
+  EXPECT_EQ(piece->offset, size - WorkMap::block_bytes);
+}
+
+// The property: claimed by many threads from all sides, every byte is claimed once, with its warmth.
+void claim_by_threads(Range extent, std::uint64_t stride, std::uint64_t seed) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  WorkMap work(extent, striped(stride), Warmth::warm);
+  std::mutex mutex;
+  RangeSet claimed;
+  std::uint64_t claimed_bytes = 0;
+  std::atomic<int> mistakes{0};
+  const auto claimer = [&](int kind) {
+    std::mt19937_64 random(seed + static_cast<std::uint64_t>(kind));
+    while (true) {
+      const std::uint64_t most = 4096 * (1 + random() % 2048);
+      const auto piece = kind == 0   ? work.claim_warm(most)
+                         : kind == 1 ? work.claim_warm_window(most)
+                                     : work.claim_cold(most);
+      if (!piece) {
+        return;
+      }
+      mistakes += piece->size > most ? 1 : 0;
+      for (const std::uint64_t at : {piece->offset, piece->end() - 1}) {
+        const bool warm = at / stride % 2 == 0;
+        mistakes += warm == (kind == 2) ? 1 : 0;
+      }
+      const std::lock_guard lock(mutex);
+      mistakes += claimed.overlaps(*piece) ? 1 : 0;
+      claimed.insert(*piece);
+      claimed_bytes += piece->size;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (const int kind : {0, 0, 1, 1, 2, 2}) {
+    threads.emplace_back(claimer, kind);
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(mistakes, 0);
+  EXPECT_EQ(claimed_bytes, extent.size);
+  EXPECT_TRUE(claimed.missing_from(extent).empty());
+}
+
+TEST(WorkMap, threads_claim_every_byte_once) {
+  std::mt19937_64 random(7);
+  for (std::uint64_t round = 0; round < 60; ++round) {
+    const Range extent{random() % (100 * mebibyte), 1 + random() % (600 * mebibyte)};
+    const std::uint64_t stride = 4096 * (1 + random() % 40000);
+    claim_by_threads(extent, stride, round);
+  }
+}
+
+}  // namespace
+}  // namespace hippogriff

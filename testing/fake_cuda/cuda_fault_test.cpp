@@ -1,0 +1,324 @@
+// What the CUDA device does when the driver fails, runs full or behaves oddly: over the fake
+// driver.
+#include "device/cuda_driver.hpp"
+#include "device/cuda_memory.hpp"
+#include "testing/fake_cuda/fake_cuda.hpp"
+
+#include <cuda.h>
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hippogriff {
+namespace {
+
+constexpr std::size_t mib = 1U << 20;
+
+class CudaFaultTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fake_ = testing::FakeCuda::of_this_process();
+    ASSERT_TRUE(fake_.has_value()) << "HIPPOGRIFF_CUDA_DRIVER must name the fake driver";
+    fake_->reset();
+    ASSERT_GT(cuda_presence().device_count, 0) << cuda_presence().why_not;
+    device_ = make_cuda_device(0);
+    device_->push_current();
+  }
+
+  void TearDown() override {
+    if (!fake_) {
+      return;
+    }
+    fake_->reset();
+    if (device_ != nullptr) {
+      device_->pop_current();
+      device_.reset();
+    }
+    for (const char* what :
+         {"streams", "events", "allocations", "registrations", "contexts", "pools"}) {
+      EXPECT_EQ(fake_->count(what), 0) << what << " leaked";
+    }
+  }
+
+  Device& device() { return *device_; }
+
+  const testing::FakeCuda& fake() { return *fake_; }
+
+  void remake_device() {
+    device_->pop_current();
+    device_.reset();
+    device_ = make_cuda_device(0);
+    device_->push_current();
+  }
+
+  void drop_device() {
+    device_->pop_current();
+    device_.reset();
+  }
+
+ private:
+  std::optional<testing::FakeCuda> fake_;
+  std::shared_ptr<Device> device_;
+};
+
+// The failure of a call that must fail.
+template <typename Call>
+Failure failure_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.failure();
+  }
+  ADD_FAILURE() << "the call succeeded";
+  return {};
+}
+
+std::string driver_file() {
+  return std::getenv("HIPPOGRIFF_CUDA_DRIVER");  // NOLINT(concurrency-mt-unsafe)
+}
+
+TEST_F(CudaFaultTest, no_gpu_is_explained) {
+  fake().fail("cuInit", 1, CUDA_ERROR_NO_DEVICE);
+  const CudaDriverLoad load = load_cuda_driver(driver_file());
+  EXPECT_EQ(load.driver, nullptr);
+  EXPECT_EQ(load.presence.device_count, 0);
+  EXPECT_EQ(load.presence.driver_version, 13000);
+  EXPECT_NE(load.presence.why_not.find("100"), std::string::npos);
+  EXPECT_NE(load.presence.why_not.find("CUDA_VISIBLE_DEVICES"), std::string::npos);
+}
+
+TEST_F(CudaFaultTest, every_failing_start_has_its_advice) {
+  for (const int result : {3, 34, 802, 803, 999}) {
+    fake().fail("cuInit", 1, result);
+    const CudaDriverLoad load = load_cuda_driver(driver_file());
+    EXPECT_EQ(load.driver, nullptr);
+    EXPECT_NE(load.presence.why_not.find(", " + std::to_string(result) + "): "), std::string::npos)
+        << load.presence.why_not;
+  }
+}
+
+TEST_F(CudaFaultTest, driver_older_than_12_is_refused) {
+  fake().set("driver_version", 11080);
+  const CudaDriverLoad load = load_cuda_driver(driver_file());
+  EXPECT_EQ(load.driver, nullptr);
+  EXPECT_NE(load.presence.why_not.find("11.8"), std::string::npos) << load.presence.why_not;
+  fake().set("driver_version", 12000);
+  EXPECT_NE(load_cuda_driver(driver_file()).driver, nullptr);
+}
+
+TEST_F(CudaFaultTest, device_that_does_not_start_leaks_nothing) {
+  drop_device();
+  for (const char* function : {"cuDeviceGet",
+                               "cuDevicePrimaryCtxRetain",
+                               "cuDeviceGetName",
+                               "cuDeviceGetUuid",
+                               "cuDeviceTotalMem",
+                               "cuStreamCreate",
+                               "cuMemPoolCreate",
+                               "cuMemPoolSetAttribute"}) {
+    fake().fail(function, 1, CUDA_ERROR_UNKNOWN);
+    const Failure failure = failure_of([] { static_cast<void>(make_cuda_device(0)); });
+    EXPECT_EQ(failure.status, Status::device_error) << function;
+    EXPECT_EQ(failure.object, "cuda:0");
+    EXPECT_EQ(failure.device_status, CUDA_ERROR_UNKNOWN);
+    EXPECT_FALSE(failure.operation.empty());
+    EXPECT_EQ(fake().count("contexts"), 0) << function;
+    EXPECT_EQ(fake().count("pools"), 0) << function;
+    EXPECT_EQ(fake().count("streams"), 0) << function;
+  }
+}
+
+TEST_F(CudaFaultTest, every_stream_call_reports_its_failure) {
+  const auto stream = device().create_stream();
+  const auto event = device().create_event();
+  const DeviceAddress there = device().allocate(4096);
+  std::byte* here = device().allocate_pinned(4096);
+  auto* word = reinterpret_cast<std::uint32_t*>(here);
+
+  struct Case {
+    const char* function;
+    std::function<void()> call;
+  };
+
+  const std::vector<Case> cases{
+      {"cuMemcpyHtoDAsync", [&] { stream->copy_to_device(there, here, 4096); }},
+      {"cuMemcpyDtoHAsync", [&] { stream->copy_to_host(here, there, 4096); }},
+      {"cuEventRecord", [&] { stream->record(*event); }},
+      {"cuStreamWaitEvent", [&] { stream->wait(*event); }},
+      {"cuLaunchHostFunc", [&] { stream->launch([] { FAIL() << "ran"; }); }},
+      {"cuMemHostGetDevicePointer", [&] { stream->wait_flag({word, 0}); }},
+      {"cuStreamWaitValue32", [&] { stream->wait_flag({word, 0}); }},
+      {"cuStreamQuery", [&] { static_cast<void>(stream->idle()); }},
+      {"cuEventQuery", [&] { static_cast<void>(event->completed()); }},
+      {"cuMemGetInfo", [&] { static_cast<void>(device().memory()); }},
+      {"cuStreamCreate", [&] { static_cast<void>(device().create_stream()); }},
+      {"cuEventCreate", [&] { static_cast<void>(device().create_event()); }},
+      {"cuCtxPushCurrent", [&] { device().push_current(); }},
+      {"cuCtxSetCurrent", [&] { device().make_current(); }},
+      {"cuCtxGetCurrent", [&] { static_cast<void>(device().memory()); }},
+  };
+  for (const Case& one : cases) {
+    fake().fail(one.function, 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    const Failure failure = failure_of(one.call);
+    EXPECT_EQ(failure.status, Status::device_error) << one.function;
+    EXPECT_EQ(failure.device_status, CUDA_ERROR_ILLEGAL_ADDRESS) << one.function;
+    EXPECT_EQ(failure.object, "cuda:0") << one.function;
+    EXPECT_FALSE(failure.operation.empty()) << one.function;
+  }
+  EXPECT_TRUE(stream->idle());
+  device().release_pinned(here);
+  device().release(there);
+}
+
+TEST_F(CudaFaultTest, full_device_fails_at_once_and_says_how_full) {
+  const std::uint64_t total_bytes = device().info().memory_bytes;
+  const DeviceAddress half = device().allocate(total_bytes / 2 + mib);
+  const Failure failure =
+      failure_of([&] { static_cast<void>(device().allocate(total_bytes / 2)); });
+  EXPECT_EQ(failure.status, Status::out_of_device_memory);
+  EXPECT_EQ(failure.device_status, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(failure.detail,
+            "asked for " + std::to_string(total_bytes / 2) + " bytes, " +
+                std::to_string(total_bytes / 2 - mib) + " of " + std::to_string(total_bytes) +
+                " are free");
+  device().release(half);
+}
+
+TEST_F(CudaFaultTest, what_the_pool_keeps_is_given_up_before_an_allocation_fails) {
+  const std::uint64_t total_bytes = device().info().memory_bytes;
+  device().release(device().allocate(200 * mib));
+  ASSERT_EQ(fake().count("cached_bytes"), static_cast<int>(200 * mib));
+  EXPECT_EQ(device().memory().free_bytes, total_bytes);
+  const DeviceAddress all = device().allocate(total_bytes);
+  EXPECT_EQ(fake().count("cached_bytes"), 0);
+  device().release(all);
+}
+
+TEST_F(CudaFaultTest, pool_keeps_no_more_than_its_threshold) {
+  const DeviceAddress used = device().allocate(100 * mib);
+  device().release(device().allocate(400 * mib));
+  EXPECT_EQ(fake().count("cached_bytes"), 0);
+  device().release(device().allocate(cuda_pool_kept_bytes));
+  EXPECT_EQ(fake().count("cached_bytes"), static_cast<int>(cuda_pool_kept_bytes));
+  device().release(used);
+}
+
+TEST_F(CudaFaultTest, allocation_that_does_not_become_usable_is_returned) {
+  fake().fail("cuStreamQuery", 1, CUDA_ERROR_LAUNCH_FAILED);
+  const Failure failure = failure_of([&] { static_cast<void>(device().allocate(mib)); });
+  EXPECT_EQ(failure.status, Status::device_error);
+  EXPECT_EQ(failure.device_status, CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(fake().count("allocations"), 0);
+}
+
+TEST_F(CudaFaultTest, devices_without_memory_pools_allocate_directly) {
+  fake().set("attribute 115", 0);  // memory pools
+  remake_device();
+  EXPECT_EQ(fake().count("pools"), 0);
+  const DeviceAddress address = device().allocate(mib);
+  EXPECT_EQ(fake().count("allocations"), 1);
+  EXPECT_EQ(device().memory().free_bytes, device().info().memory_bytes - mib);
+  EXPECT_EQ(failure_of([&] {
+              static_cast<void>(device().allocate(device().info().memory_bytes));
+            }).status,
+            Status::out_of_device_memory);
+  device().release(address);
+  EXPECT_EQ(fake().count("allocations"), 0);
+}
+
+TEST_F(CudaFaultTest, memory_left_behind_goes_with_the_device) {
+  static_cast<void>(device().allocate(mib));
+  static_cast<void>(device().allocate_pinned(mib));
+  drop_device();
+  EXPECT_EQ(fake().count("allocations"), 0);
+  EXPECT_EQ(fake().count("registrations"), 0);
+}
+
+TEST_F(CudaFaultTest, managed_memory_belongs_to_its_device_and_memory_of_others_does_not) {
+  const auto mine = reinterpret_cast<std::uint64_t>(fake().managed(mib, 0));
+  const auto other = reinterpret_cast<std::uint64_t>(fake().managed(mib, 1));
+  ASSERT_TRUE(device().find({mine + 1}).has_value());
+  EXPECT_EQ(device().find({mine + 1})->base.value, mine);
+  EXPECT_FALSE(device().find({other}).has_value());
+  EXPECT_EQ(cuda_device_of({other}), 1);
+  fake().fail("cuPointerGetAttributes", 1, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_FALSE(device().find({mine}).has_value());
+}
+
+TEST_F(CudaFaultTest, pinning_failures_free_the_pages_and_say_which_memory_is_short) {
+  fake().fail("cuMemHostRegister", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  Failure failure = failure_of([&] { static_cast<void>(device().allocate_pinned(mib)); });
+  EXPECT_EQ(failure.status, Status::out_of_host_memory);
+  EXPECT_EQ(failure.device_status, CUDA_ERROR_OUT_OF_MEMORY);
+  fake().fail("cuMemHostRegister", 1, CUDA_ERROR_NOT_PERMITTED);
+  failure = failure_of([&] { static_cast<void>(device().allocate_pinned(mib)); });
+  EXPECT_EQ(failure.status, Status::device_error);
+  EXPECT_EQ(failure_of([&] { static_cast<void>(device().allocate_pinned(0)); }).status,
+            Status::invalid_argument);
+  EXPECT_EQ(failure_of([&] { static_cast<void>(device().allocate_pinned(SIZE_MAX / 4)); }).status,
+            Status::out_of_host_memory);
+}
+
+TEST_F(CudaFaultTest, pages_registered_twice_are_refused) {
+  std::byte* memory = device().allocate_pinned(mib);
+  const Failure failure =
+      failure_of([&] { device().register_host(memory, 4096, HostAccess::read_only); });
+  EXPECT_EQ(failure.status, Status::device_error);
+  EXPECT_EQ(failure.device_status, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  device().release_pinned(memory);
+}
+
+TEST_F(CudaFaultTest, capabilities_follow_the_drivers_attributes) {
+  EXPECT_TRUE(device().info().can.registers_read_only);
+  EXPECT_TRUE(device().info().can.registers_read_write);
+  EXPECT_TRUE(device().info().can.stream_wait_flag);
+  fake().set("attribute 113", 0);  // read-only registration
+  fake().set("attribute 122", 0);  // stream memory operations
+  remake_device();
+  EXPECT_FALSE(device().info().can.registers_read_only);
+  EXPECT_TRUE(device().info().can.registers_read_write);
+  EXPECT_FALSE(device().info().can.stream_wait_flag);
+  std::byte* memory = device().allocate_pinned(4096);
+  EXPECT_EQ(failure_of([&] { device().register_host(memory, 4096, HostAccess::read_only); }).status,
+            Status::unsupported);
+  device().release_pinned(memory);
+}
+
+TEST_F(CudaFaultTest, stream_that_captures_a_graph_is_refused_and_left_alone) {
+  const auto own = device().create_stream();
+  const auto stream = device().borrow_stream(own->native_handle());
+  const auto event = device().create_event();
+  const DeviceAddress there = device().allocate(4096);
+  std::byte* here = device().allocate_pinned(4096);
+  fake().set_capturing(own->native_handle(), true);
+  const std::vector<std::function<void()>> calls{
+      [&] { stream->copy_to_device(there, here, 4096); },
+      [&] { stream->copy_to_host(here, there, 4096); },
+      [&] { stream->record(*event); },
+      [&] { stream->wait(*event); },
+      [&] { stream->launch([] { FAIL() << "ran"; }); },
+      [&] { stream->wait_flag({reinterpret_cast<std::uint32_t*>(here), 0}); },
+      [&] { static_cast<void>(stream->idle()); },
+  };
+  for (const auto& call : calls) {
+    const Failure failure = failure_of(call);
+    EXPECT_EQ(failure.status, Status::unsupported);
+    EXPECT_NE(failure.detail.find("captures a CUDA graph"), std::string::npos);
+  }
+  EXPECT_TRUE(own->idle()) << "something was queued";
+  fake().set_capturing(own->native_handle(), false);
+  EXPECT_NO_THROW(stream->copy_to_device(there, here, 4096));
+  EXPECT_TRUE(wait_for(*stream, std::chrono::seconds(10)));
+  // The legacy stream says so when another stream's capture forbids its use.
+  fake().fail("cuStreamIsCapturing", 1, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  EXPECT_EQ(failure_of(calls.front()).status, Status::unsupported);
+  device().release_pinned(here);
+  device().release(there);
+}
+
+}  // namespace
+}  // namespace hippogriff

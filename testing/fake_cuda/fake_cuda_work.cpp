@@ -1,0 +1,184 @@
+// The driver functions themselves, as cuda.h declares them: streams, events and copies.
+#include "testing/fake_cuda/fake_state.hpp"
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+
+#define HIPPO_FAKE_ENTER()                                                                    \
+  if (const CUresult injected = fake_cuda::enter(__func__); injected != CUDA_SUCCESS) { \
+    return injected;                                                                    \
+  }
+#define HIPPO_FAKE_ENTER_WITH_CONTEXT()           \
+  HIPPO_FAKE_ENTER()                              \
+  if (fake_cuda::context_stack().empty()) { \
+    return CUDA_ERROR_INVALID_CONTEXT;      \
+  }
+
+using fake_cuda::Event;
+using fake_cuda::Marker;
+using fake_cuda::state;
+using fake_cuda::Stream;
+
+namespace {
+
+// The stream behind a handle; the two default streams are made at their first use.
+std::shared_ptr<Stream> find_stream(CUstream handle) {
+  const std::lock_guard lock(state().mutex);
+  const CUstream key = handle == nullptr ? CU_STREAM_LEGACY : handle;
+  auto found = state().streams.find(key);
+  if (found == state().streams.end() && (key == CU_STREAM_LEGACY || key == CU_STREAM_PER_THREAD)) {
+    found = state().streams.emplace(key, std::make_shared<Stream>()).first;
+  }
+  return found == state().streams.end() ? nullptr : found->second;
+}
+
+CUresult push(CUstream handle, Stream::Work work) {
+  const auto stream = find_stream(handle);
+  if (stream == nullptr) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  stream->push(std::move(work));
+  return CUDA_SUCCESS;
+}
+
+bool is_device_range(CUdeviceptr address, std::size_t size_bytes) {
+  const std::lock_guard lock(state().mutex);
+  const auto* range = fake_cuda::around(state().allocations, address);
+  return range != nullptr && address - range->first + size_bytes <= range->second.size_bytes;
+}
+
+CUresult copy(
+    CUdeviceptr device, void* to, const void* from, std::size_t size_bytes, CUstream stream) {
+  if (size_bytes != 0 && !is_device_range(device, size_bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return push(stream, [=](const std::stop_token&) { std::memcpy(to, from, size_bytes); });
+}
+
+}  // namespace
+
+extern "C" {
+#pragma GCC visibility push(default)
+
+CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr to,
+                                   const void* from,
+                                   size_t size_bytes,
+                                   CUstream stream) {
+  HIPPO_FAKE_ENTER_WITH_CONTEXT()
+  return copy(to, reinterpret_cast<void*>(to), from, size_bytes, stream);
+}
+
+CUresult CUDAAPI cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t size_bytes, CUstream stream) {
+  HIPPO_FAKE_ENTER_WITH_CONTEXT()
+  return copy(from, to, reinterpret_cast<const void*>(from), size_bytes, stream);
+}
+
+CUresult CUDAAPI cuStreamCreate(CUstream* handle, unsigned int) {
+  HIPPO_FAKE_ENTER_WITH_CONTEXT()
+  auto stream = std::make_shared<Stream>();
+  *handle = reinterpret_cast<CUstream>(stream.get());
+  const std::lock_guard lock(state().mutex);
+  state().streams[*handle] = std::move(stream);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamDestroy(CUstream handle) {
+  HIPPO_FAKE_ENTER()
+  const std::lock_guard lock(state().mutex);
+  const auto found = state().streams.find(handle);
+  if (found == state().streams.end()) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  state().destroyed_streams.push_back(found->second);  // goes on with what it has
+  state().streams.erase(found);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamQuery(CUstream handle) {
+  HIPPO_FAKE_ENTER()
+  const auto stream = find_stream(handle);
+  if (stream == nullptr) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  return stream->idle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  HIPPO_FAKE_ENTER()
+  const std::lock_guard lock(state().mutex);
+  *status = state().capturing.contains(stream) ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                               : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamWaitValue32(CUstream stream,
+                                     CUdeviceptr address,
+                                     cuuint32_t value,
+                                     unsigned int flags) {
+  HIPPO_FAKE_ENTER_WITH_CONTEXT()
+  if (flags != CU_STREAM_WAIT_VALUE_GEQ) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  auto* word = reinterpret_cast<std::uint32_t*>(address);
+  return push(stream, [word, value](const std::stop_token& stop) {
+    fake_cuda::poll(stop, [word, value] {
+      const std::uint32_t now = std::atomic_ref(*word).load(std::memory_order_acquire);
+      return static_cast<std::int32_t>(now - value) >= 0;
+    });
+  });
+}
+
+CUresult CUDAAPI cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
+  HIPPO_FAKE_ENTER_WITH_CONTEXT()
+  return push(stream, [function, argument](const std::stop_token&) { function(argument); });
+}
+
+CUresult CUDAAPI cuEventCreate(CUevent* handle, unsigned int) {
+  HIPPO_FAKE_ENTER_WITH_CONTEXT()
+  auto event = std::make_shared<Event>();
+  *handle = reinterpret_cast<CUevent>(event.get());
+  const std::lock_guard lock(state().mutex);
+  state().events[*handle] = std::move(event);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuEventDestroy(CUevent handle) {
+  HIPPO_FAKE_ENTER()
+  const std::lock_guard lock(state().mutex);
+  return state().events.erase(handle) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream) {
+  HIPPO_FAKE_ENTER()
+  auto marker = std::make_shared<Marker>();
+  {
+    const std::lock_guard lock(state().mutex);
+    state().events.at(handle)->last = marker;
+  }
+  return push(stream, [marker](const std::stop_token&) { marker->reached = true; });
+}
+
+CUresult CUDAAPI cuEventQuery(CUevent handle) {
+  HIPPO_FAKE_ENTER()
+  const std::lock_guard lock(state().mutex);
+  const auto& last = state().events.at(handle)->last;
+  return last == nullptr || last->reached ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned int) {
+  HIPPO_FAKE_ENTER()
+  std::shared_ptr<Marker> marker;
+  {
+    const std::lock_guard lock(state().mutex);
+    marker = state().events.at(handle)->last;
+  }
+  return push(stream, [marker](const std::stop_token& stop) {
+    fake_cuda::poll(stop, [&marker] { return marker == nullptr || marker->reached; });
+  });
+}
+
+#pragma GCC visibility pop
+}  // extern "C"

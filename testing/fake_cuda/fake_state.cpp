@@ -1,0 +1,244 @@
+// The fake driver's memory, its failures to inject, and the functions that tests steer it by.
+#include "testing/fake_cuda/fake_state.hpp"
+
+#include "testing/fake_cuda/fake_cuda.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <string_view>
+
+#define HIPPO_FAKE_API extern "C" __attribute__((visibility("default")))
+
+namespace fake_cuda {
+namespace {
+
+std::uint64_t memory_limit_bytes() {
+  const char* text = std::getenv("HIPPOGRIFF_FAKE_CUDA_MEMORY");  // NOLINT(concurrency-mt-unsafe)
+  return text == nullptr ? default_memory_bytes : std::strtoull(text, nullptr, 10);
+}
+
+std::string_view without_version(std::string_view function) {
+  return function.ends_with("_v2") ? function.substr(0, function.size() - 3) : function;
+}
+
+}  // namespace
+
+std::uint64_t Pool::cached_bytes() const {
+  return std::accumulate(cached.begin(), cached.end(), std::uint64_t{0});
+}
+
+State& state() {
+  // Never destroyed: programs may call the driver from their own static destructors.
+  static State& instance = *[] {
+    auto* made = new State;
+    for (Device& device : made->devices) {
+      device.memory_bytes = memory_limit_bytes();
+    }
+    return made;
+  }();
+  return instance;
+}
+
+CUresult enter(const char* function) {
+  State& all = state();
+  const std::lock_guard lock(all.mutex);
+  const std::string name(without_version(function));
+  const auto found = all.injections.find(name);
+  if (found != all.injections.end()) {
+    const CUresult result = found->second.result;
+    if (found->second.calls_left == 0) {
+      return result;
+    }
+    if (--found->second.calls_left == 0) {
+      all.injections.erase(found);
+      return result;
+    }
+  }
+  const bool before_init = name == "cuInit" || name == "cuDriverGetVersion";
+  return before_init || all.process == ::getpid() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+std::vector<CUcontext>& context_stack() {
+  thread_local std::vector<CUcontext> stack;
+  return stack;
+}
+
+CUcontext context_of(int device) {
+  return reinterpret_cast<CUcontext>(&state().devices.at(static_cast<std::size_t>(device)));
+}
+
+int device_of(CUcontext context) {
+  for (int device = 0; device < device_count; ++device) {
+    if (context == context_of(device)) {
+      return device;
+    }
+  }
+  return -1;
+}
+
+const std::pair<const CUdeviceptr, Allocation>* around(
+    const std::map<CUdeviceptr, Allocation>& ranges, CUdeviceptr address) {
+  auto after = ranges.upper_bound(address);
+  if (after == ranges.begin()) {
+    return nullptr;
+  }
+  --after;
+  return address - after->first < after->second.size_bytes ? &*after : nullptr;
+}
+
+CUresult take(CUdeviceptr* address, std::size_t size_bytes, int device, Pool* pool) {
+  State& all = state();
+  Device& on = all.devices.at(static_cast<std::size_t>(device));
+  const bool cached = pool != nullptr && pool->cached.contains(size_bytes);
+  if (!cached && size_bytes > on.memory_bytes - on.taken_bytes) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  void* memory = ::mmap(nullptr,
+                        size_bytes,
+                        PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                        -1,
+                        0);
+  if (memory == MAP_FAILED) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (cached) {
+    pool->cached.erase(pool->cached.find(size_bytes));
+  } else {
+    on.taken_bytes += size_bytes;
+  }
+  if (pool != nullptr) {
+    pool->used_bytes += size_bytes;
+  }
+  *address = reinterpret_cast<CUdeviceptr>(memory);
+  all.allocations[*address] = {size_bytes, device, CU_MEMORYTYPE_DEVICE, false, pool};
+  return CUDA_SUCCESS;
+}
+
+CUresult give(CUdeviceptr address) {
+  State& all = state();
+  const auto found = all.allocations.find(address);
+  if (found == all.allocations.end()) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const Allocation allocation = found->second;
+  all.allocations.erase(found);
+  ::munmap(reinterpret_cast<void*>(address), allocation.size_bytes);
+  if (allocation.pool != nullptr) {
+    allocation.pool->used_bytes -= allocation.size_bytes;
+    allocation.pool->cached.insert(allocation.size_bytes);
+  } else {
+    all.devices.at(static_cast<std::size_t>(allocation.device)).taken_bytes -=
+        allocation.size_bytes;
+  }
+  return CUDA_SUCCESS;
+}
+
+void trim(Pool& pool, std::uint64_t bytes_to_keep) {
+  Device& device = state().devices.at(static_cast<std::size_t>(pool.device));
+  for (auto block = pool.cached.begin(); block != pool.cached.end();) {
+    if (pool.used_bytes + pool.cached_bytes() < bytes_to_keep + *block) {
+      return;
+    }
+    device.taken_bytes -= *block;
+    block = pool.cached.erase(block);
+  }
+}
+
+}  // namespace fake_cuda
+
+using fake_cuda::state;
+using fake_cuda::State;
+
+HIPPO_FAKE_API void fake_cuda_fail(const char* function, int nth, int result) {
+  const std::lock_guard lock(state().mutex);
+  state().injections[function] = {nth, static_cast<CUresult>(result)};
+}
+
+HIPPO_FAKE_API void fake_cuda_set(const char* what, int value) {
+  const std::lock_guard lock(state().mutex);
+  constexpr std::string_view attribute = "attribute ";
+  const std::string_view name = what;
+  if (name == "driver_version") {
+    state().driver_version = value;
+  } else if (name.starts_with(attribute)) {
+    state().attributes[std::atoi(what + attribute.size())] = value;
+  } else {
+    std::abort();
+  }
+}
+
+HIPPO_FAKE_API int fake_cuda_count(const char* what) {
+  State& all = state();
+  const std::lock_guard lock(all.mutex);
+  const std::string_view name = what;
+  std::uint64_t cached_bytes = 0;
+  for (const auto& [handle, pool] : all.pools) {
+    cached_bytes += pool->cached_bytes();
+  }
+  int contexts = 0;
+  for (const auto& device : all.devices) {
+    contexts += device.retained;
+  }
+  const std::map<std::string_view, std::uint64_t> counts{
+      {"streams",
+       all.streams.size() - all.streams.count(CU_STREAM_LEGACY) -
+           all.streams.count(CU_STREAM_PER_THREAD)},
+      {"events", all.events.size()},
+      {"allocations", all.allocations.size()},
+      {"registrations", all.registrations.size()},
+      {"pools", all.pools.size()},
+      {"contexts", static_cast<std::uint64_t>(contexts)},
+      {"cached_bytes", cached_bytes},
+  };
+  return static_cast<int>(counts.at(name));
+}
+
+HIPPO_FAKE_API void fake_cuda_set_capturing(void* stream, int capturing) {
+  const std::lock_guard lock(state().mutex);
+  const auto handle = static_cast<CUstream>(stream);
+  if (capturing != 0) {
+    state().capturing.insert(handle);
+  } else {
+    state().capturing.erase(handle);
+  }
+}
+
+HIPPO_FAKE_API void* fake_cuda_managed(std::size_t size_bytes, int device) {
+  const std::lock_guard lock(state().mutex);
+  CUdeviceptr address = 0;
+  if (fake_cuda::take(&address, size_bytes, device, nullptr) != CUDA_SUCCESS) {
+    return nullptr;
+  }
+  state().allocations[address].managed = true;
+  return reinterpret_cast<void*>(address);
+}
+
+HIPPO_FAKE_API void fake_cuda_reset() {
+  std::vector<std::shared_ptr<fake_cuda::Stream>> destroyed;
+  {
+    State& all = state();
+    const std::lock_guard lock(all.mutex);
+    all.injections.clear();
+    all.attributes.clear();
+    all.capturing.clear();
+    all.driver_version = 13000;
+    destroyed.swap(all.destroyed_streams);
+    std::vector<CUdeviceptr> managed;
+    for (const auto& [address, allocation] : all.allocations) {
+      if (allocation.managed) {
+        managed.push_back(address);
+      }
+    }
+    for (const CUdeviceptr address : managed) {
+      fake_cuda::give(address);
+    }
+  }
+  for (const auto& stream : destroyed) {
+    stream->stop();
+  }
+}

@@ -1,0 +1,52 @@
+// Streams of the fake driver: a thread each, doing work in order.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+
+namespace fake_cuda {
+
+// A point in a stream's work.
+struct Marker {
+  std::atomic<bool> reached{false};
+};
+
+struct Event {
+  std::shared_ptr<Marker> last;  // null: never recorded. Guarded by the state's lock.
+};
+
+// Work may wait, asking `stop` whether to give up.
+class Stream {
+ public:
+  using Work = std::function<void(std::stop_token stop)>;
+
+  Stream() : thread_([this](std::stop_token stop) { run(stop); }) {}
+
+  void push(Work work);
+
+  [[nodiscard]] bool idle() const { return pending_ == 0; }
+
+  // Ends the thread; work that has not run is dropped.
+  void stop();
+
+ private:
+  void run(std::stop_token stop);
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<Work> queue_;
+  std::atomic<std::uint64_t> pending_{0};
+  std::jthread thread_;
+};
+
+// Polls until `done` or until asked to stop.
+void poll(const std::stop_token& stop, const std::function<bool()>& done);
+
+}  // namespace fake_cuda

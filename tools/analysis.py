@@ -1,0 +1,102 @@
+"""Runs clang-tidy over a compilation database, several files at a time, remembering what was clean.
+
+A file is looked at again when it, a header of ours that it includes, its command or .clang-tidy has
+changed. The memory lies in the build folder and holds only files without findings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
+# GCC's options that clang does not know would each be a finding.
+EXTRA_ARGUMENTS = ["--extra-arg=-Wno-unknown-warning-option"]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One C++ file of the compilation database."""
+
+    path: Path
+    command: str
+
+
+def read_units(build: Path, repository: Path) -> list[Unit]:
+    """Return our files of the database, each once, in order."""
+    entries = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
+    units = {}
+    for entry in entries:
+        path = Path(entry["directory"], entry["file"]).resolve()
+        if path.is_relative_to(repository) and path.suffix in {".cpp", ".c"}:
+            command = entry.get("command") or shlex.join(entry["arguments"])
+            units[path] = Unit(path, command)
+    return [units[path] for path in sorted(units)]
+
+
+def own_files(path: Path, roots: list[Path], seen: dict[Path, str]) -> None:
+    """Collect the text of a file and of every file of ours that it reaches by #include."""
+    if path in seen:
+        return
+    seen[path] = path.read_text(encoding="utf-8")
+    for target in INCLUDE.findall(seen[path]):
+        for root in [path.parent, *roots]:
+            if (root / target).is_file():
+                own_files((root / target).resolve(), roots, seen)
+                break
+
+
+def fingerprint(unit: Unit, repository: Path) -> str:
+    """Return a hash of all that clang-tidy's answer depends on and that we may change."""
+    seen: dict[Path, str] = {}
+    own_files(unit.path, [repository / "src", repository / "include", repository], seen)
+    digest = hashlib.sha256()
+    for text in [unit.command, (repository / ".clang-tidy").read_text(encoding="utf-8")]:
+        digest.update(text.encode())
+    digest.update((repository / "tools" / "requirements-lint.txt").read_bytes())
+    for path in sorted(seen):
+        digest.update(f"{path}\0{seen[path]}\0".encode())
+    return digest.hexdigest()
+
+
+def examine(program: str, build: Path, unit: Unit) -> tuple[Unit, int, str]:
+    """Run clang-tidy on one file; return its exit status and what it said."""
+    command = [program, "-p", str(build), "--quiet", *EXTRA_ARGUMENTS, str(unit.path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    output = result.stdout if result.returncode == 0 else result.stdout + result.stderr
+    return unit, result.returncode, output
+
+
+def analyze(program: str, build: Path, repository: Path, jobs: int) -> int:
+    """Examine every file that is not known to be clean; return 1 when there are findings."""
+    memory_file = build / "clang_tidy_clean.json"
+    try:
+        clean: dict[str, str] = json.loads(memory_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        clean = {}
+    units = read_units(build, repository)
+    if not units:
+        print(f"clang-tidy: {build} holds no files of ours", file=sys.stderr)
+        return 1
+    prints = {unit.path: fingerprint(unit, repository) for unit in units}
+    wanted = [unit for unit in units if clean.get(str(unit.path)) != prints[unit.path]]
+    failed = 0
+    with ThreadPoolExecutor(jobs) as pool:
+        for unit, status, output in pool.map(lambda u: examine(program, build, u), wanted):
+            if status == 0:
+                clean[str(unit.path)] = prints[unit.path]
+            else:
+                failed += 1
+                clean.pop(str(unit.path), None)
+                print(output.strip(), flush=True)
+    memory_file.write_text(json.dumps(clean, indent=1), encoding="utf-8")
+    known = len(units) - len(wanted)
+    print(f"clang-tidy: {len(units)} files ({known} known to be clean), {failed} with findings")
+    return 1 if failed else 0
