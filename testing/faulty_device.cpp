@@ -140,6 +140,12 @@ class FaultyStream final : public Stream {
     }
   }
 
+  void write_flag(HostFlag flag) override {
+    if (takes(DeviceOperation::write_flag)) {
+      inner_->write_flag(flag);
+    }
+  }
+
   [[nodiscard]] bool idle() override {
     obey(*faults_, DeviceOperation::idle);
     if (!inner_->idle()) {

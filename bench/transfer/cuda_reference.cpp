@@ -29,7 +29,6 @@ struct Driver {
   decltype(&cuDeviceGetPCIBusId) device_get_pci_bus_id = nullptr;
   decltype(&cuDevicePrimaryCtxRetain) primary_context_retain = nullptr;
   decltype(&cuCtxSetCurrent) context_set_current = nullptr;
-  decltype(&cuMemHostAlloc) host_alloc = nullptr;
   decltype(&cuMemHostRegister) host_register = nullptr;
   decltype(&cuMemHostUnregister) host_unregister = nullptr;
   decltype(&cuMemcpyHtoD) copy_to_device = nullptr;
@@ -84,7 +83,6 @@ bool load_driver(Driver& driver, std::string& why_not) {
   load(driver.device_get_pci_bus_id, BENCH_SYMBOL(cuDeviceGetPCIBusId));
   load(driver.primary_context_retain, BENCH_SYMBOL(cuDevicePrimaryCtxRetain));
   load(driver.context_set_current, BENCH_SYMBOL(cuCtxSetCurrent));
-  load(driver.host_alloc, BENCH_SYMBOL(cuMemHostAlloc));
   load(driver.host_register, BENCH_SYMBOL(cuMemHostRegister));
   load(driver.host_unregister, BENCH_SYMBOL(cuMemHostUnregister));
   load(driver.copy_to_device, BENCH_SYMBOL(cuMemcpyHtoD));
@@ -192,9 +190,9 @@ class CudaReference : public ReferenceDevice {
   }
 
   std::byte* allocate_pinned(std::size_t size) override {
-    void* memory = nullptr;
-    driver_.check(driver_.host_alloc(&memory, size, CU_MEMHOSTALLOC_PORTABLE), "allocate pinned");
-    return static_cast<std::byte*>(memory);
+    std::byte* memory = allocate_huge(size);
+    register_host(memory, size);
+    return memory;
   }
 
   void register_host(std::byte* memory, std::size_t size) override {

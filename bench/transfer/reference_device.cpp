@@ -1,6 +1,8 @@
 // Device `host` for the hand-written contenders: copies are memcpy, done when the call returns.
 #include "transfer/reference_device.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -39,15 +41,7 @@ class HostReference : public ReferenceDevice {
 
   [[nodiscard]] nlohmann::json facts() const override { return {{"name", "host"}}; }
 
-  std::byte* allocate_pinned(std::size_t size) override {
-    constexpr std::size_t page = 4096;
-    void* memory = std::aligned_alloc(page, (size + page - 1) / page * page);
-    if (memory == nullptr) {
-      throw std::bad_alloc();
-    }
-    std::memset(memory, 1, size);
-    return static_cast<std::byte*>(memory);
-  }
+  std::byte* allocate_pinned(std::size_t size) override { return allocate_huge(size); }
 
   void register_host(std::byte* /*memory*/, std::size_t /*size*/) override {}
 
@@ -79,6 +73,18 @@ class HostReference : public ReferenceDevice {
 };
 
 }  // namespace
+
+std::byte* allocate_huge(std::size_t size) {
+  constexpr std::size_t huge_page = std::size_t{2} << 20U;
+  const std::size_t whole = (size + huge_page - 1) / huge_page * huge_page;
+  void* memory = std::aligned_alloc(huge_page, whole);
+  if (memory == nullptr) {
+    throw std::bad_alloc();
+  }
+  madvise(memory, whole, MADV_HUGEPAGE);
+  std::memset(memory, 1, whole);
+  return static_cast<std::byte*>(memory);
+}
 
 std::unique_ptr<ReferenceDevice> make_host_reference() {
   return std::make_unique<HostReference>();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
 import tempfile
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 # Before the package is imported: tests must not touch the user's calibration.
 _scratch = tempfile.TemporaryDirectory(prefix="hippogriff-tests-")
+atexit.register(_scratch.cleanup)
 os.environ["HIPPOGRIFF_CALIBRATION"] = str(Path(_scratch.name) / "calibration.json")
 os.environ.setdefault("HIPPOGRIFF_DEVICE", "host")
 

@@ -64,6 +64,7 @@ TEST(Nvtx, ranges_nest_and_end_in_order) {
 TEST(Nvtx, names_are_registered_once_whatever_the_threads) {
   recorder().clear();
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int index = 0; index < 4; ++index) {
     threads.emplace_back([] { move_bytes(1); });
   }

@@ -5,17 +5,24 @@
 
 namespace hippogriff {
 
-CudaContext::CudaContext(const CudaDriver& driver, int index)
-    : driver_(driver), name_("cuda:" + std::to_string(index)) {
+CudaContext::CudaContext(const CudaDriver& driver, int index, ContextKind kind)
+    : driver_(driver), name_("cuda:" + std::to_string(index)), kind_(kind) {
   check(driver_.device_get(&device_, index), "find the device");
-  check(driver_.primary_ctx_retain(&context_, device_), "start the device");
+  if (kind_ == ContextKind::primary) {
+    check(driver_.primary_ctx_retain(&context_, device_), "start the device");
+    return;
+  }
+  check(driver_.ctx_create(&context_, nullptr, CU_CTX_SCHED_AUTO, device_), "make a context");
+  CUcontext popped = nullptr;  // the driver made it current on this thread
+  check(driver_.ctx_pop_current(&popped), "make a context");
 }
 
 CudaContext::~CudaContext() {
   // A failure here means that the driver is gone already (process exit): nothing is left to
   // release.
   if (driver_.usable()) {
-    static_cast<void>(driver_.primary_ctx_release(device_));
+    static_cast<void>(kind_ == ContextKind::primary ? driver_.primary_ctx_release(device_)
+                                                    : driver_.ctx_destroy(context_));
   }
 }
 

@@ -9,11 +9,16 @@
 
 namespace hippogriff {
 
-// Retains the primary context for its lifetime. Immutable, so thread-safe.
+enum class ContextKind : std::uint8_t {
+  primary,  // the CUDA runtime's, torch's and CuPy's in this process
+  own,      // one more beside it
+};
+
+// Retains the primary context, or holds one of its own, for its lifetime. Immutable, so thread-safe.
 class CudaContext {
  public:
   // Throws Error(device_error) when the GPU cannot be used.
-  CudaContext(const CudaDriver& driver, int index);
+  CudaContext(const CudaDriver& driver, int index, ContextKind kind = ContextKind::primary);
   ~CudaContext();
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;
@@ -43,6 +48,7 @@ class CudaContext {
   std::string name_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
+  ContextKind kind_;
 };
 
 // Makes a context current on this thread for a scope; free when it already is.

@@ -62,6 +62,7 @@ DeviceInfo describe_device(const CudaContext& context) {
   info.can.registers_read_only =
       registers && context.attribute(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED) != 0;
   info.can.registers_read_write = registers;
+  info.can.registers_aside = info.can.registers_read_only;
   // Of the memory operations only the 64-bit ones still have an attribute; they imply ours.
   info.can.stream_wait_flag =
       context.attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) != 0;
@@ -70,8 +71,9 @@ DeviceInfo describe_device(const CudaContext& context) {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(const CudaDriver& driver, int index)
-      : context_(driver, index),
+  CudaDevice(const CudaDriver& driver, int index, ContextKind kind = ContextKind::primary)
+      : index_(index),
+        context_(driver, index, kind),
         info_(describe_device(context_)),
         memory_(context_),
         pinned_(context_, info_.numa_node) {}
@@ -114,6 +116,19 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaStream>(context_, static_cast<CUstream>(native_handle));
   }
 
+  [[nodiscard]] Device* side_door() override {
+    std::call_once(side_door_once_, [this] {
+      try {
+        if (memory().free_bytes >= side_door_free_bytes_min) {
+          side_door_ = std::make_unique<CudaDevice>(context_.driver(), index_, ContextKind::own);
+        }
+      } catch (const Error&) {
+        side_door_ = nullptr;  // copies go on without one
+      }
+    });
+    return side_door_.get();
+  }
+
   void make_current() override {
     context_.check(context_.driver().ctx_set_current(context_.handle()), "make the device current");
   }
@@ -129,10 +144,16 @@ class CudaDevice final : public Device {
   }
 
  private:
+  // A context takes some of the device's memory: where that is short, it is worth more elsewhere.
+  static constexpr std::uint64_t side_door_free_bytes_min = std::uint64_t{4} << 30;
+
+  int index_;
   CudaContext context_;
   DeviceInfo info_;
   CudaMemory memory_;
   CudaPinned pinned_;
+  std::once_flag side_door_once_;
+  std::unique_ptr<CudaDevice> side_door_;
 };
 
 }  // namespace

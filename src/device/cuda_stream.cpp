@@ -107,14 +107,25 @@ void CudaStream::launch(std::function<void()> function) {
   static_cast<void>(held.release());  // NOLINT(bugprone-unused-return-value)
 }
 
-void CudaStream::wait_flag(HostFlag flag) {
-  refuse_capture("wait for host flag");
+CUdeviceptr CudaStream::device_word(HostFlag flag) const {
   CUdeviceptr word = 0;
   context_.check(context_.driver().mem_host_get_device_pointer(&word, flag.word, 0),
                  "find the device address of a host flag");
-  context_.check(
-      context_.driver().stream_wait_value32(stream_, word, flag.value, CU_STREAM_WAIT_VALUE_GEQ),
-      "wait for host flag");
+  return word;
+}
+
+void CudaStream::wait_flag(HostFlag flag) {
+  refuse_capture("wait for host flag");
+  context_.check(context_.driver().stream_wait_value32(
+                     stream_, device_word(flag), flag.value, CU_STREAM_WAIT_VALUE_GEQ),
+                 "wait for host flag");
+}
+
+void CudaStream::write_flag(HostFlag flag) {
+  refuse_capture("write host flag");
+  context_.check(context_.driver().stream_write_value32(
+                     stream_, device_word(flag), flag.value, CU_STREAM_WRITE_VALUE_DEFAULT),
+                 "write host flag");
 }
 
 bool CudaStream::idle() {

@@ -42,6 +42,7 @@ class CudaStream final : public Stream {
   void wait(Event& event) override;
   void launch(std::function<void()> function) override;
   void wait_flag(HostFlag flag) override;
+  void write_flag(HostFlag flag) override;
   [[nodiscard]] bool idle() override;
 
   [[nodiscard]] void* native_handle() const override { return stream_; }
@@ -54,6 +55,7 @@ class CudaStream final : public Stream {
   }
 
   void refuse_capture_of_borrowed(const char* operation) const;
+  [[nodiscard]] CUdeviceptr device_word(HostFlag flag) const;
 
   const CudaContext& context_;
   CUstream stream_ = nullptr;

@@ -33,7 +33,8 @@ struct DeviceCapabilities {
   bool host_addressable = false;       // device addresses are host pointers; no link in between
   bool registers_read_only = false;    // pages of a file mapping can be registered for reading
   bool registers_read_write = false;   // ... of a shared memory mapping, for writing
-  bool stream_wait_flag = false;       // streams can wait for a word in host memory
+  bool registers_aside = false;        // there is a side_door: registering does not stop copies
+  bool stream_wait_flag = false;       // streams can wait for and write words in host memory
 };
 
 struct DeviceInfo {
@@ -85,6 +86,9 @@ class Stream {
   virtual void launch(std::function<void()> function) = 0;
   // Holds the stream until the flag's word reaches the value. Needs can.stream_wait_flag.
   virtual void wait_flag(HostFlag flag) = 0;
+  // Stores the flag's value in its word when the stream gets there, after the work before it, so
+  // that the host sees that work done without a call. Needs can.stream_wait_flag.
+  virtual void write_flag(HostFlag flag) = 0;
   // True when nothing is queued. Throws as Event::completed does.
   [[nodiscard]] virtual bool idle() = 0;
   // What the outside world calls this stream (CUstream; the object itself on `host`).
@@ -118,6 +122,11 @@ class Device {
   [[nodiscard]] virtual std::unique_ptr<Event> create_event() = 0;
   // A stream of the caller's, by its native handle (nullptr: the default stream). Does not own it.
   [[nodiscard]] virtual std::unique_ptr<Stream> borrow_stream(void* native_handle) = 0;
+  // Another way in to the same device, whose calls do not wait for this one's: registering pages
+  // holds a CUDA context's lock for milliseconds. Its streams, events and registrations are its own;
+  // addresses of device memory serve both. Made at the first call, lives as long as the device.
+  // nullptr when there is none.
+  [[nodiscard]] virtual Device* side_door() { return nullptr; }
   // Binds this thread to the device for the calls that follow; cheap when it already is. Threads of
   // the runtime call it once; calls that enter from a caller's thread use DeviceScope.
   virtual void make_current() = 0;

@@ -127,6 +127,13 @@ void HostStream::wait_flag(HostFlag flag) {
   queue_->push(WaitFlagOperation{flag});
 }
 
+void HostStream::write_flag(HostFlag flag) {
+  if (flag.word == nullptr) {
+    throw_invalid("write a flag on a stream of " + context_.device_name, "its word is null");
+  }
+  queue_->push(WriteFlagOperation{flag});
+}
+
 bool HostStream::idle() {
   return queue_->idle();
 }

@@ -13,8 +13,8 @@ namespace hippogriff {
 // --- the binary interface of libcufile.so.0 ---
 
 struct CuFileResult {
-  int error = 0;        // 0, or 5000 + one of cuFile's reasons
-  int cuda_result = 0;  // CUresult, when error is 5011
+  int error;        // 0, or 5000 + one of cuFile's reasons
+  int cuda_result;  // CUresult, when error is 5011
 };
 
 struct CuFileDescriptor {

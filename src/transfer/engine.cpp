@@ -1,6 +1,8 @@
 // The queue of lane tasks, the threads that run them, and how a transfer ends.
 #include "transfer/engine.hpp"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
@@ -108,6 +110,8 @@ void Engine::enqueue_plan_locked(const std::shared_ptr<Transfer>& transfer) {
 void Engine::work(std::size_t index) {
   try {
     device_->make_current();
+    // Sleeps of tens of microseconds are meant as such: waits for copies are made of them.
+    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
     const auto stream = device_->create_stream();
     LaneContext context{.device = *device_,
                         .pinbuffer = pinbuffer_,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "device/device.hpp"
 #include "storage/storage.hpp"
@@ -13,7 +14,6 @@
 
 namespace hippogriff {
 
-class CuFile;
 
 // How long a copy may take to complete before the device counts as hung.
 inline constexpr std::chrono::seconds device_timeout{60};

@@ -13,6 +13,8 @@ namespace {
 constexpr std::uint64_t look_whole_bytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t sample_bytes = std::uint64_t{256} << 10;
 constexpr std::uint64_t samples = 32;
+// Below, a side door is not worth its start.
+constexpr std::uint64_t mix_bytes_min = std::uint64_t{256} << 20;
 constexpr std::uint64_t grain_bytes = std::uint64_t{512} << 10;
 
 std::string why_not_map(const Device& device, const FileFacts& file, Direction direction) {
@@ -107,6 +109,7 @@ TransferFacts facts_of(Device& device, File& file, Range extent, Direction direc
   facts.host_addressable = device.info().can.host_addressable;
   facts.why_not_map = why_not_map(device, known, direction);
   facts.can_map = facts.why_not_map.empty();
+  facts.can_mix = facts.can_map && device.info().can.registers_aside && extent.size >= mix_bytes_min;
   facts.can_direct = facts.host_addressable;
   if (!facts.can_direct) {
     const GdsPresence& gds = gds_presence();

@@ -17,6 +17,7 @@ constexpr double route_tolerance = 1.10;
 
 // The same between plans of the pipelined route: mapped windows beside the reads, or none.
 constexpr double mix_tolerance = 1.05;
+static_assert(mix_tolerance <= route_tolerance, "else the fastest plan's own route might not fit");
 
 // The plan a route would use, and how fast the fastest of its plans is.
 struct Offer {
@@ -89,7 +90,7 @@ Offer mixed_send(const CostModel& model, const TransferFacts& facts) {
   if (model.cold_bytes() > 0) {
     plan.direct_io_depth = model.depth_wanted(model.cold_bytes());
   }
-  const bool possible = facts.can_map && model.cached_bytes() > 0 &&
+  const bool possible = facts.can_map && facts.can_mix && model.cached_bytes() > 0 &&
                         model.channels_available() > 1 &&
                         (facts.direct_io || model.cold_bytes() <= 0);
   if (!possible) {

@@ -21,8 +21,9 @@ struct RoutingDecision {
 };
 
 // Thread-safe (a function of its arguments). The choice is never predicted more than 10 % slower
-// than the fastest possible route; within these 10 % the one with fewer CPU seconds wins. `forced`
-// other than automatic is taken if possible, else Error(unsupported) says why not.
+// than the fastest possible route; within these 10 % the one with fewer CPU seconds wins. Parked is
+// chosen only where the papers' rules hold the others back (their why_not says so). `forced` other
+// than automatic is taken if possible, else Error(unsupported) says why not.
 RoutingDecision choose_route(const TransferFacts& facts,
                              const TransferLoad& load,
                              const Calibration& calibration,

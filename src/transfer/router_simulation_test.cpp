@@ -333,6 +333,7 @@ Workload random_workload(const Scenario& scenario, Dice& dice) {
   facts.direct_io = !scenario.in_memory;
   facts.host_addressable = scenario.host_addressable;
   facts.can_map = facts.direction == Direction::send || scenario.in_memory;
+  facts.can_mix = true;
   facts.can_direct = scenario.can_direct;
   facts.cores = scenario.cores;
   if (dice.chance(0.3)) {

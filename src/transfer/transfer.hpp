@@ -126,7 +126,6 @@ class Transfer {
   std::atomic<bool> gate_open{true};         // the device memory may be used
   Clock::time_point memory_deadline{};       // when waiting for memory ends
   std::unique_ptr<Event> after;              // the caller's stream reached the transfer
-  std::uint32_t trace_track = 0;
   std::atomic<bool> alone{true};             // nothing else was in flight beside it
 
   const Clock::time_point submitted = Clock::now();

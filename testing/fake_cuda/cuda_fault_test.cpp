@@ -67,7 +67,7 @@ class CudaFaultTest : public ::testing::Test {
 
 // The failure of a call that must fail.
 template <typename Call>
-Failure failure_of(Call call) {
+Failure failure_of(const Call& call) {
   try {
     call();
   } catch (const Error& error) {
@@ -152,6 +152,7 @@ TEST_F(CudaFaultTest, every_stream_call_reports_its_failure) {
       {"cuLaunchHostFunc", [&] { stream->launch([] { FAIL() << "ran"; }); }},
       {"cuMemHostGetDevicePointer", [&] { stream->wait_flag({word, 0}); }},
       {"cuStreamWaitValue32", [&] { stream->wait_flag({word, 0}); }},
+      {"cuStreamWriteValue32", [&] { stream->write_flag({word, 0}); }},
       {"cuStreamQuery", [&] { static_cast<void>(stream->idle()); }},
       {"cuEventQuery", [&] { static_cast<void>(event->completed()); }},
       {"cuMemGetInfo", [&] { static_cast<void>(device().memory()); }},

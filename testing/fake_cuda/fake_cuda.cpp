@@ -14,12 +14,12 @@
 #include <vector>
 
 // The current function's injected result, if any, comes first.
-#define HIPPO_FAKE_ENTER()                                                                    \
+#define HIPPO_FAKE_ENTER()                                                              \
   if (const CUresult injected = fake_cuda::enter(__func__); injected != CUDA_SUCCESS) { \
     return injected;                                                                    \
   }
-#define HIPPO_FAKE_ENTER_WITH_CONTEXT()           \
-  HIPPO_FAKE_ENTER()                              \
+#define HIPPO_FAKE_ENTER_WITH_CONTEXT()     \
+  HIPPO_FAKE_ENTER()                        \
   if (fake_cuda::context_stack().empty()) { \
     return CUDA_ERROR_INVALID_CONTEXT;      \
   }
@@ -170,6 +170,21 @@ CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, 
   const auto set = state().attributes.find(attribute);
   *value = set == state().attributes.end() ? default_attribute(attribute) : set->second;
   return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxCreate_v4(CUcontext* context,
+                                CUctxCreateParams*,
+                                unsigned int,
+                                CUdevice device) {
+  HIPPO_FAKE_ENTER()
+  static_cast<void>(context);
+  static_cast<void>(device);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult CUDAAPI cuCtxDestroy(CUcontext) {
+  HIPPO_FAKE_ENTER()
+  return CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {

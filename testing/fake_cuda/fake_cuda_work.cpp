@@ -7,12 +7,12 @@
 #include <cstring>
 #include <memory>
 
-#define HIPPO_FAKE_ENTER()                                                                    \
+#define HIPPO_FAKE_ENTER()                                                              \
   if (const CUresult injected = fake_cuda::enter(__func__); injected != CUDA_SUCCESS) { \
     return injected;                                                                    \
   }
-#define HIPPO_FAKE_ENTER_WITH_CONTEXT()           \
-  HIPPO_FAKE_ENTER()                              \
+#define HIPPO_FAKE_ENTER_WITH_CONTEXT()     \
+  HIPPO_FAKE_ENTER()                        \
   if (fake_cuda::context_stack().empty()) { \
     return CUDA_ERROR_INVALID_CONTEXT;      \
   }
@@ -128,6 +128,20 @@ CUresult CUDAAPI cuStreamWaitValue32(CUstream stream,
       const std::uint32_t now = std::atomic_ref(*word).load(std::memory_order_acquire);
       return static_cast<std::int32_t>(now - value) >= 0;
     });
+  });
+}
+
+CUresult CUDAAPI cuStreamWriteValue32(CUstream stream,
+                                      CUdeviceptr address,
+                                      cuuint32_t value,
+                                      unsigned int flags) {
+  HIPPO_FAKE_ENTER_WITH_CONTEXT()
+  if (flags != CU_STREAM_WRITE_VALUE_DEFAULT) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  auto* word = reinterpret_cast<std::uint32_t*>(address);
+  return push(stream, [word, value](const std::stop_token&) {
+    std::atomic_ref(*word).store(value, std::memory_order_release);
   });
 }
 

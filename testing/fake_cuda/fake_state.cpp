@@ -166,7 +166,7 @@ HIPPO_FAKE_API void fake_cuda_set(const char* what, int value) {
   if (name == "driver_version") {
     state().driver_version = value;
   } else if (name.starts_with(attribute)) {
-    state().attributes[std::atoi(what + attribute.size())] = value;
+    state().attributes[static_cast<int>(std::strtol(what + attribute.size(), nullptr, 10))] = value;
   } else {
     std::abort();
   }

@@ -22,7 +22,7 @@ void Stream::stop() {
   }
 }
 
-void Stream::run(std::stop_token stop) {
+void Stream::run(const std::stop_token& stop) {
   while (true) {
     Work work;
     {

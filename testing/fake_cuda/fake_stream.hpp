@@ -25,9 +25,9 @@ struct Event {
 // Work may wait, asking `stop` whether to give up.
 class Stream {
  public:
-  using Work = std::function<void(std::stop_token stop)>;
+  using Work = std::function<void(const std::stop_token& stop)>;
 
-  Stream() : thread_([this](std::stop_token stop) { run(stop); }) {}
+  Stream() : thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
   void push(Work work);
 
@@ -37,7 +37,7 @@ class Stream {
   void stop();
 
  private:
-  void run(std::stop_token stop);
+  void run(const std::stop_token& stop);
 
   std::mutex mutex_;
   std::condition_variable_any changed_;

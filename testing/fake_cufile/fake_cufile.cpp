@@ -60,6 +60,9 @@ ssize_t move_bytes(std::size_t size_bytes, Move move) {
 
 }  // namespace
 
+// The names are the library's.
+// NOLINTBEGIN(readability-identifier-naming)
+
 HIPPO_FAKE_API CuFileResult cuFileDriverOpen() {
   set_value("opens", value_of("opens") + 1);
   return {value_of("open_result"), 0};
@@ -133,6 +136,8 @@ HIPPO_FAKE_API ssize_t cuFileWrite(
                     offset);
   });
 }
+
+// NOLINTEND(readability-identifier-naming)
 
 HIPPO_FAKE_API void fake_cufile_reset() {
   const std::lock_guard lock(state().mutex);

@@ -72,6 +72,8 @@ int NVTX_API pop(nvtxDomainHandle_t) {
 
 }  // namespace
 
+// NVTX looks for this name.
+// NOLINTNEXTLINE(readability-identifier-naming)
 HIPPO_INJECTION_API int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_table) {
   const auto* callbacks =
       static_cast<const NvtxExportTableCallbacks*>(get_export_table(NVTX_ETID_CALLBACKS));
