@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <iomanip>
 #include <iostream>
 #include <stdexcept>
 #include <string>
@@ -95,6 +96,15 @@ std::uint64_t parse_count(const std::string& text) {
     throw std::invalid_argument("not a number: " + text);
   }
   return number;
+}
+
+std::uint64_t parse_index(const std::string& text) {
+  std::uint64_t index = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+  if (error != std::errc() || end != text.data() + text.size() || index > 1000) {
+    throw std::invalid_argument("not the number of a device: " + text);
+  }
+  return index;
 }
 
 std::uint64_t parse_size(const std::string& text) {
@@ -222,7 +232,7 @@ class Session {
 std::unique_ptr<bench::ReferenceDevice> make_device(const std::string& name) {
   std::string why_not;
   if (name.empty() || name.starts_with("cuda:")) {
-    const int index = name.empty() ? 0 : std::atoi(name.c_str() + 5);
+    const int index = name.empty() ? 0 : static_cast<int>(parse_index(name.substr(5)));
     auto device = bench::make_cuda_reference(index, why_not);
     if (device != nullptr) {
       return device;
@@ -260,45 +270,61 @@ nlohmann::json describe(const Options& options,
   return document;
 }
 
-void run_latencies(const bench::Bench& bench, const bench::Plan& plan, nlohmann::json& document) {
+void show_latency(const nlohmann::json& result) {
+  const nlohmann::json& seconds = result["seconds"];
+  std::cout << result["filesystem"].get<std::string>() << ' '
+            << result["direction"].get<std::string>() << ' ' << result["state"].get<std::string>()
+            << ' ' << result["size_bytes"] << " B  " << result["contender"].get<std::string>()
+            << std::fixed << std::setprecision(1) << "  p50 " << seconds["p50"].get<double>() * 1e6
+            << " us  mean " << seconds["mean"].get<double>() * 1e6 << " us  p99 "
+            << seconds["p99"].get<double>() * 1e6 << " us\n"
+            << std::flush;
+}
+
+// The small operations of one size to measure.
+void add_latency_plans(const bench::Plan& plan,
+                       std::uint64_t size,
+                       std::vector<bench::LatencyPlan>& to) {
   const std::uint64_t file_size = std::min<std::uint64_t>(plan.sizes.back(), 1024 * mebibyte);
+  if (size > mebibyte || size >= file_size) {
+    return;
+  }
+  const unsigned operations = plan.rounds >= 5 ? 1000 : 200;
   for (const bench::Place& place : plan.places) {
-    for (const std::uint64_t size : plan.sizes) {
-      if (size > mebibyte || size >= file_size) {
-        continue;
-      }
-      for (const bench::Direction direction : plan.directions) {
-        std::vector<bench::State> states = {bench::State::cached};
-        if (direction == bench::Direction::send && !place.in_memory) {
-          states.push_back(bench::State::cold);
-        }
-        for (const bench::State state : states) {
-          const auto results = bench::measure_latency(
-              bench, {&place, direction, state, size, file_size, plan.rounds >= 5 ? 1000U : 200U});
-          for (const nlohmann::json& result : results) {
-            std::printf("%s %s %s %llu B  %-13s p50 %7.1f us  mean %7.1f us  p99 %7.1f us\n",
-                        place.filesystem.c_str(),
-                        bench::direction_name(direction).data(),
-                        bench::state_name(state).data(),
-                        static_cast<unsigned long long>(size),
-                        result["contender"].get<std::string>().c_str(),
-                        result["seconds"]["p50"].get<double>() * 1e6,
-                        result["seconds"]["mean"].get<double>() * 1e6,
-                        result["seconds"]["p99"].get<double>() * 1e6);
-            document["latencies"].push_back(result);
-          }
-        }
+    for (const bench::Direction direction : plan.directions) {
+      to.push_back({&place, direction, bench::State::cached, size, file_size, operations});
+      if (direction == bench::Direction::send && !place.in_memory) {
+        to.push_back({&place, direction, bench::State::cold, size, file_size, operations});
       }
     }
   }
 }
 
+std::vector<bench::LatencyPlan> latency_plans(const bench::Plan& plan) {
+  std::vector<bench::LatencyPlan> plans;
+  for (const std::uint64_t size : plan.sizes) {
+    add_latency_plans(plan, size, plans);
+  }
+  return plans;
+}
+
+void run_latencies(const bench::Bench& bench, const bench::Plan& plan, nlohmann::json& document) {
+  for (const bench::LatencyPlan& one : latency_plans(plan)) {
+    if (bench::now_seconds() > plan.deadline) {
+      document["dropped"].push_back({{"latency_of_bytes", one.size}, {"contender", "all"}});
+      continue;
+    }
+    for (const nlohmann::json& result : bench::measure_latency(bench, one)) {
+      show_latency(result);
+      document["latencies"].push_back(result);
+    }
+  }
+}
+
 void show(const bench::Case& what, const std::vector<bench::Measurement>& results) {
-  std::printf("%s %s %s %llu MiB\n",
-              what.place->filesystem.c_str(),
-              bench::direction_name(what.direction).data(),
-              bench::state_name(what.state).data(),
-              static_cast<unsigned long long>(what.size / mebibyte));
+  std::cout << what.place->filesystem << ' ' << bench::direction_name(what.direction) << ' '
+            << bench::state_name(what.state) << ' ' << what.size / mebibyte << " MiB\n"
+            << std::flush;
   for (const bench::Measurement& result : results) {
     if (!result.costs.empty()) {
       std::puts(bench::to_line(what, result).c_str());

@@ -1,6 +1,8 @@
 // Making files, steering the page cache, comparing contents.
 #include "transfer/bench_file.hpp"
 
+#include "transfer/threads.hpp"
+
 #include <fcntl.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
@@ -10,10 +12,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <exception>
 #include <fstream>
 #include <functional>
-#include <mutex>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -39,32 +39,15 @@ void over_pieces(std::uint64_t size,
                  unsigned threads_max,
                  const std::function<void(unsigned, Extent)>& work) {
   std::atomic<std::uint64_t> next = 0;
-  std::exception_ptr failure;
-  std::mutex mutex;
-  const unsigned count = std::clamp(std::thread::hardware_concurrency(), 1U, threads_max);
-  {
-    std::vector<std::jthread> threads;
-    for (unsigned t = 0; t < count; ++t) {
-      threads.emplace_back([&, t] {
-        try {
-          for (;;) {
-            const std::uint64_t offset = next.fetch_add(piece);
-            if (offset >= size) {
-              return;
-            }
-            work(t, {offset, std::min<std::uint64_t>(piece, size - offset)});
-          }
-        } catch (...) {
-          const std::lock_guard lock(mutex);
-          failure = std::current_exception();
-          next = size;
-        }
-      });
+  run_threads(std::clamp(std::thread::hardware_concurrency(), 1U, threads_max), [&](unsigned t) {
+    for (;;) {
+      const std::uint64_t offset = next.fetch_add(piece);
+      if (offset >= size) {
+        return;
+      }
+      work(t, {offset, std::min<std::uint64_t>(piece, size - offset)});
     }
-  }
-  if (failure) {
-    std::rethrow_exception(failure);
-  }
+  });
 }
 
 // Threads that share `memory` as one piece each.
@@ -307,12 +290,11 @@ std::string verify_target(const Place& place, std::uint64_t size, std::uint64_t 
 void fill_device(ReferenceDevice& device,
                  std::uint64_t address,
                  std::uint64_t size,
-                 std::uint64_t seed,
                  std::span<std::byte> pinned) {
   over_pieces(size, piece_threads(pinned), [&](unsigned thread, Extent part) {
     device.make_current();
     const std::span<std::byte> buffer = pinned.subspan(thread * piece, part.size);
-    fill_pattern(buffer, part.offset, seed);
+    fill_pattern(buffer, part.offset, 2);
     device.to_device(address + part.offset, buffer.data(), part.size);
   });
 }

@@ -81,11 +81,10 @@ std::string verify_device(ReferenceDevice& device,
                           std::uint64_t seed,
                           std::span<std::byte> pinned);
 std::string verify_target(const Place& place, std::uint64_t size, std::uint64_t seed, bool whole);
-// Fills device memory with the pattern as if it were the file's first bytes.
+// Fills device memory with the pattern of seed 2 as if it were the file's first bytes.
 void fill_device(ReferenceDevice& device,
                  std::uint64_t address,
                  std::uint64_t size,
-                 std::uint64_t seed,
                  std::span<std::byte> pinned);
 
 }  // namespace bench

@@ -56,8 +56,8 @@ struct Driver {
 };
 
 // Two steps, so that the macros of cuda.h choose the version of the function first.
-#define BENCH_EXPANDED(name) #name
-#define BENCH_SYMBOL(name) BENCH_EXPANDED(name)
+#define HIPPO_BENCH_EXPANDED(name) #name
+#define HIPPO_BENCH_SYMBOL(name) HIPPO_BENCH_EXPANDED(name)
 
 // Fills the table; false with a reason where a function is missing.
 bool load_driver(Driver& driver, std::string& why_not) {
@@ -73,31 +73,31 @@ bool load_driver(Driver& driver, std::string& why_not) {
       why_not = std::string("the CUDA driver lacks ") + symbol;
     }
   };
-  load(driver.init, BENCH_SYMBOL(cuInit));
-  load(driver.get_error_string, BENCH_SYMBOL(cuGetErrorString));
-  load(driver.driver_get_version, BENCH_SYMBOL(cuDriverGetVersion));
-  load(driver.device_get, BENCH_SYMBOL(cuDeviceGet));
-  load(driver.device_get_count, BENCH_SYMBOL(cuDeviceGetCount));
-  load(driver.device_get_name, BENCH_SYMBOL(cuDeviceGetName));
-  load(driver.device_total_memory, BENCH_SYMBOL(cuDeviceTotalMem));
-  load(driver.device_get_pci_bus_id, BENCH_SYMBOL(cuDeviceGetPCIBusId));
-  load(driver.primary_context_retain, BENCH_SYMBOL(cuDevicePrimaryCtxRetain));
-  load(driver.context_set_current, BENCH_SYMBOL(cuCtxSetCurrent));
-  load(driver.host_register, BENCH_SYMBOL(cuMemHostRegister));
-  load(driver.host_unregister, BENCH_SYMBOL(cuMemHostUnregister));
-  load(driver.copy_to_device, BENCH_SYMBOL(cuMemcpyHtoD));
-  load(driver.copy_to_host, BENCH_SYMBOL(cuMemcpyDtoH));
-  load(driver.copy_to_device_async, BENCH_SYMBOL(cuMemcpyHtoDAsync));
-  load(driver.copy_to_host_async, BENCH_SYMBOL(cuMemcpyDtoHAsync));
-  load(driver.fill, BENCH_SYMBOL(cuMemsetD8));
-  load(driver.context_synchronize, BENCH_SYMBOL(cuCtxSynchronize));
-  load(driver.stream_create, BENCH_SYMBOL(cuStreamCreate));
-  load(driver.stream_destroy, BENCH_SYMBOL(cuStreamDestroy));
-  load(driver.stream_synchronize, BENCH_SYMBOL(cuStreamSynchronize));
-  load(driver.event_create, BENCH_SYMBOL(cuEventCreate));
-  load(driver.event_destroy, BENCH_SYMBOL(cuEventDestroy));
-  load(driver.event_record, BENCH_SYMBOL(cuEventRecord));
-  load(driver.event_synchronize, BENCH_SYMBOL(cuEventSynchronize));
+  load(driver.init, HIPPO_BENCH_SYMBOL(cuInit));
+  load(driver.get_error_string, HIPPO_BENCH_SYMBOL(cuGetErrorString));
+  load(driver.driver_get_version, HIPPO_BENCH_SYMBOL(cuDriverGetVersion));
+  load(driver.device_get, HIPPO_BENCH_SYMBOL(cuDeviceGet));
+  load(driver.device_get_count, HIPPO_BENCH_SYMBOL(cuDeviceGetCount));
+  load(driver.device_get_name, HIPPO_BENCH_SYMBOL(cuDeviceGetName));
+  load(driver.device_total_memory, HIPPO_BENCH_SYMBOL(cuDeviceTotalMem));
+  load(driver.device_get_pci_bus_id, HIPPO_BENCH_SYMBOL(cuDeviceGetPCIBusId));
+  load(driver.primary_context_retain, HIPPO_BENCH_SYMBOL(cuDevicePrimaryCtxRetain));
+  load(driver.context_set_current, HIPPO_BENCH_SYMBOL(cuCtxSetCurrent));
+  load(driver.host_register, HIPPO_BENCH_SYMBOL(cuMemHostRegister));
+  load(driver.host_unregister, HIPPO_BENCH_SYMBOL(cuMemHostUnregister));
+  load(driver.copy_to_device, HIPPO_BENCH_SYMBOL(cuMemcpyHtoD));
+  load(driver.copy_to_host, HIPPO_BENCH_SYMBOL(cuMemcpyDtoH));
+  load(driver.copy_to_device_async, HIPPO_BENCH_SYMBOL(cuMemcpyHtoDAsync));
+  load(driver.copy_to_host_async, HIPPO_BENCH_SYMBOL(cuMemcpyDtoHAsync));
+  load(driver.fill, HIPPO_BENCH_SYMBOL(cuMemsetD8));
+  load(driver.context_synchronize, HIPPO_BENCH_SYMBOL(cuCtxSynchronize));
+  load(driver.stream_create, HIPPO_BENCH_SYMBOL(cuStreamCreate));
+  load(driver.stream_destroy, HIPPO_BENCH_SYMBOL(cuStreamDestroy));
+  load(driver.stream_synchronize, HIPPO_BENCH_SYMBOL(cuStreamSynchronize));
+  load(driver.event_create, HIPPO_BENCH_SYMBOL(cuEventCreate));
+  load(driver.event_destroy, HIPPO_BENCH_SYMBOL(cuEventDestroy));
+  load(driver.event_record, HIPPO_BENCH_SYMBOL(cuEventRecord));
+  load(driver.event_synchronize, HIPPO_BENCH_SYMBOL(cuEventSynchronize));
   return why_not.empty();
 }
 

@@ -57,8 +57,7 @@ const CuFile& cufile() {
       loaded.why_not = "no GPUDirect Storage: /dev/nvidia-fs0 does not exist";
       return loaded;
     }
-    setenv(
-        "CUFILE_ALLOW_COMPAT_MODE", "false", 1);  // NOLINT(concurrency-mt-unsafe): one thread yet
+    setenv("CUFILE_ALLOW_COMPAT_MODE", "false", 1);  // NOLINT(concurrency-mt-unsafe)
     void* library = dlopen("libcufile.so.0", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       loaded.why_not = "libcufile.so.0 cannot be opened";

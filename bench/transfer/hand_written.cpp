@@ -1,5 +1,6 @@
 // What a good programmer writes without hippogriff: naive read + copy, rings of threads, mappings.
 #include "transfer/contender.hpp"
+#include "transfer/threads.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,13 +11,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
-#include <functional>
-#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <system_error>
-#include <thread>
 
 namespace bench {
 
@@ -26,28 +23,6 @@ constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
 
 [[noreturn]] void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
-}
-
-// Threads take pieces of the case in turn; the first exception comes out after all have ended.
-void run_threads(unsigned count, const std::function<void(unsigned)>& work) {
-  std::exception_ptr failure;
-  std::mutex mutex;
-  {
-    std::vector<std::jthread> threads;
-    for (unsigned t = 0; t < count; ++t) {
-      threads.emplace_back([&, t] {
-        try {
-          work(t);
-        } catch (...) {
-          const std::lock_guard lock(mutex);
-          failure = std::current_exception();
-        }
-      });
-    }
-  }
-  if (failure) {
-    std::rethrow_exception(failure);
-  }
 }
 
 void finish_writing(const Place& place, int fd) {
@@ -102,7 +77,7 @@ class ThreadRing : public Contender {
  public:
   ThreadRing(const Bench& bench, unsigned threads, std::uint64_t piece, Through through)
       : bench_(bench), threads_(threads), piece_(piece), through_(through) {
-    if (bench_.pinned.size() < slots * threads * piece) {
+    if (bench_.pinned.size() < piece * slots * threads) {
       throw std::invalid_argument("the pinned memory is too small for this ring");
     }
     for (unsigned t = 0; t < threads; ++t) {
@@ -149,7 +124,7 @@ class ThreadRing : public Contender {
     next_ = 0;
     run_threads(threads_, [&](unsigned thread) {
       bench_.device.make_current();
-      sending ? send(thread, file.get(), what.size) : recv(thread, file.get(), what.size);
+      sending ? send(thread, file, what.size) : recv(thread, file, what.size);
     });
     if (!sending) {
       finish_writing(*what.place, file.get());
@@ -166,11 +141,11 @@ class ThreadRing : public Contender {
   static constexpr unsigned slots = 2;
 
  private:
-  std::byte* slot_memory(unsigned thread, unsigned slot) {
+  [[nodiscard]] std::byte* slot_memory(unsigned thread, unsigned slot) const {
     return bench_.pinned.data() + (std::uint64_t{thread} * slots + slot) * piece_;
   }
 
-  void send(unsigned thread, int fd, std::uint64_t size) {
+  void send(unsigned thread, const Descriptor& file, std::uint64_t size) {
     CopyQueue& queue = *queues_[thread];
     for (unsigned slot = 0;; slot = (slot + 1) % slots) {
       const std::uint64_t offset = next_.fetch_add(piece_);
@@ -180,13 +155,13 @@ class ThreadRing : public Contender {
       const std::uint64_t count = std::min(piece_, size - offset);
       std::byte* memory = slot_memory(thread, slot);
       queue.wait(slot);
-      read_fully(fd, memory, count, offset);
+      read_fully(file.get(), memory, count, offset);
       queue.to_device(bench_.device_memory + offset, memory, count, slot);
     }
     queue.drain();
   }
 
-  void recv(unsigned thread, int fd, std::uint64_t size) {
+  void recv(unsigned thread, const Descriptor& file, std::uint64_t size) {
     CopyQueue& queue = *queues_[thread];
     Extent fetched[slots] = {};
     for (unsigned slot = 0;; slot = (slot + 1) % slots) {
@@ -200,7 +175,8 @@ class ThreadRing : public Contender {
       const unsigned last = (slot + 1) % slots;
       if (fetched[last].size > 0) {
         queue.wait(last);
-        write_fully(fd, slot_memory(thread, last), fetched[last].size, fetched[last].offset);
+        write_fully(
+            file.get(), slot_memory(thread, last), fetched[last].size, fetched[last].offset);
         fetched[last] = {};
       } else if (!more) {
         break;

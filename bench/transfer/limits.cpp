@@ -44,9 +44,10 @@ class LinkLimit : public Contender {
     std::vector<std::jthread> threads;
     const std::uint64_t share = what.size / queues_.size() / 8 * 8;
     for (std::size_t t = 1; t < queues_.size(); ++t) {
-      threads.emplace_back([this, &what, t, share] { copy(what.direction, t, t * share, share); });
+      threads.emplace_back(
+          [this, &what, t, share] { copy(what.direction, t, {t * share, share}); });
     }
-    copy(what.direction, 0, 0, share);
+    copy(what.direction, 0, {0, share});
     return nullptr;
   }
 
@@ -55,19 +56,19 @@ class LinkLimit : public Contender {
   }
 
  private:
-  void copy(Direction direction, std::size_t thread, std::uint64_t offset, std::uint64_t size) {
+  void copy(Direction direction, std::size_t thread, Extent extent) {
     bench_.device.make_current();
     CopyQueue& queue = *queues_[thread];
     const std::uint64_t own = bench_.pinned.size() / queues_.size() / 4096 * 4096;
     std::byte* memory = bench_.pinned.data() + thread * own;
     const std::uint64_t step = std::min<std::uint64_t>(64 * mebibyte, own);
-    for (std::uint64_t done = 0; done < size; done += step) {
-      const std::uint64_t count = std::min(step, size - done);
+    for (std::uint64_t done = 0; done < extent.size; done += step) {
+      const std::uint64_t count = std::min(step, extent.size - done);
       std::byte* from = memory + done % (own / step * step);
       if (direction == Direction::send) {
-        queue.to_device(bench_.device_memory + offset + done, from, count, 0);
+        queue.to_device(bench_.device_memory + extent.offset + done, from, count, 0);
       } else {
-        queue.to_host(from, bench_.device_memory + offset + done, count, 0);
+        queue.to_host(from, bench_.device_memory + extent.offset + done, count, 0);
       }
     }
     queue.drain();

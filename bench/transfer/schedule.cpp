@@ -34,6 +34,30 @@ bool applies(const Case& what) {
   return false;
 }
 
+std::vector<Case> cases_of(const Plan& plan, Direction direction, State state) {
+  std::vector<Case> cases;
+  for (const Place& place : plan.places) {
+    for (const std::uint64_t size : plan.sizes) {
+      const Case what{direction, state, &place, size};
+      if (size >= smallest && applies(what)) {
+        cases.push_back(what);
+      }
+    }
+  }
+  return cases;
+}
+
+std::vector<Case> all_cases(const Plan& plan) {
+  std::vector<Case> cases;
+  for (const Direction direction : plan.directions) {
+    for (const State state : plan.states) {
+      const std::vector<Case> more = cases_of(plan, direction, state);
+      cases.insert(cases.end(), more.begin(), more.end());
+    }
+  }
+  return cases;
+}
+
 unsigned wanted_rounds(const Case& what, unsigned rounds) {
   if (what.size <= 16 * mebibyte) {
     return 4 * rounds;
@@ -121,7 +145,7 @@ class Runner {
 
   void prepare_device(const Case& what) {
     if (what.direction == Direction::recv) {
-      fill_device(bench_.device, bench_.device_memory, what.size, 2, bench_.pinned);
+      fill_device(bench_.device, bench_.device_memory, what.size, bench_.pinned);
     }
   }
 
@@ -197,25 +221,15 @@ std::vector<PlannedCase> plan_cases(const Plan& plan,
                                     const Contenders& contenders,
                                     double budget_seconds) {
   std::vector<PlannedCase> cases;
-  for (const Direction direction : plan.directions) {
-    for (const State state : plan.states) {
-      for (const Place& place : plan.places) {
-        for (const std::uint64_t size : plan.sizes) {
-          const Case what{direction, state, &place, size};
-          if (size < smallest || !applies(what)) {
-            continue;
-          }
-          PlannedCase planned{what, wanted_rounds(what, plan.rounds), 0, 0};
-          planned.rounds = planned.wanted;
-          for (const auto& contender : contenders) {
-            if (contender->refusal(what).empty()) {
-              planned.round_seconds += expected_seconds(*contender, what);
-            }
-          }
-          cases.push_back(planned);
-        }
+  for (const Case& what : all_cases(plan)) {
+    PlannedCase planned{what, wanted_rounds(what, plan.rounds), 0, 0};
+    planned.rounds = planned.wanted;
+    for (const auto& contender : contenders) {
+      if (contender->refusal(what).empty()) {
+        planned.round_seconds += expected_seconds(*contender, what);
       }
     }
+    cases.push_back(planned);
   }
   shorten(cases, budget_seconds);
   return cases;

@@ -8,6 +8,7 @@
 #include "device/cuda_stream.hpp"
 
 #include <array>
+#include <atomic>
 #include <cctype>
 
 namespace hippogriff {
@@ -117,6 +118,9 @@ class CudaDevice final : public Device {
   }
 
   [[nodiscard]] Device* side_door() override {
+    if (!side_door_wanted_.exchange(true)) {
+      return nullptr;
+    }
     std::call_once(side_door_once_, [this] {
       try {
         if (memory().free_bytes >= side_door_free_bytes_min) {
@@ -152,6 +156,7 @@ class CudaDevice final : public Device {
   DeviceInfo info_;
   CudaMemory memory_;
   CudaPinned pinned_;
+  std::atomic<bool> side_door_wanted_{false};
   std::once_flag side_door_once_;
   std::unique_ptr<CudaDevice> side_door_;
 };

@@ -358,18 +358,15 @@ TEST_F(CudaDeviceTest, event_never_recorded_counts_as_completed) {
 }
 
 TEST_F(CudaDeviceTest, scope_brings_back_what_was_current_before) {
-  const CudaDriver& driver = *cuda_driver();
-  ASSERT_EQ(current_cuda_device(), 0);
-  ASSERT_EQ(driver.ctx_push_current(nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(current_cuda_device(), -1);
-  {
-    const DeviceScope scope(device());
-    EXPECT_EQ(current_cuda_device(), 0);
-  }
-  EXPECT_EQ(current_cuda_device(), -1);
-  CUcontext popped = nullptr;
-  ASSERT_EQ(driver.ctx_pop_current(&popped), CUDA_SUCCESS);
-  EXPECT_EQ(current_cuda_device(), 0);
+  std::thread thread([this] {
+    ASSERT_EQ(current_cuda_device(), -1);
+    {
+      const DeviceScope scope(device());
+      EXPECT_EQ(current_cuda_device(), 0);
+    }
+    EXPECT_EQ(current_cuda_device(), -1);
+  });
+  thread.join();
 }
 
 TEST_F(CudaDeviceTest, threads_make_the_device_current_for_themselves) {

@@ -124,8 +124,8 @@ class Device {
   [[nodiscard]] virtual std::unique_ptr<Stream> borrow_stream(void* native_handle) = 0;
   // Another way in to the same device, whose calls do not wait for this one's: registering pages
   // holds a CUDA context's lock for milliseconds. Its streams, events and registrations are its own;
-  // addresses of device memory serve both. Made at the first call, lives as long as the device.
-  // nullptr when there is none.
+  // addresses of device memory serve both. Made at the second call: who asks once may never again,
+  // and it costs time and device memory. Lives as long as the device. nullptr when there is none.
   [[nodiscard]] virtual Device* side_door() { return nullptr; }
   // Binds this thread to the device for the calls that follow; cheap when it already is. Threads of
   // the runtime call it once; calls that enter from a caller's thread use DeviceScope.

@@ -24,6 +24,9 @@ struct EngineShape {
   static constexpr double next_channel_start_seconds = 10e-6;  // and each further one
   static constexpr double mapped_start_seconds = 500e-6;  // map, first window, unmap, TLB flushes
   static constexpr std::uint32_t channels_max = 16;
+  // From so many channels on, a private file in memory is written through a mapping: threads make its
+  // pages side by side there, while write() lets one in at a time.
+  static constexpr std::uint32_t mapped_write_channels_min = 4;
   static constexpr std::uint32_t mapped_channels_max = 4;
   static constexpr std::uint32_t depth_max = 256;
 };
@@ -56,6 +59,8 @@ class CostModel {
   [[nodiscard]] std::uint32_t depth_wanted(double bytes) const;
   // Threads that block on the drive which do the same.
   [[nodiscard]] std::uint32_t blocking_channels_wanted() const;
+  // Whether a thread that maps does at least what it would do reading.
+  [[nodiscard]] bool mapping_outruns_a_channel() const;
   // The fewest buffered channels that bring the page cache's side, beside `mapped_channels`, within
   // 3 % of what all of `channels` would. Does not depend on the transfer's size.
   [[nodiscard]] std::uint32_t channels_wanted(std::uint32_t mapped_channels,
@@ -69,6 +74,7 @@ class CostModel {
   [[nodiscard]] PlanCost direct(const Plan& plan) const;
   [[nodiscard]] PlanCost parked(const Plan& plan) const;
   [[nodiscard]] double buffered_rate(std::uint32_t channels) const;
+  [[nodiscard]] bool writes_through_mapping(std::uint32_t channels) const;
   [[nodiscard]] double mapped_rate(std::uint32_t channels) const;
   [[nodiscard]] double drive_rate(std::uint32_t depth, double bytes) const;
   [[nodiscard]] double cold_buffered_rate(std::uint32_t channels) const;
@@ -80,6 +86,7 @@ class CostModel {
 
   bool sending_;
   bool in_memory_;
+  bool private_file_;
   bool host_addressable_;
   double bytes_;
   double cached_;

@@ -49,7 +49,8 @@ LaneOutcome send_direct(LaneContext& context, Transfer& transfer) {
   }
   CuFile file(transfer.file());
   return move_pieces(context, transfer, cufile_piece_bytes, [&](Range piece, Warmth) {
-    const TraceSlice slice(context.trace, context.cpu_track, "cuFile read", piece.offset,
+    static const SliceName name("cuFile read");
+    const TraceSlice slice(context.trace, context.cpu_track, name, piece.offset,
                            piece.size);
     file.read(piece, transfer.address(), piece.offset - transfer.request().extent.offset);
   });
@@ -64,7 +65,8 @@ LaneOutcome recv_direct(LaneContext& context, Transfer& transfer) {
   }
   CuFile file(transfer.file());
   return move_pieces(context, transfer, cufile_piece_bytes, [&](Range piece, Warmth) {
-    const TraceSlice slice(context.trace, context.cpu_track, "cuFile write", piece.offset,
+    static const SliceName name("cuFile write");
+    const TraceSlice slice(context.trace, context.cpu_track, name, piece.offset,
                            piece.size);
     file.write(piece, transfer.address(), piece.offset - transfer.request().extent.offset);
   });

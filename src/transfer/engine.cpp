@@ -119,7 +119,8 @@ void Engine::work(std::size_t index) {
                         .storage = *storage_,
                         .stream = *stream,
                         .trace = options_.trace,
-                        .should_yield = {}};
+                        .should_yield = {},
+                        .aside = nullptr};
     if (options_.trace != nullptr) {
       const std::string name = device_->info().name + " channel " + std::to_string(index);
       context.cpu_track = options_.trace->track(name);

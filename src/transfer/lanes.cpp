@@ -69,10 +69,13 @@ LaneOutcome run_lane(LaneContext& context, Transfer& transfer, Lane lane) noexce
 
 std::uint64_t piece_bytes(const Transfer& transfer, std::uint32_t channels) {
   constexpr std::uint64_t smallest_bytes = std::uint64_t{512} << 10;
-  const std::uint64_t left = transfer.request().extent.size - transfer.bytes_done();
-  const std::uint64_t share = left / (2 * std::uint64_t{std::max(channels, 1U)});
-  return std::clamp<std::uint64_t>(align_up(share, WorkMap::cut_bytes), smallest_bytes,
-                                   Pinbuffer::slot_bytes);
+  const std::uint64_t unclaimed = transfer.work.unclaimed_bytes();
+  const std::uint64_t claimed = transfer.request().extent.size - unclaimed;
+  const std::uint64_t shares = 2 * std::uint64_t{std::max(channels, 1U)};
+  // Small at first, so that the link need not wait long for the first copy.
+  const std::uint64_t ramp = smallest_bytes + claimed / shares;
+  return std::clamp<std::uint64_t>(align_up(std::min(unclaimed / shares, ramp), WorkMap::cut_bytes),
+                                   smallest_bytes, Pinbuffer::slot_bytes);
 }
 
 std::optional<ClaimedPiece> claim_any(Transfer& transfer, Warmth first, std::uint64_t most_bytes) {
@@ -114,7 +117,8 @@ std::uint64_t read_cached_piece(Transfer& transfer, Range piece, std::byte* memo
 }
 
 void read_piece(LaneContext& context, Transfer& transfer, Range piece, std::byte* memory) {
-  const TraceSlice slice(context.trace, context.cpu_track, "read", piece.offset, piece.size);
+  static const SliceName name("read");
+  const TraceSlice slice(context.trace, context.cpu_track, name, piece.offset, piece.size);
   std::uint64_t got = 0;
   while (got < piece.size) {
     const std::size_t count =
@@ -127,7 +131,8 @@ void read_piece(LaneContext& context, Transfer& transfer, Range piece, std::byte
 }
 
 void write_piece(LaneContext& context, Transfer& transfer, Range piece, const std::byte* memory) {
-  const TraceSlice slice(context.trace, context.cpu_track, "write", piece.offset, piece.size);
+  static const SliceName name("write");
+  const TraceSlice slice(context.trace, context.cpu_track, name, piece.offset, piece.size);
   std::uint64_t put = 0;
   while (put < piece.size) {
     const std::size_t count =

@@ -29,6 +29,7 @@ struct LaneContext {
   std::uint32_t cpu_track = 0;   // what the thread does
   std::uint32_t copy_track = 0;  // what its stream does
   std::function<bool()> should_yield;
+  std::unique_ptr<Stream> aside;  // of the device's side door; made when first used
 };
 
 enum class LaneOutcome : std::uint8_t { finished, yielded };
@@ -51,7 +52,8 @@ LaneOutcome recv_direct(LaneContext& context, Transfer& transfer);
 
 // --- shared by lanes ---
 
-// The size of the next piece: whole slots, smaller towards the end so that channels finish together.
+// The size of the next piece: whole slots, smaller at the start so that the first copies begin soon,
+// and towards the end so that channels finish together.
 std::uint64_t piece_bytes(const Transfer& transfer, std::uint32_t channels);
 
 struct ClaimedPiece {

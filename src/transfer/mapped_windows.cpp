@@ -30,8 +30,8 @@ MappedWindows::~MappedWindows() {
 }
 
 std::uint64_t MappedWindows::window_bytes(const Transfer& transfer) {
-  const std::uint64_t left = transfer.request().extent.size - transfer.bytes_done();
-  return std::clamp(align_down(left / 8, window_bytes_min), window_bytes_min, window_bytes_max);
+  return std::clamp(align_down(transfer.work.unclaimed_bytes() / 16, window_bytes_min),
+                    window_bytes_min, window_bytes_max);
 }
 
 bool MappedWindows::copy(Range piece) {
@@ -74,7 +74,8 @@ void MappedWindows::finish_oldest() {
 }
 
 bool MappedWindows::open(Range piece, Window& window) {
-  const TraceSlice slice(context_.trace, context_.cpu_track, "map and register", piece.offset,
+  static const SliceName name("map and register");
+  const TraceSlice slice(context_.trace, context_.cpu_track, name, piece.offset,
                          piece.size);
   const std::uint64_t begin = align_down(piece.offset, WorkMap::cut_bytes);
   const Range pages{begin, align_up(piece.end(), WorkMap::cut_bytes) - begin};

@@ -13,7 +13,7 @@ namespace hippogriff {
 // device_timeout); a window whose copy never ends stays mapped.
 class MappedWindows {
  public:
-  static constexpr std::size_t in_flight_max = 3;
+  static constexpr std::size_t in_flight_max = 2;
 
   MappedWindows(LaneContext& context, Transfer& transfer)
       : context_(context), transfer_(transfer) {}

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t look_whole_bytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t sample_bytes = std::uint64_t{256} << 10;
-constexpr std::uint64_t samples = 32;
+constexpr std::uint64_t samples = 64;
 // Below, a side door is not worth its start.
 constexpr std::uint64_t mix_bytes_min = std::uint64_t{256} << 20;
 constexpr std::uint64_t grain_bytes = std::uint64_t{512} << 10;
@@ -75,7 +75,10 @@ double cached_fraction(File& file, Range extent) {
   const std::uint64_t looks = whole ? 1 : samples;
   const std::uint64_t stride = extent.size / looks;
   for (std::uint64_t index = 0; index < looks; ++index) {
-    const std::uint64_t offset = align_down(extent.offset + index * stride, WorkMap::cut_bytes);
+    // Scattered within its share (by the golden ratio), so that no regular layout hides from it.
+    const std::uint64_t jitter = whole ? 0 : (index * 0x9e3779b97f4a7c15U >> 11U) % stride;
+    const std::uint64_t offset =
+        align_down(extent.offset + index * stride + jitter, WorkMap::cut_bytes);
     const auto residency = file.residency({offset, whole ? extent.size : sample_bytes});
     if (!residency) {
       return 0;

@@ -14,7 +14,7 @@ namespace hippogriff {
 // Throws Error(io_error).
 TransferFacts facts_of(Device& device, File& file, Range extent, Direction direction);
 
-// How much of an extent is in the page cache, 0 to 1: looked at as a whole when small, else at 32
+// How much of an extent is in the page cache, 0 to 1: looked at as a whole when small, else at 64
 // places. 0 when it cannot be known.
 double cached_fraction(File& file, Range extent);
 

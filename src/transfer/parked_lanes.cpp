@@ -79,7 +79,8 @@ LaneOutcome send_unpark(LaneContext& context, Transfer& transfer) {
     auto reuse = Parking::Reuse::yes;
     if (!transfer.stopping()) {
       attempt(transfer, [&] {
-        const TraceSlice slice(context.trace, context.copy_track, "copy parked", piece->offset,
+        static const SliceName name("copy parked");
+        const TraceSlice slice(context.trace, context.copy_track, name, piece->offset,
                                piece->size_bytes);
         reuse = Parking::Reuse::no;
         context.stream.copy_to_device(transfer.address_of(piece->offset), piece->memory,
@@ -110,7 +111,8 @@ LaneOutcome recv_parked(LaneContext& context, Transfer& transfer) {
     }
     attempt(transfer, [&] {
       const Range range = piece->range;
-      const TraceSlice slice(context.trace, context.copy_track, "drain", range.offset, range.size);
+      static const SliceName name("drain");
+      const TraceSlice slice(context.trace, context.copy_track, name, range.offset, range.size);
       place.set_in_use(true);
       context.stream.copy_to_host(place.get(), transfer.address_of(range.offset), range.size);
       context.stream.record(*event);

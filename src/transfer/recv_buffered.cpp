@@ -1,4 +1,9 @@
 // Device to pinbuffer by the copy engine, pinbuffer to page cache by the CPU, overlapped.
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "transfer/cost_model.hpp"
 #include "transfer/slot_ring.hpp"
 
 namespace hippogriff {
@@ -7,11 +12,40 @@ namespace {
 
 constexpr std::size_t slots_per_channel = 3;
 
+// Through a mapping: threads make the pages of a file in memory side by side. Only for a file that
+// nobody else can truncate, and only into pages that are there: touching others could be fatal.
+bool write_through_mapping(LaneContext& context, Transfer& transfer, const Slot& slot) {
+  static const SliceName name("write mapped");
+  const TraceSlice slice(context.trace, context.cpu_track, name, slot.piece.offset,
+                         slot.piece.size);
+  const std::uint64_t begin = align_down(slot.piece.offset, WorkMap::cut_bytes);
+  const std::uint64_t end = align_up(slot.piece.end(), WorkMap::cut_bytes);
+  const auto mapping = transfer.file().map({begin, end - begin}, FileAccess::read_write);
+  const bool made = madvise(mapping.data(), mapping.size(), MADV_POPULATE_WRITE) == 0;
+  if (made) {
+    std::memcpy(mapping.data() + (slot.piece.offset - begin), slot.memory, slot.piece.size);
+  }
+  transfer.file().unmap(mapping);
+  return made;
+}
+
+bool maps_file(const Transfer& transfer) {
+  return transfer.request().replaces != nullptr && transfer.file().facts().in_memory &&
+         transfer.decision().choice().plan.buffered_channels >=
+             EngineShape::mapped_write_channels_min;
+}
+
+void write_slot(LaneContext& context, Transfer& transfer, const Slot& slot) {
+  if (!maps_file(transfer) || !write_through_mapping(context, transfer, slot)) {
+    write_piece(context, transfer, slot.piece, slot.memory);
+  }
+}
+
 void write_oldest(LaneContext& context, Transfer& transfer, SlotRing& ring) {
   Slot* slot = ring.wait_copied("copy to host");
   if (!transfer.stopping()) {
     attempt(transfer, [&] {
-      write_piece(context, transfer, slot->piece, slot->memory);
+      write_slot(context, transfer, *slot);
       transfer.piece_done(Lane::buffered, slot->piece);
     });
   }

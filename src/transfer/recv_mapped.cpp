@@ -1,5 +1,7 @@
 // Device straight into the pages of a file in shared memory (tmpfs): mapped, registered for writing,
 // filled by the copy engine. The extent must exist: the engine allocates the file first.
+#include <sys/mman.h>
+
 #include "transfer/lanes.hpp"
 
 namespace hippogriff {
@@ -12,12 +14,16 @@ constexpr std::uint64_t window_bytes = std::uint64_t{16} << 20;
 class WritableWindow {
  public:
   WritableWindow(LaneContext& context, Transfer& transfer, Range piece)
-      : device_(context.device), file_(transfer.file()) {
+      : device_(context.device), file_(transfer.file()), registering_(transfer.registering) {
     const std::uint64_t begin = align_down(piece.offset, WorkMap::cut_bytes);
     const Range pages{begin, align_up(piece.end(), WorkMap::cut_bytes) - begin};
     mapping_ = file_.map(pages, FileAccess::read_write);
     lead_ = piece.offset - begin;
+    // Pages that do not exist yet are made here, by as many threads as there are; the driver would
+    // make them one after the other. Where it fails, the driver does it, or says why not.
+    static_cast<void>(madvise(mapping_.data(), mapping_.size(), MADV_POPULATE_WRITE));
     try {
+      const std::lock_guard lock(registering_);
       device_.register_host(mapping_.data(), mapping_.size(), HostAccess::read_write);
     } catch (...) {
       file_.unmap(mapping_);
@@ -26,7 +32,10 @@ class WritableWindow {
   }
 
   ~WritableWindow() {
-    device_.unregister_host(mapping_.data());
+    {
+      const std::lock_guard lock(registering_);
+      device_.unregister_host(mapping_.data());
+    }
     file_.unmap(mapping_);
   }
 
@@ -38,6 +47,7 @@ class WritableWindow {
  private:
   Device& device_;
   File& file_;
+  std::mutex& registering_;
   std::span<std::byte> mapping_;
   std::uint64_t lead_ = 0;
 };
@@ -62,7 +72,8 @@ LaneOutcome recv_mapped(LaneContext& context, Transfer& transfer) {
       return recv_buffered(context, transfer);
     }
     attempt(transfer, [&] {
-      const TraceSlice slice(context.trace, context.copy_track, "copy mapped", piece->offset,
+      static const SliceName name("copy mapped");
+      const TraceSlice slice(context.trace, context.copy_track, name, piece->offset,
                              piece->size);
       context.stream.copy_to_host(window->data(), transfer.address_of(piece->offset), piece->size);
       context.stream.record(*event);

@@ -32,7 +32,8 @@ Offer offer_of(const CostModel& model, Route route, const Plan& plan) {
 }
 
 // The fastest of `base` with 1 to `most` in one of its fields. More channels start later and finish
-// sooner, so the first that does not help ends the search.
+// sooner. The second costs more to start than the next, so that only beyond the third one that does
+// not help ends the search.
 Offer fastest_width(const CostModel& model,
                     Route route,
                     Plan base,
@@ -42,10 +43,11 @@ Offer fastest_width(const CostModel& model,
   for (std::uint32_t channels = 1; channels <= std::max(most, 1u); ++channels) {
     base.*width = channels;
     const Offer offer = offer_of(model, route, base);
-    if (offer.cost.seconds >= best.cost.seconds) {
+    if (offer.cost.seconds < best.cost.seconds) {
+      best = offer;
+    } else if (channels > 3) {
       break;
     }
-    best = offer;
   }
   return best;
 }
@@ -54,34 +56,27 @@ Offer faster(const Offer& left, const Offer& right) {
   return right.cost.seconds < left.cost.seconds ? right : left;
 }
 
+// One buffered read serves small extents best, wherever they are: no queue to start.
+Offer simple_send(const CostModel& model) {
+  return offer_of(model, Route::pipelined, {.buffered_channels = 1});
+}
+
 // Page cache by the CPU and drive by direct requests, at the same time.
 Offer read_send(const CostModel& model, const TransferFacts& facts) {
   const bool cold = model.cold_bytes() > 0;
   const std::uint32_t channels = model.channels_available();
-  if (!cold) {
-    return fastest_width(
-        model, Route::pipelined, {}, &Plan::buffered_channels, model.channels_wanted(0, channels));
-  }
-  if (!facts.direct_io) {
+  Plan plan;
+  std::uint32_t most = model.channels_wanted(0, channels);
+  if (cold && facts.direct_io) {
+    plan.direct_io_depth = model.depth_wanted(model.cold_bytes());
+    if (model.cached_bytes() <= 0) {
+      return offer_of(model, Route::pipelined, plan);
+    }
+  } else if (cold) {
     // Threads that wait for the drive need no core, so there may be more of them.
-    return fastest_width(model,
-                         Route::pipelined,
-                         {},
-                         &Plan::buffered_channels,
-                         std::max(channels, model.blocking_channels_wanted()));
+    most = std::max(channels, model.blocking_channels_wanted());
   }
-  // One buffered read serves small extents best, wherever they are: no queue to start.
-  const Offer simple = offer_of(model, Route::pipelined, {.buffered_channels = 1});
-  Plan both{.direct_io_depth = model.depth_wanted(model.cold_bytes())};
-  if (model.cached_bytes() <= 0) {
-    return faster(simple, offer_of(model, Route::pipelined, both));
-  }
-  return faster(simple,
-                fastest_width(model,
-                              Route::pipelined,
-                              both,
-                              &Plan::buffered_channels,
-                              model.channels_wanted(0, channels)));
+  return fastest_width(model, Route::pipelined, plan, &Plan::buffered_channels, most);
 }
 
 // Mapped windows from the end of the extent while channels read from its start.
@@ -91,7 +86,7 @@ Offer mixed_send(const CostModel& model, const TransferFacts& facts) {
     plan.direct_io_depth = model.depth_wanted(model.cold_bytes());
   }
   const bool possible = facts.can_map && facts.can_mix && model.cached_bytes() > 0 &&
-                        model.channels_available() > 1 &&
+                        model.channels_available() > 1 && model.mapping_outruns_a_channel() &&
                         (facts.direct_io || model.cold_bytes() <= 0);
   if (!possible) {
     return {};
@@ -102,19 +97,31 @@ Offer mixed_send(const CostModel& model, const TransferFacts& facts) {
 }
 
 Offer pipelined_send(const CostModel& model, const TransferFacts& facts) {
+  const Offer simple = simple_send(model);
   const Offer read = read_send(model, facts);
   const Offer mixed = mixed_send(model, facts);
-  const double fastest = std::min(read.cost.seconds, mixed.cost.seconds);
-  const bool leaner = mixed.cost.cpu_seconds < read.cost.cpu_seconds &&
-                      mixed.cost.seconds <= mix_tolerance * read.cost.seconds;
-  Offer offer = leaner ? mixed : faster(read, mixed);
-  offer.fastest_seconds = fastest;
+  Offer offer = faster(faster(simple, read), mixed);
+  const double fastest = offer.fastest_seconds;
+  // Held against both ways to read: else a larger extent could go back from the mix to a faster
+  // plan.
+  const bool leaner =
+      mixed.cost.cpu_seconds < std::min(simple.cost.cpu_seconds, read.cost.cpu_seconds);
+  if (leaner && mixed.cost.seconds <= mix_tolerance * fastest) {
+    offer = mixed;
+    offer.fastest_seconds = fastest;
+  }
   return offer;
 }
 
 Offer pipelined_recv(const CostModel& model, const TransferFacts& facts) {
   const std::uint32_t channels = model.channels_available();
   Plan drive{.direct_io_depth = model.depth_wanted(model.cold_bytes())};
+  if (facts.in_memory && facts.private_file && channels >= EngineShape::mapped_write_channels_min) {
+    const Offer one = offer_of(model, Route::pipelined, {.buffered_channels = 1});
+    const std::uint32_t wanted = std::min(
+        channels, std::max(model.channels_wanted(0, channels), EngineShape::mapped_write_channels_min));
+    return faster(one, offer_of(model, Route::pipelined, {.buffered_channels = wanted}));
+  }
   if (facts.in_memory || !facts.direct_io) {
     return fastest_width(
         model, Route::pipelined, {}, &Plan::buffered_channels, model.channels_wanted(0, channels));

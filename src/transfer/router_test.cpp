@@ -286,21 +286,27 @@ class RandomWorld {
 
   Rate rate(double least, double most) { return {scale(least, most), scale(1e-12, 1e-9)}; }
 
+  // What one thread does keeps about one core busy, never six.
+  Rate thread_rate(double least, double most) {
+    const double bytes_per_second = scale(least, most);
+    return {bytes_per_second, between(0.2, 1.1) / bytes_per_second};
+  }
+
   Calibration calibration() {
     Calibration made;
     made.link = {.to_device = {scale(1e9, 2e11), chance(0.7) ? 0 : scale(1e-12, 3e-10)},
                  .to_host = {scale(1e9, 2e11), chance(0.7) ? 0 : scale(1e-12, 3e-10)},
                  .latency_seconds = scale(1e-6, 1e-3),
-                 .register_pages = rate(1e9, 1e11),
-                 .register_shared_memory = rate(1e9, 1e11),
-                 .register_new_pages = rate(1e9, 1e11)};
+                 .register_pages = thread_rate(1e9, 1e11),
+                 .register_shared_memory = thread_rate(1e9, 1e11),
+                 .register_new_pages = thread_rate(1e9, 1e11)};
     made.drive = {.direct_read = rate(5e7, 1e11),
                   .direct_write = rate(5e7, 1e11),
                   .latency_seconds = scale(1e-5, 1e-2),
                   .depth = 1 + static_cast<std::uint32_t>(scale(1, 128))};
-    made.host.cached_read_per_channel = rate(5e8, 3e10);
+    made.host.cached_read_per_channel = thread_rate(5e8, 3e10);
     made.host.cached_read_max = scale(1e9, 4e11);
-    made.host.cached_write_per_channel = rate(5e8, 3e10);
+    made.host.cached_write_per_channel = thread_rate(5e8, 3e10);
     made.host.cached_write_max = scale(1e9, 4e11);
     return made;
   }
@@ -380,8 +386,8 @@ double fastest_by_trying_all(const World& world, Route route) {
     } else if (route == Route::pipelined) {
       consider({.buffered_channels = channels, .direct_io_depth = depth});
       if (world.facts.can_map && world.facts.can_mix && channels < cores &&
-          model.cached_bytes() > 0 && world.facts.direction == Direction::send &&
-          (!cold || depth > 0)) {
+          model.mapping_outruns_a_channel() && model.cached_bytes() > 0 &&
+          world.facts.direction == Direction::send && (!cold || depth > 0)) {
         consider({.mapped_channels = 1, .buffered_channels = channels, .direct_io_depth = depth});
       }
     }

@@ -22,7 +22,8 @@ void fill_slot(LaneContext& context, Transfer& transfer, Slot& slot) {
     read_piece(context, transfer, slot.piece, slot.memory);
     return;
   }
-  const TraceSlice slice(context.trace, context.cpu_track, "read", slot.piece.offset,
+  static const SliceName name("read");
+  const TraceSlice slice(context.trace, context.cpu_track, name, slot.piece.offset,
                          slot.piece.size);
   const std::uint64_t got = read_cached_piece(transfer, slot.piece, slot.memory);
   transfer.work.give_back({slot.piece.offset + got, slot.piece.size - got}, Warmth::cold);

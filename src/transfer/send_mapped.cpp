@@ -40,16 +40,19 @@ LaneOutcome copy_windows_aside(LaneContext& context, Transfer& transfer) {
     return LaneOutcome::finished;
   }
   const DeviceScope scope(*door);
-  const auto stream = door->create_stream();
+  if (context.aside == nullptr) {
+    context.aside = door->create_stream();
+  }
   LaneContext aside{.device = *door,
                     .pinbuffer = context.pinbuffer,
                     .parking = context.parking,
                     .storage = context.storage,
-                    .stream = *stream,
+                    .stream = *context.aside,
                     .trace = context.trace,
                     .cpu_track = context.cpu_track,
                     .copy_track = context.copy_track,
-                    .should_yield = context.should_yield};
+                    .should_yield = context.should_yield,
+                    .aside = nullptr};
   bool mapped = true;
   return copy_windows(aside, transfer, mapped);
 }

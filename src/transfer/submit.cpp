@@ -169,7 +169,8 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
                         {.extent = request.extent,
                          .direction = request.direction,
                          .forced = request.route,
-                         .device_ready = ready || request.direction == Direction::recv});
+                         .device_ready = ready || request.direction == Direction::recv,
+                         .private_file = request.replaces != nullptr});
     const Plan& plan = seen.decision.choice().plan;
     const bool sends = request.direction == Direction::send;
     const bool by_drive = plan.direct_io_depth > 0 || plan.direct_channels > 0 || plan.park;
@@ -268,7 +269,12 @@ void Runtime::prepare_file(Transfer& transfer) {
   if (request.direction == Direction::recv && request.extent.size > 0 &&
       (mapped || request.replaces != nullptr) &&
       request.file->identity().size < request.extent.end()) {
-    request.file->allocate(request.extent.end());
+    // Pages of a file in memory are made by the lanes, side by side.
+    if (request.replaces != nullptr && request.file->facts().in_memory && !mapped) {
+      request.file->truncate(request.extent.end());
+    } else {
+      request.file->allocate(request.extent.end());
+    }
   }
 }
 
@@ -321,6 +327,10 @@ void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
     return;
   }
   const FileFacts& file = transfer.file().facts();
+  const std::uint64_t by_cache =
+      transfer.tally(Lane::buffered).bytes + transfer.tally(Lane::mapped).bytes;
+  const double seconds = seconds_between(transfer.submitted, Clock::now());
+  const std::uint64_t size = transfer.request().extent.size;
   for (std::size_t index = 0; index < lane_count; ++index) {
     const auto lane = static_cast<Lane>(index);
     const LaneTally tally = transfer.tally(lane);
@@ -335,7 +345,9 @@ void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
                           .seconds = seconds_between(tally.first, tally.last),
                           .cpu_seconds = tally.cpu_seconds,
                           .channels = std::max(1U, tally.channels),
-                          .alone = transfer.alone});
+                          .alone = transfer.alone,
+                          .transfer_bytes_per_second =
+                              by_cache == size ? static_cast<double>(size) / seconds : 0});
   }
 }
 

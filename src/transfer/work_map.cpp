@@ -25,27 +25,10 @@ Range take_back(Range& run, std::uint64_t most_bytes) {
   return piece;
 }
 
-// Claims from one end of a queue of runs.
-std::optional<Range> take(std::deque<Range>& runs, std::uint64_t most_bytes, bool from_back) {
-  if (runs.empty()) {
-    return std::nullopt;
-  }
-  Range& run = from_back ? runs.back() : runs.front();
-  const Range piece = from_back ? take_back(run, most_bytes) : take_front(run, most_bytes);
-  if (run.empty()) {
-    if (from_back) {
-      runs.pop_back();
-    } else {
-      runs.pop_front();
-    }
-  }
-  return piece;
-}
-
 }  // namespace
 
 WorkMap::WorkMap(Range extent, Classifier classifier, Warmth otherwise)
-    : classifier_(std::move(classifier)), unknown_(extent) {
+    : classifier_(std::move(classifier)), unknown_(extent), unclaimed_bytes_(extent.size) {
   if (classifier_ || extent.empty()) {
     return;
   }
@@ -53,14 +36,33 @@ WorkMap::WorkMap(Range extent, Classifier classifier, Warmth otherwise)
   (otherwise == Warmth::warm ? warm_front_ : cold_).push_back(extent);
 }
 
+// Claims from one end of a queue of runs.
+std::optional<Range> WorkMap::take(std::deque<Range>& runs, std::uint64_t most_bytes, End end) {
+  if (runs.empty()) {
+    return std::nullopt;
+  }
+  Range& run = end == End::back ? runs.back() : runs.front();
+  const Range piece =
+      end == End::back ? take_back(run, most_bytes) : take_front(run, most_bytes);
+  if (run.empty()) {
+    if (end == End::back) {
+      runs.pop_back();
+    } else {
+      runs.pop_front();
+    }
+  }
+  unclaimed_bytes_ -= piece.size;
+  return piece;
+}
+
 std::optional<Range> WorkMap::claim_warm(std::uint64_t most_bytes) {
   std::unique_lock lock(mutex_);
   while (true) {
-    if (auto piece = take(warm_front_, most_bytes, false)) {
+    if (auto piece = take(warm_front_, most_bytes, End::front)) {
       return piece;
     }
     if (!classify_next(lock, End::front)) {
-      return take(warm_back_, most_bytes, false);
+      return take(warm_back_, most_bytes, End::front);
     }
   }
 }
@@ -68,11 +70,11 @@ std::optional<Range> WorkMap::claim_warm(std::uint64_t most_bytes) {
 std::optional<Range> WorkMap::claim_warm_window(std::uint64_t most_bytes) {
   std::unique_lock lock(mutex_);
   while (true) {
-    if (auto piece = take(warm_back_, most_bytes, true)) {
+    if (auto piece = take(warm_back_, most_bytes, End::back)) {
       return piece;
     }
     if (!classify_next(lock, End::back)) {
-      return take(warm_front_, most_bytes, true);
+      return take(warm_front_, most_bytes, End::back);
     }
   }
 }
@@ -80,7 +82,7 @@ std::optional<Range> WorkMap::claim_warm_window(std::uint64_t most_bytes) {
 std::optional<Range> WorkMap::claim_cold(std::uint64_t most_bytes) {
   std::unique_lock lock(mutex_);
   while (true) {
-    if (auto piece = take(cold_, most_bytes, false)) {
+    if (auto piece = take(cold_, most_bytes, End::front)) {
       return piece;
     }
     if (!classify_next(lock, End::front)) {
@@ -140,19 +142,9 @@ void WorkMap::give_back(Range range, Warmth warmth) {
   {
     const std::lock_guard lock(mutex_);
     (warmth == Warmth::cold ? cold_ : warm_front_).push_front(range);
+    unclaimed_bytes_ += range.size;
   }
   classified_.notify_all();
-}
-
-std::uint64_t WorkMap::unclaimed_bytes() const {
-  const std::lock_guard lock(mutex_);
-  std::uint64_t bytes = unknown_.size;
-  for (const auto* runs : {&warm_front_, &warm_back_, &cold_}) {
-    for (const Range& run : *runs) {
-      bytes += run.size;
-    }
-  }
-  return bytes;
 }
 
 }  // namespace hippogriff

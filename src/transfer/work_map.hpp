@@ -2,6 +2,7 @@
 // (warm) or not (cold). Lanes claim pieces; what is not known yet is looked up as they go.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -45,11 +46,12 @@ class WorkMap {
   void give_back(Range range, Warmth warmth);
 
   // Bytes nobody has claimed.
-  [[nodiscard]] std::uint64_t unclaimed_bytes() const;
+  [[nodiscard]] std::uint64_t unclaimed_bytes() const { return unclaimed_bytes_.load(); }
 
  private:
   enum class End : std::uint8_t { front, back };
 
+  std::optional<Range> take(std::deque<Range>& runs, std::uint64_t most_bytes, End end);
   bool classify_next(std::unique_lock<std::mutex>& lock, End end);
 
   const Classifier classifier_;
@@ -61,6 +63,7 @@ class WorkMap {
   std::deque<Range> warm_front_;  // found before the unknown middle, ascending
   std::deque<Range> warm_back_;   // found behind it, ascending
   std::deque<Range> cold_;
+  std::atomic<std::uint64_t> unclaimed_bytes_;
 };
 
 }  // namespace hippogriff

@@ -101,7 +101,7 @@ void lud_kernel(void* matrix, std::size_t n) {
 }
 
 // The papers' listing. `device` NULL leaves allocating to hippogriff_send, as they do.
-Times run(int fd_in, int fd_out, std::size_t n, const char* device) {
+Times run(const File& in, const File& out, std::size_t n, const char* device) {
   const std::size_t size = n * n * sizeof(float);
   Times times;
   const Session session;  // hippogriff_init(), and hippogriff_deinit() at the end
@@ -110,13 +110,13 @@ Times run(int fd_in, int fd_out, std::size_t n, const char* device) {
     throw_last_error("hippogriff_malloc");
   }
   Stopwatch watch;
-  if (hippogriff_send(fd_in, &d_m, 0, size) != size) {
+  if (hippogriff_send(in.fd(), &d_m, 0, size) != size) {
     throw_last_error("hippogriff_send");
   }
   times.in_seconds = watch.lap();
   lud_kernel(d_m, n);
   times.kernel_seconds = watch.lap();
-  if (hippogriff_recv(fd_out, d_m, 0, size) != size) {
+  if (hippogriff_recv(out.fd(), d_m, 0, size) != size) {
     throw_last_error("hippogriff_recv");
   }
   times.out_seconds = watch.lap();
@@ -199,8 +199,7 @@ int decompose(const std::vector<const char*>& words, const char* device) {
                                 std::to_string(n));
   }
   const File out(words[2], O_RDWR | O_CREAT | O_TRUNC);
-  report(
-      words[0], n, conventional ? baseline(in, out, n, device) : run(in.fd(), out.fd(), n, device));
+  report(words[0], n, conventional ? baseline(in, out, n, device) : run(in, out, n, device));
   return EXIT_SUCCESS;
 }
 

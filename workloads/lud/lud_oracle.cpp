@@ -193,7 +193,7 @@ std::size_t lud_order_of(int fd, const std::string& path) {
   }
   const auto size_bytes = static_cast<std::size_t>(facts.st_size);
   const auto n = static_cast<std::size_t>(
-      std::llround(std::sqrt(static_cast<double>(size_bytes / sizeof(float)))));
+      std::llround(std::sqrt(static_cast<double>(size_bytes) / sizeof(float))));
   if (n == 0 || n * n * sizeof(float) != size_bytes) {
     throw std::runtime_error(
         path + " is no square matrix of float32: " + std::to_string(size_bytes) + " bytes");

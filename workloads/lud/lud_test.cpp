@@ -155,7 +155,7 @@ TEST_F(LudFiles, check_finds_a_page_of_zeros_in_a_large_decomposition) {
 }
 
 TEST_F(LudFiles, check_finds_not_a_number) {
-  for (const std::size_t n : {200, 1100}) {
+  for (const std::size_t n : {std::size_t{200}, std::size_t{1100}}) {
     std::vector<float> result = decompose(n);
     result[n * n - 1] = std::numeric_limits<float>::quiet_NaN();
     write_matrix("out", result);
@@ -164,7 +164,7 @@ TEST_F(LudFiles, check_finds_not_a_number) {
 }
 
 TEST_F(LudFiles, check_finds_the_matrix_itself_in_place_of_its_decomposition) {
-  for (const std::size_t n : {200, 1100}) {
+  for (const std::size_t n : {std::size_t{200}, std::size_t{1100}}) {
     decompose(n);
     write_matrix("out", make_matrix(n));
     EXPECT_GT(lud_check(path("in"), path("out")).worst, 1.0) << n;
