@@ -80,7 +80,9 @@ class Results:
     def __init__(self, documents: list[dict[str, Any]]) -> None:
         self.documents = documents
         self.entries = [entry for document in documents for entry in document["results"]]
-        self.latencies = [entry for document in documents for entry in document["latencies"]]
+        self.latencies = [
+            entry for document in documents for entry in document["latencies"] if "seconds" in entry
+        ]
 
     def settings(self) -> list[Setting]:
         """Return what was measured, sends first."""

@@ -271,6 +271,13 @@ nlohmann::json describe(const Options& options,
 }
 
 void show_latency(const nlohmann::json& result) {
+  if (result.contains("why_absent")) {
+    std::cout << result["contender"].get<std::string>()
+              << " failed: " << result["why_absent"].get<std::string>() << '\n';
+  }
+  if (!result.contains("seconds")) {
+    return;
+  }
   const nlohmann::json& seconds = result["seconds"];
   std::cout << result["filesystem"].get<std::string>() << ' '
             << result["direction"].get<std::string>() << ' ' << result["state"].get<std::string>()

@@ -26,7 +26,7 @@ constexpr std::uint64_t offset_alignment = 4096;
 class Operation {
  public:
   Operation(std::string name, const Bench& bench, const LatencyPlan& plan)
-      : name_(std::move(name)), bench_(bench), plan_(plan) {}
+      : bench_(bench), plan_(plan), name_(std::move(name)) {}
 
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
@@ -36,8 +36,51 @@ class Operation {
 
   [[nodiscard]] const std::string& name() const { return name_; }
 
-  // Measures one block.
+  // Measures one block; a failure ends this one's part, and the results say why.
   void run_block(std::mt19937_64& random) {
+    if (!why_absent_.empty()) {
+      return;
+    }
+    try {
+      measure_block(random);
+    } catch (const std::exception& failure) {
+      why_absent_ = failure.what();
+    }
+  }
+
+  nlohmann::json result() {
+    nlohmann::json result = {
+        {"direction", direction_name(plan_.direction)},
+        {"filesystem", plan_.place->filesystem},
+        {"directory", plan_.place->directory},
+        {"state", state_name(plan_.state)},
+        {"size_bytes", plan_.size},
+        {"contender", name_},
+        {"operations", seconds_.size()},
+        {"verified", plan_.direction == Direction::send ? "last of each 100" : "no"}};
+    if (!why_absent_.empty()) {
+      result["why_absent"] = why_absent_;
+    }
+    if (!seconds_.empty()) {
+      result["seconds"] = statistics();
+    }
+    return result;
+  }
+
+ protected:
+  [[nodiscard]] int flags(int direct) const {
+    return plan_.direction == Direction::send ? O_RDONLY | direct : O_RDWR;
+  }
+
+  [[nodiscard]] std::string path() const {
+    return plan_.direction == Direction::send ? plan_.place->source() : plan_.place->target();
+  }
+
+  Bench bench_;
+  LatencyPlan plan_;
+
+ private:
+  void measure_block(std::mt19937_64& random) {
     const std::uint64_t places = (plan_.file_size - plan_.size) / offset_alignment + 1;
     std::uint64_t offset = 0;
     for (unsigned i = 0; i < block_operations; ++i) {
@@ -55,43 +98,24 @@ class Operation {
     }
   }
 
-  nlohmann::json result() {
+  nlohmann::json statistics() {
     std::sort(seconds_.begin(), seconds_.end());
     const auto percentile = [&](double share) {
       const auto last = static_cast<double>(seconds_.size() - 1);
       return seconds_[static_cast<std::size_t>(std::llround(share * last))];
     };
-    return {{"direction", direction_name(plan_.direction)},
-            {"filesystem", plan_.place->filesystem},
-            {"directory", plan_.place->directory},
-            {"state", state_name(plan_.state)},
-            {"size_bytes", plan_.size},
-            {"contender", name_},
-            {"operations", seconds_.size()},
-            {"verified", plan_.direction == Direction::send ? "last of each 100" : "no"},
-            {"seconds",
-             {{"min", seconds_.front()},
-              {"p50", percentile(0.5)},
-              {"p90", percentile(0.9)},
-              {"p99", percentile(0.99)},
-              {"max", seconds_.back()},
-              {"mean",
-               std::accumulate(seconds_.begin(), seconds_.end(), 0.0) /
-                   static_cast<double>(seconds_.size())}}}};
-  }
-
- protected:
-  [[nodiscard]] int flags(int direct) const {
-    return plan_.direction == Direction::send ? O_RDONLY | direct : O_RDWR;
-  }
-
-  [[nodiscard]] std::string path() const {
-    return plan_.direction == Direction::send ? plan_.place->source() : plan_.place->target();
+    return {{"min", seconds_.front()},
+            {"p50", percentile(0.5)},
+            {"p90", percentile(0.9)},
+            {"p99", percentile(0.99)},
+            {"max", seconds_.back()},
+            {"mean",
+             std::accumulate(seconds_.begin(), seconds_.end(), 0.0) /
+                 static_cast<double>(seconds_.size())}};
   }
 
   std::string name_;
-  Bench bench_;
-  LatencyPlan plan_;
+  std::string why_absent_;
   std::vector<double> seconds_;
 };
 

@@ -26,7 +26,10 @@ Process& process() {
   return *the_process;
 }
 
-std::atomic<bool> forked{false};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
+std::atomic<bool> forked{false};
+std::atomic<std::uint64_t> generation{0};
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
 struct LastError {
   Failure failure;
@@ -44,6 +47,7 @@ void after_fork_in_child() {
   auto* const abandoned = new (&process()) Process;
   static_cast<void>(abandoned);
   forked = true;
+  ++generation;
 }
 
 void watch_forks() {
@@ -51,21 +55,36 @@ void watch_forks() {
   static_cast<void>(installed);
 }
 
+std::shared_ptr<Runtime> runtime_locked(const Process& the_process) {
+  if (the_process.runtime != nullptr) {
+    return the_process.runtime;
+  }
+  if (forked) {
+    throw_forked();
+  }
+  throw Error({.status = Status::not_initialized,
+               .operation = "use hippogriff",
+               .detail = "call hippogriff_init first"});
+}
+
 }  // namespace
+
+std::uint64_t process_generation() noexcept {
+  return generation;
+}
+
+void throw_forked() {
+  throw Error({.status = Status::forked,
+               .operation = "use hippogriff",
+               .detail = "this process was forked after hippogriff_init; call hippogriff_init again "
+                         "in the child (device host only: CUDA does not survive a fork), and leave "
+                         "the parent's handles to the parent"});
+}
 
 std::shared_ptr<Runtime> current_runtime() {
   Process& the_process = process();
   const std::lock_guard lock(the_process.mutex);
-  if (the_process.runtime == nullptr) {
-    const bool was_forked = forked;
-    throw Error({.status = was_forked ? Status::forked : Status::not_initialized,
-                 .operation = "use hippogriff",
-                 .detail = was_forked ? "this process was forked after hippogriff_init; call "
-                                        "hippogriff_init again in the child (device host only: "
-                                        "CUDA does not survive a fork)"
-                                      : "call hippogriff_init first"});
-  }
-  return the_process.runtime;
+  return runtime_locked(the_process);
 }
 
 int start_runtime() {
@@ -84,10 +103,11 @@ int start_runtime() {
 
 int end_runtime() {
   return guarded([] {
-    std::shared_ptr<Runtime> runtime = current_runtime();
+    std::shared_ptr<Runtime> runtime;
     {
       Process& the_process = process();
       const std::lock_guard lock(the_process.mutex);
+      runtime = runtime_locked(the_process);
       if (--the_process.inits > 0) {
         return;
       }

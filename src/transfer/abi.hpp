@@ -9,9 +9,18 @@
 // The C ABI's handle. It keeps the transfer alive, and the strings it hands out.
 struct hippogriff_transfer {
   std::shared_ptr<hippogriff::Transfer> transfer;
+  std::uint64_t generation = 0;  // of the process that made it
 };
 
 namespace hippogriff {
+
+// How many forks this process is away from the first that used the library: a handle of another
+// generation belongs to threads that do not exist here.
+std::uint64_t process_generation() noexcept;
+[[noreturn]] void throw_forked();
+
+// Longer than any program runs, and short enough for every clock.
+inline constexpr std::int64_t longest_timeout_ms = std::int64_t{10} * 365 * 24 * 3600 * 1000;
 
 // The runtime between init and deinit. Throws Error(not_initialized, forked).
 std::shared_ptr<Runtime> current_runtime();

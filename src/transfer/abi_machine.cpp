@@ -1,4 +1,5 @@
 // The C functions about devices, memory, streams and what the runtime knows.
+#include <algorithm>
 #include <cstdlib>
 
 #include "transfer/abi.hpp"
@@ -131,8 +132,9 @@ int hippogriff_stream_synchronize(const char* device, void* stream, int64_t time
     DeviceState& state = runtime->device(text_or_empty(device));
     const DeviceScope scope(*state.device);
     const auto borrowed = state.device->borrow_stream(stream);
-    const auto timeout = timeout_ms < 0 ? std::chrono::hours(24 * 365)
-                                        : std::chrono::milliseconds(timeout_ms);
+    const std::chrono::milliseconds timeout(
+        timeout_ms < 0 ? hippogriff::longest_timeout_ms
+                       : std::min(timeout_ms, hippogriff::longest_timeout_ms));
     if (!hippogriff::wait_for(*borrowed, timeout)) {
       throw Error({.status = Status::timed_out, .operation = "synchronize a stream"});
     }
@@ -152,6 +154,9 @@ const char* hippogriff_status_name(int status) {
 }
 
 const char* hippogriff_route_name(int route) {
+  if (route < 0 || route >= HIPPOGRIFF_ROUTE_COUNT) {
+    return "unknown";
+  }
   return hippogriff::route_name(static_cast<hippogriff::Route>(route)).data();
 }
 

@@ -42,8 +42,11 @@ hippogriff_options checked_options(const hippogriff_options* given) {
   if (!known || (options.flags & ~all_flags) != 0) {
     throw_invalid("read the options", "they ask for something this version does not know");
   }
-  if (static_cast<unsigned>(options.route) >= HIPPOGRIFF_ROUTE_COUNT) {
-    throw_invalid("read the options", "there is no route " + std::to_string(options.route));
+  std::uint32_t route = 0;  // what the caller wrote need not be a value of the enumeration
+  static_assert(sizeof route == sizeof options.route);
+  std::memcpy(&route, &options.route, sizeof route);
+  if (route >= HIPPOGRIFF_ROUTE_COUNT) {
+    throw_invalid("read the options", "there is no route " + std::to_string(route));
   }
   return options;
 }
@@ -53,7 +56,8 @@ void apply(const hippogriff_options& options, Submission& submission) {
   submission.route = static_cast<hippogriff::Route>(options.route);
   submission.flags = options.flags;
   submission.stream = options.stream;
-  submission.memory_timeout_ms = options.memory_timeout_ms;
+  submission.memory_timeout_ms =
+      std::min(options.memory_timeout_ms, hippogriff::longest_timeout_ms);
 }
 
 // Where the caller names the file.
@@ -77,6 +81,7 @@ void apply(const Source& source, Submission& submission) {
 int submit(const Submission& submission, void** address, hippogriff_transfer** handle) {
   return guarded([&] {
     auto made = std::make_unique<hippogriff_transfer>();
+    made->generation = hippogriff::process_generation();
     made->transfer = hippogriff::current_runtime()->submit(submission);
     if (address != nullptr && *address == nullptr) {
       *address = pointer_of(made->transfer->address());
@@ -167,6 +172,9 @@ int with_handle(hippogriff_transfer* handle, Body&& body) {
     if (handle == nullptr) {
       throw_invalid("use a transfer", "the handle is NULL");
     }
+    if (handle->generation != hippogriff::process_generation()) {
+      hippogriff::throw_forked();
+    }
     body(*handle->transfer);
   });
 }
@@ -177,6 +185,10 @@ void require_finished(const Transfer& transfer) {
                              .operation = "ask how a transfer ended",
                              .detail = "it is not finished; wait for it first"});
   }
+}
+
+std::chrono::milliseconds patience(std::int64_t timeout_ms) {
+  return std::chrono::milliseconds(std::min(timeout_ms, hippogriff::longest_timeout_ms));
 }
 
 int wait_status(const Transfer& transfer, bool ended) {
@@ -238,7 +250,7 @@ int hippogriff_recv_path_async(const char* path, void* gpuMemPtr, size_t offset,
 int hippogriff_wait(hippogriff_transfer* transfer, int64_t timeout_ms) {
   int status = HIPPOGRIFF_OK;
   const int called = with_handle(transfer, [&](Transfer& the_transfer) {
-    status = wait_status(the_transfer, the_transfer.wait(std::chrono::milliseconds(timeout_ms)));
+    status = wait_status(the_transfer, the_transfer.wait(patience(timeout_ms)));
   });
   return called == HIPPOGRIFF_OK ? status : called;
 }
@@ -246,8 +258,7 @@ int hippogriff_wait(hippogriff_transfer* transfer, int64_t timeout_ms) {
 int hippogriff_wait_released(hippogriff_transfer* transfer, int64_t timeout_ms) {
   int status = HIPPOGRIFF_OK;
   const int called = with_handle(transfer, [&](Transfer& the_transfer) {
-    status = wait_status(the_transfer,
-                         the_transfer.wait_released(std::chrono::milliseconds(timeout_ms)));
+    status = wait_status(the_transfer, the_transfer.wait_released(patience(timeout_ms)));
   });
   return called == HIPPOGRIFF_OK ? status : called;
 }
@@ -313,6 +324,11 @@ int hippogriff_get_fd(hippogriff_transfer* transfer, int* fd) {
   });
 }
 
-void hippogriff_release(hippogriff_transfer* transfer) { delete transfer; }
+void hippogriff_release(hippogriff_transfer* transfer) {
+  // A forked child leaves the parent's handles alone: their threads are not here.
+  if (transfer != nullptr && transfer->generation == hippogriff::process_generation()) {
+    delete transfer;
+  }
+}
 
 }  // extern "C"

@@ -51,12 +51,22 @@ void Engine::start(std::shared_ptr<Transfer> transfer) {
     return;
   }
   watched_.push_back(transfer);
-  if (transfer->decision().choice().plan.park) {
+  // Only a send may begin before the device is ready: what a receive takes is not there yet.
+  if (transfer->decision().choice().plan.park &&
+      transfer->request().direction == Direction::send) {
     enqueue_locked(transfer, Lane::parked, parked_channels);
   }
   if (!watcher_started_) {
-    watcher_started_ = true;
-    threads_.emplace_back([this] { watch(); });
+    try {
+      threads_.emplace_back([this] { watch(); });
+      watcher_started_ = true;
+    } catch (const std::system_error& error) {
+      fail_without_thread(*transfer, error.code().value());
+      if (transfer->task_count == 0) {
+        settle(transfer, lock);
+      }
+      return;
+    }
   }
   watch_again_.notify_all();
 }
@@ -66,10 +76,7 @@ void Engine::enqueue_locked(const std::shared_ptr<Transfer>& transfer,
                             std::uint32_t count) {
   for (std::uint32_t index = 0; index < count; ++index) {
     if (idle_threads_ <= queue_.size() && !spawn_locked()) {
-      transfer->fail({.status = Status::out_of_host_memory,
-                      .operation = "start a thread",
-                      .object = device_->info().name,
-                      .errno_value = EAGAIN});
+      fail_without_thread(*transfer, EAGAIN);
       return;
     }
     ++transfer->task_count;
@@ -77,6 +84,13 @@ void Engine::enqueue_locked(const std::shared_ptr<Transfer>& transfer,
     ++queued_;
     task_queued_.notify_one();
   }
+}
+
+void Engine::fail_without_thread(Transfer& transfer, int errno_value) {
+  transfer.fail({.status = Status::out_of_host_memory,
+                 .operation = "start a thread",
+                 .object = device_->info().name,
+                 .errno_value = errno_value});
 }
 
 // One more thread if there may be one. False when there is none at all.
@@ -107,44 +121,58 @@ void Engine::enqueue_plan_locked(const std::shared_ptr<Transfer>& transfer) {
   enqueue_locked(transfer, Lane::buffered, plan.buffered_channels);
 }
 
+// A thread that the device refuses a stream fails the transfer whose task it came for, and tries
+// again for the next.
 void Engine::work(std::size_t index) {
-  try {
-    device_->make_current();
-    // Sleeps of tens of microseconds are meant as such: waits for copies are made of them.
-    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
-    const auto stream = device_->create_stream();
-    LaneContext context{.device = *device_,
-                        .pinbuffer = pinbuffer_,
-                        .parking = parking_,
-                        .storage = *storage_,
-                        .stream = *stream,
-                        .trace = options_.trace,
-                        .should_yield = {},
-                        .aside = nullptr};
-    if (options_.trace != nullptr) {
-      const std::string name = device_->info().name + " channel " + std::to_string(index);
-      context.cpu_track = options_.trace->track(name);
-      context.copy_track = options_.trace->track(name + " copies");
-    }
-    run_tasks(context);
-  } catch (...) {
-    const Failure failure = current_failure();
-    std::unique_lock lock(mutex_);
-    for (const auto& transfer : carried_) {
-      transfer->fail(failure);
-    }
-    while (!queue_.empty()) {
-      const Task task = std::move(queue_.front());
-      queue_.pop_front();
-      --queued_;
-      lock.unlock();
-      task_ended(task.transfer);
-      lock.lock();
+  while (wait_for_task()) {
+    try {
+      device_->make_current();
+      // Sleeps of tens of microseconds are meant as such: waits for copies are made of them.
+      prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+      const auto stream = device_->create_stream();
+      LaneContext context{.device = *device_,
+                          .pinbuffer = pinbuffer_,
+                          .parking = parking_,
+                          .storage = *storage_,
+                          .stream = *stream,
+                          .trace = options_.trace,
+                          .should_yield = {},
+                          .aside = nullptr};
+      if (options_.trace != nullptr) {
+        const std::string name = device_->info().name + " channel " + std::to_string(index);
+        context.cpu_track = options_.trace->track(name);
+        context.copy_track = options_.trace->track(name + " copies");
+      }
+      run_tasks(context);
+    } catch (...) {
+      refuse_task(current_failure());
     }
   }
   const std::lock_guard lock(mutex_);
   ++ended_threads_;
   thread_ended_.notify_all();
+}
+
+// False when the engine stops and nothing is left to do.
+bool Engine::wait_for_task() {
+  std::unique_lock lock(mutex_);
+  ++idle_threads_;
+  task_queued_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+  --idle_threads_;
+  return !queue_.empty();
+}
+
+void Engine::refuse_task(const Failure& failure) {
+  std::unique_lock lock(mutex_);
+  if (queue_.empty()) {
+    return;
+  }
+  const Task task = std::move(queue_.front());
+  queue_.pop_front();
+  --queued_;
+  lock.unlock();
+  task.transfer->fail(failure);
+  task_ended(task.transfer);
 }
 
 void Engine::run_tasks(LaneContext& context) {
@@ -166,6 +194,11 @@ void Engine::run_tasks(LaneContext& context) {
     };
     ++busy_;
     const LaneOutcome outcome = run_lane(context, *task.transfer, task.lane);
+    if (task.transfer->failed()) {
+      // The next transfer must not inherit the failure.
+      static_cast<void>(drain(context.stream));
+      context.aside.reset();
+    }
     --busy_;
     if (outcome == LaneOutcome::yielded) {
       lock.lock();
@@ -225,6 +258,7 @@ void Engine::rescue_locked(const std::shared_ptr<Transfer>& transfer) {
 }
 
 void Engine::finalize(Transfer& transfer) {
+  transfer.seal();
   while (const auto piece = transfer.unpark()) {
     parking_.release(piece->memory);
   }
@@ -281,29 +315,29 @@ bool Engine::look_at_watched(std::unique_lock<std::mutex>& lock) {
   bool soon = false;
   const auto looked_at = watched_;
   for (const auto& transfer : looked_at) {
+    if (std::find(watched_.begin(), watched_.end(), transfer) == watched_.end()) {
+      continue;  // it ended while others were looked at
+    }
+    // Asked for the parked route by name: all that fits is parked first, ready or not.
+    const bool parks_on = transfer->request().route == Route::parked && transfer->task_count > 0;
+    ++transfer->task_count;  // a look is a task: nobody ends the transfer meanwhile
     lock.unlock();
     bool open = false;
-    if (!transfer->stopping()) {
+    if (!transfer->stopping() && !parks_on) {
       attempt(*transfer, [&] { open = open_gate(*transfer); });
     }
     lock.lock();
+    --transfer->task_count;
     soon = soon || Clock::now() - transfer->submitted < std::chrono::milliseconds(20);
-    if (transfer->stopping()) {
-      if (transfer->task_count == 0) {
-        settle(transfer, lock);
-        if (!lock.owns_lock()) {
-          lock.lock();
-        }
-      }
-    } else if (open) {
+    if (open && !transfer->stopping()) {
       std::erase(watched_, transfer);
       transfer->gate_open = true;
       enqueue_plan_locked(transfer);
-      if (transfer->task_count == 0) {
-        settle(transfer, lock);
-        if (!lock.owns_lock()) {
-          lock.lock();
-        }
+    }
+    if (transfer->task_count == 0 && (transfer->stopping() || transfer->gate_open)) {
+      settle(transfer, lock);
+      if (!lock.owns_lock()) {
+        lock.lock();
       }
     }
   }
@@ -315,7 +349,7 @@ bool Engine::open_gate(Transfer& transfer) {
   if (transfer.after != nullptr && !transfer.after->completed()) {
     return false;
   }
-  if (!transfer.address().is_null()) {
+  if (!transfer.address().is_null() || transfer.request().extent.empty()) {
     return true;
   }
   try {

@@ -58,6 +58,8 @@ class Engine {
   };
 
   void work(std::size_t index);
+  bool wait_for_task();
+  void refuse_task(const Failure& failure);
   void run_tasks(LaneContext& context);
   void watch();
   bool look_at_watched(std::unique_lock<std::mutex>& lock);
@@ -67,6 +69,7 @@ class Engine {
   void enqueue_plan_locked(const std::shared_ptr<Transfer>& transfer);
   void task_ended(const std::shared_ptr<Transfer>& transfer);
   void settle(const std::shared_ptr<Transfer>& transfer, std::unique_lock<std::mutex>& lock);
+  void fail_without_thread(Transfer& transfer, int errno_value);
   void rescue_locked(const std::shared_ptr<Transfer>& transfer);
   void finalize(Transfer& transfer);
 

@@ -91,12 +91,13 @@ std::optional<ClaimedPiece> claim_any(Transfer& transfer, Warmth first, std::uin
 }
 
 void throw_short_file(Transfer& transfer, std::uint64_t offset) {
+  const std::uint64_t size_now = transfer.file().size_now();
+  const Range extent = transfer.request().extent;
   throw Error({.status = Status::short_file,
                .operation = "read",
                .object = transfer.file().facts().path,
-               .offset = offset,
-               .detail = "the file ends here now: it has " +
-                         std::to_string(transfer.file().size_now()) +
+               .offset = std::clamp(size_now, extent.offset, std::max(extent.offset, offset)),
+               .detail = "the file ends here now: it has " + std::to_string(size_now) +
                          " bytes; was it truncated meanwhile?"});
 }
 
@@ -151,6 +152,18 @@ void await_copy(LaneContext& context, Event& event, const char* operation) {
                  .object = context.device.info().name,
                  .detail = "the copy did not complete in 60 s; the device may hang"});
   }
+}
+
+bool drain(Stream& stream) noexcept {
+  constexpr int failures_max = 3;  // a stream tells a failure once, a lost device again and again
+  for (int failures = 0; failures < failures_max; ++failures) {
+    try {
+      return wait_for(stream, device_timeout);
+    } catch (...) {
+      continue;
+    }
+  }
+  return false;
 }
 
 }  // namespace hippogriff

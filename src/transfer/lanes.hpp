@@ -92,4 +92,9 @@ bool attempt(Transfer& transfer, Step&& step) {
 // Waits for a copy; throws Error(device_error) when it takes longer than device_timeout.
 void await_copy(LaneContext& context, Event& event, const char* operation);
 
+// After a failure: waits until nothing on the stream runs any more and forgets what failed there, so
+// that its memory may be reused and the next transfer begins afresh. False when the device hangs (up
+// to device_timeout) or is lost.
+[[nodiscard]] bool drain(Stream& stream) noexcept;
+
 }  // namespace hippogriff

@@ -16,11 +16,11 @@ constexpr std::uint64_t window_bytes_min = std::uint64_t{4} << 20;
 
 MappedWindows::~MappedWindows() {
   while (!windows_.empty()) {
-    bool complete = true;
+    bool complete = false;
     try {
       complete = wait_for(*windows_.front().copied, device_timeout);
     } catch (const Error&) {
-      complete = true;  // a copy that failed no longer uses the pages
+      complete = drain(context_.stream);  // then nothing uses the pages any more
     }
     if (complete) {
       close(windows_.front());
@@ -42,10 +42,18 @@ bool MappedWindows::copy(Range piece) {
   window.piece = piece;
   window.copy_begin = Clock::now();
   const std::uint64_t lead = piece.offset - align_down(piece.offset, WorkMap::cut_bytes);
+  try {
+    context_.stream.copy_to_device(transfer_.address_of(piece.offset),
+                                   window.mapping.data() + lead, piece.size);
+    context_.stream.record(*window.copied);
+  } catch (...) {
+    // Without an event nobody could tell when the copy ends, or that it never began.
+    if (drain(context_.stream)) {
+      close(window);
+    }
+    throw;
+  }
   windows_.push_back(std::move(window));
-  context_.stream.copy_to_device(transfer_.address_of(piece.offset),
-                                 windows_.back().mapping.data() + lead, piece.size);
-  context_.stream.record(*windows_.back().copied);
   return true;
 }
 

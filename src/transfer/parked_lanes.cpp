@@ -78,7 +78,7 @@ LaneOutcome send_unpark(LaneContext& context, Transfer& transfer) {
   while (auto piece = transfer.unpark()) {
     auto reuse = Parking::Reuse::yes;
     if (!transfer.stopping()) {
-      attempt(transfer, [&] {
+      const bool copied = attempt(transfer, [&] {
         static const SliceName name("copy parked");
         const TraceSlice slice(context.trace, context.copy_track, name, piece->offset,
                                piece->size_bytes);
@@ -90,6 +90,9 @@ LaneOutcome send_unpark(LaneContext& context, Transfer& transfer) {
         reuse = Parking::Reuse::yes;
         transfer.piece_done(Lane::parked, {piece->offset, piece->size_bytes});
       });
+      if (!copied && drain(context.stream)) {
+        reuse = Parking::Reuse::yes;
+      }
     }
     context.parking.release(piece->memory, reuse);
   }
@@ -109,7 +112,7 @@ LaneOutcome recv_parked(LaneContext& context, Transfer& transfer) {
     if (!piece) {
       break;
     }
-    attempt(transfer, [&] {
+    const bool drained = attempt(transfer, [&] {
       const Range range = piece->range;
       static const SliceName name("drain");
       const TraceSlice slice(context.trace, context.copy_track, name, range.offset, range.size);
@@ -121,6 +124,9 @@ LaneOutcome recv_parked(LaneContext& context, Transfer& transfer) {
       transfer.park({place.hand_on(), range.offset, range.size});
       transfer.drained(range.size);
     });
+    if (!drained && drain(context.stream)) {
+      place.set_in_use(false);
+    }
   }
   write_drained(context, transfer);
   return LaneOutcome::finished;

@@ -88,6 +88,10 @@ Runtime::~Runtime() = default;
 
 bool Runtime::shutdown(std::chrono::milliseconds patience) {
   const auto deadline = Clock::now() + patience;
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
   bool ended = true;
   for (DeviceState* state : opened_devices()) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
@@ -125,6 +129,11 @@ DeviceState& Runtime::open_device_locked(const std::string& name) {
   }
   if (fixed_devices_) {
     throw_invalid("open device " + name, "there is no such device");
+  }
+  if (ended_) {
+    throw Error({.status = Status::not_initialized,
+                 .operation = "open device " + name,
+                 .detail = "the runtime is shutting down"});
   }
   add_device_locked(make_device(name, settings_));
   return *devices_.at(name);

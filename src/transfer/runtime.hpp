@@ -126,6 +126,7 @@ class Runtime {
   const bool fixed_devices_;
 
   mutable std::mutex mutex_;
+  bool ended_ = false;  // shutdown began: no more devices
   std::map<std::string, std::unique_ptr<DeviceState>> devices_;
   std::string first_device_;
   std::map<const Transfer*, Active> active_;

@@ -10,10 +10,12 @@ SlotRing::SlotRing(LaneContext& context, std::size_t capacity)
 
 SlotRing::~SlotRing() {
   for (const Slot* slot : copying_) {
-    bool complete = true;  // a copy that failed no longer touches its memory
+    bool complete = false;
     try {
-      complete = wait_for(*slot->copied, device_timeout);
+      complete = slot->recorded ? wait_for(*slot->copied, device_timeout)
+                                : drain(context_.stream);
     } catch (const Error&) {
+      complete = drain(context_.stream);
     }
     if (!complete) {
       context_.pinbuffer.abandon(slot->memory);
@@ -56,15 +58,20 @@ Slot* SlotRing::try_idle() {
 void SlotRing::start_to_device(Slot* slot, DeviceAddress to, const std::byte* memory) {
   slot->copy_begin = Clock::now();
   context_.stream.copy_to_device(to, memory, slot->piece.size);
-  copying_.push_back(slot);
-  context_.stream.record(*slot->copied);
+  record_copy(slot);
 }
 
 void SlotRing::start_to_host(Slot* slot, DeviceAddress from, std::byte* memory) {
   slot->copy_begin = Clock::now();
   context_.stream.copy_to_host(memory, from, slot->piece.size);
+  record_copy(slot);
+}
+
+void SlotRing::record_copy(Slot* slot) {
+  slot->recorded = false;
   copying_.push_back(slot);
   context_.stream.record(*slot->copied);
+  slot->recorded = true;
 }
 
 Slot* SlotRing::wait_copied(const char* operation) {

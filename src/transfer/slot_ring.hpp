@@ -16,6 +16,7 @@ struct Slot {
   std::unique_ptr<Event> copied;
   Range piece;  // of the file
   Clock::time_point copy_begin;
+  bool recorded = false;  // `copied` speaks of the last copy
 };
 
 // Not thread-safe: belongs to one task. Destruction waits for its copies (up to device_timeout) and
@@ -45,6 +46,7 @@ class SlotRing {
   [[nodiscard]] std::size_t size() const { return slots_.size(); }
 
  private:
+  void record_copy(Slot* slot);
   void copy_ended(const Slot& slot);
 
   LaneContext& context_;

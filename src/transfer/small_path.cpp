@@ -1,6 +1,8 @@
 // Read, copy, wait: nothing else.
 #include "transfer/small_path.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -9,6 +11,19 @@
 
 namespace hippogriff {
 
+namespace {
+
+// Files whose offsets mean what they say: others are for the engine to look at, and to refuse.
+bool is_plain(int fd, bool writes) {
+  struct stat status {};
+  if (fstat(fd, &status) != 0 || !(S_ISREG(status.st_mode) || S_ISBLK(status.st_mode))) {
+    return false;
+  }
+  return !writes || (fcntl(fd, F_GETFL) & O_APPEND) == 0;
+}
+
+}  // namespace
+
 // A channel for one transfer. It goes back unless its copy may still be under way.
 class SmallPath::Lease {
  public:
@@ -16,7 +31,7 @@ class SmallPath::Lease {
 
   ~Lease() {
     if (channel_ != nullptr) {
-      path_.release(channel_, !copying_);
+      path_.release(channel_, copying_ == nullptr || drain(*copying_));
     }
   }
 
@@ -25,7 +40,15 @@ class SmallPath::Lease {
 
   [[nodiscard]] bool empty() const { return channel_ == nullptr; }
 
-  [[nodiscard]] std::byte* memory() const { return channel_->memory; }
+  // Where the file's bytes go or come from: the device's own memory where the host can reach it.
+  [[nodiscard]] std::byte* memory(const SmallTransfer& transfer) const {
+    if (in_place()) {
+      return reinterpret_cast<std::byte*>(transfer.address.value);  // NOLINT(performance-no-int-to-ptr)
+    }
+    return channel_->memory;
+  }
+
+  [[nodiscard]] bool in_place() const { return path_.device_->info().can.host_addressable; }
 
   // The stream to copy on; nullptr when the caller's has work that may take long.
   Stream* stream_for(const SmallTransfer& transfer) {
@@ -48,16 +71,16 @@ class SmallPath::Lease {
                    .object = path_.device_->info().name,
                    .detail = "the copy did not complete in 60 s; the device may hang"});
     }
-    copying_ = false;
+    copying_ = nullptr;
   }
 
-  void set_copying() { copying_ = true; }
+  void set_copying(Stream& stream) { copying_ = &stream; }
 
  private:
   SmallPath& path_;
   Channel* channel_;
   std::unique_ptr<Stream> borrowed_;
-  bool copying_ = false;
+  Stream* copying_ = nullptr;  // on which a copy may be under way
 };
 
 SmallPath::SmallPath(std::shared_ptr<Device> device) : device_(std::move(device)) {}
@@ -88,6 +111,9 @@ SmallPath::Channel* SmallPath::acquire() {
     channels_.push_back(std::move(channel));
     return channels_.back().get();
   }
+  if (lost_ == channels_max) {
+    return nullptr;
+  }
   if (!channel_free_.wait_for(lock, std::chrono::seconds(1), [this] { return !free_.empty(); })) {
     return nullptr;
   }
@@ -107,6 +133,9 @@ void SmallPath::release(Channel* channel, bool reusable) {
 }
 
 bool SmallPath::send(const SmallTransfer& transfer) {
+  if (!is_plain(transfer.fd, false)) {
+    return false;
+  }
   const DeviceScope scope(*device_);
   Lease lease(*this);
   if (lease.empty()) {
@@ -116,18 +145,23 @@ bool SmallPath::send(const SmallTransfer& transfer) {
   if (stream == nullptr) {
     return false;
   }
-  const ssize_t got = pread(transfer.fd, lease.memory(), transfer.size_bytes,
+  const ssize_t got = pread(transfer.fd, lease.memory(transfer), transfer.size_bytes,
                             static_cast<off_t>(transfer.offset));
   if (got != static_cast<ssize_t>(transfer.size_bytes)) {
     return false;
   }
-  lease.set_copying();
-  stream->copy_to_device(transfer.address, lease.memory(), transfer.size_bytes);
-  lease.finish(*stream, "copy to device");
+  if (!lease.in_place()) {
+    lease.set_copying(*stream);
+    stream->copy_to_device(transfer.address, lease.memory(transfer), transfer.size_bytes);
+    lease.finish(*stream, "copy to device");
+  }
   return true;
 }
 
 bool SmallPath::recv(const SmallTransfer& transfer) {
+  if (!is_plain(transfer.fd, true)) {
+    return false;
+  }
   const DeviceScope scope(*device_);
   Lease lease(*this);
   if (lease.empty()) {
@@ -137,10 +171,12 @@ bool SmallPath::recv(const SmallTransfer& transfer) {
   if (stream == nullptr) {
     return false;
   }
-  lease.set_copying();
-  stream->copy_to_host(lease.memory(), transfer.address, transfer.size_bytes);
-  lease.finish(*stream, "copy to host");
-  const ssize_t put = pwrite(transfer.fd, lease.memory(), transfer.size_bytes,
+  if (!lease.in_place()) {
+    lease.set_copying(*stream);
+    stream->copy_to_host(lease.memory(transfer), transfer.address, transfer.size_bytes);
+    lease.finish(*stream, "copy to host");
+  }
+  const ssize_t put = pwrite(transfer.fd, lease.memory(transfer), transfer.size_bytes,
                              static_cast<off_t>(transfer.offset));
   return put == static_cast<ssize_t>(transfer.size_bytes);
 }

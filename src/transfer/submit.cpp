@@ -188,7 +188,9 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
     throw;
   }
   transfer->after = std::move(after);
-  transfer->gate_open = ready;
+  const bool parks = transfer->request().direction == Direction::send &&
+                     transfer->request().route == Route::parked;
+  transfer->gate_open = ready && !parks;
   transfer->set_address(allocates ? allocated : transfer->request().address);
   launch(submission, transfer, state);
   return transfer;

@@ -112,11 +112,25 @@ void Transfer::drained(std::uint64_t bytes) {
 }
 
 void Transfer::cancel() {
-  if (!finished()) {
-    fail({.status = Status::cancelled,
-          .operation = request_.direction == Direction::send ? "send" : "recv",
-          .object = file().facts().path});
+  if (finished()) {
+    return;
   }
+  Failure failure{.status = Status::cancelled,
+                  .operation = request_.direction == Direction::send ? "send" : "recv",
+                  .object = file().facts().path};
+  const std::lock_guard lock(mutex_);
+  if (sealed_) {
+    return;
+  }
+  if (failure_.status == Status::ok) {
+    failure_ = std::move(failure);
+  }
+  stopping_ = true;
+}
+
+void Transfer::seal() {
+  const std::lock_guard lock(mutex_);
+  sealed_ = true;
 }
 
 bool Transfer::released_locked() const {
@@ -158,6 +172,9 @@ hippogriff_progress Transfer::progress() const {
 
 std::vector<Range> Transfer::missing() const {
   const std::lock_guard lock(mutex_);
+  if (request_.replaces != nullptr && failure_.status != Status::ok) {
+    return {request_.extent};  // the new file never got its name
+  }
   return done_.missing_from(request_.extent);
 }
 
@@ -173,6 +190,7 @@ int Transfer::completion_fd() {
 }
 
 void Transfer::finish() {
+  seal();
   run_released_hook();
   for (const auto& hook : std::exchange(hooks_, {})) {
     hook(*this);

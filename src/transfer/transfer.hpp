@@ -106,6 +106,8 @@ class Transfer {
   [[nodiscard]] int completion_fd();  // an eventfd, made at the first call
 
   // --- for the engine ---
+  // From here on cancel() comes too late: what the transfer did stands.
+  void seal();
   // Ends the transfer; `failure.status` ok when nothing went wrong. Runs the completion hooks, then
   // wakes everybody. Exactly once.
   void finish();
@@ -159,6 +161,7 @@ class Transfer {
   std::once_flag released_once_;
   Clock::time_point finished_at_{};
   int completion_fd_ = -1;
+  bool sealed_ = false;
 };
 
 }  // namespace hippogriff
