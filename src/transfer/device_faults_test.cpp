@@ -316,7 +316,7 @@ TEST_F(DeviceFaultsTest, failing_work_on_the_callers_stream_fails_what_waits_for
 
 TEST_F(DeviceFaultsTest, stream_that_is_to_wait_goes_on_after_a_failure) {
   Submission submission = send_of(Route::pipelined);
-  const auto stream = on_.device->create_stream();
+  auto stream = on_.device->create_stream();
   submission.flags = HIPPOGRIFF_BEFORE_STREAM;
   submission.stream = stream->native_handle();
   faults().fail(DeviceOperation::copy_to_device, 2,
@@ -326,6 +326,7 @@ TEST_F(DeviceFaultsTest, stream_that_is_to_wait_goes_on_after_a_failure) {
   faults().fail(DeviceOperation::wait_flag, 1, some_device_failure(DeviceOperation::wait_flag));
   EXPECT_THROW(submit(submission), Error);
   EXPECT_TRUE(wait_for(*stream, no_hang));
+  stream.reset();
   expect_recovered();
   on_.close(1);
 }

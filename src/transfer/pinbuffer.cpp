@@ -22,14 +22,18 @@ Pinbuffer::~Pinbuffer() {
 
 std::byte* Pinbuffer::acquire(std::chrono::nanoseconds timeout) {
   std::unique_lock lock(mutex_);
-  if (free_.empty() && segments_reserved_ < segments_max_) {
-    if (std::byte* slot = grow(lock); slot != nullptr) {
-      return slot;
+  do {
+    if (free_.empty() && segments_reserved_ < segments_max_) {
+      if (std::byte* slot = grow(lock); slot != nullptr) {
+        return slot;
+      }
     }
-  }
-  if (!slot_free_.wait_for(lock, timeout, [this] { return !free_.empty(); })) {
-    return nullptr;
-  }
+    // Wakes also when the last segment that was on its way did not come.
+    if (!slot_free_.wait_for(lock, timeout,
+                             [this] { return !free_.empty() || segments_reserved_ == 0; })) {
+      return nullptr;
+    }
+  } while (free_.empty());
   std::byte* slot = free_.back();
   free_.pop_back();
   return slot;
@@ -46,7 +50,8 @@ std::byte* Pinbuffer::grow(std::unique_lock<std::mutex>& lock) {
   } catch (const Error&) {
     lock.lock();
     --segments_reserved_;
-    if (segments_.empty()) {
+    if (segments_reserved_ == 0) {
+      slot_free_.notify_all();
       throw;
     }
     return nullptr;

@@ -94,6 +94,7 @@ bool Runtime::shutdown(std::chrono::milliseconds patience) {
   }
   bool ended = true;
   for (DeviceState* state : opened_devices()) {
+    state->small.stop();
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     if (state->engine->stop(std::max(left, std::chrono::milliseconds(1)))) {
       state->free_all();

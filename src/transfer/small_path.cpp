@@ -50,7 +50,8 @@ class SmallPath::Lease {
 
   [[nodiscard]] bool in_place() const { return path_.device_->info().can.host_addressable; }
 
-  // The stream to copy on; nullptr when the caller's has work that may take long.
+  // The stream to copy on; nullptr when the caller's has work that the host would have to wait for
+  // before it touches the memory itself.
   Stream* stream_for(const SmallTransfer& transfer) {
     if (!transfer.after_stream) {
       return channel_->stream.get();
@@ -60,16 +61,26 @@ class SmallPath::Lease {
       borrowed_ = path_.device_->borrow_stream(transfer.stream);
       stream = borrowed_.get();
     }
-    return stream->idle() ? stream : nullptr;
+    return !in_place() || stream->idle() ? stream : nullptr;
   }
 
+  // Most copies end at once: then asking the stream is all it takes. Others wait behind work of the
+  // caller's, as long as that takes, or until the runtime ends.
   void finish(Stream& stream, const char* operation) {
-    stream.record(*channel_->copied);
-    if (!wait_for(*channel_->copied, device_timeout)) {
-      throw Error({.status = Status::device_error,
-                   .operation = operation,
-                   .object = path_.device_->info().name,
-                   .detail = "the copy did not complete in 60 s; the device may hang"});
+    const auto begin = Clock::now();
+    bool done = stream.idle();
+    while (!done && Clock::now() - begin < spin_time) {
+      done = stream.idle();
+    }
+    if (!done) {
+      stream.record(*channel_->copied);
+      while (!wait_for(*channel_->copied, std::chrono::milliseconds(100))) {
+        if (path_.stopping_) {
+          throw Error({.status = Status::cancelled,
+                       .operation = operation,
+                       .object = path_.device_->info().name});
+        }
+      }
     }
     copying_ = nullptr;
   }
@@ -77,6 +88,8 @@ class SmallPath::Lease {
   void set_copying(Stream& stream) { copying_ = &stream; }
 
  private:
+  static constexpr std::chrono::microseconds spin_time{60};
+
   SmallPath& path_;
   Channel* channel_;
   std::unique_ptr<Stream> borrowed_;

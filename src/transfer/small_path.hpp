@@ -2,6 +2,7 @@
 // no handle, no queue. What is not plain is left to the engine.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -33,10 +34,13 @@ class SmallPath {
   SmallPath(const SmallPath&) = delete;
   SmallPath& operator=(const SmallPath&) = delete;
 
-  // True when done. False when the engine should do it: the stream is busy, the read or write was
-  // short or failed, no channel was free. Throws Error(device_error).
+  // True when done. False when the engine should do it: the read or write was short or failed, no
+  // channel was free, or the host would have to wait for the stream. Throws Error(device_error).
   bool send(const SmallTransfer& transfer);
   bool recv(const SmallTransfer& transfer);
+
+  // Lets callers go that wait behind work of their own; from now on.
+  void stop() { stopping_ = true; }
 
   [[nodiscard]] std::uint64_t pinned_bytes() const;
 
@@ -62,6 +66,7 @@ class SmallPath {
   std::vector<Channel*> free_;
   std::size_t channels_reserved_ = 0;
   std::size_t lost_ = 0;
+  std::atomic<bool> stopping_{false};
 };
 
 }  // namespace hippogriff
