@@ -5,9 +5,9 @@
 #include "testing/runtime_fixture.hpp"
 #include "testing/temporary_folder.hpp"
 
-#include <gtest/gtest.h>
-
 #include <hippogriff/hippogriff.h>
+
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include <atomic>
@@ -50,8 +50,7 @@ inline nlohmann::json parsed(char* text) {
 
 class OpenFile {
  public:
-  OpenFile(const std::string& path, int flags)
-      : fd_(open(path.c_str(), flags | O_CLOEXEC, 0600)) {
+  OpenFile(const std::string& path, int flags) : fd_(open(path.c_str(), flags | O_CLOEXEC, 0600)) {
     EXPECT_GE(fd_, 0) << path;
   }
 
@@ -77,7 +76,7 @@ class AbiTest : public ::testing::Test {
     EXPECT_EQ(hippogriff_init(), HIPPOGRIFF_OK) << last_message();
   }
 
-  ~AbiTest() override {
+  void TearDown() override {
     EXPECT_EQ(hippogriff_deinit(), HIPPOGRIFF_OK) << last_message();
     EXPECT_EQ(hippogriff_deinit(), HIPPOGRIFF_NOT_INITIALIZED) << "an init is left over";
   }
@@ -97,8 +96,7 @@ class AbiTest : public ::testing::Test {
 
   static std::vector<std::byte> bytes_of(const void* memory, std::size_t size) {
     std::vector<std::byte> bytes(size);
-    EXPECT_EQ(hippogriff_copy_to_host(bytes.data(), memory, size), HIPPOGRIFF_OK)
-        << last_message();
+    EXPECT_EQ(hippogriff_copy_to_host(bytes.data(), memory, size), HIPPOGRIFF_OK) << last_message();
     return bytes;
   }
 

@@ -1,19 +1,18 @@
 // A runtime over chosen devices and storage, with files and an oracle, for tests of transfers.
 #pragma once
 
-#include <gtest/gtest.h>
+#include "device/host_device.hpp"
+#include "temporary_folder.hpp"
+#include "transfer/runtime.hpp"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <random>
 #include <string>
 #include <vector>
-
-#include "device/host_device.hpp"
-#include "temporary_folder.hpp"
-#include "transfer/runtime.hpp"
 
 namespace hippogriff {
 
@@ -57,9 +56,9 @@ inline void drop_cache(const std::string& path, std::uint64_t offset, std::uint6
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   ASSERT_GE(fd, 0);
   fsync(fd);
-  EXPECT_EQ(posix_fadvise(fd, static_cast<off_t>(offset), static_cast<off_t>(size),
-                          POSIX_FADV_DONTNEED),
-            0);
+  EXPECT_EQ(
+      posix_fadvise(fd, static_cast<off_t>(offset), static_cast<off_t>(size), POSIX_FADV_DONTNEED),
+      0);
   close(fd);
 }
 
@@ -73,7 +72,8 @@ inline Settings test_settings() {
 }
 
 // A device with a link, so that copies are copies and every lane is taken.
-inline std::shared_ptr<Device> linked_device(std::uint64_t memory_bytes = std::uint64_t{256} << 20) {
+inline std::shared_ptr<Device> linked_device(std::uint64_t memory_bytes = std::uint64_t{256}
+                                                                          << 20) {
   HostDeviceOptions options;
   options.name = "linked";
   options.memory_bytes = memory_bytes;

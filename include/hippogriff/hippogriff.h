@@ -75,17 +75,18 @@ typedef enum hippogriff_flags {
 
 /** How to carry out one transfer. Start from HIPPOGRIFF_OPTIONS_INIT; zero means the default. */
 typedef struct hippogriff_options {
-  size_t struct_size;   /**< sizeof(hippogriff_options) */
-  const char* device;   /**< "cuda:0", "host"; NULL: the pointer's, else the current one */
+  size_t struct_size; /**< sizeof(hippogriff_options) */
+  const char* device; /**< "cuda:0", "host"; NULL: the pointer's, else the current one */
   hippogriff_route route;
-  uint32_t flags;       /**< hippogriff_flags */
-  void* stream;         /**< cudaStream_t / CUstream, or hippogriff_stream_create's */
+  uint32_t flags; /**< hippogriff_flags */
+  void* stream;   /**< cudaStream_t / CUstream, or hippogriff_stream_create's */
   /** How long a send that allocates may wait for device memory: > 0 milliseconds, 0 the default
    *  (10 s, or HIPPOGRIFF_MEMORY_TIMEOUT_MS), < 0 fail at once. */
   int64_t memory_timeout_ms;
 } hippogriff_options;
 
-#define HIPPOGRIFF_OPTIONS_INIT {sizeof(hippogriff_options), NULL, HIPPOGRIFF_ROUTE_AUTO, 0, NULL, 0}
+#define HIPPOGRIFF_OPTIONS_INIT \
+  {sizeof(hippogriff_options), NULL, HIPPOGRIFF_ROUTE_AUTO, 0, NULL, 0}
 
 /** A transfer in flight or finished. Release it with hippogriff_release. */
 typedef struct hippogriff_transfer hippogriff_transfer;
@@ -142,9 +143,13 @@ HIPPOGRIFF_API int hippogriff_deinit(void);
  *  fdatasync, rename) when it does not exist or when the bytes cover all of it; else it writes in
  *  place. */
 HIPPOGRIFF_API int gullfoss_init(void);
-HIPPOGRIFF_API size_t gullfoss_send(const char* filename, void** gpuMemPtr, size_t offset,
+HIPPOGRIFF_API size_t gullfoss_send(const char* filename,
+                                    void** gpuMemPtr,
+                                    size_t offset,
                                     size_t size);
-HIPPOGRIFF_API size_t gullfoss_recv(const char* filename, void* gpuMemPtr, size_t offset,
+HIPPOGRIFF_API size_t gullfoss_recv(const char* filename,
+                                    void* gpuMemPtr,
+                                    size_t offset,
                                     size_t size);
 HIPPOGRIFF_API int gullfoss_deinit(void);
 
@@ -154,19 +159,31 @@ HIPPOGRIFF_API int gullfoss_deinit(void);
  *  The device memory must stay until the transfer is finished. With `*gpuMemPtr` NULL the address
  *  is known once the transfer is finished (hippogriff_address) and is also stored there if the
  *  memory could be had at once. `options` may be NULL. */
-HIPPOGRIFF_API int hippogriff_send_async(int fd, void** gpuMemPtr, size_t offset, size_t size,
+HIPPOGRIFF_API int hippogriff_send_async(int fd,
+                                         void** gpuMemPtr,
+                                         size_t offset,
+                                         size_t size,
                                          const hippogriff_options* options,
                                          hippogriff_transfer** transfer);
-HIPPOGRIFF_API int hippogriff_recv_async(int fd, void* gpuMemPtr, size_t offset, size_t size,
+HIPPOGRIFF_API int hippogriff_recv_async(int fd,
+                                         void* gpuMemPtr,
+                                         size_t offset,
+                                         size_t size,
                                          const hippogriff_options* options,
                                          hippogriff_transfer** transfer);
 
 /** By path. recv replaces or updates the file as gullfoss_recv does. */
-HIPPOGRIFF_API int hippogriff_send_path_async(const char* path, void** gpuMemPtr, size_t offset,
-                                              size_t size, const hippogriff_options* options,
+HIPPOGRIFF_API int hippogriff_send_path_async(const char* path,
+                                              void** gpuMemPtr,
+                                              size_t offset,
+                                              size_t size,
+                                              const hippogriff_options* options,
                                               hippogriff_transfer** transfer);
-HIPPOGRIFF_API int hippogriff_recv_path_async(const char* path, void* gpuMemPtr, size_t offset,
-                                              size_t size, const hippogriff_options* options,
+HIPPOGRIFF_API int hippogriff_recv_path_async(const char* path,
+                                              void* gpuMemPtr,
+                                              size_t offset,
+                                              size_t size,
+                                              const hippogriff_options* options,
                                               hippogriff_transfer** transfer);
 
 /** Waits until the transfer is finished: < 0 for ever, else HIPPOGRIFF_TIMED_OUT after so many
@@ -190,8 +207,10 @@ HIPPOGRIFF_API int hippogriff_get_error(hippogriff_transfer* transfer, hippogrif
 
 /** Which bytes of the extent are not where they should be, in file offsets, ascending. Stores up to
  *  `capacity` ranges and the whole number in `*count`. Only when finished. */
-HIPPOGRIFF_API int hippogriff_get_missing(hippogriff_transfer* transfer, hippogriff_range* ranges,
-                                          size_t capacity, size_t* count);
+HIPPOGRIFF_API int hippogriff_get_missing(hippogriff_transfer* transfer,
+                                          hippogriff_range* ranges,
+                                          size_t capacity,
+                                          size_t* count);
 
 /** What happened, as JSON: route, bytes by route, bytes from the page cache and from the disk,
  *  seconds, predicted seconds, channels. Free with hippogriff_free_string. Only when finished. */
@@ -219,9 +238,12 @@ HIPPOGRIFF_API int hippogriff_copy_to_host(void* host, const void* device_pointe
 /** Streams, for programs without CUDA and for tests: work in order on a device. `function` runs
  *  when all work before it has finished; it must not call hippogriff. */
 HIPPOGRIFF_API int hippogriff_stream_create(const char* device, void** stream);
-HIPPOGRIFF_API int hippogriff_stream_launch(const char* device, void* stream,
-                                            void (*function)(void*), void* argument);
-HIPPOGRIFF_API int hippogriff_stream_synchronize(const char* device, void* stream,
+HIPPOGRIFF_API int hippogriff_stream_launch(const char* device,
+                                            void* stream,
+                                            void (*function)(void*),
+                                            void* argument);
+HIPPOGRIFF_API int hippogriff_stream_synchronize(const char* device,
+                                                 void* stream,
                                                  int64_t timeout_ms);
 HIPPOGRIFF_API int hippogriff_stream_destroy(const char* device, void* stream);
 
@@ -245,8 +267,8 @@ HIPPOGRIFF_API int hippogriff_info(const char* path, char** json);
 
 /** JSON: for this extent every route's predicted seconds or why it cannot, and the choice.
  *  `direction` 0 is send, 1 recv. */
-HIPPOGRIFF_API int hippogriff_explain(const char* path, size_t offset, size_t size, int direction,
-                                      const char* device, char** json);
+HIPPOGRIFF_API int hippogriff_explain(
+    const char* path, size_t offset, size_t size, int direction, const char* device, char** json);
 
 /** JSON: counters since init: transfers, bytes and seconds by route and direction, pinned bytes,
  *  parked bytes, device memory. */
@@ -255,10 +277,13 @@ HIPPOGRIFF_API int hippogriff_stats(char** json);
 /** Measures the device's link and the drive below `directory` (about 10 s, up to 1 GiB of temporary
  *  file), keeps the result for the router in the calibration file, and returns it as JSON.
  *  `progress` (may be NULL) is called from this thread; non-zero cancels. */
-HIPPOGRIFF_API int hippogriff_calibrate(const char* device, const char* directory,
-                                        int (*progress)(void* context, const char* step,
+HIPPOGRIFF_API int hippogriff_calibrate(const char* device,
+                                        const char* directory,
+                                        int (*progress)(void* context,
+                                                        const char* step,
                                                         double fraction),
-                                        void* context, char** json);
+                                        void* context,
+                                        char** json);
 
 HIPPOGRIFF_API void hippogriff_free_string(char* string);
 

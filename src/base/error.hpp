@@ -1,12 +1,12 @@
 // What can go wrong, said once: a status for programs, and everything a person needs to act on it.
 #pragma once
 
+#include <hippogriff/hippogriff.h>
+
 #include <cstdint>
 #include <exception>
 #include <string>
 #include <string_view>
-
-#include <hippogriff/hippogriff.h>
 
 namespace hippogriff {
 
@@ -60,7 +60,9 @@ class Error : public std::exception {
 };
 
 [[noreturn]] void throw_invalid(std::string operation, std::string detail);
-[[noreturn]] void throw_io(std::string operation, std::string object, std::uint64_t offset,
+[[noreturn]] void throw_io(std::string operation,
+                           std::string object,
+                           std::uint64_t offset,
                            int errno_value);
 [[noreturn]] void throw_unsupported(std::string operation, std::string detail);
 
@@ -72,6 +74,6 @@ Failure current_failure() noexcept;
 }  // namespace hippogriff
 
 // Our bug, not the world's: kept in release builds, aborts with the expression and its place.
-#define HIPPO_ASSERT(expression) \
+#define HIPPO_ASSERT(expression)       \
   ((expression) ? static_cast<void>(0) \
                 : ::hippogriff::assertion_failed(#expression, __FILE__, __LINE__))

@@ -1,11 +1,11 @@
 // Writes Chrome trace events, one per line.
 #include "base/trace.hpp"
 
+#include "base/error.hpp"
+
 #include <unistd.h>
 
 #include <cerrno>
-
-#include "base/error.hpp"
 
 namespace hippogriff {
 
@@ -39,8 +39,8 @@ Trace::~Trace() {
   const std::lock_guard lock(mutex_);
   std::fputs("\n]\n", file_);
   if (std::fclose(file_) != 0) {
-    std::fprintf(stderr, "hippogriff: the trace %s is not complete (errno %d)\n", path_.c_str(),
-                 errno);
+    std::fprintf(
+        stderr, "hippogriff: the trace %s is not complete (errno %d)\n", path_.c_str(), errno);
   }
 }
 
@@ -54,8 +54,8 @@ std::uint32_t Trace::track(std::string_view name) {
   const std::lock_guard lock(mutex_);
   const std::uint32_t number = ++tracks_;
   write_line("{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":" + std::to_string(getpid()) +
-             ",\"tid\":" + std::to_string(number) + ",\"args\":{\"name\":\"" +
-             json_escaped(name) + "\"}}");
+             ",\"tid\":" + std::to_string(number) + ",\"args\":{\"name\":\"" + json_escaped(name) +
+             "\"}}");
   return number;
 }
 
@@ -65,11 +65,13 @@ void Trace::slice(std::uint32_t track,
                   Clock::time_point end,
                   std::uint64_t offset,
                   std::uint64_t size_bytes) {
-  const std::string line =
-      "{\"ph\":\"X\",\"name\":\"" + json_escaped(name) + "\",\"pid\":" + std::to_string(getpid()) +
-      ",\"tid\":" + std::to_string(track) + ",\"ts\":" + std::to_string(microseconds(begin - start_)) +
-      ",\"dur\":" + std::to_string(microseconds(end - begin)) + ",\"args\":{\"offset\":" +
-      std::to_string(offset) + ",\"bytes\":" + std::to_string(size_bytes) + "}}";
+  const std::string line = "{\"ph\":\"X\",\"name\":\"" + json_escaped(name) +
+                           "\",\"pid\":" + std::to_string(getpid()) +
+                           ",\"tid\":" + std::to_string(track) +
+                           ",\"ts\":" + std::to_string(microseconds(begin - start_)) +
+                           ",\"dur\":" + std::to_string(microseconds(end - begin)) +
+                           ",\"args\":{\"offset\":" + std::to_string(offset) +
+                           ",\"bytes\":" + std::to_string(size_bytes) + "}}";
   const std::lock_guard lock(mutex_);
   write_line(line);
 }

@@ -1,6 +1,8 @@
 // A trace of every chunk, in Chrome's JSON that Perfetto opens: HIPPOGRIFF_TRACE=file.json.
 #pragma once
 
+#include "base/nvtx.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -8,8 +10,6 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-
-#include "base/nvtx.hpp"
 
 namespace hippogriff {
 
@@ -50,7 +50,8 @@ class Trace {
   Clock::time_point start_ = Clock::now();
 };
 
-// The name of a kind of slice, in the trace and for NVIDIA's profilers. Keep it in a `static const`.
+// The name of a kind of slice, in the trace and for NVIDIA's profilers. Keep it in a `static
+// const`.
 class SliceName {
  public:
   explicit SliceName(const char* text) : text_(text), nvtx_(text) {}
@@ -67,7 +68,10 @@ class SliceName {
 // The time from construction to destruction: in the trace, when there is one, and as an NVTX range.
 class TraceSlice {
  public:
-  TraceSlice(Trace* trace, std::uint32_t track, const SliceName& name, std::uint64_t offset,
+  TraceSlice(Trace* trace,
+             std::uint32_t track,
+             const SliceName& name,
+             std::uint64_t offset,
              std::uint64_t size_bytes)
       : trace_(trace),
         name_(name.text()),

@@ -14,7 +14,8 @@ enum class ContextKind : std::uint8_t {
   own,      // one more beside it
 };
 
-// Retains the primary context, or holds one of its own, for its lifetime. Immutable, so thread-safe.
+// Retains the primary context, or holds one of its own, for its lifetime. Immutable, so
+// thread-safe.
 class CudaContext {
  public:
   // Throws Error(device_error) when the GPU cannot be used.

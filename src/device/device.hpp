@@ -2,6 +2,8 @@
 // Streams, events, memory, pinned memory, and registration of mapped files.
 #pragma once
 
+#include "base/error.hpp"
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +12,6 @@
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "base/error.hpp"
 
 namespace hippogriff {
 
@@ -30,17 +30,17 @@ enum class HostAccess : std::uint8_t { read_only, read_write };
 
 // What a device can do, as data: routes choose by these, never by the device's name.
 struct DeviceCapabilities {
-  bool host_addressable = false;       // device addresses are host pointers; no link in between
-  bool registers_read_only = false;    // pages of a file mapping can be registered for reading
-  bool registers_read_write = false;   // ... of a shared memory mapping, for writing
-  bool registers_aside = false;        // there is a side_door: registering does not stop copies
-  bool stream_wait_flag = false;       // streams can wait for and write words in host memory
+  bool host_addressable = false;      // device addresses are host pointers; no link in between
+  bool registers_read_only = false;   // pages of a file mapping can be registered for reading
+  bool registers_read_write = false;  // ... of a shared memory mapping, for writing
+  bool registers_aside = false;       // there is a side_door: registering does not stop copies
+  bool stream_wait_flag = false;      // streams can wait for and write words in host memory
 };
 
 struct DeviceInfo {
-  std::string name;  // "cuda:0", "host"
-  std::string model; // "NVIDIA H100 80GB HBM3"
-  std::string uuid;  // "GPU-…" as NVML prints it; "host" for the host device
+  std::string name;   // "cuda:0", "host"
+  std::string model;  // "NVIDIA H100 80GB HBM3"
+  std::string uuid;   // "GPU-…" as NVML prints it; "host" for the host device
   int numa_node = -1;
   std::uint64_t memory_bytes = 0;
   DeviceCapabilities can;
@@ -122,11 +122,14 @@ class Device {
   [[nodiscard]] virtual std::unique_ptr<Event> create_event() = 0;
   // A stream of the caller's, by its native handle (nullptr: the default stream). Does not own it.
   [[nodiscard]] virtual std::unique_ptr<Stream> borrow_stream(void* native_handle) = 0;
+
   // Another way in to the same device, whose calls do not wait for this one's: registering pages
-  // holds a CUDA context's lock for milliseconds. Its streams, events and registrations are its own;
-  // addresses of device memory serve both. Made at the second call: who asks once may never again,
-  // and it costs time and device memory. Lives as long as the device. nullptr when there is none.
+  // holds a CUDA context's lock for milliseconds. Its streams, events and registrations are its
+  // own; addresses of device memory serve both. Made at the second call: who asks once may never
+  // again, and it costs time and device memory. Lives as long as the device. nullptr when there is
+  // none.
   [[nodiscard]] virtual Device* side_door() { return nullptr; }
+
   // Binds this thread to the device for the calls that follow; cheap when it already is. Threads of
   // the runtime call it once; calls that enter from a caller's thread use DeviceScope.
   virtual void make_current() = 0;

@@ -2,9 +2,9 @@
 // and is tested without a GPU. Its memory has a limit and it refuses beyond it as a GPU does.
 #pragma once
 
-#include <memory>
-
 #include "device/device.hpp"
+
+#include <memory>
 
 namespace hippogriff {
 

@@ -198,7 +198,7 @@ void StreamQueue::run(StreamOperation& operation) {
     return;
   }
   try {
-    std::visit([this](auto& one) { run_one(one); }, operation);
+    std::visit([this](auto& one) { this->run_one(one); }, operation);
   } catch (...) {
     const std::scoped_lock lock(mutex_);
     failure_ = current_failure();

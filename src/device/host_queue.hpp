@@ -51,9 +51,12 @@ struct WaitFlagOperation {
   HostFlag flag;
 };
 
-using StreamOperation =
-    std::variant<CopyOperation, RecordOperation, WaitOperation, LaunchOperation, WaitFlagOperation,
-                 WriteFlagOperation>;
+using StreamOperation = std::variant<CopyOperation,
+                                     RecordOperation,
+                                     WaitOperation,
+                                     LaunchOperation,
+                                     WaitFlagOperation,
+                                     WriteFlagOperation>;
 
 // The queue and its thread, started at the first operation. Thread-safe. After an operation failed,
 // the copies, waits and functions behind it are dropped and records carry the failure, until

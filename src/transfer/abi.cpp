@@ -76,9 +76,10 @@ std::uint64_t process_generation() noexcept {
 void throw_forked() {
   throw Error({.status = Status::forked,
                .operation = "use hippogriff",
-               .detail = "this process was forked after hippogriff_init; call hippogriff_init again "
-                         "in the child (device host only: CUDA does not survive a fork), and leave "
-                         "the parent's handles to the parent"});
+               .detail =
+                   "this process was forked after hippogriff_init; call hippogriff_init again "
+                   "in the child (device host only: CUDA does not survive a fork), and leave "
+                   "the parent's handles to the parent"});
 }
 
 std::shared_ptr<Runtime> current_runtime() {
@@ -129,7 +130,7 @@ int remember(const Failure& failure) noexcept {
     error.failure = failure;
     error.message = failure.message();
   } catch (...) {
-    // Without memory for words the status has to do.
+    return static_cast<int>(failure.status);  // without memory for words the status has to do
   }
   return static_cast<int>(failure.status);
 }

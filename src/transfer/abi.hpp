@@ -1,10 +1,10 @@
-// The boundary: one runtime per process behind the C functions, exceptions turned into statuses, the
-// last error kept per thread. The only global state of the library.
+// The boundary: one runtime per process behind the C functions, exceptions turned into statuses,
+// the last error kept per thread. The only global state of the library.
 #pragma once
 
-#include <memory>
-
 #include "transfer/runtime.hpp"
+
+#include <memory>
 
 // The C ABI's handle. It keeps the transfer alive, and the strings it hands out.
 struct hippogriff_transfer {

@@ -1,10 +1,10 @@
 // The C functions about devices, memory, streams and what the runtime knows.
-#include <algorithm>
-#include <cstdlib>
-
 #include "transfer/abi.hpp"
 #include "transfer/measure.hpp"
 #include "transfer/report.hpp"
+
+#include <algorithm>
+#include <cstdlib>
 
 using hippogriff::current_runtime;
 using hippogriff::DeviceAddress;
@@ -21,7 +21,9 @@ DeviceAddress address_of(const void* pointer) {
   return {reinterpret_cast<std::uintptr_t>(pointer)};
 }
 
-std::string text_or_empty(const char* text) { return text == nullptr ? "" : text; }
+std::string text_or_empty(const char* text) {
+  return text == nullptr ? "" : text;
+}
 
 // Checks that the device memory holds the bytes, and makes its device current.
 template <typename Body>
@@ -34,10 +36,11 @@ int with_device_memory(const void* pointer, const void* host, size_t size, Body&
     DeviceState& state = runtime->device_of(address_of(pointer));
     const DeviceScope scope(*state.device);
     const auto allocation = state.device->find(address_of(pointer));
-    if (!allocation || size > allocation->size_bytes -
-                                  (address_of(pointer).value - allocation->base.value)) {
-      throw_invalid("copy", "the device memory does not hold " + std::to_string(size) +
-                                " bytes from the pointer on");
+    if (!allocation ||
+        size > allocation->size_bytes - (address_of(pointer).value - allocation->base.value)) {
+      throw_invalid(
+          "copy",
+          "the device memory does not hold " + std::to_string(size) + " bytes from the pointer on");
     }
     if (size > 0) {
       body(*state.device);
@@ -113,7 +116,9 @@ int hippogriff_stream_create(const char* device, void** stream) {
   });
 }
 
-int hippogriff_stream_launch(const char* device, void* stream, void (*function)(void*),
+int hippogriff_stream_launch(const char* device,
+                             void* stream,
+                             void (*function)(void*),
                              void* argument) {
   return guarded([&] {
     if (function == nullptr) {
@@ -164,8 +169,8 @@ const char* hippogriff_route_name(int route) {
 #define HIPPO_TEXT(number) HIPPO_TEXT_OF(number)
 
 const char* hippogriff_version(void) {
-  return HIPPO_TEXT(HIPPOGRIFF_VERSION_MAJOR) "." HIPPO_TEXT(HIPPOGRIFF_VERSION_MINOR) "." HIPPO_TEXT(
-      HIPPOGRIFF_VERSION_PATCH);
+  return HIPPO_TEXT(HIPPOGRIFF_VERSION_MAJOR) "." HIPPO_TEXT(
+      HIPPOGRIFF_VERSION_MINOR) "." HIPPO_TEXT(HIPPOGRIFF_VERSION_PATCH);
 }
 
 int hippogriff_info(const char* path, char** json) {
@@ -174,8 +179,8 @@ int hippogriff_info(const char* path, char** json) {
   });
 }
 
-int hippogriff_explain(const char* path, size_t offset, size_t size, int direction,
-                       const char* device, char** json) {
+int hippogriff_explain(
+    const char* path, size_t offset, size_t size, int direction, const char* device, char** json) {
   return give_json(json, [&] {
     if (path == nullptr || direction < 0 || direction > 1) {
       throw_invalid("explain", "path is NULL, or direction is neither 0 (send) nor 1 (recv)");
@@ -194,18 +199,24 @@ int hippogriff_stats(char** json) {
   return give_json(json, [] { return hippogriff::stats_json(*current_runtime()); });
 }
 
-int hippogriff_calibrate(const char* device, const char* directory,
+int hippogriff_calibrate(const char* device,
+                         const char* directory,
                          int (*progress)(void* context, const char* step, double fraction),
-                         void* context, char** json) {
+                         void* context,
+                         char** json) {
   return give_json(json, [&] {
-    return hippogriff::measure(
-        *current_runtime(), text_or_empty(device), directory == nullptr ? "." : directory,
-        [&](const char* step, double fraction) {
-          return progress == nullptr || progress(context, step, fraction) == 0;
-        });
+    return hippogriff::measure(*current_runtime(),
+                               text_or_empty(device),
+                               directory == nullptr ? "." : directory,
+                               [&](const char* step, double fraction) {
+                                 return progress == nullptr ||
+                                        progress(context, step, fraction) == 0;
+                               });
   });
 }
 
-void hippogriff_free_string(char* string) { std::free(string); }
+void hippogriff_free_string(char* string) {
+  std::free(string);
+}
 
 }  // extern "C"

@@ -30,22 +30,25 @@ TEST_F(AbiMistakesTest, offset_past_the_end_is_refused_at_once) {
   const OpenFile file(path_, O_RDWR);
   void* memory = nullptr;
   expect_refused(hippogriff_send(file.get(), &memory, large_bytes + 1, 0),
-                 HIPPOGRIFF_INVALID_ARGUMENT, "past the end");
+                 HIPPOGRIFF_INVALID_ARGUMENT,
+                 "past the end");
   EXPECT_EQ(memory, nullptr);
   hippogriff_error error{};
   hippogriff_last_error(&error);
   EXPECT_EQ(error.offset, large_bytes + 1);
   EXPECT_STREQ(error.operation, "send");
-  expect_refused(hippogriff_send(file.get(), &memory, 1, large_bytes), HIPPOGRIFF_INVALID_ARGUMENT,
+  expect_refused(hippogriff_send(file.get(), &memory, 1, large_bytes),
+                 HIPPOGRIFF_INVALID_ARGUMENT,
                  "has only");
-  expect_refused(hippogriff_send(file.get(), &memory, SIZE_MAX, 1), HIPPOGRIFF_INVALID_ARGUMENT,
-                 "exceed");
-  expect_refused(hippogriff_send(file.get(), &memory, 1, SIZE_MAX - 1),
-                 HIPPOGRIFF_INVALID_ARGUMENT, "exceed");
+  expect_refused(
+      hippogriff_send(file.get(), &memory, SIZE_MAX, 1), HIPPOGRIFF_INVALID_ARGUMENT, "exceed");
+  expect_refused(
+      hippogriff_send(file.get(), &memory, 1, SIZE_MAX - 1), HIPPOGRIFF_INVALID_ARGUMENT, "exceed");
   void* const target = device_memory(small_bytes);
   memory = target;
   expect_refused(hippogriff_send(file.get(), &memory, large_bytes - 5, 10),
-                 HIPPOGRIFF_INVALID_ARGUMENT, "has only");
+                 HIPPOGRIFF_INVALID_ARGUMENT,
+                 "has only");
   EXPECT_EQ(memory, target);
   EXPECT_EQ(hippogriff_free(target), HIPPOGRIFF_OK);
 }
@@ -63,17 +66,19 @@ TEST_F(AbiMistakesTest, size_0_of_an_empty_file_moves_nothing) {
 
 TEST_F(AbiMistakesTest, what_is_not_a_file_is_refused) {
   void* memory = nullptr;
-  expect_refused(gullfoss_send(folder_.path().c_str(), &memory, 0, 0), HIPPOGRIFF_INVALID_ARGUMENT,
+  expect_refused(gullfoss_send(folder_.path().c_str(), &memory, 0, 0),
+                 HIPPOGRIFF_INVALID_ARGUMENT,
                  "directory");
   const OpenFile directory(folder_.path().string(), O_RDONLY | O_DIRECTORY);
-  expect_refused(hippogriff_send(directory.get(), &memory, 0, 0), HIPPOGRIFF_INVALID_ARGUMENT,
-                 "directory");
+  expect_refused(
+      hippogriff_send(directory.get(), &memory, 0, 0), HIPPOGRIFF_INVALID_ARGUMENT, "directory");
   void* const target = device_memory(small_bytes);
   expect_refused(gullfoss_recv(folder_.path().c_str(), target, 0, small_bytes),
-                 HIPPOGRIFF_INVALID_ARGUMENT, "directory");
-  memory = target;
-  expect_refused(hippogriff_send(directory.get(), &memory, 0, 100), HIPPOGRIFF_INVALID_ARGUMENT,
+                 HIPPOGRIFF_INVALID_ARGUMENT,
                  "directory");
+  memory = target;
+  expect_refused(
+      hippogriff_send(directory.get(), &memory, 0, 100), HIPPOGRIFF_INVALID_ARGUMENT, "directory");
   EXPECT_EQ(hippogriff_free(target), HIPPOGRIFF_OK);
 }
 
@@ -87,7 +92,8 @@ TEST_F(AbiMistakesTest, missing_file_is_an_io_error_with_its_path_and_errno) {
   EXPECT_EQ(error.object, missing);
   void* const target = device_memory(16);
   expect_refused(gullfoss_recv(folder_.file("no/such/folder").c_str(), target, 0, 16),
-                 HIPPOGRIFF_IO_ERROR, "no/such");
+                 HIPPOGRIFF_IO_ERROR,
+                 "no/such");
   EXPECT_EQ(hippogriff_free(target), HIPPOGRIFF_OK);
 }
 
@@ -100,19 +106,20 @@ TEST_F(AbiMistakesTest, descriptor_that_is_closed_or_lacks_the_access_is_refused
   }
   // Small transfers go a shorter way and must say the same.
   for (const std::size_t size : {std::size_t{4096}, large_bytes}) {
-    expect_refused(hippogriff_send(closed, &memory, 0, size), HIPPOGRIFF_INVALID_ARGUMENT,
-                   "not open");
-    expect_refused(hippogriff_recv(closed, memory, 0, size), HIPPOGRIFF_INVALID_ARGUMENT,
-                   "not open");
+    expect_refused(
+        hippogriff_send(closed, &memory, 0, size), HIPPOGRIFF_INVALID_ARGUMENT, "not open");
+    expect_refused(
+        hippogriff_recv(closed, memory, 0, size), HIPPOGRIFF_INVALID_ARGUMENT, "not open");
     const OpenFile write_only(path_, O_WRONLY);
     expect_refused(hippogriff_send(write_only.get(), &memory, 0, size),
-                   HIPPOGRIFF_INVALID_ARGUMENT, "reading");
+                   HIPPOGRIFF_INVALID_ARGUMENT,
+                   "reading");
     const OpenFile read_only(path_, O_RDONLY);
-    expect_refused(hippogriff_recv(read_only.get(), memory, 0, size), HIPPOGRIFF_INVALID_ARGUMENT,
-                   "writing");
+    expect_refused(
+        hippogriff_recv(read_only.get(), memory, 0, size), HIPPOGRIFF_INVALID_ARGUMENT, "writing");
     const OpenFile appending(path_, O_WRONLY | O_APPEND);
-    expect_refused(hippogriff_recv(appending.get(), memory, 0, size), HIPPOGRIFF_INVALID_ARGUMENT,
-                   "O_APPEND");
+    expect_refused(
+        hippogriff_recv(appending.get(), memory, 0, size), HIPPOGRIFF_INVALID_ARGUMENT, "O_APPEND");
     expect_refused(hippogriff_send(-1, &memory, 0, size), HIPPOGRIFF_INVALID_ARGUMENT, "negative");
   }
   EXPECT_TRUE(read_whole(path_) == content_) << "a refused transfer has written";
@@ -124,13 +131,15 @@ TEST_F(AbiMistakesTest, pointer_that_is_not_device_memory_is_refused) {
   std::vector<std::byte> ordinary(large_bytes);
   for (const std::size_t size : {std::size_t{4096}, large_bytes}) {
     void* memory = ordinary.data();
-    expect_refused(hippogriff_send(file.get(), &memory, 0, size), HIPPOGRIFF_INVALID_ARGUMENT,
+    expect_refused(hippogriff_send(file.get(), &memory, 0, size),
+                   HIPPOGRIFF_INVALID_ARGUMENT,
                    "not device memory");
-    expect_refused(hippogriff_recv(file.get(), memory, 0, size), HIPPOGRIFF_INVALID_ARGUMENT,
+    expect_refused(hippogriff_recv(file.get(), memory, 0, size),
+                   HIPPOGRIFF_INVALID_ARGUMENT,
                    "not device memory");
   }
-  expect_refused(hippogriff_recv(file.get(), nullptr, 0, 4096), HIPPOGRIFF_INVALID_ARGUMENT,
-                 "NULL");
+  expect_refused(
+      hippogriff_recv(file.get(), nullptr, 0, 4096), HIPPOGRIFF_INVALID_ARGUMENT, "NULL");
   EXPECT_EQ(hippogriff_free(ordinary.data()), HIPPOGRIFF_INVALID_ARGUMENT);
   EXPECT_EQ(hippogriff_copy_to_device(ordinary.data(), ordinary.data(), 1),
             HIPPOGRIFF_INVALID_ARGUMENT);
@@ -140,9 +149,11 @@ TEST_F(AbiMistakesTest, device_memory_that_is_too_small_is_refused) {
   const OpenFile file(path_, O_RDWR);
   void* const memory = device_memory(1000);
   void* inside = static_cast<std::byte*>(memory) + 500;
-  expect_refused(hippogriff_send(file.get(), &inside, 0, 501), HIPPOGRIFF_INVALID_ARGUMENT,
+  expect_refused(hippogriff_send(file.get(), &inside, 0, 501),
+                 HIPPOGRIFF_INVALID_ARGUMENT,
                  "holds only 500 bytes");
-  expect_refused(hippogriff_recv(file.get(), inside, 0, 501), HIPPOGRIFF_INVALID_ARGUMENT,
+  expect_refused(hippogriff_recv(file.get(), inside, 0, 501),
+                 HIPPOGRIFF_INVALID_ARGUMENT,
                  "holds only 500 bytes");
   EXPECT_EQ(hippogriff_send(file.get(), &inside, 0, 500), 500U) << last_message();
   EXPECT_EQ(hippogriff_copy_to_device(memory, content_.data(), 1001), HIPPOGRIFF_INVALID_ARGUMENT);
@@ -158,8 +169,8 @@ TEST_F(AbiMistakesTest, more_memory_than_the_device_has_is_refused_and_waits_end
   const std::string huge = folder_.file("huge");
   write_whole(huge, {});
   ASSERT_EQ(truncate(huge.c_str(), 300 << 20), 0);
-  expect_refused(gullfoss_send(huge.c_str(), &memory, 0, 0), HIPPOGRIFF_OUT_OF_DEVICE_MEMORY,
-                 "300");
+  expect_refused(
+      gullfoss_send(huge.c_str(), &memory, 0, 0), HIPPOGRIFF_OUT_OF_DEVICE_MEMORY, "300");
   void* const holder = device_memory(std::size_t{255} << 20);
   hippogriff_options options = HIPPOGRIFF_OPTIONS_INIT;
   options.memory_timeout_ms = -1;
@@ -253,8 +264,8 @@ TEST_F(AbiMistakesTest, null_arguments_are_refused_everywhere) {
       hippogriff_get_report(nullptr, nullptr),
       hippogriff_get_fd(nullptr, nullptr),
       hippogriff_malloc(nullptr, 1, nullptr),
-      hippogriff_copy_to_device(nullptr, &memory, 1),
-      hippogriff_copy_to_host(&memory, nullptr, 1),
+      hippogriff_copy_to_device(nullptr, static_cast<void*>(&memory), 1),
+      hippogriff_copy_to_host(static_cast<void*>(&memory), nullptr, 1),
       hippogriff_stream_create(nullptr, nullptr),
       hippogriff_stream_launch(nullptr, nullptr, nullptr, nullptr),
       hippogriff_stream_destroy(nullptr, nullptr),
@@ -299,11 +310,11 @@ TEST_F(AbiMistakesTest, options_this_version_does_not_know_are_refused) {
     hippogriff_options known = HIPPOGRIFF_OPTIONS_INIT;
     std::array<unsigned char, 64> beyond{};
   };
+
   const auto submit = [this](const hippogriff_options* options) {
     void* memory = nullptr;
     hippogriff_transfer* transfer = nullptr;
-    const int status =
-        hippogriff_send_path_async(path_.c_str(), &memory, 0, 0, options, &transfer);
+    const int status = hippogriff_send_path_async(path_.c_str(), &memory, 0, 0, options, &transfer);
     if (status == HIPPOGRIFF_OK) {
       EXPECT_EQ(hippogriff_wait(transfer, -1), HIPPOGRIFF_OK);
       EXPECT_EQ(hippogriff_free(hippogriff_address(transfer)), HIPPOGRIFF_OK);

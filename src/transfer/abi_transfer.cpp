@@ -1,9 +1,9 @@
 // The C functions that move data: the papers' interface, Gullfoss's forms, asynchronous handles.
-#include <algorithm>
-#include <cstring>
-
 #include "transfer/abi.hpp"
 #include "transfer/report.hpp"
+
+#include <algorithm>
+#include <cstring>
 
 using hippogriff::Direction;
 using hippogriff::guarded;
@@ -29,13 +29,15 @@ hippogriff_options checked_options(const hippogriff_options* given) {
     return options;
   }
   if (given->struct_size < sizeof(std::size_t) || given->struct_size > 4096) {
-    throw_invalid("read the options", "struct_size is not sizeof(hippogriff_options); start from "
-                                      "HIPPOGRIFF_OPTIONS_INIT");
+    throw_invalid("read the options",
+                  "struct_size is not sizeof(hippogriff_options); start from "
+                  "HIPPOGRIFF_OPTIONS_INIT");
   }
   std::memcpy(&options, given, std::min(given->struct_size, sizeof options));
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   const bool known = std::all_of(bytes + std::min(given->struct_size, sizeof options),
-                                 bytes + given->struct_size, [](unsigned char byte) { return byte == 0; });
+                                 bytes + given->struct_size,
+                                 [](unsigned char byte) { return byte == 0; });
   constexpr std::uint32_t all_flags = HIPPOGRIFF_AFTER_STREAM | HIPPOGRIFF_BEFORE_STREAM |
                                       HIPPOGRIFF_HOST_MEMORY | HIPPOGRIFF_DURABLE |
                                       HIPPOGRIFF_FREE_SOURCE;
@@ -90,8 +92,11 @@ int submit(const Submission& submission, void** address, hippogriff_transfer** h
   });
 }
 
-int submit_send(const Source& source, void** address, Submission submission,
-                const hippogriff_options* options, hippogriff_transfer** handle) {
+int submit_send(const Source& source,
+                void** address,
+                Submission submission,
+                const hippogriff_options* options,
+                hippogriff_transfer** handle) {
   const int status = guarded([&] {
     if (address == nullptr || handle == nullptr) {
       throw_invalid("send", "gpuMemPtr or transfer is NULL");
@@ -103,8 +108,11 @@ int submit_send(const Source& source, void** address, Submission submission,
   return status == HIPPOGRIFF_OK ? submit(submission, address, handle) : status;
 }
 
-int submit_recv(const Source& source, const void* address, Submission submission,
-                const hippogriff_options* options, hippogriff_transfer** handle) {
+int submit_recv(const Source& source,
+                const void* address,
+                Submission submission,
+                const hippogriff_options* options,
+                hippogriff_transfer** handle) {
   submission.direction = Direction::recv;
   const int status = guarded([&] {
     if (handle == nullptr) {
@@ -203,13 +211,21 @@ int wait_status(const Transfer& transfer, bool ended) {
 
 extern "C" {
 
-int hippogriff_init(void) { return hippogriff::start_runtime(); }
+int hippogriff_init(void) {
+  return hippogriff::start_runtime();
+}
 
-int hippogriff_deinit(void) { return hippogriff::end_runtime(); }
+int hippogriff_deinit(void) {
+  return hippogriff::end_runtime();
+}
 
-int gullfoss_init(void) { return hippogriff_init(); }
+int gullfoss_init(void) {
+  return hippogriff_init();
+}
 
-int gullfoss_deinit(void) { return hippogriff_deinit(); }
+int gullfoss_deinit(void) {
+  return hippogriff_deinit();
+}
 
 size_t hippogriff_send(int fd, void** gpuMemPtr, size_t offset, size_t size) {
   return send_and_wait({.fd = fd}, gpuMemPtr, {.offset = offset, .size = size});
@@ -227,24 +243,42 @@ size_t gullfoss_recv(const char* filename, void* gpuMemPtr, size_t offset, size_
   return recv_and_wait({.path = filename}, gpuMemPtr, {.offset = offset, .size = size});
 }
 
-int hippogriff_send_async(int fd, void** gpuMemPtr, size_t offset, size_t size,
-                          const hippogriff_options* options, hippogriff_transfer** transfer) {
+int hippogriff_send_async(int fd,
+                          void** gpuMemPtr,
+                          size_t offset,
+                          size_t size,
+                          const hippogriff_options* options,
+                          hippogriff_transfer** transfer) {
   return submit_send({.fd = fd}, gpuMemPtr, {.offset = offset, .size = size}, options, transfer);
 }
 
-int hippogriff_recv_async(int fd, void* gpuMemPtr, size_t offset, size_t size,
-                          const hippogriff_options* options, hippogriff_transfer** transfer) {
+int hippogriff_recv_async(int fd,
+                          void* gpuMemPtr,
+                          size_t offset,
+                          size_t size,
+                          const hippogriff_options* options,
+                          hippogriff_transfer** transfer) {
   return submit_recv({.fd = fd}, gpuMemPtr, {.offset = offset, .size = size}, options, transfer);
 }
 
-int hippogriff_send_path_async(const char* path, void** gpuMemPtr, size_t offset, size_t size,
-                               const hippogriff_options* options, hippogriff_transfer** transfer) {
-  return submit_send({.path = path}, gpuMemPtr, {.offset = offset, .size = size}, options, transfer);
+int hippogriff_send_path_async(const char* path,
+                               void** gpuMemPtr,
+                               size_t offset,
+                               size_t size,
+                               const hippogriff_options* options,
+                               hippogriff_transfer** transfer) {
+  return submit_send(
+      {.path = path}, gpuMemPtr, {.offset = offset, .size = size}, options, transfer);
 }
 
-int hippogriff_recv_path_async(const char* path, void* gpuMemPtr, size_t offset, size_t size,
-                               const hippogriff_options* options, hippogriff_transfer** transfer) {
-  return submit_recv({.path = path}, gpuMemPtr, {.offset = offset, .size = size}, options, transfer);
+int hippogriff_recv_path_async(const char* path,
+                               void* gpuMemPtr,
+                               size_t offset,
+                               size_t size,
+                               const hippogriff_options* options,
+                               hippogriff_transfer** transfer) {
+  return submit_recv(
+      {.path = path}, gpuMemPtr, {.offset = offset, .size = size}, options, transfer);
 }
 
 int hippogriff_wait(hippogriff_transfer* transfer, int64_t timeout_ms) {
@@ -290,7 +324,9 @@ int hippogriff_get_error(hippogriff_transfer* transfer, hippogriff_error* error)
   });
 }
 
-int hippogriff_get_missing(hippogriff_transfer* transfer, hippogriff_range* ranges, size_t capacity,
+int hippogriff_get_missing(hippogriff_transfer* transfer,
+                           hippogriff_range* ranges,
+                           size_t capacity,
                            size_t* count) {
   return with_handle(transfer, [&](Transfer& the_transfer) {
     if (count == nullptr || (ranges == nullptr && capacity > 0)) {

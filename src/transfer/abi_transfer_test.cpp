@@ -1,5 +1,5 @@
-// The C interface at work: the papers' listing, handles and what they tell, streams, the short path,
-// receives in place and as a whole, JSON.
+// The C interface at work: the papers' listing, handles and what they tell, streams, the short
+// path, receives in place and as a whole, JSON.
 #include "testing/abi_fixture.hpp"
 
 #include <poll.h>
@@ -33,6 +33,7 @@ class AbiTransferTest : public AbiTest {
 };
 
 // Hippogriff's listing: send a matrix, decompose it on the device, receive it back into the file.
+// NOLINTNEXTLINE(readability-function-size): the loops of the decomposition nest
 TEST_F(AbiTransferTest, the_papers_listing_decomposes_a_matrix_in_its_file) {
   constexpr std::size_t order = 96;
   std::vector<double> matrix(order * order);
@@ -171,14 +172,15 @@ TEST_F(AbiTransferTest, released_transfer_goes_on) {
 
 TEST_F(AbiTransferTest, stream_work_before_and_after_a_transfer_is_ordered) {
   void* memory = device_memory(large_bytes);
+
   struct Seen {
-    const std::byte* memory;
-    const std::vector<std::byte>* expected;
+    const std::byte* memory = nullptr;
+    const std::vector<std::byte>* expected = nullptr;
     int difference = -1;
   } seen{static_cast<std::byte*>(memory), &content_};
+
   HeldStream held;
-  const auto options =
-      on_stream(held.get(), HIPPOGRIFF_AFTER_STREAM | HIPPOGRIFF_BEFORE_STREAM);
+  const auto options = on_stream(held.get(), HIPPOGRIFF_AFTER_STREAM | HIPPOGRIFF_BEFORE_STREAM);
   const Handle handle = send(&options, &memory);
   const auto look = [](void* argument) {
     auto* it = static_cast<Seen*>(argument);
@@ -222,8 +224,8 @@ TEST_F(AbiTransferTest, receive_by_name_replaces_whole_files_and_updates_parts) 
   const OpenFile before(target, O_RDONLY);
   EXPECT_EQ(gullfoss_recv(target.c_str(), memory, 0, 1000), 1000U) << "all of it: replaced";
   const OpenFile after(target, O_RDONLY);
-  struct stat old_status {};
-  struct stat new_status {};
+  struct stat old_status{};
+  struct stat new_status{};
   ASSERT_EQ(fstat(before.get(), &old_status), 0);
   ASSERT_EQ(fstat(after.get(), &new_status), 0);
   EXPECT_NE(old_status.st_ino, new_status.st_ino);

@@ -14,8 +14,8 @@ constexpr double mapped_gain = 0.05;
 constexpr double mapped_gain_in_memory = 0.08;
 constexpr double mapped_gain_new_pages = 0.25;
 
-// Making and filling pages of a new file in memory through a mapping: bytes per second of one thread
-// and of all, CPU seconds per byte (12 threads on an H100 machine's tmpfs: 5.2 GB/s).
+// Making and filling pages of a new file in memory through a mapping: bytes per second of one
+// thread and of all, CPU seconds per byte (12 threads on an H100 machine's tmpfs: 5.2 GB/s).
 constexpr double mapped_write_rate = 0.9e9;
 constexpr double mapped_write_max = 5.2e9;
 constexpr double mapped_write_cpu = 1.5e-9;

@@ -24,8 +24,8 @@ struct EngineShape {
   static constexpr double next_channel_start_seconds = 10e-6;  // and each further one
   static constexpr double mapped_start_seconds = 500e-6;  // map, first window, unmap, TLB flushes
   static constexpr std::uint32_t channels_max = 16;
-  // From so many channels on, a private file in memory is written through a mapping: threads make its
-  // pages side by side there, while write() lets one in at a time.
+  // From so many channels on, a private file in memory is written through a mapping: threads make
+  // its pages side by side there, while write() lets one in at a time.
   static constexpr std::uint32_t mapped_write_channels_min = 4;
   static constexpr std::uint32_t mapped_channels_max = 4;
   static constexpr std::uint32_t depth_max = 256;

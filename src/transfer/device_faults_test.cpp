@@ -95,8 +95,10 @@ class DeviceFaultsTest : public ::testing::Test {
   }
 
   // One fault, met by every route.
-  void expect_all_routes(const std::function<void()>& script, Status expected,
-                         bool sends = true, bool receives = true) {
+  void expect_all_routes(const std::function<void()>& script,
+                         Status expected,
+                         bool sends = true,
+                         bool receives = true) {
     for (const Route route : send_routes) {
       if (sends) {
         const Submission submission = send_of(route);
@@ -158,8 +160,8 @@ TEST_F(DeviceFaultsTest, event_that_cannot_be_recorded_lends_no_memory_that_a_co
 TEST_F(DeviceFaultsTest, failing_question_about_a_copy_fails_the_transfer) {
   expect_all_routes(
       [this] {
-        faults().fail(DeviceOperation::completed, 4,
-                      some_device_failure(DeviceOperation::completed));
+        faults().fail(
+            DeviceOperation::completed, 4, some_device_failure(DeviceOperation::completed));
       },
       Status::device_error);
 }
@@ -177,10 +179,14 @@ TEST_F(DeviceFaultsTest, slow_copies_are_waited_for) {
 TEST_F(DeviceFaultsTest, events_that_cannot_be_made_fail_the_transfer) {
   expect_all_routes(
       [this] {
-        faults().fail(DeviceOperation::create_event, 2,
-                      some_device_failure(DeviceOperation::create_event), 100);
+        faults().fail(DeviceOperation::create_event,
+                      2,
+                      some_device_failure(DeviceOperation::create_event),
+                      100);
       },
-      Status::device_error, true, false);
+      Status::device_error,
+      true,
+      false);
 }
 
 TEST_F(DeviceFaultsTest, first_pinned_memory_that_cannot_be_had_fails_the_transfer) {
@@ -194,22 +200,24 @@ TEST_F(DeviceFaultsTest, first_pinned_memory_that_cannot_be_had_fails_the_transf
 }
 
 TEST_F(DeviceFaultsTest, parking_that_cannot_be_had_fails_the_transfer) {
-  faults().fail(DeviceOperation::allocate_pinned, 1,
+  faults().fail(DeviceOperation::allocate_pinned,
+                1,
                 {.status = Status::out_of_host_memory, .operation = "allocate pinned memory"},
                 1000);
   run_and_check(send_of(Route::parked), Status::out_of_host_memory);
 }
 
 TEST_F(DeviceFaultsTest, later_pinned_memory_that_cannot_be_had_is_done_without) {
-  faults().fail(DeviceOperation::allocate_pinned, 2,
+  faults().fail(DeviceOperation::allocate_pinned,
+                2,
                 {.status = Status::out_of_host_memory, .operation = "allocate pinned memory"},
                 1000);
   run_and_check(send_of(Route::pipelined), Status::ok);
 }
 
 TEST_F(DeviceFaultsTest, threads_without_a_stream_fail_their_transfers_and_recover) {
-  faults().fail(DeviceOperation::create_stream, 1,
-                some_device_failure(DeviceOperation::create_stream), 100);
+  faults().fail(
+      DeviceOperation::create_stream, 1, some_device_failure(DeviceOperation::create_stream), 100);
   // More often than there may be threads.
   for (int round = 0; round < 12; ++round) {
     const auto transfer = submit(send_of(Route::pipelined));
@@ -249,8 +257,7 @@ TEST_F(DeviceFaultsTest, allocation_that_fails_while_data_is_parked_ends_the_wai
   DeviceState& state = on_.state();
   const DeviceAddress holder = state.allocate(240 * test_mebibyte);
   {
-    const auto transfer =
-        on_.runtime->submit({.path = input_, .memory_timeout_ms = 60'000});
+    const auto transfer = on_.runtime->submit({.path = input_, .memory_timeout_ms = 60'000});
     for (int wait = 0; wait < 4000 && transfer->parked_bytes() < content_bytes; ++wait) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -267,8 +274,8 @@ TEST_F(DeviceFaultsTest, allocation_that_fails_while_data_is_parked_ends_the_wai
 }
 
 TEST_F(DeviceFaultsTest, failed_send_gives_back_the_memory_it_allocated) {
-  faults().fail(DeviceOperation::copy_to_device, 2,
-                some_device_failure(DeviceOperation::copy_to_device));
+  faults().fail(
+      DeviceOperation::copy_to_device, 2, some_device_failure(DeviceOperation::copy_to_device));
   {
     const auto transfer = submit({.path = input_});
     EXPECT_EQ(transfer->status(), Status::device_error);
@@ -319,8 +326,8 @@ TEST_F(DeviceFaultsTest, stream_that_is_to_wait_goes_on_after_a_failure) {
   auto stream = on_.device->create_stream();
   submission.flags = HIPPOGRIFF_BEFORE_STREAM;
   submission.stream = stream->native_handle();
-  faults().fail(DeviceOperation::copy_to_device, 2,
-                some_device_failure(DeviceOperation::copy_to_device));
+  faults().fail(
+      DeviceOperation::copy_to_device, 2, some_device_failure(DeviceOperation::copy_to_device));
   EXPECT_EQ(submit(submission)->status(), Status::device_error);
   EXPECT_TRUE(wait_for(*stream, no_hang));
   faults().fail(DeviceOperation::wait_flag, 1, some_device_failure(DeviceOperation::wait_flag));
@@ -340,9 +347,11 @@ TEST_F(DeviceFaultsTest, small_transfers_survive_every_refusal) {
                          .offset = 4097,
                          .size = 70'001,
                          .flags = HIPPOGRIFF_AFTER_STREAM};
-  for (const auto operation :
-       {DeviceOperation::copy_to_device, DeviceOperation::record, DeviceOperation::completed,
-        DeviceOperation::borrow_stream, DeviceOperation::idle}) {
+  for (const auto operation : {DeviceOperation::copy_to_device,
+                               DeviceOperation::record,
+                               DeviceOperation::completed,
+                               DeviceOperation::borrow_stream,
+                               DeviceOperation::idle}) {
     // More often than there are channels: none of them may be lost.
     for (int round = 0; round < 40; ++round) {
       faults().fail(operation, 1, some_device_failure(operation));

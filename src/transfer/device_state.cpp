@@ -10,8 +10,8 @@ HostFlag StreamFlags::take() {
   if (memory_ == nullptr) {
     const DeviceScope scope(*device_);
     // Value-initialised by the kernel: the words start at zero.
-    memory_ = reinterpret_cast<std::uint32_t*>(
-        device_->allocate_pinned(words * sizeof(std::uint32_t)));
+    memory_ =
+        reinterpret_cast<std::uint32_t*>(device_->allocate_pinned(words * sizeof(std::uint32_t)));
     for (std::size_t index = 0; index < words; ++index) {
       free_.push_back(memory_ + index);
     }

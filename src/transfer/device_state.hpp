@@ -1,21 +1,21 @@
-// All that the runtime keeps for one device: its engine, its short path, what is in flight, what was
-// allocated for callers, and the words its streams wait for.
+// All that the runtime keeps for one device: its engine, its short path, what is in flight, what
+// was allocated for callers, and the words its streams wait for.
 #pragma once
+
+#include "transfer/engine.hpp"
+#include "transfer/in_flight.hpp"
+#include "transfer/small_path.hpp"
 
 #include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "transfer/engine.hpp"
-#include "transfer/in_flight.hpp"
-#include "transfer/small_path.hpp"
-
 namespace hippogriff {
 
 // Words in pinned memory that callers' streams wait for (HIPPOGRIFF_BEFORE_STREAM). Values only
-// grow, so that a stream that looks late still sees its turn. Thread-safe. The memory is never given
-// back: a stream may look at it at any time.
+// grow, so that a stream that looks late still sees its turn. Thread-safe. The memory is never
+// given back: a stream may look at it at any time.
 class StreamFlags {
  public:
   explicit StreamFlags(std::shared_ptr<Device> device) : device_(std::move(device)) {}

@@ -1,5 +1,5 @@
-// Without staging: cuFile between drive and GPU where that is real, and plain reads and writes where
-// the device's memory is the host's own (`host` without a link).
+// Without staging: cuFile between drive and GPU where that is real, and plain reads and writes
+// where the device's memory is the host's own (`host` without a link).
 #include "transfer/cufile.hpp"
 #include "transfer/piece_io.hpp"
 
@@ -14,7 +14,9 @@ std::byte* host_pointer(DeviceAddress address) {
 }
 
 template <typename Move>
-LaneOutcome move_pieces(LaneContext& context, Transfer& transfer, std::uint64_t most_bytes,
+LaneOutcome move_pieces(LaneContext& context,
+                        Transfer& transfer,
+                        std::uint64_t most_bytes,
                         Move&& move) {
   while (!transfer.stopping()) {
     if (context.should_yield()) {
@@ -42,16 +44,15 @@ std::uint64_t direct_piece_bytes(const Transfer& transfer) {
 LaneOutcome send_direct(LaneContext& context, Transfer& transfer) {
   if (context.device.info().can.host_addressable) {
     PieceIo io(context, transfer);
-    return move_pieces(context, transfer, direct_piece_bytes(transfer),
-                       [&](Range piece, Warmth warmth) {
-                         io.read(piece, host_pointer(transfer.address_of(piece.offset)), warmth);
-                       });
+    return move_pieces(
+        context, transfer, direct_piece_bytes(transfer), [&](Range piece, Warmth warmth) {
+          io.read(piece, host_pointer(transfer.address_of(piece.offset)), warmth);
+        });
   }
   CuFile file(transfer.file());
   return move_pieces(context, transfer, cufile_piece_bytes, [&](Range piece, Warmth) {
     static const SliceName name("cuFile read");
-    const TraceSlice slice(context.trace, context.cpu_track, name, piece.offset,
-                           piece.size);
+    const TraceSlice slice(context.trace, context.cpu_track, name, piece.offset, piece.size);
     file.read(piece, transfer.address(), piece.offset - transfer.request().extent.offset);
   });
 }
@@ -66,8 +67,7 @@ LaneOutcome recv_direct(LaneContext& context, Transfer& transfer) {
   CuFile file(transfer.file());
   return move_pieces(context, transfer, cufile_piece_bytes, [&](Range piece, Warmth) {
     static const SliceName name("cuFile write");
-    const TraceSlice slice(context.trace, context.cpu_track, name, piece.offset,
-                           piece.size);
+    const TraceSlice slice(context.trace, context.cpu_track, name, piece.offset, piece.size);
     file.write(piece, transfer.address(), piece.offset - transfer.request().extent.offset);
   });
 }

@@ -14,7 +14,8 @@ DirectQueue::DirectQueue(LaneContext& context,
                          const std::vector<std::span<std::byte>>& buffers)
     : context_(context),
       transfer_(transfer),
-      alignment_(std::max<std::uint64_t>(WorkMap::cut_bytes, transfer.file().facts().direct_alignment)),
+      alignment_(
+          std::max<std::uint64_t>(WorkMap::cut_bytes, transfer.file().facts().direct_alignment)),
       queue_(context.storage.create_queue(depth, buffers)) {}
 
 std::uint64_t DirectQueue::lead_bytes(Range piece) const {
@@ -59,7 +60,7 @@ void DirectQueue::write(Range piece, std::byte* memory, std::uint64_t tag) {
 void DirectQueue::submit(std::uint64_t tag, Request request) {
   request.begin = Clock::now();
   queue_->submit(request.io);
-  requests_.emplace(tag, std::move(request));
+  requests_.emplace(tag, request);
 }
 
 std::vector<DirectQueue::Finished> DirectQueue::reap(std::chrono::nanoseconds timeout) {
@@ -76,10 +77,13 @@ std::vector<DirectQueue::Finished> DirectQueue::reap(std::chrono::nanoseconds ti
       continue;
     }
     if (context_.trace != nullptr) {
-      context_.trace->slice(context_.cpu_track,
-                            request.io.kind == IoRequest::Kind::read ? "direct read"
-                                                                     : "direct write",
-                            request.begin, Clock::now(), request.piece.offset, request.piece.size);
+      context_.trace->slice(
+          context_.cpu_track,
+          request.io.kind == IoRequest::Kind::read ? "direct read" : "direct write",
+          request.begin,
+          Clock::now(),
+          request.piece.offset,
+          request.piece.size);
     }
     finished.push_back({completion.tag, request.piece, std::move(failure)});
     requests_.erase(found);
@@ -98,7 +102,9 @@ bool DirectQueue::advance(Request& request, std::int64_t result, Failure& failur
       return true;
     }
     if (result < 0) {
-      throw_io(reading ? "read" : "write", transfer_.file().facts().path, request.io.offset,
+      throw_io(reading ? "read" : "write",
+               transfer_.file().facts().path,
+               request.io.offset,
                static_cast<int>(-result));
     }
     request.moved += static_cast<std::uint64_t>(result);

@@ -2,16 +2,17 @@
 // dealt with once for both directions.
 #pragma once
 
+#include "transfer/lanes.hpp"
+
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
-#include "transfer/lanes.hpp"
-
 namespace hippogriff {
 
-// Not thread-safe: belongs to one lane task. Memory handed in must stay until its request came back.
+// Not thread-safe: belongs to one lane task. Memory handed in must stay until its request came
+// back.
 class DirectQueue {
  public:
   // `buffers` are registered with the kernel where it lets us.
@@ -47,8 +48,8 @@ class DirectQueue {
   struct Request {
     IoRequest io;
     Range piece;
-    std::uint64_t moved = 0;  // bytes of the widened range
-    std::uint64_t needed = 0; // bytes of it that make the piece whole
+    std::uint64_t moved = 0;   // bytes of the widened range
+    std::uint64_t needed = 0;  // bytes of it that make the piece whole
     Clock::time_point begin;
   };
 

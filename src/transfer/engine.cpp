@@ -1,14 +1,14 @@
 // The queue of lane tasks, the threads that run them, and how a transfer ends.
 #include "transfer/engine.hpp"
 
+#include "storage/atomic_file.hpp"
+
 #include <sys/prctl.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
-
-#include "storage/atomic_file.hpp"
 
 namespace hippogriff {
 
@@ -32,7 +32,7 @@ Engine::~Engine() {
   HIPPO_ASSERT(threads_.empty());
 }
 
-void Engine::start(std::shared_ptr<Transfer> transfer) {
+void Engine::start(const std::shared_ptr<Transfer>& transfer) {
   std::unique_lock lock(mutex_);
   if (stopping_) {
     lock.unlock();
@@ -52,8 +52,7 @@ void Engine::start(std::shared_ptr<Transfer> transfer) {
   }
   watched_.push_back(transfer);
   // Only a send may begin before the device is ready: what a receive takes is not there yet.
-  if (transfer->decision().choice().plan.park &&
-      transfer->request().direction == Direction::send) {
+  if (transfer->decision().choice().plan.park && transfer->request().direction == Direction::send) {
     enqueue_locked(transfer, Lane::parked, parked_channels);
   }
   if (!watcher_started_) {
@@ -221,8 +220,7 @@ void Engine::task_ended(const std::shared_ptr<Transfer>& transfer) {
 
 // No task of the transfer is left: it is over, or waits for its device, or has pieces that a lane
 // gave back after the lane they belong to had ended.
-void Engine::settle(const std::shared_ptr<Transfer>& transfer,
-                    std::unique_lock<std::mutex>& lock) {
+void Engine::settle(const std::shared_ptr<Transfer>& transfer, std::unique_lock<std::mutex>& lock) {
   const bool complete = transfer->bytes_done() == transfer->request().extent.size;
   if (!complete && !transfer->stopping()) {
     if (transfer->gate_open) {
@@ -276,7 +274,9 @@ void Engine::finalize(Transfer& transfer) {
 }
 
 void Engine::memory_freed() {
-  { const std::lock_guard lock(mutex_); }
+  {
+    const std::lock_guard lock(mutex_);
+  }
   watch_again_.notify_all();
 }
 
@@ -302,15 +302,16 @@ void Engine::watch() {
     }
     const bool soon = look_at_watched(lock);
     if (!watched_.empty()) {
-      watch_again_.wait_for(lock, soon && bound ? std::chrono::microseconds(50)
-                                                : std::chrono::microseconds(1000));
+      watch_again_.wait_for(
+          lock, soon && bound ? std::chrono::microseconds(50) : std::chrono::microseconds(1000));
     }
   }
   ++ended_threads_;
   thread_ended_.notify_all();
 }
 
-// One look at every watched transfer. True when one came so recently that it pays to look again soon.
+// One look at every watched transfer. True when one came so recently that it pays to look again
+// soon.
 bool Engine::look_at_watched(std::unique_lock<std::mutex>& lock) {
   bool soon = false;
   const auto looked_at = watched_;
@@ -375,8 +376,8 @@ bool Engine::stop(std::chrono::milliseconds patience) {
   lock.lock();
   task_queued_.notify_all();
   watch_again_.notify_all();
-  const bool ended = thread_ended_.wait_for(
-      lock, patience, [this] { return ended_threads_ == threads_.size(); });
+  const bool ended =
+      thread_ended_.wait_for(lock, patience, [this] { return ended_threads_ == threads_.size(); });
   std::vector<std::thread> threads = std::exchange(threads_, {});
   ended_threads_ = 0;
   lock.unlock();

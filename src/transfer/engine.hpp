@@ -2,6 +2,8 @@
 // share, and a watcher for transfers whose device is not ready yet.
 #pragma once
 
+#include "transfer/lanes.hpp"
+
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -10,8 +12,6 @@
 #include <mutex>
 #include <thread>
 #include <vector>
-
-#include "transfer/lanes.hpp"
 
 namespace hippogriff {
 
@@ -33,7 +33,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Begins to carry a transfer. gate_open, after and memory_deadline must be set.
-  void start(std::shared_ptr<Transfer> transfer);
+  void start(const std::shared_ptr<Transfer>& transfer);
 
   // Cancels everything and joins the threads. False when some would not end within `patience`: the
   // engine must then be left to the end of the process, since they use it.
@@ -44,12 +44,14 @@ class Engine {
 
   // Sends that wait for this device's memory.
   [[nodiscard]] bool sends_wait_for_memory() const;
+
   [[nodiscard]] std::uint32_t busy_channels() const { return busy_.load(); }
+
   [[nodiscard]] std::uint64_t pinned_bytes() const { return pinbuffer_.allocated_bytes(); }
+
   [[nodiscard]] std::uint64_t parked_bytes() const { return parking_.used_bytes(); }
-  [[nodiscard]] std::uint64_t parking_budget_bytes() const {
-    return parking_.budget_bytes();
-  }
+
+  [[nodiscard]] std::uint64_t parking_budget_bytes() const { return parking_.budget_bytes(); }
 
  private:
   struct Task {

@@ -75,8 +75,8 @@ class RandomFaultsTest : public ::testing::TestWithParam<bool> {
   void check(const OneTransfer& one) {
     const Range extent = one.transfer->request().extent;
     if (one.transfer->request().direction == Direction::send) {
-      expect_all_but_missing(*one.transfer, device_bytes(one.memory),
-                             content_.data() + extent.offset);
+      expect_all_but_missing(
+          *one.transfer, device_bytes(one.memory), content_.data() + extent.offset);
       return;
     }
     const auto output = read_whole(one.output);
@@ -85,8 +85,8 @@ class RandomFaultsTest : public ::testing::TestWithParam<bool> {
       return;
     }
     ASSERT_GE(output.size(), extent.end());
-    expect_all_but_missing(*one.transfer, output.data() + extent.offset,
-                           content_.data() + extent.offset);
+    expect_all_but_missing(
+        *one.transfer, output.data() + extent.offset, content_.data() + extent.offset);
   }
 
   void run_round(std::uint64_t seed) {
@@ -94,8 +94,8 @@ class RandomFaultsTest : public ::testing::TestWithParam<bool> {
     std::mt19937_64 random(seed);
     std::vector<OneTransfer> all;
     for (std::size_t index = 0; index < transfers_at_once; ++index) {
-      all.push_back({nullptr, on_.state().allocate(file_bytes),
-                     folder_.file("out" + std::to_string(index))});
+      all.push_back(
+          {nullptr, on_.state().allocate(file_bytes), folder_.file("out" + std::to_string(index))});
     }
     std::vector<Submission> submissions;
     for (OneTransfer& one : all) {
@@ -152,8 +152,10 @@ TEST_P(RandomFaultsTest, every_round_ends_says_what_is_missing_and_leaves_a_whol
   EXPECT_LT(failed_, ran_) << "no transfer got through";
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, RandomFaultsTest, ::testing::Values(true, false),
-                         [](const auto& info) { return info.param ? "linked" : "plain"; });
+INSTANTIATE_TEST_SUITE_P(Devices,
+                         RandomFaultsTest,
+                         ::testing::Values(true, false),
+                         [](const auto& test) { return test.param ? "linked" : "plain"; });
 
 }  // namespace
 }  // namespace hippogriff

@@ -3,7 +3,6 @@
 #include "testing/faulty_runtime_fixture.hpp"
 
 #include <gtest/gtest.h>
-
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,7 +58,7 @@ class FaultsTest : public ::testing::Test {
   // A file larger than the content is written in place.
   void make_output_larger() { write_whole(output_, random_bytes(content_bytes + 4096, 5)); }
 
-  std::shared_ptr<Transfer> finished(const Submission& submission) {
+  std::shared_ptr<Transfer> finished(const Submission& submission) const {
     auto transfer = on_.runtime->submit(submission);
     EXPECT_TRUE(transfer->wait(no_hang)) << "the transfer hangs";
     return transfer;
@@ -229,8 +228,7 @@ TEST_F(FaultsTest, residency_that_is_unknown_or_wrong_changes_no_byte) {
   for (const double fraction : {-1.0, 0.0, 0.3, 1.0}) {
     SCOPED_TRACE(fraction);
     on_.plan->add({.point = FaultPoint::residency,
-                   .kind = fraction < 0 ? FaultKind::residency_unknown
-                                        : FaultKind::residency_wrong,
+                   .kind = fraction < 0 ? FaultKind::residency_unknown : FaultKind::residency_wrong,
                    .times = 40,
                    .fraction = fraction});
     drop_cache(input_, 3 * test_mebibyte, 9 * test_mebibyte);
@@ -251,8 +249,8 @@ TEST_F(FaultsTest, file_that_cannot_be_mapped_is_read) {
 
 TEST_F(FaultsTest, pages_that_cannot_be_registered_are_read) {
   claim(Claim::warm);
-  on_.device_faults->fail(DeviceOperation::register_host, 2,
-                          some_device_failure(DeviceOperation::register_host), 1000);
+  on_.device_faults->fail(
+      DeviceOperation::register_host, 2, some_device_failure(DeviceOperation::register_host), 1000);
   expect_send_succeeds(Route::mapped);
 }
 
@@ -358,8 +356,8 @@ TEST_F(FaultsTest, failing_sync_fails_a_durable_receive) {
 TEST_F(FaultsTest, failing_receive_of_a_whole_file_leaves_the_old_one) {
   const auto old = random_bytes(5 * test_mebibyte, 6);
   write_whole(output_, old);
-  on_.device_faults->fail(DeviceOperation::copy_to_host, 3,
-                          some_device_failure(DeviceOperation::copy_to_host), 1000);
+  on_.device_faults->fail(
+      DeviceOperation::copy_to_host, 3, some_device_failure(DeviceOperation::copy_to_host), 1000);
   {
     const auto transfer = recv();
     EXPECT_EQ(transfer->status(), Status::device_error);

@@ -1,13 +1,13 @@
 // Which device memory transfers in flight use: nobody may write what another reads or writes.
 #pragma once
 
+#include "base/range.hpp"
+#include "device/device.hpp"
+
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <utility>
-
-#include "base/range.hpp"
-#include "device/device.hpp"
 
 namespace hippogriff {
 

@@ -1,12 +1,11 @@
 // What lanes share, and the one switch over them.
 #include "transfer/lanes.hpp"
 
-#include <time.h>
+#include "transfer/slot_ring.hpp"
 
 #include <algorithm>
+#include <ctime>
 #include <utility>
-
-#include "transfer/slot_ring.hpp"
 
 namespace hippogriff {
 
@@ -57,9 +56,8 @@ LaneOutcome run_lane(LaneContext& context, Transfer& transfer, Lane lane) noexce
   const double cpu_begin = thread_cpu_seconds();
   LaneOutcome outcome = LaneOutcome::finished;
   try {
-    outcome = transfer.request().direction == Direction::send
-                  ? run_send(context, transfer, lane)
-                  : run_recv(context, transfer, lane);
+    outcome = transfer.request().direction == Direction::send ? run_send(context, transfer, lane)
+                                                              : run_recv(context, transfer, lane);
   } catch (...) {
     transfer.fail(current_failure());
   }
@@ -75,7 +73,8 @@ std::uint64_t piece_bytes(const Transfer& transfer, std::uint32_t channels) {
   // Small at first, so that the link need not wait long for the first copy.
   const std::uint64_t ramp = smallest_bytes + claimed / shares;
   return std::clamp<std::uint64_t>(align_up(std::min(unclaimed / shares, ramp), WorkMap::cut_bytes),
-                                   smallest_bytes, Pinbuffer::slot_bytes);
+                                   smallest_bytes,
+                                   Pinbuffer::slot_bytes);
 }
 
 std::optional<ClaimedPiece> claim_any(Transfer& transfer, Warmth first, std::uint64_t most_bytes) {

@@ -3,17 +3,16 @@
 // here, a line in run_lane, a field in Plan.
 #pragma once
 
-#include <functional>
-#include <memory>
-
 #include "device/device.hpp"
 #include "storage/storage.hpp"
 #include "transfer/parking.hpp"
 #include "transfer/pinbuffer.hpp"
 #include "transfer/transfer.hpp"
 
-namespace hippogriff {
+#include <functional>
+#include <memory>
 
+namespace hippogriff {
 
 // How long a copy may take to complete before the device counts as hung.
 inline constexpr std::chrono::seconds device_timeout{60};
@@ -52,13 +51,13 @@ LaneOutcome recv_direct(LaneContext& context, Transfer& transfer);
 
 // --- shared by lanes ---
 
-// The size of the next piece: whole slots, smaller at the start so that the first copies begin soon,
-// and towards the end so that channels finish together.
+// The size of the next piece: whole slots, smaller at the start so that the first copies begin
+// soon, and towards the end so that channels finish together.
 std::uint64_t piece_bytes(const Transfer& transfer, std::uint32_t channels);
 
 struct ClaimedPiece {
   Range range;
-  Warmth warmth;
+  Warmth warmth = Warmth::warm;
 };
 
 // Claims a piece of either kind, of the named kind as long as there is one.
@@ -73,8 +72,8 @@ std::uint64_t read_cached_piece(Transfer& transfer, Range piece, std::byte* memo
 // Writes a whole piece through the page cache. Throws Error(io_error).
 void write_piece(LaneContext& context, Transfer& transfer, Range piece, const std::byte* memory);
 
-// Runs one step of a lane. What it throws fails the transfer, and false says so: the lane then stops
-// claiming but still sees its copies through, so that what is missing is known exactly.
+// Runs one step of a lane. What it throws fails the transfer, and false says so: the lane then
+// stops claiming but still sees its copies through, so that what is missing is known exactly.
 template <typename Step>
 bool attempt(Transfer& transfer, Step&& step) {
   try {
@@ -92,9 +91,9 @@ bool attempt(Transfer& transfer, Step&& step) {
 // Waits for a copy; throws Error(device_error) when it takes longer than device_timeout.
 void await_copy(LaneContext& context, Event& event, const char* operation);
 
-// After a failure: waits until nothing on the stream runs any more and forgets what failed there, so
-// that its memory may be reused and the next transfer begins afresh. False when the device hangs (up
-// to device_timeout) or is lost.
+// After a failure: waits until nothing on the stream runs any more and forgets what failed there,
+// so that its memory may be reused and the next transfer begins afresh. False when the device hangs
+// (up to device_timeout) or is lost.
 [[nodiscard]] bool drain(Stream& stream) noexcept;
 
 }  // namespace hippogriff

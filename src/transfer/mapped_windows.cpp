@@ -31,7 +31,8 @@ MappedWindows::~MappedWindows() {
 
 std::uint64_t MappedWindows::window_bytes(const Transfer& transfer) {
   return std::clamp(align_down(transfer.work.unclaimed_bytes() / 16, window_bytes_min),
-                    window_bytes_min, window_bytes_max);
+                    window_bytes_min,
+                    window_bytes_max);
 }
 
 bool MappedWindows::copy(Range piece) {
@@ -43,8 +44,8 @@ bool MappedWindows::copy(Range piece) {
   window.copy_begin = Clock::now();
   const std::uint64_t lead = piece.offset - align_down(piece.offset, WorkMap::cut_bytes);
   try {
-    context_.stream.copy_to_device(transfer_.address_of(piece.offset),
-                                   window.mapping.data() + lead, piece.size);
+    context_.stream.copy_to_device(
+        transfer_.address_of(piece.offset), window.mapping.data() + lead, piece.size);
     context_.stream.record(*window.copied);
   } catch (...) {
     // Without an event nobody could tell when the copy ends, or that it never began.
@@ -73,8 +74,12 @@ void MappedWindows::retire_oldest() {
 void MappedWindows::finish_oldest() {
   Window& window = windows_.front();
   if (context_.trace != nullptr) {
-    context_.trace->slice(context_.copy_track, "copy mapped", window.copy_begin, Clock::now(),
-                          window.piece.offset, window.piece.size);
+    context_.trace->slice(context_.copy_track,
+                          "copy mapped",
+                          window.copy_begin,
+                          Clock::now(),
+                          window.piece.offset,
+                          window.piece.size);
   }
   close(window);
   transfer_.piece_done(Lane::mapped, window.piece);
@@ -83,8 +88,7 @@ void MappedWindows::finish_oldest() {
 
 bool MappedWindows::open(Range piece, Window& window) {
   static const SliceName name("map and register");
-  const TraceSlice slice(context_.trace, context_.cpu_track, name, piece.offset,
-                         piece.size);
+  const TraceSlice slice(context_.trace, context_.cpu_track, name, piece.offset, piece.size);
   const std::uint64_t begin = align_down(piece.offset, WorkMap::cut_bytes);
   const Range pages{begin, align_up(piece.end(), WorkMap::cut_bytes) - begin};
   const std::uint64_t size_now = transfer_.file().size_now();
@@ -98,8 +102,8 @@ bool MappedWindows::open(Range piece, Window& window) {
     return false;
   }
   try {
-    context_.device.register_host(window.mapping.data(), window.mapping.size(),
-                                  HostAccess::read_only);
+    context_.device.register_host(
+        window.mapping.data(), window.mapping.size(), HostAccess::read_only);
   } catch (const Error&) {
     transfer_.file().unmap(window.mapping);
     return false;

@@ -2,10 +2,10 @@
 // time: no CPU copy. What both lanes that use them share.
 #pragma once
 
+#include "transfer/lanes.hpp"
+
 #include <deque>
 #include <memory>
-
-#include "transfer/lanes.hpp"
 
 namespace hippogriff {
 

@@ -1,15 +1,14 @@
 // Each rate by the same calls that the lanes make, long enough to settle, short enough to wait for.
 #include "transfer/measure.hpp"
 
-#include <time.h>
-
-#include <algorithm>
-#include <array>
-#include <thread>
-
 #include "storage/atomic_file.hpp"
 #include "storage/drives.hpp"
 #include "transfer/outlook.hpp"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <thread>
 
 namespace hippogriff {
 
@@ -229,8 +228,10 @@ class Measurement {
 
   void check(IoRequest::Kind kind, std::int64_t result) const {
     if (result != static_cast<std::int64_t>(chunk_bytes)) {
-      throw_io(kind == IoRequest::Kind::read ? "calibrate: read" : "calibrate: write", path_,
-               no_offset, result < 0 ? static_cast<int>(-result) : EIO);
+      throw_io(kind == IoRequest::Kind::read ? "calibrate: read" : "calibrate: write",
+               path_,
+               no_offset,
+               result < 0 ? static_cast<int>(-result) : EIO);
     }
   }
 
@@ -247,20 +248,24 @@ class Measurement {
     return size;
   }
 
+  // 0 when it fails: the sum then says less than the machine can, never more.
+  double one_reader_rate(std::uint32_t index) {
+    try {
+      const auto read = [&](std::uint64_t done) {
+        const std::uint64_t at = (done + index * chunk_bytes) % warm_bytes();
+        return read_range(at, chunk_bytes, pinned_.data() + index * chunk_bytes);
+      };
+      return rate_of(read).bytes_per_second;
+    } catch (const Error&) {
+      return 0;
+    }
+  }
+
   double parallel_read_rate(std::uint32_t threads) {
     std::vector<double> rates(threads, 0);
     std::vector<std::thread> running;
     for (std::uint32_t index = 0; index < threads; ++index) {
-      running.emplace_back([this, index, &rates] {
-        try {
-          rates[index] = rate_of([&](std::uint64_t done) {
-                           const std::uint64_t at = (done + index * chunk_bytes) % warm_bytes();
-                           return read_range(at, chunk_bytes, pinned_.data() + index * chunk_bytes);
-                         }).bytes_per_second;
-        } catch (const Error&) {
-          rates[index] = 0;  // the sum then says less than the machine can, never more
-        }
-      });
+      running.emplace_back([this, index, &rates] { rates[index] = one_reader_rate(index); });
     }
     double sum = 0;
     for (std::uint32_t index = 0; index < threads; ++index) {
@@ -276,7 +281,9 @@ class Measurement {
 
   [[nodiscard]] std::string directory() const { return path_.substr(0, path_.rfind('/')); }
 
-  [[nodiscard]] std::shared_ptr<Storage> shared_storage() const { return runtime_.shared_storage(); }
+  [[nodiscard]] std::shared_ptr<Storage> shared_storage() const {
+    return runtime_.shared_storage();
+  }
 
   Runtime& runtime_;
   Device& device_;

@@ -1,10 +1,10 @@
 // Residency by sampling and by halving.
 #include "transfer/outlook.hpp"
 
-#include <algorithm>
-
 #include "transfer/cufile.hpp"
 #include "transfer/settings.hpp"
+
+#include <algorithm>
 
 namespace hippogriff {
 
@@ -26,7 +26,8 @@ std::string why_not_map(const Device& device, const FileFacts& file, Direction d
   if (!file.in_memory) {
     return "only files in memory (tmpfs) are mapped for writing";
   }
-  return device.info().can.registers_read_write ? "" : "the device cannot register pages for writing";
+  return device.info().can.registers_read_write ? ""
+                                                : "the device cannot register pages for writing";
 }
 
 void append(std::vector<WarmRange>& runs, Range range, Warmth warmth) {
@@ -112,7 +113,8 @@ TransferFacts facts_of(Device& device, File& file, Range extent, Direction direc
   facts.host_addressable = device.info().can.host_addressable;
   facts.why_not_map = why_not_map(device, known, direction);
   facts.can_map = facts.why_not_map.empty();
-  facts.can_mix = facts.can_map && device.info().can.registers_aside && extent.size >= mix_bytes_min;
+  facts.can_mix =
+      facts.can_map && device.info().can.registers_aside && extent.size >= mix_bytes_min;
   facts.can_direct = facts.host_addressable;
   if (!facts.can_direct) {
     const GdsPresence& gds = gds_presence();

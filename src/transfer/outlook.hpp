@@ -1,13 +1,13 @@
 // What the router is told about a file, an extent and a device: found out here, once per transfer.
 #pragma once
 
-#include <optional>
-#include <string>
-
 #include "device/device.hpp"
 #include "storage/storage.hpp"
 #include "transfer/route.hpp"
 #include "transfer/work_map.hpp"
+
+#include <optional>
+#include <string>
 
 namespace hippogriff {
 

@@ -1,8 +1,8 @@
 // Through host memory, decoupled from the device. Sends read on while the device has no room yet
 // (Hippogriff III.B); receives leave the device before the disk has them (Gullfoss 4.2).
-#include <utility>
-
 #include "transfer/piece_io.hpp"
+
+#include <utility>
 
 namespace hippogriff {
 
@@ -80,11 +80,11 @@ LaneOutcome send_unpark(LaneContext& context, Transfer& transfer) {
     if (!transfer.stopping()) {
       const bool copied = attempt(transfer, [&] {
         static const SliceName name("copy parked");
-        const TraceSlice slice(context.trace, context.copy_track, name, piece->offset,
-                               piece->size_bytes);
+        const TraceSlice slice(
+            context.trace, context.copy_track, name, piece->offset, piece->size_bytes);
         reuse = Parking::Reuse::no;
-        context.stream.copy_to_device(transfer.address_of(piece->offset), piece->memory,
-                                      piece->size_bytes);
+        context.stream.copy_to_device(
+            transfer.address_of(piece->offset), piece->memory, piece->size_bytes);
         context.stream.record(*event);
         await_copy(context, *event, "copy parked data to device");
         reuse = Parking::Reuse::yes;

@@ -1,13 +1,14 @@
-// Host memory for data that waits for its device (or, on the way back, for its disk): bounded, pinned
-// where the machine allows it, given back as soon as a piece has moved on. (Hippogriff III.B.)
+// Host memory for data that waits for its device (or, on the way back, for its disk): bounded,
+// pinned where the machine allows it, given back as soon as a piece has moved on. (Hippogriff
+// III.B.)
 #pragma once
+
+#include "device/device.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <vector>
-
-#include "device/device.hpp"
 
 namespace hippogriff {
 
@@ -29,6 +30,7 @@ class Parking {
   void release(std::byte* piece, Reuse reuse = Reuse::yes) noexcept;
 
   [[nodiscard]] std::uint64_t used_bytes() const;
+
   [[nodiscard]] std::uint64_t budget_bytes() const { return budget_bytes_; }
 
  private:

@@ -11,8 +11,8 @@ bool PieceIo::aligned(std::uint64_t offset, const std::byte* memory) const {
 
 void PieceIo::read(Range piece, std::byte* memory, Warmth warmth) {
   if (queue_ == nullptr && warmth == Warmth::cold && aligned(piece.offset, memory)) {
-    queue_ = std::make_unique<DirectQueue>(context_, transfer_, 1,
-                                           std::vector<std::span<std::byte>>{});
+    queue_ =
+        std::make_unique<DirectQueue>(context_, transfer_, 1, std::vector<std::span<std::byte>>{});
   }
   const bool direct = warmth == Warmth::cold && queue_ != nullptr && aligned(piece.offset, memory);
   const Range middle = direct ? queue_->aligned_part(piece) : Range{piece.offset, 0};
@@ -24,15 +24,15 @@ void PieceIo::read(Range piece, std::byte* memory, Warmth warmth) {
   read_piece(context_, transfer_, {piece.offset, head}, memory);
   queue_->read(middle, memory + head, 0);
   finish_direct();
-  read_piece(context_, transfer_, {middle.end(), piece.end() - middle.end()},
-             memory + head + middle.size);
+  read_piece(
+      context_, transfer_, {middle.end(), piece.end() - middle.end()}, memory + head + middle.size);
 }
 
 void PieceIo::write(Range piece, std::byte* memory) {
   const bool direct = aligned(piece.offset, memory);
   if (queue_ == nullptr && direct) {
-    queue_ = std::make_unique<DirectQueue>(context_, transfer_, 1,
-                                           std::vector<std::span<std::byte>>{});
+    queue_ =
+        std::make_unique<DirectQueue>(context_, transfer_, 1, std::vector<std::span<std::byte>>{});
   }
   const Range middle = direct ? queue_->aligned_part(piece) : Range{piece.offset, 0};
   if (middle.empty()) {
@@ -43,8 +43,8 @@ void PieceIo::write(Range piece, std::byte* memory) {
   write_piece(context_, transfer_, {piece.offset, head}, memory);
   queue_->write(middle, memory + head, 0);
   finish_direct();
-  write_piece(context_, transfer_, {middle.end(), piece.end() - middle.end()},
-              memory + head + middle.size);
+  write_piece(
+      context_, transfer_, {middle.end(), piece.end() - middle.end()}, memory + head + middle.size);
 }
 
 void PieceIo::finish_direct() {

@@ -1,10 +1,11 @@
-// Whole pieces between a file and any host memory, one at a time: by O_DIRECT where the drive serves
-// them and alignment allows, else through the page cache. For lanes without a pinbuffer slot.
+// Whole pieces between a file and any host memory, one at a time: by O_DIRECT where the drive
+// serves them and alignment allows, else through the page cache. For lanes without a pinbuffer
+// slot.
 #pragma once
 
-#include <memory>
-
 #include "transfer/direct_queue.hpp"
+
+#include <memory>
 
 namespace hippogriff {
 

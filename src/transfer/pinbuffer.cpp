@@ -29,8 +29,8 @@ std::byte* Pinbuffer::acquire(std::chrono::nanoseconds timeout) {
       }
     }
     // Wakes also when the last segment that was on its way did not come.
-    if (!slot_free_.wait_for(lock, timeout,
-                             [this] { return !free_.empty() || segments_reserved_ == 0; })) {
+    if (!slot_free_.wait_for(
+            lock, timeout, [this] { return !free_.empty() || segments_reserved_ == 0; })) {
       return nullptr;
     }
   } while (free_.empty());

@@ -2,14 +2,14 @@
 // given back before the end, reused by every transfer of one device (Gullfoss 4.4).
 #pragma once
 
+#include "device/device.hpp"
+
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <mutex>
 #include <span>
 #include <vector>
-
-#include "device/device.hpp"
 
 namespace hippogriff {
 
@@ -33,6 +33,7 @@ class Pinbuffer {
   void abandon(std::byte* slot) noexcept;
 
   [[nodiscard]] std::size_t allocated_bytes() const;
+
   [[nodiscard]] std::size_t limit_bytes() const { return segments_max_ * segment_bytes; }
 
  private:

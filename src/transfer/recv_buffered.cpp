@@ -1,10 +1,10 @@
 // Device to pinbuffer by the copy engine, pinbuffer to page cache by the CPU, overlapped.
+#include "transfer/cost_model.hpp"
+#include "transfer/slot_ring.hpp"
+
 #include <sys/mman.h>
 
 #include <cstring>
-
-#include "transfer/cost_model.hpp"
-#include "transfer/slot_ring.hpp"
 
 namespace hippogriff {
 
@@ -16,8 +16,8 @@ constexpr std::size_t slots_per_channel = 3;
 // nobody else can truncate, and only into pages that are there: touching others could be fatal.
 bool write_through_mapping(LaneContext& context, Transfer& transfer, const Slot& slot) {
   static const SliceName name("write mapped");
-  const TraceSlice slice(context.trace, context.cpu_track, name, slot.piece.offset,
-                         slot.piece.size);
+  const TraceSlice slice(
+      context.trace, context.cpu_track, name, slot.piece.offset, slot.piece.size);
   const std::uint64_t begin = align_down(slot.piece.offset, WorkMap::cut_bytes);
   const std::uint64_t end = align_up(slot.piece.end(), WorkMap::cut_bytes);
   const auto mapping = transfer.file().map({begin, end - begin}, FileAccess::read_write);

@@ -1,10 +1,10 @@
 // Device to pinbuffer by the copy engine, pinbuffer to drive by O_DIRECT, several requests in
 // flight. The edges that are not aligned go through the page cache.
-#include <algorithm>
-
 #include "transfer/depth_controller.hpp"
 #include "transfer/direct_queue.hpp"
 #include "transfer/slot_ring.hpp"
+
+#include <algorithm>
 
 namespace hippogriff {
 
@@ -56,15 +56,16 @@ class DirectIoRecv {
         return false;
       }
       slot->piece = *piece;
-      ring_.start_to_host(slot, transfer_.address_of(piece->offset),
-                          slot->memory + queue_.lead_bytes(*piece));
+      ring_.start_to_host(
+          slot, transfer_.address_of(piece->offset), slot->memory + queue_.lead_bytes(*piece));
     }
     return true;
   }
 
   void submit_writes() {
     while (ring_.copies_in_flight() > 0 && queue_.in_flight() < depth_.depth()) {
-      Slot* slot = queue_.in_flight() == 0 ? ring_.wait_copied("copy to host") : ring_.take_copied();
+      Slot* slot =
+          queue_.in_flight() == 0 ? ring_.wait_copied("copy to host") : ring_.take_copied();
       if (slot == nullptr) {
         return;
       }
@@ -105,8 +106,7 @@ class DirectIoRecv {
     if (queue_.in_flight() == 0) {
       return;
     }
-    const bool copies_wait =
-        ring_.copies_in_flight() > 0 && queue_.in_flight() < depth_.depth();
+    const bool copies_wait = ring_.copies_in_flight() > 0 && queue_.in_flight() < depth_.depth();
     const auto patience =
         copies_wait ? std::chrono::microseconds(50) : std::chrono::milliseconds(20);
     for (auto& write : queue_.reap(patience)) {

@@ -1,8 +1,8 @@
-// Device straight into the pages of a file in shared memory (tmpfs): mapped, registered for writing,
-// filled by the copy engine. The extent must exist: the engine allocates the file first.
-#include <sys/mman.h>
-
+// Device straight into the pages of a file in shared memory (tmpfs): mapped, registered for
+// writing, filled by the copy engine. The extent must exist: the engine allocates the file first.
 #include "transfer/lanes.hpp"
+
+#include <sys/mman.h>
 
 namespace hippogriff {
 
@@ -73,8 +73,7 @@ LaneOutcome recv_mapped(LaneContext& context, Transfer& transfer) {
     }
     attempt(transfer, [&] {
       static const SliceName name("copy mapped");
-      const TraceSlice slice(context.trace, context.copy_track, name, piece->offset,
-                             piece->size);
+      const TraceSlice slice(context.trace, context.copy_track, name, piece->offset, piece->size);
       context.stream.copy_to_host(window->data(), transfer.address_of(piece->offset), piece->size);
       context.stream.record(*event);
       await_copy(context, *event, "copy to mapped pages");

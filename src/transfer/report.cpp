@@ -1,12 +1,12 @@
 // JSON by nlohmann's library; field names carry their units.
 #include "transfer/report.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include "device/cuda_device.hpp"
 #include "storage/drives.hpp"
 #include "transfer/cufile.hpp"
 #include "transfer/outlook.hpp"
+
+#include <nlohmann/json.hpp>
 
 namespace hippogriff {
 
@@ -14,8 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array lanes = {Lane::direct, Lane::mapped, Lane::buffered, Lane::direct_io,
-                              Lane::parked};
+constexpr std::array lanes = {
+    Lane::direct, Lane::mapped, Lane::buffered, Lane::direct_io, Lane::parked};
 
 const char* direction_name(Direction direction) {
   return direction == Direction::send ? "send" : "recv";
@@ -108,7 +108,8 @@ Json ability(const std::string& why_not) {
 Json route_abilities(const Device& device, const PathFacts& place) {
   const DeviceCapabilities& can = device.info().can;
   const bool in_memory = place.filesystem == "tmpfs" || place.filesystem == "ramfs";
-  const std::string direct = can.host_addressable || gds_presence().real ? "" : gds_presence().why_not;
+  const std::string direct =
+      can.host_addressable || gds_presence().real ? "" : gds_presence().why_not;
   const std::string mapped_send =
       can.registers_read_only ? "" : "the device cannot register read-only pages of a file";
   std::string mapped_recv = in_memory ? "" : "only files in memory (tmpfs) are mapped for writing";
@@ -138,22 +139,22 @@ std::string report_json(const Transfer& transfer) {
   const hippogriff_progress progress = transfer.progress();
   const TransferRequest& request = transfer.request();
   const std::uint64_t cold = transfer.cold_bytes();
-  Json json = {{"direction", direction_name(request.direction)},
-               {"file", transfer.file().facts().path},
-               {"offset", request.extent.offset},
-               {"bytes", progress.bytes_total},
-               {"bytes_done", progress.bytes_done},
-               {"device", request.device->info().name},
-               {"status", status_name(transfer.status())},
-               {"route", route_taken(transfer)},
-               {"seconds", progress.seconds},
-               {"gigabytes_per_second",
-                progress.seconds > 0
-                    ? static_cast<double>(progress.bytes_done) / progress.seconds / 1e9
-                    : 0.0},
-               {"predicted_seconds", transfer.decision().choice().seconds},
-               {"predicted_cpu_seconds", transfer.decision().choice().cpu_seconds},
-               {"plan", plan_json(transfer.decision().choice().plan)}};
+  Json json = {
+      {"direction", direction_name(request.direction)},
+      {"file", transfer.file().facts().path},
+      {"offset", request.extent.offset},
+      {"bytes", progress.bytes_total},
+      {"bytes_done", progress.bytes_done},
+      {"device", request.device->info().name},
+      {"status", status_name(transfer.status())},
+      {"route", route_taken(transfer)},
+      {"seconds", progress.seconds},
+      {"gigabytes_per_second",
+       progress.seconds > 0 ? static_cast<double>(progress.bytes_done) / progress.seconds / 1e9
+                            : 0.0},
+      {"predicted_seconds", transfer.decision().choice().seconds},
+      {"predicted_cpu_seconds", transfer.decision().choice().cpu_seconds},
+      {"plan", plan_json(transfer.decision().choice().plan)}};
   if (request.direction == Direction::send) {
     json["bytes_from_page_cache"] = progress.bytes_done >= cold ? progress.bytes_done - cold : 0;
     json["bytes_from_disk"] = cold;
@@ -164,10 +165,11 @@ std::string report_json(const Transfer& transfer) {
     const LaneTally tally = transfer.tally(lane);
     cpu_seconds += tally.cpu_seconds;
     if (tally.bytes > 0) {
-      carried[std::string(lane_name(lane))] = {{"bytes", tally.bytes},
-                                               {"seconds", seconds_between(tally.first, tally.last)},
-                                               {"cpu_seconds", tally.cpu_seconds},
-                                               {"tasks", tally.channels}};
+      carried[std::string(lane_name(lane))] = {
+          {"bytes", tally.bytes},
+          {"seconds", seconds_between(tally.first, tally.last)},
+          {"cpu_seconds", tally.cpu_seconds},
+          {"tasks", tally.channels}};
     }
   }
   json["cpu_seconds"] = cpu_seconds;
@@ -229,8 +231,7 @@ std::string info_json(Runtime& runtime, const std::string& path) {
   for (DeviceState* state : runtime.all_devices()) {
     Json device = device_json(*state, runtime, drive);
     device["routes"] = route_abilities(*state->device, place);
-    const Calibration calibration =
-        runtime.calibration().get(state->device->info().uuid, drive);
+    const Calibration calibration = runtime.calibration().get(state->device->info().uuid, drive);
     device["link"] = {{"to_device", rate_json(calibration.link.to_device)},
                       {"to_host", rate_json(calibration.link.to_host)}};
     json["devices"].push_back(std::move(device));
@@ -248,32 +249,34 @@ std::string explain_json(Runtime& runtime, const Submission& submission) {
   DeviceState& state = runtime.device(submission.device);
   const std::uint64_t size = file->identity().size;
   if (submission.offset > size) {
-    throw_invalid("explain " + submission.path, "the offset lies past the end of the file (" +
-                                                    std::to_string(size) + " bytes)");
+    throw_invalid("explain " + submission.path,
+                  "the offset lies past the end of the file (" + std::to_string(size) + " bytes)");
   }
   const bool sends = submission.direction == Direction::send;
   const std::uint64_t rest = size - submission.offset;
   const std::uint64_t wanted = submission.size == 0 ? rest : submission.size;
   const Range extent{submission.offset, sends ? std::min(wanted, rest) : wanted};
   const DeviceScope scope(*state.device);
-  const auto seen = runtime.outlook(state, *file,
+  const auto seen = runtime.outlook(state,
+                                    *file,
                                     {.extent = extent,
                                      .direction = submission.direction,
                                      .forced = submission.route,
                                      .device_ready = true});
-  Json json = {{"file", file->facts().path},
-               {"filesystem", file->facts().filesystem},
-               {"drive", file->facts().drive},
-               {"direct_io", file->facts().direct},
-               {"why_not_direct_io", file->facts().why_not_direct},
-               {"direction", direction_name(submission.direction)},
-               {"offset", extent.offset},
-               {"bytes", extent.size},
-               {"device", state.device->info().name},
-               {"cached_fraction", seen.facts.cached_fraction},
-               {"calibrated", runtime.calibration().measured(state.device->info().uuid,
-                                                             drive_key(file->facts()))},
-               {"chosen", route_name(seen.decision.chosen)}};
+  Json json = {
+      {"file", file->facts().path},
+      {"filesystem", file->facts().filesystem},
+      {"drive", file->facts().drive},
+      {"direct_io", file->facts().direct},
+      {"why_not_direct_io", file->facts().why_not_direct},
+      {"direction", direction_name(submission.direction)},
+      {"offset", extent.offset},
+      {"bytes", extent.size},
+      {"device", state.device->info().name},
+      {"cached_fraction", seen.facts.cached_fraction},
+      {"calibrated",
+       runtime.calibration().measured(state.device->info().uuid, drive_key(file->facts()))},
+      {"chosen", route_name(seen.decision.chosen)}};
   json["routes"] = Json::array();
   for (const RoutePrediction& prediction : seen.decision.predictions) {
     json["routes"].push_back(prediction_json(prediction));

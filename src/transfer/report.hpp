@@ -1,9 +1,9 @@
 // What people and scripts read: JSON of transfers, machines, routes and counters.
 #pragma once
 
-#include <string>
-
 #include "transfer/runtime.hpp"
+
+#include <string>
 
 namespace hippogriff {
 

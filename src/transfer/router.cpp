@@ -119,7 +119,8 @@ Offer pipelined_recv(const CostModel& model, const TransferFacts& facts) {
   if (facts.in_memory && facts.private_file && channels >= EngineShape::mapped_write_channels_min) {
     const Offer one = offer_of(model, Route::pipelined, {.buffered_channels = 1});
     const std::uint32_t wanted = std::min(
-        channels, std::max(model.channels_wanted(0, channels), EngineShape::mapped_write_channels_min));
+        channels,
+        std::max(model.channels_wanted(0, channels), EngineShape::mapped_write_channels_min));
     return faster(one, offer_of(model, Route::pipelined, {.buffered_channels = wanted}));
   }
   if (facts.in_memory || !facts.direct_io) {

@@ -1,12 +1,12 @@
 // Devices come and go, transfers are checked, routed, started and accounted for.
 #include "transfer/runtime.hpp"
 
-#include <algorithm>
-#include <utility>
-
 #include "device/cuda_device.hpp"
 #include "device/host_device.hpp"
 #include "transfer/outlook.hpp"
+
+#include <algorithm>
+#include <utility>
 
 namespace hippogriff {
 
@@ -50,7 +50,7 @@ std::optional<int> cuda_index(const std::string& name) {
     return 0;
   }
   if (name.size() <= prefix.size() || name.size() > prefix.size() + 4 ||
-      name.compare(0, prefix.size(), prefix) != 0) {
+      !name.starts_with(prefix)) {
     return std::nullopt;
   }
   int index = 0;
@@ -67,7 +67,8 @@ Runtime::Runtime(Settings settings, std::shared_ptr<Storage> storage)
     : settings_(std::move(settings)),
       storage_(std::move(storage)),
       calibration_(settings_.calibration_file),
-      trace_(settings_.trace_file.empty() ? nullptr : std::make_unique<Trace>(settings_.trace_file)),
+      trace_(settings_.trace_file.empty() ? nullptr
+                                          : std::make_unique<Trace>(settings_.trace_file)),
       fixed_devices_(false) {}
 
 Runtime::Runtime(Settings settings,
@@ -76,7 +77,8 @@ Runtime::Runtime(Settings settings,
     : settings_(std::move(settings)),
       storage_(std::move(storage)),
       calibration_(settings_.calibration_file),
-      trace_(settings_.trace_file.empty() ? nullptr : std::make_unique<Trace>(settings_.trace_file)),
+      trace_(settings_.trace_file.empty() ? nullptr
+                                          : std::make_unique<Trace>(settings_.trace_file)),
       fixed_devices_(true) {
   const std::lock_guard lock(mutex_);
   for (auto& device : devices) {
@@ -95,7 +97,8 @@ bool Runtime::shutdown(std::chrono::milliseconds patience) {
   bool ended = true;
   for (DeviceState* state : opened_devices()) {
     state->small.stop();
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     if (state->engine->stop(std::max(left, std::chrono::milliseconds(1)))) {
       state->free_all();
     } else {
@@ -119,8 +122,8 @@ void Runtime::add_device_locked(std::shared_ptr<Device> device) {
     first_device_ = name;
   }
   const int count = fixed_devices_ || name == "host" ? 1 : cuda_presence().device_count;
-  devices_[name] = std::make_unique<DeviceState>(std::move(device), storage_,
-                                                 engine_options(settings_, trace_.get(), count));
+  devices_[name] = std::make_unique<DeviceState>(
+      std::move(device), storage_, engine_options(settings_, trace_.get(), count));
 }
 
 DeviceState& Runtime::open_device_locked(const std::string& name) {

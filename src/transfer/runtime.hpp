@@ -1,6 +1,9 @@
-// The runtime: devices, storage, the router's knowledge, and every transfer in flight. What the C ABI
-// starts at init and ends at deinit; holds no global state.
+// The runtime: devices, storage, the router's knowledge, and every transfer in flight. What the C
+// ABI starts at init and ends at deinit; holds no global state.
 #pragma once
+
+#include "transfer/device_state.hpp"
+#include "transfer/settings.hpp"
 
 #include <array>
 #include <map>
@@ -8,9 +11,6 @@
 #include <mutex>
 #include <string>
 #include <vector>
-
-#include "transfer/device_state.hpp"
-#include "transfer/settings.hpp"
 
 namespace hippogriff {
 
@@ -32,8 +32,8 @@ struct RuntimeStats {
 // A transfer as a caller asks for it.
 struct Submission {
   Direction direction = Direction::send;
-  int fd = -1;        // or
-  std::string path;   // when fd < 0
+  int fd = -1;            // or
+  std::string path;       // when fd < 0
   DeviceAddress address;  // null: allocate (send)
   std::uint64_t offset = 0;
   std::uint64_t size = 0;  // 0: the rest
@@ -50,7 +50,8 @@ class Runtime {
   // Throws Error for a setting that cannot be used. Devices are opened at their first use.
   Runtime(Settings settings, std::shared_ptr<Storage> storage);
   // For tests: with these devices only, the first being the default.
-  Runtime(Settings settings, std::shared_ptr<Storage> storage,
+  Runtime(Settings settings,
+          std::shared_ptr<Storage> storage,
           std::vector<std::shared_ptr<Device>> devices);
   ~Runtime();
   Runtime(const Runtime&) = delete;
@@ -91,26 +92,33 @@ class Runtime {
   Outlook outlook(DeviceState& state, File& file, const OutlookRequest& request);
 
   [[nodiscard]] Storage& storage() { return *storage_; }
+
   [[nodiscard]] const std::shared_ptr<Storage>& shared_storage() const { return storage_; }
+
   [[nodiscard]] CalibrationStore& calibration() { return calibration_; }
+
   [[nodiscard]] RuntimeStats stats() const;
+
   [[nodiscard]] const Settings& settings() const { return settings_; }
 
  private:
-  [[nodiscard]] TransferLoad load_of(const DeviceState& state, const std::string& drive,
+  [[nodiscard]] TransferLoad load_of(const DeviceState& state,
+                                     const std::string& drive,
                                      Direction direction) const;
 
   struct Active {
     std::weak_ptr<Transfer> transfer;
     std::string drive;
-    Direction direction;
-    const DeviceState* device;
+    Direction direction = Direction::send;
+    const DeviceState* device = nullptr;
   };
 
-  std::shared_ptr<Transfer> start(const Submission& submission, TransferRequest request,
+  std::shared_ptr<Transfer> start(const Submission& submission,
+                                  TransferRequest request,
                                   DeviceState& state);
   DeviceAddress try_allocate(const Submission& submission, std::uint64_t size, DeviceState& state);
-  void launch(const Submission& submission, const std::shared_ptr<Transfer>& transfer,
+  void launch(const Submission& submission,
+              const std::shared_ptr<Transfer>& transfer,
               DeviceState& state);
   static void prepare_file(Transfer& transfer);
   static void released(Transfer& transfer, DeviceState& state, std::uint64_t number);

@@ -1,12 +1,12 @@
 // Transfers against the slow obvious version: what pread and pwrite would have done.
 #include "transfer/runtime.hpp"
 
+#include "testing/runtime_fixture.hpp"
+#include "transfer/report.hpp"
+
 #include <gtest/gtest.h>
 
 #include <thread>
-
-#include "testing/runtime_fixture.hpp"
-#include "transfer/report.hpp"
 
 namespace hippogriff {
 namespace {
@@ -21,7 +21,7 @@ class RuntimeTest : public ::testing::Test {
         plain_(plain_device()),
         runtime_(test_settings(), make_system_storage(), {linked_, plain_}) {}
 
-  ~RuntimeTest() override { EXPECT_TRUE(runtime_.shutdown(long_enough)); }
+  void TearDown() override { EXPECT_TRUE(runtime_.shutdown(long_enough)); }
 
   // Moves an extent to the device and compares what arrived.
   void send_and_compare(const std::vector<std::byte>& content, const Submission& submission) {
@@ -29,9 +29,9 @@ class RuntimeTest : public ::testing::Test {
     ASSERT_TRUE(transfer->wait(long_enough));
     ASSERT_FALSE(transfer->failed()) << transfer->failure_message();
     const Range extent = transfer->request().extent;
-    EXPECT_EQ(std::memcmp(device_bytes(transfer->address()), content.data() + extent.offset,
-                          extent.size),
-              0)
+    EXPECT_EQ(
+        std::memcmp(device_bytes(transfer->address()), content.data() + extent.offset, extent.size),
+        0)
         << report_json(*transfer);
     EXPECT_TRUE(transfer->missing().empty());
     EXPECT_EQ(transfer->bytes_done(), extent.size);
@@ -55,8 +55,8 @@ TEST_F(RuntimeTest, send_of_random_extents_by_every_route_gives_the_files_bytes)
     submission.offset = random() % content.size();
     submission.size = 1 + random() % (content.size() - submission.offset);
     submission.device = round % 3 == 0 ? "host" : "linked";
-    const std::array routes = {Route::automatic, Route::pipelined, Route::mapped, Route::parked,
-                               Route::direct};
+    const std::array routes = {
+        Route::automatic, Route::pipelined, Route::mapped, Route::parked, Route::direct};
     submission.route = routes[random() % (round % 3 == 0 ? 5 : 4)];
     SCOPED_TRACE(std::string(route_name(submission.route)) + " to " + submission.device + ", " +
                  std::to_string(submission.size) + " bytes at " +
@@ -69,8 +69,7 @@ TEST_F(RuntimeTest, recv_of_random_extents_by_every_route_writes_the_devices_byt
   std::mt19937_64 random(3);
   const TemporaryFolder memory_folder("/dev/shm");
   for (int round = 0; round < 40; ++round) {
-    const std::string path =
-        round % 2 == 0 ? folder_.file("out") : memory_folder.file("out");
+    const std::string path = round % 2 == 0 ? folder_.file("out") : memory_folder.file("out");
     const auto before = random_bytes(random() % (20 * mebibyte), 100 + random() % 1000);
     const auto result = random_bytes(1 + random() % (40 * mebibyte), 4 + random() % 1000);
     write_whole(path, before);
@@ -90,7 +89,8 @@ TEST_F(RuntimeTest, recv_of_random_extents_by_every_route_writes_the_devices_byt
     ASSERT_FALSE(transfer->failed()) << transfer->failure_message();
     auto expected = before;
     expected.resize(std::max(before.size(), submission.offset + result.size()));
-    std::copy(result.begin(), result.end(),
+    std::copy(result.begin(),
+              result.end(),
               expected.begin() + static_cast<std::ptrdiff_t>(submission.offset));
     ASSERT_TRUE(read_whole(path) == expected);
     EXPECT_TRUE(runtime_.free(submission.address));
@@ -177,7 +177,8 @@ TEST_F(RuntimeTest, send_parks_while_a_kernel_holds_the_memory) {
     while (!go) {
       std::this_thread::yield();
     }
-    clean = std::all_of(device_bytes(memory), device_bytes(memory) + content.size(),
+    clean = std::all_of(device_bytes(memory),
+                        device_bytes(memory) + content.size(),
                         [](std::byte byte) { return byte == std::byte{0}; });
   });
   std::memset(device_bytes(memory), 0, content.size());
@@ -204,8 +205,8 @@ TEST_F(RuntimeTest, send_waits_for_device_memory_and_goes_on_when_it_is_freed) {
   write_whole(path, content);
   DeviceState& state = runtime_.device("linked");
   const DeviceAddress holder = state.allocate(200 * mebibyte);
-  const auto transfer = runtime_.submit(
-      {.path = path, .device = "linked", .memory_timeout_ms = 60'000});
+  const auto transfer =
+      runtime_.submit({.path = path, .device = "linked", .memory_timeout_ms = 60'000});
   // The parking holds 32 MiB: the rest is read when there is room on the device.
   for (int wait = 0; wait < 2000 && transfer->parked_bytes() < 32 * mebibyte; ++wait) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -229,8 +230,7 @@ TEST_F(RuntimeTest, send_fails_when_no_device_memory_comes_in_time) {
   EXPECT_EQ(transfer->status(), Status::out_of_device_memory);
   EXPECT_EQ(transfer->missing(), (std::vector<Range>{{0, 64 * mebibyte}}));
   EXPECT_EQ(state.engine->parked_bytes(), 0U);
-  EXPECT_THROW(
-      runtime_.submit({.path = path, .device = "linked", .memory_timeout_ms = -1}), Error);
+  EXPECT_THROW(runtime_.submit({.path = path, .device = "linked", .memory_timeout_ms = -1}), Error);
   EXPECT_TRUE(runtime_.free(holder));
 }
 
@@ -271,13 +271,13 @@ TEST_F(RuntimeTest, work_after_the_transfer_on_a_stream_sees_its_bytes) {
   DeviceState& state = runtime_.device("linked");
   const DeviceAddress memory = state.allocate(content.size());
   const auto stream = linked_->create_stream();
-  const auto transfer = runtime_.submit({.path = path,
-                                         .address = memory,
-                                         .flags = HIPPOGRIFF_BEFORE_STREAM | HIPPOGRIFF_AFTER_STREAM,
-                                         .stream = stream->native_handle()});
+  const auto transfer =
+      runtime_.submit({.path = path,
+                       .address = memory,
+                       .flags = HIPPOGRIFF_BEFORE_STREAM | HIPPOGRIFF_AFTER_STREAM,
+                       .stream = stream->native_handle()});
   std::atomic<int> seen{-1};
-  stream->launch(
-      [&] { seen = std::memcmp(device_bytes(memory), content.data(), content.size()); });
+  stream->launch([&] { seen = std::memcmp(device_bytes(memory), content.data(), content.size()); });
   const auto event = linked_->create_event();
   stream->record(*event);
   ASSERT_TRUE(wait_for(*event, long_enough));

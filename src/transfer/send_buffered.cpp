@@ -14,8 +14,8 @@ void retire_oldest(SlotRing& ring, Transfer& transfer) {
   ring.make_idle(slot);
 }
 
-// Reads the piece into the slot, or the part that is in the page cache where the drive has a lane of
-// its own for the rest.
+// Reads the piece into the slot, or the part that is in the page cache where the drive has a lane
+// of its own for the rest.
 void fill_slot(LaneContext& context, Transfer& transfer, Slot& slot) {
   const bool drive_has_lane = transfer.decision().choice().plan.direct_io_depth > 0;
   if (!drive_has_lane) {
@@ -23,8 +23,8 @@ void fill_slot(LaneContext& context, Transfer& transfer, Slot& slot) {
     return;
   }
   static const SliceName name("read");
-  const TraceSlice slice(context.trace, context.cpu_track, name, slot.piece.offset,
-                         slot.piece.size);
+  const TraceSlice slice(
+      context.trace, context.cpu_track, name, slot.piece.offset, slot.piece.size);
   const std::uint64_t got = read_cached_piece(transfer, slot.piece, slot.memory);
   transfer.work.give_back({slot.piece.offset + got, slot.piece.size - got}, Warmth::cold);
   slot.piece.size = got;

@@ -1,10 +1,10 @@
 // Drive to pinbuffer by O_DIRECT, several requests in flight, pinbuffer to device by the copy
 // engine, overlapped. One thread keeps the drive busy; the depth follows what the drive gives.
-#include <algorithm>
-
 #include "transfer/depth_controller.hpp"
 #include "transfer/direct_queue.hpp"
 #include "transfer/slot_ring.hpp"
+
+#include <algorithm>
 
 namespace hippogriff {
 
@@ -84,7 +84,8 @@ class DirectIoSend {
       }
       depth_.completed(read.piece.size, Clock::now());
       transfer_.count_cold(read.piece.size);
-      ring_.start_to_device(slot, transfer_.address_of(slot->piece.offset),
+      ring_.start_to_device(slot,
+                            transfer_.address_of(slot->piece.offset),
                             slot->memory + queue_.lead_bytes(slot->piece));
     }
   }

@@ -1,6 +1,10 @@
 // Environment variables and what the machine has.
 #include "transfer/settings.hpp"
 
+#include "base/error.hpp"
+#include "base/size.hpp"
+#include "transfer/calibration.hpp"
+
 #include <sched.h>
 #include <sys/sysinfo.h>
 
@@ -10,10 +14,6 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
-
-#include "base/error.hpp"
-#include "base/size.hpp"
-#include "transfer/calibration.hpp"
 
 namespace hippogriff {
 
@@ -86,7 +86,7 @@ Settings Settings::from_environment() {
   settings.host_link_bytes_per_second = static_cast<double>(link);
   settings.calibration_file = CalibrationStore::default_file();
   if (settings.parking_bytes == 0) {
-    struct sysinfo memory {};
+    struct sysinfo memory{};
     settings.parking_bytes = sysinfo(&memory) == 0
                                  ? std::uint64_t{memory.totalram} * memory.mem_unit / 4
                                  : std::uint64_t{1} << 30;

@@ -12,8 +12,7 @@ SlotRing::~SlotRing() {
   for (const Slot* slot : copying_) {
     bool complete = false;
     try {
-      complete = slot->recorded ? wait_for(*slot->copied, device_timeout)
-                                : drain(context_.stream);
+      complete = slot->recorded ? wait_for(*slot->copied, device_timeout) : drain(context_.stream);
     } catch (const Error&) {
       complete = drain(context_.stream);
     }
@@ -35,8 +34,8 @@ Slot* SlotRing::try_idle() {
   if (slots_.size() >= capacity_) {
     return nullptr;
   }
-  const auto patience = slots_.empty() ? std::chrono::nanoseconds(device_timeout)
-                                       : std::chrono::nanoseconds(0);
+  const auto patience =
+      slots_.empty() ? std::chrono::nanoseconds(device_timeout) : std::chrono::nanoseconds(0);
   std::byte* memory = context_.pinbuffer.acquire(patience);
   if (memory == nullptr) {
     if (slots_.empty()) {
@@ -95,10 +94,14 @@ Slot* SlotRing::take_copied() {
   return slot;
 }
 
-void SlotRing::copy_ended(const Slot& slot) {
+void SlotRing::copy_ended(const Slot& slot) const {
   if (context_.trace != nullptr) {
-    context_.trace->slice(context_.copy_track, "copy", slot.copy_begin, Clock::now(),
-                          slot.piece.offset, slot.piece.size);
+    context_.trace->slice(context_.copy_track,
+                          "copy",
+                          slot.copy_begin,
+                          Clock::now(),
+                          slot.piece.offset,
+                          slot.piece.size);
   }
 }
 

@@ -1,12 +1,12 @@
 // The slots one lane task works with, each with the event of the copy that last used it.
 #pragma once
 
+#include "transfer/lanes.hpp"
+
 #include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
-
-#include "transfer/lanes.hpp"
 
 namespace hippogriff {
 
@@ -40,14 +40,16 @@ class SlotRing {
   // again. nullptr when none is in flight (or, for take_copied, when it is not complete yet).
   Slot* wait_copied(const char* operation);
   Slot* take_copied();
+
   void make_idle(Slot* slot) { idle_.push_back(slot); }
 
   [[nodiscard]] std::size_t copies_in_flight() const { return copying_.size(); }
+
   [[nodiscard]] std::size_t size() const { return slots_.size(); }
 
  private:
   void record_copy(Slot* slot);
-  void copy_ended(const Slot& slot);
+  void copy_ended(const Slot& slot) const;
 
   LaneContext& context_;
   std::size_t capacity_;

@@ -1,13 +1,13 @@
 // Read, copy, wait: nothing else.
 #include "transfer/small_path.hpp"
 
+#include "transfer/lanes.hpp"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
-
-#include "transfer/lanes.hpp"
 
 namespace hippogriff {
 
@@ -15,7 +15,7 @@ namespace {
 
 // Files whose offsets mean what they say: others are for the engine to look at, and to refuse.
 bool is_plain(int fd, bool writes) {
-  struct stat status {};
+  struct stat status{};
   if (fstat(fd, &status) != 0 || !(S_ISREG(status.st_mode) || S_ISBLK(status.st_mode))) {
     return false;
   }
@@ -43,7 +43,8 @@ class SmallPath::Lease {
   // Where the file's bytes go or come from: the device's own memory where the host can reach it.
   [[nodiscard]] std::byte* memory(const SmallTransfer& transfer) const {
     if (in_place()) {
-      return reinterpret_cast<std::byte*>(transfer.address.value);  // NOLINT(performance-no-int-to-ptr)
+      return reinterpret_cast<std::byte*>(
+          transfer.address.value);  // NOLINT(performance-no-int-to-ptr)
     }
     return channel_->memory;
   }
@@ -158,7 +159,9 @@ bool SmallPath::send(const SmallTransfer& transfer) {
   if (stream == nullptr) {
     return false;
   }
-  const ssize_t got = pread(transfer.fd, lease.memory(transfer), transfer.size_bytes,
+  const ssize_t got = pread(transfer.fd,
+                            lease.memory(transfer),
+                            transfer.size_bytes,
                             static_cast<off_t>(transfer.offset));
   if (got != static_cast<ssize_t>(transfer.size_bytes)) {
     return false;
@@ -189,7 +192,9 @@ bool SmallPath::recv(const SmallTransfer& transfer) {
     stream->copy_to_host(lease.memory(transfer), transfer.address, transfer.size_bytes);
     lease.finish(*stream, "copy to host");
   }
-  const ssize_t put = pwrite(transfer.fd, lease.memory(transfer), transfer.size_bytes,
+  const ssize_t put = pwrite(transfer.fd,
+                             lease.memory(transfer),
+                             transfer.size_bytes,
                              static_cast<off_t>(transfer.offset));
   return put == static_cast<ssize_t>(transfer.size_bytes);
 }

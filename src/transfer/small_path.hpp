@@ -2,14 +2,14 @@
 // no handle, no queue. What is not plain is left to the engine.
 #pragma once
 
+#include "device/device.hpp"
+#include "transfer/route.hpp"
+
 #include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <vector>
-
-#include "device/device.hpp"
-#include "transfer/route.hpp"
 
 namespace hippogriff {
 

@@ -1,18 +1,20 @@
 // From a caller's wish to a transfer under way: every mistake of the caller's is found here.
+#include "storage/atomic_file.hpp"
+#include "transfer/outlook.hpp"
+#include "transfer/runtime.hpp"
+
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "storage/atomic_file.hpp"
-#include "transfer/outlook.hpp"
-#include "transfer/runtime.hpp"
-
 namespace hippogriff {
 
 namespace {
 
-const char* verb(Direction direction) { return direction == Direction::send ? "send" : "recv"; }
+const char* verb(Direction direction) {
+  return direction == Direction::send ? "send" : "recv";
+}
 
 [[noreturn]] void throw_caller(const Submission& submission, std::string detail) {
   throw Error({.status = Status::invalid_argument,
@@ -22,7 +24,9 @@ const char* verb(Direction direction) { return direction == Direction::send ? "s
                .detail = std::move(detail)});
 }
 
-std::string bytes(std::uint64_t count) { return std::to_string(count) + " bytes"; }
+std::string bytes(std::uint64_t count) {
+  return std::to_string(count) + " bytes";
+}
 
 // The extent of a send: inside the file.
 Range send_extent(const Submission& submission, const File& file) {
@@ -32,8 +36,9 @@ Range send_extent(const Submission& submission, const File& file) {
   }
   const std::uint64_t rest = size - submission.offset;
   if (submission.size > rest) {
-    throw_caller(submission, "asked for " + bytes(submission.size) + ", but the file has only " +
-                                 bytes(rest) + " from the offset on");
+    throw_caller(submission,
+                 "asked for " + bytes(submission.size) + ", but the file has only " + bytes(rest) +
+                     " from the offset on");
   }
   return {submission.offset, submission.size == 0 ? rest : submission.size};
 }
@@ -45,8 +50,8 @@ void check_memory(const Submission& submission, DeviceState& state, std::uint64_
   }
   if ((submission.flags & HIPPOGRIFF_HOST_MEMORY) != 0) {
     if (!state.device->info().can.host_addressable) {
-      throw_caller(submission, "ordinary host memory needs the device host, not " +
-                                   state.device->info().name);
+      throw_caller(submission,
+                   "ordinary host memory needs the device host, not " + state.device->info().name);
     }
     return;
   }
@@ -58,9 +63,9 @@ void check_memory(const Submission& submission, DeviceState& state, std::uint64_
   const std::uint64_t room =
       allocation->size_bytes - (submission.address.value - allocation->base.value);
   if (size > room) {
-    throw_caller(submission, "the transfer has " + bytes(size) +
-                                 ", but the device memory holds only " + bytes(room) +
-                                 " from the pointer on");
+    throw_caller(submission,
+                 "the transfer has " + bytes(size) + ", but the device memory holds only " +
+                     bytes(room) + " from the pointer on");
   }
 }
 
@@ -103,6 +108,14 @@ void open_for_recv(const Submission& submission,
   request.file = request.replaces->file();
 }
 
+bool guarded_free(DeviceState& state, DeviceAddress address) {
+  try {
+    return state.free(address);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 bool wants_stream(const Submission& submission, hippogriff_flags flag) {
   return (submission.flags & flag) != 0;
 }
@@ -127,10 +140,9 @@ std::shared_ptr<Transfer> Runtime::submit(const Submission& submission) {
   const bool host_memory = wants_stream(submission, HIPPOGRIFF_HOST_MEMORY);
   const bool by_pointer =
       submission.device.empty() && !submission.address.is_null() && !host_memory;
-  DeviceState& state = by_pointer ? device_of(submission.address)
-                                  : device(host_memory && submission.device.empty()
-                                               ? "host"
-                                               : submission.device);
+  DeviceState& state =
+      by_pointer ? device_of(submission.address)
+                 : device(host_memory && submission.device.empty() ? "host" : submission.device);
   request.device = state.device;
   if (submission.direction == Direction::send) {
     request.file = submission.path.empty() ? storage_->adopt(submission.fd, FileAccess::read)
@@ -165,7 +177,8 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
   }
   std::shared_ptr<Transfer> transfer;
   try {
-    auto seen = outlook(state, *request.file,
+    auto seen = outlook(state,
+                        *request.file,
                         {.extent = request.extent,
                          .direction = request.direction,
                          .forced = request.route,
@@ -174,13 +187,15 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
     const Plan& plan = seen.decision.choice().plan;
     const bool sends = request.direction == Direction::send;
     const bool by_drive = plan.direct_io_depth > 0 || plan.direct_channels > 0 || plan.park;
-    const bool mixed = plan.direct_io_depth == 0 || plan.buffered_channels > 0 ||
-                       plan.mapped_channels > 0;
+    const bool mixed =
+        plan.direct_io_depth == 0 || plan.buffered_channels > 0 || plan.mapped_channels > 0;
     const bool look = sends && by_drive && mixed && request.file->facts().direct;
     const Warmth otherwise = plan.direct_io_depth > 0 && !mixed ? Warmth::cold : Warmth::warm;
     File& file = *request.file;
-    transfer = std::make_shared<Transfer>(std::move(request), std::move(seen.decision),
-                                          look ? make_classifier(file) : nullptr, otherwise);
+    transfer = std::make_shared<Transfer>(std::move(request),
+                                          std::move(seen.decision),
+                                          look ? make_classifier(file) : nullptr,
+                                          otherwise);
   } catch (...) {
     if (!allocated.is_null()) {
       state.device->release(allocated);
@@ -232,8 +247,8 @@ void Runtime::launch(const Submission& submission,
     state.keep(transfer->address(), request.extent.size);
   }
   transfer->on_allocated([&state, number](Transfer& ready) {
-    *number = state.in_flight.begin(ready.address(), ready.request().extent.size,
-                                    MemoryUse::writes);
+    *number =
+        state.in_flight.begin(ready.address(), ready.request().extent.size, MemoryUse::writes);
     state.keep(ready.address(), ready.request().extent.size);
   });
   transfer->on_released([&state, number](Transfer& done) { released(done, state, *number); });
@@ -257,8 +272,8 @@ void Runtime::launch(const Submission& submission,
       }
     }
     transfer->alone = active_.empty();
-    active_[transfer.get()] = {transfer, drive_key(request.file->facts()), request.direction,
-                               &state};
+    active_[transfer.get()] = {
+        transfer, drive_key(request.file->facts()), request.direction, &state};
   }
   transfer->on_finish([this, &state](Transfer& done) { transfer_ended(done, state); });
   state.engine->start(transfer);
@@ -289,15 +304,12 @@ void Runtime::released(Transfer& transfer, DeviceState& state, std::uint64_t num
   if (address.is_null()) {
     return;
   }
-  const bool send_failed = request.direction == Direction::send && request.address.is_null() &&
-                           transfer.failed();
+  const bool send_failed =
+      request.direction == Direction::send && request.address.is_null() && transfer.failed();
   const bool source_spent = (request.flags & HIPPOGRIFF_FREE_SOURCE) != 0 && !transfer.failed();
   if (send_failed || source_spent) {
-    try {
-      state.free(address);
-    } catch (const Error&) {
-      // Another transfer uses it meanwhile: it stays the caller's, as any other memory.
-    }
+    // When another transfer uses it meanwhile, it stays the caller's, as any other memory.
+    static_cast<void>(guarded_free(state, address));
     if (send_failed) {
       transfer.set_address({});
     }
@@ -339,24 +351,26 @@ void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
     if (tally.bytes == 0 || lane == Lane::parked) {
       continue;
     }
-    calibration_.observe(state.device->info().uuid, drive_key(file),
-                         {.lane = lane,
-                          .direction = transfer.request().direction,
-                          .in_memory = file.in_memory,
-                          .bytes = tally.bytes,
-                          .seconds = seconds_between(tally.first, tally.last),
-                          .cpu_seconds = tally.cpu_seconds,
-                          .channels = std::max(1U, tally.channels),
-                          .alone = transfer.alone,
-                          .transfer_bytes_per_second =
-                              by_cache == size ? static_cast<double>(size) / seconds : 0});
+    calibration_.observe(
+        state.device->info().uuid,
+        drive_key(file),
+        {.lane = lane,
+         .direction = transfer.request().direction,
+         .in_memory = file.in_memory,
+         .bytes = tally.bytes,
+         .seconds = seconds_between(tally.first, tally.last),
+         .cpu_seconds = tally.cpu_seconds,
+         .channels = std::max(1U, tally.channels),
+         .alone = transfer.alone,
+         .transfer_bytes_per_second = by_cache == size ? static_cast<double>(size) / seconds : 0});
   }
 }
 
 bool Runtime::transfer_small(const Submission& submission) {
   if (submission.fd < 0 || submission.address.is_null() || submission.size == 0 ||
       submission.size > SmallPath::size_bytes_max || submission.route != Route::automatic ||
-      submission.offset > INT64_MAX - submission.size || submission.flags != HIPPOGRIFF_AFTER_STREAM) {
+      submission.offset > INT64_MAX - submission.size ||
+      submission.flags != HIPPOGRIFF_AFTER_STREAM) {
     return false;
   }
   DeviceState& state =

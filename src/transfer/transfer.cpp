@@ -48,7 +48,9 @@ void Transfer::fail(Failure failure) {
   stopping_ = true;
 }
 
-bool Transfer::failed() const { return status() != Status::ok; }
+bool Transfer::failed() const {
+  return status() != Status::ok;
+}
 
 Status Transfer::status() const {
   const std::lock_guard lock(mutex_);
@@ -104,9 +106,12 @@ void Transfer::run_released_hook() {
 }
 
 void Transfer::drained(std::uint64_t bytes) {
-  if ((drained_bytes_ += bytes) == request_.extent.size) {
+  const std::uint64_t all = drained_bytes_ += bytes;
+  if (all == request_.extent.size) {
     run_released_hook();
-    { const std::lock_guard lock(mutex_); }
+    {
+      const std::lock_guard lock(mutex_);
+    }
     changed_.notify_all();
   }
 }

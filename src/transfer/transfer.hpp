@@ -1,6 +1,16 @@
 // One transfer: what was asked, how far it is, how it ended. The state behind the C ABI's handle.
 #pragma once
 
+#include "base/error.hpp"
+#include "base/range.hpp"
+#include "base/trace.hpp"
+#include "device/device.hpp"
+#include "storage/storage.hpp"
+#include "transfer/parking.hpp"
+#include "transfer/route.hpp"
+#include "transfer/router.hpp"
+#include "transfer/work_map.hpp"
+
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -13,16 +23,6 @@
 #include <string>
 #include <vector>
 
-#include "base/error.hpp"
-#include "base/range.hpp"
-#include "base/trace.hpp"
-#include "device/device.hpp"
-#include "storage/storage.hpp"
-#include "transfer/parking.hpp"
-#include "transfer/route.hpp"
-#include "transfer/router.hpp"
-#include "transfer/work_map.hpp"
-
 namespace hippogriff {
 
 class AtomicFile;
@@ -34,9 +34,9 @@ struct TransferRequest {
   std::shared_ptr<AtomicFile> replaces;  // recv of a whole file by path: committed at the end
   Range extent;                          // of the file, in bytes
   std::shared_ptr<Device> device;
-  DeviceAddress address;                 // null: to be allocated (send)
+  DeviceAddress address;  // null: to be allocated (send)
   Route route = Route::automatic;
-  std::uint32_t flags = 0;               // hippogriff_flags
+  std::uint32_t flags = 0;  // hippogriff_flags
   void* stream = nullptr;
   std::chrono::milliseconds memory_timeout{0};
 };
@@ -46,14 +46,16 @@ struct LaneTally {
   std::uint64_t bytes = 0;
   double cpu_seconds = 0;
   std::uint32_t channels = 0;  // tasks that ran, the widest moment aside
-  Clock::time_point first{};   // start of its first task
-  Clock::time_point last{};    // end of its last
+  Clock::time_point first;     // start of its first task
+  Clock::time_point last;      // end of its last
 };
 
 // Thread-safe. Shared by the caller's handle, the engine and the tasks that carry it.
 class Transfer {
  public:
-  Transfer(TransferRequest request, RoutingDecision decision, WorkMap::Classifier classifier,
+  Transfer(TransferRequest request,
+           RoutingDecision decision,
+           WorkMap::Classifier classifier,
            Warmth otherwise);
   ~Transfer();
   Transfer(const Transfer&) = delete;
@@ -71,37 +73,49 @@ class Transfer {
 
   // The device address of a file offset. Only once there is one.
   [[nodiscard]] DeviceAddress address_of(std::uint64_t file_offset) const;
+
   [[nodiscard]] DeviceAddress address() const { return {address_.load()}; }
+
   void set_address(DeviceAddress address) { address_ = address.value; }
 
   // --- for lanes ---
   // True when lanes should stop claiming: failed or cancelled.
   [[nodiscard]] bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
+
   // The bytes are where they belong.
   void piece_done(Lane lane, Range piece);
   // The first failure counts.
   void fail(Failure failure);
   void tally_task(Lane lane, Clock::time_point begin, double cpu_seconds);
+
   // Of the bytes done, those that came from the drive past the page cache.
   void count_cold(std::uint64_t bytes) { cold_bytes_ += bytes; }
+
   [[nodiscard]] std::uint64_t cold_bytes() const { return cold_bytes_.load(); }
 
   // Parked pieces: data of a send in host memory, or results of a recv drained from the device.
   void park(ParkedPiece piece);
   [[nodiscard]] std::optional<ParkedPiece> unpark();
+
   [[nodiscard]] std::uint64_t parked_bytes() const { return parked_bytes_.load(); }
+
   // recv: bytes that have left the device; at all of them the memory is released.
   void drained(std::uint64_t bytes);
 
   // --- for callers ---
   void cancel();
+
   [[nodiscard]] bool finished() const { return finished_.load(std::memory_order_acquire); }
+
   // Negative waits for ever. False when the timeout ended first.
   bool wait(std::chrono::milliseconds timeout);
   bool wait_released(std::chrono::milliseconds timeout);
   [[nodiscard]] hippogriff_progress progress() const;
+
   [[nodiscard]] const Failure& failure() const { return failure_; }  // once finished
+
   [[nodiscard]] const std::string& failure_message() const { return failure_message_; }
+
   [[nodiscard]] std::vector<Range> missing() const;
   [[nodiscard]] int completion_fd();  // an eventfd, made at the first call
 
@@ -111,24 +125,30 @@ class Transfer {
   // Ends the transfer; `failure.status` ok when nothing went wrong. Runs the completion hooks, then
   // wakes everybody. Exactly once.
   void finish();
+
   void on_finish(std::function<void(Transfer&)> hook) { hooks_.push_back(std::move(hook)); }
+
   // Runs once, when the device memory is no longer used: early for drained receives.
   void on_released(std::function<void(Transfer&)> hook) { released_hook_ = std::move(hook); }
+
   // Runs when memory was allocated for the transfer.
   void on_allocated(std::function<void(Transfer&)> hook) { allocated_hook_ = std::move(hook); }
+
   [[nodiscard]] bool failed() const;
   [[nodiscard]] Status status() const;
+
   [[nodiscard]] std::uint64_t bytes_done() const { return bytes_done_.load(); }
+
   [[nodiscard]] LaneTally tally(Lane lane) const;
 
   // Gets the device memory of a send that allocates. Throws Error(out_of_device_memory).
   void allocate();
 
-  int task_count = 0;                        // queued or running; guarded by the engine's lock
-  std::atomic<bool> gate_open{true};         // the device memory may be used
-  Clock::time_point memory_deadline{};       // when waiting for memory ends
-  std::unique_ptr<Event> after;              // the caller's stream reached the transfer
-  std::atomic<bool> alone{true};             // nothing else was in flight beside it
+  int task_count = 0;                 // queued or running; guarded by the engine's lock
+  std::atomic<bool> gate_open{true};  // the device memory may be used
+  Clock::time_point memory_deadline;  // when waiting for memory ends
+  std::unique_ptr<Event> after;       // the caller's stream reached the transfer
+  std::atomic<bool> alone{true};      // nothing else was in flight beside it
 
   std::mutex registering;  // one thread registers at a time: the driver lets no more in anyway
 
@@ -159,7 +179,7 @@ class Transfer {
   std::function<void(Transfer&)> released_hook_;
   std::function<void(Transfer&)> allocated_hook_;
   std::once_flag released_once_;
-  Clock::time_point finished_at_{};
+  Clock::time_point finished_at_;
   int completion_fd_ = -1;
   bool sealed_ = false;
 };

@@ -42,8 +42,7 @@ std::optional<Range> WorkMap::take(std::deque<Range>& runs, std::uint64_t most_b
     return std::nullopt;
   }
   Range& run = end == End::back ? runs.back() : runs.front();
-  const Range piece =
-      end == End::back ? take_back(run, most_bytes) : take_front(run, most_bytes);
+  const Range piece = end == End::back ? take_back(run, most_bytes) : take_front(run, most_bytes);
   if (run.empty()) {
     if (end == End::back) {
       runs.pop_back();

@@ -2,6 +2,8 @@
 // (warm) or not (cold). Lanes claim pieces; what is not known yet is looked up as they go.
 #pragma once
 
+#include "base/range.hpp"
+
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -12,19 +14,18 @@
 #include <optional>
 #include <vector>
 
-#include "base/range.hpp"
-
 namespace hippogriff {
 
 enum class Warmth : std::uint8_t { warm, cold };
 
 struct WarmRange {
   Range range;
-  Warmth warmth;
+  Warmth warmth = Warmth::warm;
 };
 
-// Thread-safe. Warm pieces are claimed from both ends (reads from the front, mapped windows from the
-// back, until they meet), cold ones from the front. Every byte is claimed once, unless given back.
+// Thread-safe. Warm pieces are claimed from both ends (reads from the front, mapped windows from
+// the back, until they meet), cold ones from the front. Every byte is claimed once, unless given
+// back.
 class WorkMap {
  public:
   // Splits a block into runs of one warmth, ascending and without holes. Must not throw. Called

@@ -68,17 +68,19 @@ TEST(WorkMap, given_back_bytes_can_be_claimed_as_the_other_kind) {
 
 TEST(WorkMap, cold_claimer_finds_the_cold_end_of_a_warm_file) {
   const std::uint64_t size = 10 * WorkMap::block_bytes;
-  WorkMap work({0, size},
-               [size](Range block) -> std::vector<WarmRange> {
-                 return {{block, block.end() == size ? Warmth::cold : Warmth::warm}};
-               },
-               Warmth::warm);
+  WorkMap work(
+      {0, size},
+      [](Range block) -> std::vector<WarmRange> {
+        return {{block, block.end() == size ? Warmth::cold : Warmth::warm}};
+      },
+      Warmth::warm);
   const auto piece = work.claim_cold(4 * mebibyte);
   ASSERT_TRUE(piece);
   EXPECT_EQ(piece->offset, size - WorkMap::block_bytes);
 }
 
-// The property: claimed by many threads from all sides, every byte is claimed once, with its warmth.
+// The property: claimed by many threads from all sides, every byte is claimed once, with its
+// warmth.
 void claim_by_threads(Range extent, std::uint64_t stride, std::uint64_t seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   WorkMap work(extent, striped(stride), Warmth::warm);

@@ -1,9 +1,10 @@
-/* A C program as a user would write it, built against an installed hippogriff by the test beside it:
- * a file goes to the device `host` and back, and must be the same.
- * usage: main EXPECTED_VERSION SCRATCH_FILE */
+/* A C program as a user would write it, built against an installed hippogriff by the test beside
+ * it: a file goes to the device `host` and back, and must be the same. usage: main EXPECTED_VERSION
+ * SCRATCH_FILE */
 #define _POSIX_C_SOURCE 200809L
-#include <fcntl.h>
 #include <hippogriff/hippogriff.h>
+
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
