@@ -91,7 +91,8 @@ Offer mixed_send(const CostModel& model, const TransferFacts& facts) {
   if (!possible) {
     return {};
   }
-  const std::uint32_t channels = model.channels_available() - 1;
+  const std::uint32_t channels =
+      std::min(model.channels_available() - 1, EngineShape::mixed_channels_max);
   return fastest_width(
       model, Route::pipelined, plan, &Plan::buffered_channels, model.channels_wanted(1, channels));
 }

@@ -59,11 +59,15 @@ class MemoryFile {
   MemoryFile(const MemoryFile&) = delete;
   MemoryFile& operator=(const MemoryFile&) = delete;
 
-  void fill(std::uint8_t salt) {
-    content.resize(file_bytes);
-    for (std::size_t index = 0; index < file_bytes; ++index) {
-      content[index] = static_cast<std::byte>((index * 131 + index / 251 + salt) & 0xFFU);
-    }
+  void fill() {
+    static const std::vector<std::byte> pattern = [] {
+      std::vector<std::byte> bytes(file_bytes);
+      for (std::size_t index = 0; index < file_bytes; ++index) {
+        bytes[index] = static_cast<std::byte>((index * 131 + index / 251) & 0xFFU);
+      }
+      return bytes;
+    }();
+    content = pattern;
     HIPPO_ASSERT(ftruncate(fd_, file_bytes) == 0);
     HIPPO_ASSERT(pwrite(fd_, content.data(), file_bytes, 0) == static_cast<ssize_t>(file_bytes));
   }
@@ -117,7 +121,7 @@ class Machine {
   void run(Bytes bytes) {
     const std::uint8_t salt = bytes.next();
     for (SlotState& slot : slots_) {
-      slot.file.fill(salt);
+      slot.file.fill();
       slot.expected_memory.assign(file_bytes, static_cast<std::byte>(salt ^ 0xA5U));
       std::memcpy(memory_of(slot), slot.expected_memory.data(), file_bytes);
     }
