@@ -362,11 +362,11 @@ def machine_lines(results: Results) -> list[str]:
         "",
     ]
     for document in results.documents:
+        command = " ".join(document["command_line"]).replace("/root/", "~/")
         versions = ", ".join(f"{name} {value}" for name, value in document["versions"].items())
         lines.append(
             f"- {document['started']}, commit {document['commit']}, {versions}: "
-            f"`{' '.join(document['command_line'])}`; {len(document['dropped'])} measurements cut "
-            "short for want of time."
+            f"`{command}`; {len(document['dropped'])} measurements cut short for want of time."
         )
     return [*lines, ""]
 

@@ -40,7 +40,8 @@ inline std::size_t open_descriptors() {
   return entries_of("/proc/self/fd");
 }
 
-// A sanitizer starts a thread of its own with the first of the program's: start one before counting.
+// A sanitizer starts a thread of its own with the first of the program's: start one before
+// counting.
 inline std::size_t running_threads() {
   static const bool started = [] {
     std::thread([] {}).join();

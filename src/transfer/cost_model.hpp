@@ -23,8 +23,8 @@ struct EngineShape {
   static constexpr double channel_start_seconds = 30e-6;  // waking a second thread or a queue
   static constexpr double next_channel_start_seconds = 10e-6;  // and each further one
   static constexpr double mapped_start_seconds = 500e-6;  // map, first window, unmap, TLB flushes
-  // More threads than this only slow each other: the memory is the limit then. Beside mapped windows,
-  // which take their share of it, that is so earlier.
+  // More threads than this only slow each other: the memory is the limit then. Beside mapped
+  // windows, which take their share of it, that is so earlier.
   static constexpr std::uint32_t channels_max = 12;
   static constexpr std::uint32_t mixed_channels_max = 8;
   // From so many channels on, a private file in memory is written through a mapping: threads make

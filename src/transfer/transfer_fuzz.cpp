@@ -1,5 +1,6 @@
-// Sequences of transfers, cancellations and faults decoded from bytes, on one small runtime, against
-// what pread and pwrite would have done. A report of missing bytes must be exact to the byte.
+// Sequences of transfers, cancellations and faults decoded from bytes, on one small runtime,
+// against what pread and pwrite would have done. A report of missing bytes must be exact to the
+// byte.
 #include "device/host_device.hpp"
 #include "testing/faulty_device.hpp"
 #include "testing/faulty_storage.hpp"
@@ -110,9 +111,9 @@ class Machine {
     options.memory_bytes = std::uint64_t{16} << 20;
     options.link_bytes_per_second = 100e9;
     device_ = make_faulty_device(make_host_device(options), device_faults_);
-    runtime_ = std::make_unique<Runtime>(
-        small_settings(), make_faulty_storage(make_system_storage(), plan_),
-        std::vector<std::shared_ptr<Device>>{device_});
+    runtime_ = std::make_unique<Runtime>(small_settings(),
+                                         make_faulty_storage(make_system_storage(), plan_),
+                                         std::vector<std::shared_ptr<Device>>{device_});
     for (SlotState& slot : slots_) {
       slot.memory = runtime_->device("").allocate(file_bytes);
     }
@@ -180,7 +181,8 @@ class Machine {
     }
   }
 
-  // Waits for the slot's transfer and compares: what is not missing has moved, all else is as before.
+  // Waits for the slot's transfer and compares: what is not missing has moved, all else is as
+  // before.
   void end(SlotState& slot) {
     if (slot.transfer == nullptr) {
       return;
@@ -204,21 +206,26 @@ class Machine {
       now = slot.file.read_all();
     }
     for (const Range& there : missing.missing_from(extent)) {
-      HIPPO_ASSERT(std::memcmp(now.data() + there.offset, source.data() + there.offset,
-                               there.size) == 0);
+      HIPPO_ASSERT(
+          std::memcmp(now.data() + there.offset, source.data() + there.offset, there.size) == 0);
     }
     HIPPO_ASSERT(std::memcmp(now.data(), target.data(), extent.offset) == 0);
-    HIPPO_ASSERT(std::memcmp(now.data() + extent.end(), target.data() + extent.end(),
+    HIPPO_ASSERT(std::memcmp(now.data() + extent.end(),
+                             target.data() + extent.end(),
                              file_bytes - extent.end()) == 0);
     target = std::move(now);
     slot.transfer.reset();
   }
 
   static Fault storage_fault(Bytes& bytes) {
-    const std::array points = {FaultPoint::read,        FaultPoint::write,
-                               FaultPoint::queued_read, FaultPoint::queued_write,
-                               FaultPoint::residency,   FaultPoint::map,
-                               FaultPoint::submit,      FaultPoint::size};
+    const std::array points = {FaultPoint::read,
+                               FaultPoint::write,
+                               FaultPoint::queued_read,
+                               FaultPoint::queued_write,
+                               FaultPoint::residency,
+                               FaultPoint::map,
+                               FaultPoint::submit,
+                               FaultPoint::size};
     const std::array errors = {EIO, EAGAIN, EINVAL, ENOSPC};
     Fault fault{.point = points.at(bytes.next() % points.size()),
                 .after = bytes.next() % 4U,
@@ -236,15 +243,17 @@ class Machine {
   }
 
   void add_device_fault(Bytes& bytes) {
-    const std::array operations = {
-        DeviceOperation::copy_to_device, DeviceOperation::copy_to_host,
-        DeviceOperation::register_host,  DeviceOperation::create_event,
-        DeviceOperation::record,         DeviceOperation::completed};
+    const std::array operations = {DeviceOperation::copy_to_device,
+                                   DeviceOperation::copy_to_host,
+                                   DeviceOperation::register_host,
+                                   DeviceOperation::create_event,
+                                   DeviceOperation::record,
+                                   DeviceOperation::completed};
     const DeviceOperation operation = operations.at(bytes.next() % operations.size());
     const std::uint8_t how = bytes.next();
     const std::uint64_t nth = 1 + how / 8 % 4U;
-    const bool copies = operation == DeviceOperation::copy_to_device ||
-                        operation == DeviceOperation::copy_to_host;
+    const bool copies =
+        operation == DeviceOperation::copy_to_device || operation == DeviceOperation::copy_to_host;
     if (how % 4 == 1 && copies) {
       device_faults_->fail_later(operation, nth, some_device_failure(operation));
     } else if (how % 4 == 2) {
