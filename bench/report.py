@@ -362,7 +362,8 @@ def machine_lines(results: Results) -> list[str]:
         "",
     ]
     for document in results.documents:
-        command = " ".join(document["command_line"]).replace("/root/", "~/")
+        home = Path(document["command_line"][0]).parents[-2]  # where the build and the files lay
+        command = " ".join(document["command_line"]).replace(f"{home}/", "~/")
         versions = ", ".join(f"{name} {value}" for name, value in document["versions"].items())
         lines.append(
             f"- {document['started']}, commit {document['commit']}, {versions}: "
