@@ -97,17 +97,19 @@ function(hippogriff_add_folders folder)
   endforeach()
 endfunction()
 
-# testing/*.cpp as a library, testing/*/ as they say themselves, a test binary per module. Each test
+# testing/*.cpp, the faults, as a library for tests and fuzzers.
+function(hippogriff_add_testing)
+  file(GLOB support CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/testing/*.cpp")
+  add_library(hippogriff_testing STATIC ${support})
+  target_link_libraries(hippogriff_testing PUBLIC hippogriff_flags hippogriff_cuda_headers
+                                                  hippogriff_uring)
+endfunction()
+
+# The library of testing/, testing/*/ as they say themselves, a test binary per module. Each test
 # is a process of its own in ctest, so that a crash has a name and a skipped test is seen.
 function(hippogriff_add_tests)
-  file(GLOB support CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/testing/*.cpp")
-  if(support)
-    add_library(hippogriff_testing STATIC ${support})
-    target_link_libraries(hippogriff_testing PUBLIC hippogriff_flags hippogriff_cuda_headers
-                                                    hippogriff_uring GTest::gtest)
-  else()
-    add_library(hippogriff_testing INTERFACE)
-  endif()
+  hippogriff_add_testing()
+  target_link_libraries(hippogriff_testing PUBLIC GTest::gtest)
   foreach(module IN LISTS hippogriff_modules)
     hippogriff_module_sources(${module} test sources)
     if(sources)
@@ -133,12 +135,13 @@ endfunction()
 
 # One libFuzzer program per src/<module>/x_fuzz.cpp; its seeds are in src/<module>/corpus/x.
 function(hippogriff_add_fuzzers)
+  hippogriff_add_testing()
   foreach(module IN LISTS hippogriff_modules)
     hippogriff_module_sources(${module} fuzz sources)
     foreach(source IN LISTS sources)
       cmake_path(GET source STEM stem)
       add_executable(${module}_${stem} "${source}")
-      target_link_libraries(${module}_${stem} PRIVATE hippogriff_objects)
+      target_link_libraries(${module}_${stem} PRIVATE hippogriff_testing hippogriff_objects)
       target_link_options(${module}_${stem} PRIVATE -fsanitize=fuzzer)
     endforeach()
   endforeach()

@@ -32,12 +32,18 @@ class WritableWindow {
   }
 
   ~WritableWindow() {
+    if (abandoned_) {
+      return;
+    }
     {
       const std::lock_guard lock(registering_);
       device_.unregister_host(mapping_.data());
     }
     file_.unmap(mapping_);
   }
+
+  // The device may still write to the pages: they stay mapped and registered.
+  void abandon() { abandoned_ = true; }
 
   WritableWindow(const WritableWindow&) = delete;
   WritableWindow& operator=(const WritableWindow&) = delete;
@@ -50,6 +56,7 @@ class WritableWindow {
   std::mutex& registering_;
   std::span<std::byte> mapping_;
   std::uint64_t lead_ = 0;
+  bool abandoned_ = false;
 };
 
 }  // namespace
@@ -71,7 +78,7 @@ LaneOutcome recv_mapped(LaneContext& context, Transfer& transfer) {
       transfer.work.give_back(*piece, Warmth::warm);
       return recv_buffered(context, transfer);
     }
-    attempt(transfer, [&] {
+    const bool copied = attempt(transfer, [&] {
       static const SliceName name("copy mapped");
       const TraceSlice slice(context.trace, context.copy_track, name, piece->offset, piece->size);
       context.stream.copy_to_host(window->data(), transfer.address_of(piece->offset), piece->size);
@@ -79,6 +86,9 @@ LaneOutcome recv_mapped(LaneContext& context, Transfer& transfer) {
       await_copy(context, *event, "copy to mapped pages");
       transfer.piece_done(Lane::mapped, *piece);
     });
+    if (!copied && !drain(context.stream)) {
+      window->abandon();
+    }
   }
   return LaneOutcome::finished;
 }
