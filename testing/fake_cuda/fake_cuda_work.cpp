@@ -55,7 +55,11 @@ CUresult copy(
   if (size_bytes != 0 && !is_device_range(device, size_bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return push(stream, [=](const std::stop_token&) { std::memcpy(to, from, size_bytes); });
+  return push(stream, [=](const std::stop_token&) {
+    if (size_bytes != 0) {  // memcpy takes no null pointers, not even for nothing
+      std::memcpy(to, from, size_bytes);
+    }
+  });
 }
 
 }  // namespace
