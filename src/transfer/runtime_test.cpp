@@ -70,8 +70,8 @@ TEST_F(RuntimeTest, recv_of_random_extents_by_every_route_writes_the_devices_byt
   const TemporaryFolder memory_folder("/dev/shm");
   for (int round = 0; round < 40; ++round) {
     const std::string path = round % 2 == 0 ? folder_.file("out") : memory_folder.file("out");
-    const auto before = random_bytes(random() % (20 * mebibyte), 100 + random() % 1000);
-    const auto result = random_bytes(1 + random() % (40 * mebibyte), 4 + random() % 1000);
+    const auto before = random_bytes(random() % (5 * mebibyte), 100 + random() % 1000);
+    const auto result = random_bytes(1 + random() % (12 * mebibyte), 4 + random() % 1000);
     write_whole(path, before);
     Submission submission{.direction = Direction::recv, .path = path};
     submission.offset = random() % 3 == 0 ? 0 : random() % (before.size() + 1);
