@@ -18,9 +18,7 @@ export HIPPOGRIFF_VENV := $(VENV)
 CONFIGURE := cmake -S . -G Ninja --log-level=NOTICE -DCMAKE_BUILD_TYPE=Release \
   -DHIPPOGRIFF_CUDA=$(HIPPOGRIFF_CUDA)
 CONFIGURE_SANITIZED := $(CONFIGURE) -DHIPPOGRIFF_BENCH=OFF -DHIPPOGRIFF_WORKLOADS=OFF
-# In CI a test that fails is tried once more: machines there are shared, and some tests wait for time.
-CTEST := ctest --output-on-failure --no-tests=error --timeout 120 -j $(JOBS) --output-junit junit.xml \
-  $(if $(CI),--repeat until-pass:2)
+CTEST := ctest --output-on-failure --no-tests=error --timeout 120 -j $(JOBS) --output-junit junit.xml
 LIBRARY := $(abspath $(BUILD))/libhippogriff.so
 
 # Address space randomisation beyond what TSan expects makes it give up; setarch -R takes it away.

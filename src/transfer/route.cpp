@@ -49,7 +49,7 @@ Route route_of(Lane lane) {
     case Lane::parked:
       return Route::parked;
   }
-  HIPPO_ASSERT(!"a lane outside the enumeration");
+  HIPPO_ASSERT(false && "a lane outside the enumeration");
   return Route::automatic;
 }
 

@@ -274,7 +274,7 @@ const RoutePrediction& RoutingDecision::choice() const {
       return prediction;
     }
   }
-  HIPPO_ASSERT(!"nothing was chosen");
+  HIPPO_ASSERT(false && "nothing was chosen");
   return predictions.front();
 }
 
