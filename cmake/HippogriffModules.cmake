@@ -125,12 +125,16 @@ function(hippogriff_add_test_binary name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ENVIRONMENT")
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE hippogriff_testing hippogriff_objects GTest::gtest_main)
+  set(discover DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}: ")
   set(properties TIMEOUT 120)
   if(arg_ENVIRONMENT)
     list(APPEND properties ENVIRONMENT "${arg_ENVIRONMENT}")
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-                       TEST_PREFIX "${name}: " PROPERTIES ${properties})
+  # Tests of CUDA fill the GPU's memory: one at a time.
+  gtest_discover_tests(${name} ${discover} TEST_FILTER "-*Cuda*" TEST_LIST ${name}_plain
+                       PROPERTIES ${properties})
+  gtest_discover_tests(${name} ${discover} TEST_FILTER "*Cuda*" TEST_LIST ${name}_cuda
+                       PROPERTIES ${properties} RESOURCE_LOCK gpu)
 endfunction()
 
 # One libFuzzer program per src/<module>/x_fuzz.cpp; its seeds are in src/<module>/corpus/x.

@@ -2,6 +2,7 @@
 // what is not listed as missing is there, the next transfer works, nothing leaks, nothing hangs.
 #pragma once
 
+#include "device/cuda_device.hpp"
 #include "testing/faulty_device.hpp"
 #include "testing/faulty_storage.hpp"
 #include "testing/runtime_fixture.hpp"
@@ -32,6 +33,7 @@ inline std::size_t entries_of(const char* folder) {
 // The CUDA driver, once looked for, keeps descriptors and threads for as long as the process lives:
 // the runtime's first look must come before counting.
 inline void look_for_drivers() {
+  static_cast<void>(cuda_presence());
   static_cast<void>(gds_presence());
 }
 
