@@ -34,12 +34,12 @@ DriveCalibration default_drive(std::string_view drive) {
     return {.direct_read = {3e9, 40e-12},
             .direct_write = {2e9, 50e-12},
             .latency_seconds = 80e-6,
-            .depth = 8};
+            .depth = 4};
   }
   return {.direct_read = {1.8e9, 45e-12},
           .direct_write = {1.8e9, 55e-12},
           .latency_seconds = 100e-6,
-          .depth = 4};
+          .depth = 2};
 }
 
 HostCalibration default_host() {

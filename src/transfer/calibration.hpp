@@ -43,7 +43,7 @@ struct DriveCalibration {
   Rate direct_read;
   Rate direct_write;
   double latency_seconds = 100e-6;
-  std::uint32_t depth = 4;  // requests of 4 MiB in flight that reach the rate
+  std::uint32_t depth = 4;  // requests of 1 MiB in flight that reach the rate
   bool measured = false;
 
   friend bool operator==(const DriveCalibration&, const DriveCalibration&) = default;

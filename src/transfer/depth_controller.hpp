@@ -1,5 +1,5 @@
-// How many direct requests one transfer keeps at its drive: as many as still bring more throughput
-// (the parallel channels of Gullfoss 4.2, for a drive that tells no queue occupancy).
+// How many direct requests one transfer keeps at its drive: more while that brings throughput (the
+// parallel channels of Gullfoss 4.2, for a drive that tells no queue occupancy).
 #pragma once
 
 #include <chrono>
@@ -8,12 +8,15 @@
 
 namespace hippogriff {
 
-// Climbs from the planned depth by half of itself while a step brings over 3 % more, goes back from
-// a step that did not, and tries the next deeper and shallower depths again now and then, more and
-// more rarely. Not thread-safe; makes no system calls.
+// Begins with the planned depth and tries one step deeper at once: a drive whose latency is the
+// limit gains a lot by it. Later it tries deeper and shallower by turns, more and more rarely. It
+// stays where a step brought a clear gain, and goes back where it did not: what a drive gives
+// varies from window to window by more than most steps bring. Not thread-safe; makes no system
+// calls.
 class DepthController {
  public:
-  // Depths are requests in flight, from 1 to `depth_max` (1 at least).
+  // Depths are requests in flight, from 2 to `depth_max` (2 at least): with one alone the drive
+  // idles whenever this thread is busy.
   DepthController(std::uint32_t depth_start, std::uint32_t depth_max);
 
   // The depth to use now.
@@ -27,27 +30,24 @@ class DepthController {
   std::uint32_t window(std::uint64_t bytes, double seconds);
 
  private:
-  enum class Stage : std::uint8_t { starting, climbing, descending, settled, probing };
+  enum class Stage : std::uint8_t { starting, settled, trying };
 
-  void climb(double throughput);
-  void descend(double throughput);
   void stay(double throughput);
-  void probe(double throughput);
+  void judge(double throughput);
+  void try_step();
   void settle(std::uint32_t depth, double throughput);
-  void move_to(std::uint32_t depth, Stage stage);
-  [[nodiscard]] std::uint32_t deeper() const;
-  [[nodiscard]] std::uint32_t shallower() const;
+  [[nodiscard]] std::uint32_t next_step() const;
 
   const std::uint32_t depth_max_;
   std::uint32_t depth_;
   Stage stage_ = Stage::starting;
-  std::uint32_t base_depth_;    // where the last step came from
+  std::uint32_t base_depth_;    // what is known to be good
   double base_throughput_ = 0;  // bytes per second there
-  std::uint32_t patience_;      // settled windows between probes
+  bool deeper_ = true;          // which way the next try goes
+  bool first_try_ = true;
+  std::uint32_t patience_;  // settled windows between tries
   std::uint32_t windows_here_ = 0;
-  double probed_throughput_ = 0;  // sum over the probe's windows
-  bool probe_deeper_ = false;
-  bool climbed_ = false;
+  double tried_throughput_ = 0;  // sum over the try's windows
 
   bool skipping_ = true;  // requests that were submitted at another depth
   std::uint32_t requests_ = 0;

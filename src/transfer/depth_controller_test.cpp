@@ -46,72 +46,77 @@ std::vector<std::uint32_t> depths_over(DepthController& controller,
 }
 
 std::uint32_t step_up(std::uint32_t depth) {
-  return depth + std::max(depth / 2, 1U);
+  return depth + depth / 2;
 }
 
 std::uint32_t step_down(std::uint32_t depth) {
-  return depth - std::min(depth - 1, std::max(depth / 3, 1U));
+  return std::max(2U, depth - std::max(depth / 3, 1U));
 }
 
-// One step of the controller around the smallest depth that saturates the drive.
-bool near_best(std::uint32_t depth, double saturation) {
-  const auto best = static_cast<std::uint32_t>(std::ceil(saturation));
-  return depth >= step_down(best) && depth <= step_up(best);
+// What a drive gives at the depths chosen, as a share of its peak.
+double mean_share(const SimulatedDrive& drive, const std::vector<std::uint32_t>& depths) {
+  double sum = 0;
+  for (const std::uint32_t depth : depths) {
+    sum += drive.throughput(depth);
+  }
+  return sum / drive.peak_bytes_per_second / static_cast<double>(depths.size());
 }
 
 TEST(DepthController, begins_with_the_planned_depth_within_bounds) {
   EXPECT_EQ(DepthController(4, 16).depth(), 4U);
-  EXPECT_EQ(DepthController(0, 16).depth(), 1U);
+  EXPECT_EQ(DepthController(0, 16).depth(), 2U);
   EXPECT_EQ(DepthController(99, 16).depth(), 16U);
-  EXPECT_EQ(DepthController(4, 0).depth(), 1U);
+  EXPECT_EQ(DepthController(4, 0).depth(), 2U);
 }
 
-TEST(DepthController, settles_at_the_saturation_of_a_quiet_drive_from_any_start) {
+TEST(DepthController, reaches_the_saturation_of_a_quiet_drive_from_any_start_and_stays) {
   for (const std::uint32_t saturation : {1U, 2U, 3U, 4U, 6U, 8U, 13U, 24U, 32U}) {
-    for (const std::uint32_t start : {1U, 2U, 4U, 8U, 16U, 32U}) {
+    for (const std::uint32_t start : {2U, 4U, 8U, 16U, 32U}) {
       DepthController controller(start, 32);
       SimulatedDrive drive{.saturation = static_cast<double>(saturation)};
       const auto depths = depths_over(controller, drive, 60);
-      int near = 0;
-      for (std::size_t index = 20; index < depths.size(); ++index) {
-        near += near_best(depths[index], saturation) ? 1 : 0;
-      }
-      // Probes leave the best on purpose, by one step.
-      EXPECT_GE(near, 38) << "saturation " << saturation << " start " << start;
+      const std::vector<std::uint32_t> late(depths.begin() + 20, depths.end());
+      // Tries of a shallower depth cost some.
+      EXPECT_GT(mean_share(drive, late), 0.93) << "saturation " << saturation << " start " << start;
+      // Nothing is gained deeper than that, but by tries.
+      const std::uint32_t enough = std::max(start, step_up(saturation));
+      EXPECT_LE(*std::max_element(late.begin(), late.end()), std::min(32U, step_up(enough)));
     }
   }
 }
 
-TEST(DepthController, settles_near_the_best_of_a_noisy_drive) {
+TEST(DepthController, loses_little_of_a_drive_whose_windows_vary) {
   constexpr int drives = 200;
   constexpr int windows = 160;
-  std::mt19937_64 random(20261121);
-  std::uint64_t near = 0;
-  std::uint64_t changes = 0;
-  double lost = 0;
-  for (int index = 0; index < drives; ++index) {
-    SimulatedDrive drive;
-    drive.saturation = 1 + static_cast<double>(random() % 24);
-    drive.noise = 0.03;
-    drive.random.seed(random());
-    DepthController controller(1 + static_cast<std::uint32_t>(random() % 16), 32);
-    const auto depths = depths_over(controller, drive, windows);
-    for (std::size_t at = 30; at < depths.size(); ++at) {
-      near += near_best(depths[at], drive.saturation) ? 1 : 0;
-      changes += depths[at] != depths[at - 1] ? 1 : 0;
-      lost += 1 - drive.throughput(depths[at]) / drive.peak_bytes_per_second;
+  std::mt19937_64 random(20261122);
+  for (const double noise : {0.03, 0.15}) {
+    double share = 0;
+    for (int index = 0; index < drives; ++index) {
+      SimulatedDrive drive;
+      drive.saturation = 1 + static_cast<double>(random() % 16);
+      drive.noise = noise;
+      drive.random.seed(random());
+      DepthController controller(2 + static_cast<std::uint32_t>(random() % 7), 32);
+      const auto depths = depths_over(controller, drive, windows);
+      share += mean_share(drive, {depths.begin() + 20, depths.end()}) / drives;
     }
+    std::printf("noise %.0f %%: %.1f %% of the peak\n", 100 * noise, 100 * share);
+    EXPECT_GT(share, 0.96);
   }
-  const double seen = drives * (windows - 30.0);
-  std::printf(
-      "noise 3 %%: within a step of the best %.1f %%, changes per window %.3f, "
-      "throughput lost %.2f %%\n",
-      100 * static_cast<double>(near) / seen,
-      static_cast<double>(changes) / seen,
-      100 * lost / seen);
-  EXPECT_GT(static_cast<double>(near) / seen, 0.90);
-  EXPECT_LT(static_cast<double>(changes) / seen, 0.12);
-  EXPECT_LT(lost / seen, 0.04);
+}
+
+// The virtual drives that this is tuned for: two requests are best, more cost up to a fifth.
+TEST(DepthController, stays_at_two_requests_where_more_are_slower) {
+  std::mt19937_64 random(5);
+  double share = 0;
+  constexpr int drives = 100;
+  for (int index = 0; index < drives; ++index) {
+    SimulatedDrive drive{.saturation = 1, .noise = 0.1, .loss_beyond = 0.06};
+    drive.random.seed(random());
+    DepthController controller(2, 16);
+    share += mean_share(drive, depths_over(controller, drive, 60)) / drives;
+  }
+  EXPECT_GT(share, 0.985);
 }
 
 TEST(DepthController, moves_one_step_at_a_time_and_stays_within_bounds_on_a_mad_drive) {
@@ -121,11 +126,10 @@ TEST(DepthController, moves_one_step_at_a_time_and_stays_within_bounds_on_a_mad_
   for (int index = 0; index < 5000; ++index) {
     const double seconds = std::exp(std::uniform_real_distribution<double>(-9, 2)(random));
     const std::uint32_t depth = controller.window(random() % window_bytes, seconds);
-    ASSERT_GE(depth, 1U);
+    ASSERT_GE(depth, 2U);
     ASSERT_LE(depth, 16U);
-    // From a step that did not help down to the other side of where it came from: two at most.
     ASSERT_LE(depth, step_up(before));
-    ASSERT_GE(depth + 1, step_down(step_down(before)));
+    ASSERT_GE(depth, std::min(step_down(before), before));
     before = depth;
   }
 }
@@ -134,7 +138,7 @@ TEST(DepthController, comes_back_when_the_drive_gets_worse_with_depth) {
   DepthController controller(32, 64);
   SimulatedDrive drive{.saturation = 4, .loss_beyond = 0.02};
   const auto depths = depths_over(controller, drive, 60);
-  EXPECT_TRUE(near_best(depths.back(), 4)) << depths.back();
+  EXPECT_GT(drive.throughput(depths.back()), 0.9 * drive.peak_bytes_per_second) << depths.back();
 }
 
 TEST(DepthController, follows_a_drive_that_changes) {
@@ -144,7 +148,7 @@ TEST(DepthController, follows_a_drive_that_changes) {
   drive.saturation = 12;
   drive.peak_bytes_per_second *= 3;
   const auto depths = depths_over(controller, drive, 400);
-  EXPECT_TRUE(near_best(depths.back(), 12)) << depths.back();
+  EXPECT_GT(drive.throughput(depths.back()), 0.9 * drive.peak_bytes_per_second) << depths.back();
 }
 
 TEST(DepthController, windows_that_tell_nothing_change_nothing) {
@@ -161,7 +165,7 @@ TEST(DepthController, finds_the_depth_from_completions_alone) {
   constexpr double latency_seconds = 10e-3;
   constexpr double service_seconds = 2e-3;  // saturates at a depth of 6
   constexpr std::uint64_t request_bytes = 4 << 20;
-  DepthController controller(1, 64);
+  DepthController controller(2, 64);
   std::queue<double> in_flight;
   double now = 0;
   double drive_free = 0;
@@ -178,7 +182,7 @@ TEST(DepthController, finds_the_depth_from_completions_alone) {
                              std::chrono::duration<double>(now))));
     deepest_late = done > 3000 ? std::max(deepest_late, controller.depth()) : 0;
   }
-  EXPECT_TRUE(near_best(controller.depth(), 6)) << controller.depth();
+  EXPECT_GE(controller.depth(), 5U);
   EXPECT_LE(deepest_late, step_up(step_up(6)));
 }
 

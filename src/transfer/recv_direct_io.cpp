@@ -11,9 +11,10 @@ namespace hippogriff {
 namespace {
 
 constexpr std::uint32_t depth_max = 16;
-// Drives are as fast with requests of this size as with larger ones, and some faster.
-constexpr std::uint64_t request_bytes = std::uint64_t{1} << 20;
-constexpr std::size_t copies_ahead = 3;
+// Virtual drives write requests of this size 10 % faster than half of it, and larger ones no
+// faster.
+constexpr std::uint64_t request_bytes = std::uint64_t{2} << 20;
+constexpr std::size_t copies_ahead = 2;
 
 class DirectIoRecv {
  public:
@@ -34,8 +35,12 @@ class DirectIoRecv {
         claiming = false;
         outcome = LaneOutcome::yielded;
       }
-      claiming = claiming && start_copies();
+      // First the drive: it may have nothing to do.
       submit_writes();
+      claiming = claiming && start_copies();
+      if (queue_.in_flight() == 0) {
+        submit_writes();
+      }
       collect_writes();
     }
     return outcome;

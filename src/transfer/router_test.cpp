@@ -138,7 +138,7 @@ TEST(Router, a_cold_send_reads_directly_at_the_drive_depth) {
   TransferFacts facts = gpu_facts(4 * gib);
   facts.cached_fraction = 0;
   const auto decision = choose(facts);
-  EXPECT_EQ(decision.choice().plan, (Plan{.direct_io_depth = 4}));
+  EXPECT_EQ(decision.choice().plan, (Plan{.direct_io_depth = 2}));
   EXPECT_NEAR(gigabytes_per_second(facts, decision.choice()), 1.8, 0.02);
   EXPECT_LT(decision.choice().cpu_seconds / 4.3, 0.06);
 }
@@ -150,7 +150,7 @@ TEST(Router, half_cached_takes_no_longer_than_its_cold_half) {
   half.cached_fraction = 0;
   const auto decision = choose(whole);
   EXPECT_LE(decision.choice().seconds, 1.01 * choose(half).choice().seconds);
-  EXPECT_EQ(decision.choice().plan.direct_io_depth, 4U);
+  EXPECT_EQ(decision.choice().plan.direct_io_depth, 2U);
   // The cached half has all the time in the world: no thread too many.
   EXPECT_LE(decision.choice().plan.buffered_channels + decision.choice().plan.mapped_channels, 2U);
 }
@@ -177,7 +177,7 @@ TEST(Router, load_on_link_and_cores_narrows_what_one_transfer_asks_for) {
   TransferFacts cold = cached;
   cold.cached_fraction = 0;
   const auto drive = choose(cold, Route::automatic, {.drive_transfers = 1});
-  EXPECT_EQ(drive.choice().plan.direct_io_depth, 4U);
+  EXPECT_EQ(drive.choice().plan.direct_io_depth, 2U);
   EXPECT_GT(drive.choice().seconds, 1.9 * choose(cold).choice().seconds);
 }
 
@@ -219,7 +219,7 @@ TEST(Router, results_are_drained_first_when_sends_wait_for_the_memory) {
   TransferFacts facts = gpu_facts(gib);
   facts.direction = Direction::recv;
   EXPECT_EQ(choose(facts).chosen, Route::pipelined);
-  EXPECT_EQ(choose(facts).choice().plan, (Plan{.direct_io_depth = 4}));
+  EXPECT_EQ(choose(facts).choice().plan, (Plan{.direct_io_depth = 2}));
   facts.parked_sends_wait = true;
   EXPECT_EQ(choose(facts).chosen, Route::parked);
   EXPECT_TRUE(choose(facts).choice().plan.park);
