@@ -21,7 +21,7 @@ bool can_fail_later(DeviceOperation operation) {
 
 bool is_stream_operation(DeviceOperation operation) {
   return can_fail_later(operation) || operation == DeviceOperation::record ||
-         operation == DeviceOperation::wait_flag || operation == DeviceOperation::write_flag;
+         operation == DeviceOperation::wait_flag;
 }
 
 bool only_reports(DeviceOperation operation) {
@@ -68,7 +68,6 @@ std::string_view device_operation_name(DeviceOperation operation) {
                                                                                  "wait",
                                                                                  "launch",
                                                                                  "wait flag",
-                                                                                 "write flag",
                                                                                  "ask event",
                                                                                  "ask stream"};
   return names.at(index_of(operation));

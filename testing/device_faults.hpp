@@ -29,12 +29,11 @@ enum class DeviceOperation : std::uint8_t {
   wait,
   launch,
   wait_flag,
-  write_flag,
   completed,  // Event::completed
   idle,       // Stream::idle
 };
 
-inline constexpr std::size_t device_operation_count = 15;
+inline constexpr std::size_t device_operation_count = 14;
 std::string_view device_operation_name(DeviceOperation operation);
 
 // How often each kind of fault comes by itself, per call, from 0 to 1. The same seed gives the nth

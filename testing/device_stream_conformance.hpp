@@ -151,37 +151,6 @@ TYPED_TEST_P(DeviceStreamConformance, wait_flag_holds_until_the_word_reaches_the
   }
 }
 
-TYPED_TEST_P(DeviceStreamConformance, write_flag_shows_the_host_that_earlier_work_is_done) {
-  Device& device = this->device();
-  if (!device.info().can.stream_wait_flag) {
-    GTEST_SKIP() << device.info().name << " has no streams that write a word";
-  }
-  constexpr std::size_t size_bytes = 50'001;
-  const DeviceBuffer buffer(device, size_bytes);
-  const auto sent = pattern(size_bytes, 31);
-  upload(device, buffer.address(), sent);
-  const PinnedBuffer target(device, size_bytes);
-  const PinnedBuffer words(device, page_bytes());
-  auto* const word = reinterpret_cast<std::uint32_t*>(words.data());
-  const std::atomic_ref flag(*word);
-  flag.store(0);
-  const auto stream = device.create_stream();
-  Gate gate;
-  gate.hold(*stream);
-  stream->copy_to_host(target.data(), buffer.address(), size_bytes);
-  stream->write_flag({word, 7});
-  EXPECT_FALSE(wait_for(*stream, 2ms));
-  EXPECT_EQ(flag.load(), 0U);
-  gate.open();
-  const auto give_up = std::chrono::steady_clock::now() + patience;
-  while (flag.load() != 7 && std::chrono::steady_clock::now() < give_up) {
-    std::this_thread::yield();
-  }
-  ASSERT_EQ(flag.load(), 7U);
-  EXPECT_TRUE(std::equal(sent.begin(), sent.end(), target.bytes().begin()));
-  EXPECT_TRUE(wait_for(*stream, patience));
-}
-
 TYPED_TEST_P(DeviceStreamConformance, borrowed_stream_queues_behind_its_owner) {
   Device& device = this->device();
   const auto owner = device.create_stream();
@@ -262,7 +231,6 @@ REGISTER_TYPED_TEST_SUITE_P(DeviceStreamConformance,
                             event_may_go_while_streams_still_hold_it,
                             launched_functions_run_in_order_with_copies,
                             wait_flag_holds_until_the_word_reaches_the_value,
-                            write_flag_shows_the_host_that_earlier_work_is_done,
                             borrowed_stream_queues_behind_its_owner,
                             default_stream_is_there_without_being_created,
                             streams_of_many_threads_move_the_right_bytes,

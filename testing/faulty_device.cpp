@@ -140,12 +140,6 @@ class FaultyStream final : public Stream {
     }
   }
 
-  void write_flag(HostFlag flag) override {
-    if (takes(DeviceOperation::write_flag)) {
-      inner_->write_flag(flag);
-    }
-  }
-
   [[nodiscard]] bool idle() override {
     obey(*faults_, DeviceOperation::idle);
     if (!inner_->idle()) {
@@ -289,7 +283,7 @@ class FaultyDevice final : public Device {
 
   void make_current() override { inner_->make_current(); }
 
-  void push_current() override { inner_->push_current(); }
+  [[nodiscard]] bool push_current() override { return inner_->push_current(); }
 
   void pop_current() noexcept override { inner_->pop_current(); }
 

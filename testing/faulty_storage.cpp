@@ -126,9 +126,9 @@ class FaultyFile final : public File {
     return file_->size_now();
   }
 
-  void allocate(std::uint64_t size) override {
-    meet(FaultPoint::allocate, "allocate", size, 0);
-    file_->allocate(size);
+  void allocate(Range range) override {
+    meet(FaultPoint::allocate, "allocate", range.offset, 0);
+    file_->allocate(range);
   }
 
   void truncate(std::uint64_t size) override {

@@ -244,10 +244,13 @@ TEST_P(StorageConformance, a_file_replaced_meanwhile_is_still_the_old_one) {
 
 TEST_P(StorageConformance, allocate_grows_and_never_shrinks) {
   const auto file = patterned("f", 5000);
-  file->allocate(100000);
+  file->allocate({0, 100000});
   EXPECT_EQ(file->size_now(), 100000U);
-  file->allocate(10);
+  file->allocate({0, 10});
   EXPECT_EQ(file->size_now(), 100000U);
+  // Far out: what lies before it stays a hole.
+  file->allocate({std::uint64_t{1} << 40U, 4096});
+  EXPECT_EQ(file->size_now(), (std::uint64_t{1} << 40U) + 4096);
   file->truncate(10);
   EXPECT_EQ(file->size_now(), 10U);
   file->sync();

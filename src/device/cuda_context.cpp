@@ -41,15 +41,18 @@ void CudaContext::fail(CUresult result, const char* operation) const {
   throw Error(std::move(failure));
 }
 
-CudaScope::CudaScope(const CudaContext& context) : context_(context) {
+bool push_context(const CudaContext& context) {
   CUcontext current = nullptr;
-  context_.check(context_.driver().ctx_get_current(&current), "find the current context");
-  if (current != context_.handle()) {
-    context_.check(context_.driver().ctx_push_current(context_.handle()),
-                   "make the device current");
-    pushed_ = true;
+  context.check(context.driver().ctx_get_current(&current), "find the current context");
+  if (current == context.handle()) {
+    return false;
   }
+  context.check(context.driver().ctx_push_current(context.handle()), "make the device current");
+  return true;
 }
+
+CudaScope::CudaScope(const CudaContext& context)
+    : context_(context), pushed_(push_context(context)) {}
 
 CudaScope::~CudaScope() {
   if (pushed_) {

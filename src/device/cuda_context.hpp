@@ -52,7 +52,10 @@ class CudaContext {
   ContextKind kind_;
 };
 
-// Makes a context current on this thread for a scope; free when it already is.
+// Makes a context current on this thread; false when it was already.
+bool push_context(const CudaContext& context);
+
+// The same for a scope.
 class CudaScope {
  public:
   explicit CudaScope(const CudaContext& context);
@@ -62,7 +65,7 @@ class CudaScope {
 
  private:
   const CudaContext& context_;
-  bool pushed_ = false;
+  const bool pushed_;
 };
 
 }  // namespace hippogriff

@@ -137,10 +137,7 @@ class CudaDevice final : public Device {
     context_.check(context_.driver().ctx_set_current(context_.handle()), "make the device current");
   }
 
-  void push_current() override {
-    context_.check(context_.driver().ctx_push_current(context_.handle()),
-                   "make the device current");
-  }
+  [[nodiscard]] bool push_current() override { return push_context(context_); }
 
   void pop_current() noexcept override {
     CUcontext popped = nullptr;
@@ -188,13 +185,9 @@ int current_cuda_device() noexcept {
   return known ? device : -1;
 }
 
-int cuda_device_of(DeviceAddress address) noexcept {
+std::optional<CudaPlace> locate_cuda_memory(DeviceAddress address) noexcept {
   const CudaDriver* driver = cuda_driver();
-  if (driver == nullptr) {
-    return -1;
-  }
-  const auto place = locate_cuda_memory(*driver, address);
-  return place ? place->device_index : -1;
+  return driver == nullptr ? std::nullopt : locate_cuda_memory(*driver, address);
 }
 
 }  // namespace hippogriff
@@ -216,8 +209,8 @@ int current_cuda_device() noexcept {
   return -1;
 }
 
-int cuda_device_of(DeviceAddress /*address*/) noexcept {
-  return -1;
+std::optional<CudaPlace> locate_cuda_memory(DeviceAddress /*address*/) noexcept {
+  return std::nullopt;
 }
 
 }  // namespace hippogriff

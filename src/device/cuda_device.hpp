@@ -4,6 +4,7 @@
 #include "device/device.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,13 @@ std::shared_ptr<Device> make_cuda_device(int index);
 // The device of the context that is current on this thread, or -1.
 int current_cuda_device() noexcept;
 
-// The device an address belongs to, or -1 when it is not device memory of CUDA's.
-int cuda_device_of(DeviceAddress address) noexcept;
+// Where an address lies, by the driver's word. Device memory and managed memory count.
+struct CudaPlace {
+  AllocationInfo allocation;
+  int device_index = -1;
+};
+
+// Nothing for addresses that are not CUDA device memory, host memory known to CUDA included.
+std::optional<CudaPlace> locate_cuda_memory(DeviceAddress address) noexcept;
 
 }  // namespace hippogriff

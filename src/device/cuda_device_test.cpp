@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +37,11 @@ struct CudaFactory {
 };
 
 constexpr std::size_t mib = 1U << 20;
+
+int index_of(DeviceAddress address) {
+  const auto place = locate_cuda_memory(address);
+  return place ? place->device_index : -1;
+}
 
 std::vector<std::byte> pattern(std::size_t size_bytes) {
   std::vector<std::byte> bytes(size_bytes);
@@ -95,13 +101,7 @@ class CudaDeviceTest : public ::testing::Test {
       GTEST_SKIP() << "no CUDA device: " << cuda_presence().why_not;
     }
     device_ = make_cuda_device(0);
-    device_->push_current();
-  }
-
-  void TearDown() override {
-    if (device_ != nullptr) {
-      device_->pop_current();
-    }
+    scope_.emplace(*device_);
   }
 
   Device& device() { return *device_; }
@@ -124,6 +124,9 @@ class CudaDeviceTest : public ::testing::Test {
 
  private:
   std::shared_ptr<Device> device_;
+
+ protected:
+  std::optional<DeviceScope> scope_;  // goes before the device
 };
 
 TEST_F(CudaDeviceTest, info_describes_the_gpu) {
@@ -167,7 +170,7 @@ TEST_F(CudaDeviceTest, own_allocation_is_aligned_and_found_from_inside) {
     EXPECT_EQ(found->base, address);
     EXPECT_EQ(found->size_bytes, size_bytes);
   }
-  EXPECT_EQ(cuda_device_of(address), 0);
+  EXPECT_EQ(index_of(address), 0);
   device().release(address);
 }
 
@@ -179,7 +182,7 @@ TEST_F(CudaDeviceTest, memory_of_other_code_is_found) {
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->base.value, foreign);
   EXPECT_EQ(found->size_bytes, 2 * mib);
-  EXPECT_EQ(cuda_device_of({foreign + mib}), 0);
+  EXPECT_EQ(index_of({foreign + mib}), 0);
   ASSERT_EQ(driver.mem_free(foreign), CUDA_SUCCESS);
 }
 
@@ -189,7 +192,7 @@ TEST_F(CudaDeviceTest, host_memory_is_not_device_memory) {
   for (const std::byte* memory : {ordinary.data(), pinned}) {
     const DeviceAddress address{reinterpret_cast<std::uint64_t>(memory)};
     EXPECT_FALSE(device().find(address).has_value());
-    EXPECT_EQ(cuda_device_of(address), -1);
+    EXPECT_EQ(index_of(address), -1);
   }
   EXPECT_FALSE(device().find({0}).has_value());
   device().release_pinned(pinned);
@@ -197,9 +200,9 @@ TEST_F(CudaDeviceTest, host_memory_is_not_device_memory) {
 
 TEST_F(CudaDeviceTest, device_location_needs_no_current_context) {
   const DeviceAddress address = device().allocate(mib);
-  device().pop_current();
-  EXPECT_EQ(cuda_device_of(address), 0);
-  device().push_current();
+  scope_.reset();
+  EXPECT_EQ(index_of(address), 0);
+  scope_.emplace(device());
   device().release(address);
 }
 

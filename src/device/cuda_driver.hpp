@@ -56,7 +56,6 @@ namespace hippogriff {
   X(stream_wait_event, cuStreamWaitEvent)                      \
   X(stream_is_capturing, cuStreamIsCapturing)                  \
   X(stream_wait_value32, cuStreamWaitValue32_v2)               \
-  X(stream_write_value32, cuStreamWriteValue32_v2)             \
   X(ctx_create, cuCtxCreate_v4)                                \
   X(ctx_destroy, cuCtxDestroy_v2)                              \
   X(launch_host_func, cuLaunchHostFunc)                        \

@@ -4,6 +4,7 @@
 #if HIPPOGRIFF_HAS_CUDA
 
 #include "device/cuda_context.hpp"
+#include "device/cuda_device.hpp"
 #include "device/cuda_stream.hpp"
 
 #include <map>
@@ -16,13 +17,6 @@ namespace hippogriff {
 // How many unused bytes our pool keeps for the next allocation instead of giving them back.
 inline constexpr std::uint64_t cuda_pool_kept_bytes = 256ULL << 20;
 
-// Where an address lies, by the driver's word. Device memory and managed memory count.
-struct CudaPlace {
-  AllocationInfo allocation;
-  int device_index = -1;
-};
-
-// Nothing for addresses that are not CUDA device memory, host memory known to CUDA included.
 std::optional<CudaPlace> locate_cuda_memory(const CudaDriver& driver,
                                             DeviceAddress address) noexcept;
 

@@ -121,13 +121,6 @@ void CudaStream::wait_flag(HostFlag flag) {
                  "wait for host flag");
 }
 
-void CudaStream::write_flag(HostFlag flag) {
-  refuse_capture("write host flag");
-  context_.check(context_.driver().stream_write_value32(
-                     stream_, device_word(flag), flag.value, CU_STREAM_WRITE_VALUE_DEFAULT),
-                 "write host flag");
-}
-
 bool CudaStream::idle() {
   if (stream_ != CU_STREAM_LEGACY) {  // asked in a loop behind a copy, which has looked already
     refuse_capture("query stream");

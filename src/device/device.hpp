@@ -55,6 +55,11 @@ struct DeviceMemory {
 struct AllocationInfo {
   DeviceAddress base;
   std::uint64_t size_bytes = 0;
+
+  // How many bytes the allocation has from an address inside it on.
+  [[nodiscard]] std::uint64_t room_from(DeviceAddress address) const {
+    return size_bytes - (address.value - base.value);
+  }
 };
 
 // A point in a stream's work. Reusable: record again after it completed.
@@ -86,9 +91,6 @@ class Stream {
   virtual void launch(std::function<void()> function) = 0;
   // Holds the stream until the flag's word reaches the value. Needs can.stream_wait_flag.
   virtual void wait_flag(HostFlag flag) = 0;
-  // Stores the flag's value in its word when the stream gets there, after the work before it, so
-  // that the host sees that work done without a call. Needs can.stream_wait_flag.
-  virtual void write_flag(HostFlag flag) = 0;
   // True when nothing is queued. Throws as Event::completed does.
   [[nodiscard]] virtual bool idle() = 0;
   // What the outside world calls this stream (CUstream; the object itself on `host`).
@@ -133,23 +135,29 @@ class Device {
   // Binds this thread to the device for the calls that follow; cheap when it already is. Threads of
   // the runtime call it once; calls that enter from a caller's thread use DeviceScope.
   virtual void make_current() = 0;
-  // The opposite pair for a caller's thread: what was current before comes back.
-  virtual void push_current() = 0;
+  // The opposite pair for a caller's thread: what was current before comes back. False when the
+  // device was current already: then there is nothing to pop.
+  [[nodiscard]] virtual bool push_current() = 0;
   virtual void pop_current() noexcept = 0;
 };
 
 // Makes a device current on a caller's thread for a scope.
 class DeviceScope {
  public:
-  explicit DeviceScope(Device& device) : device_(device) { device_.push_current(); }
+  explicit DeviceScope(Device& device) : device_(device), pushed_(device.push_current()) {}
 
-  ~DeviceScope() { device_.pop_current(); }
+  ~DeviceScope() {
+    if (pushed_) {
+      device_.pop_current();
+    }
+  }
 
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
   Device& device_;
+  const bool pushed_;
 };
 
 // Waits for an event or for a stream to run dry by asking again: a short spin, then sleeps of 10 to

@@ -67,7 +67,6 @@ TEST_F(FaultyDevice, every_operation_can_fail) {
       {Op::wait, [&] { stream->wait(*event); }},
       {Op::launch, [&] { stream->launch([] {}); }},
       {Op::wait_flag, [&] { stream->wait_flag({&word, 1}); }},
-      {Op::write_flag, [&] { stream->write_flag({&word, 1}); }},
       {Op::completed, [&] { static_cast<void>(event->completed()); }},
       {Op::idle, [&] { static_cast<void>(stream->idle()); }},
   };

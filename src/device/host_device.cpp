@@ -149,7 +149,7 @@ class HostDevice final : public Device {
   // Threads are not bound to this device: it is everywhere.
   void make_current() override {}
 
-  void push_current() override {}
+  [[nodiscard]] bool push_current() override { return false; }
 
   void pop_current() noexcept override {}
 

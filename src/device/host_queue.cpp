@@ -258,10 +258,6 @@ void StreamQueue::run_one(LaunchOperation& launch) {
   }
 }
 
-void StreamQueue::run_one(WriteFlagOperation& write) {
-  std::atomic_ref(*write.flag.word).store(write.flag.value, std::memory_order_release);
-}
-
 void StreamQueue::run_one(WaitFlagOperation& wait) {
   for (int spins = 0; spins < flag_spins_max; ++spins) {
     if (flag_reached(wait.flag)) {

@@ -43,20 +43,12 @@ struct LaunchOperation {
   std::function<void()> function;
 };
 
-struct WriteFlagOperation {
-  HostFlag flag;
-};
-
 struct WaitFlagOperation {
   HostFlag flag;
 };
 
-using StreamOperation = std::variant<CopyOperation,
-                                     RecordOperation,
-                                     WaitOperation,
-                                     LaunchOperation,
-                                     WaitFlagOperation,
-                                     WriteFlagOperation>;
+using StreamOperation =
+    std::variant<CopyOperation, RecordOperation, WaitOperation, LaunchOperation, WaitFlagOperation>;
 
 // The queue and its thread, started at the first operation. Thread-safe. After an operation failed,
 // the copies, waits and functions behind it are dropped and records carry the failure, until
@@ -88,7 +80,6 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
   void run_one(WaitOperation& wait);
   void run_one(LaunchOperation& launch);
   void run_one(WaitFlagOperation& wait);
-  static void run_one(WriteFlagOperation& write);
   void drop(std::deque<StreamOperation>& operations);
   void drop_queue();
 

@@ -58,9 +58,7 @@ void HostStream::check_range(const char* operation,
                              std::size_t size_bytes) const {
   const auto allocation = context_.memory->find(address);
   const bool fits =
-      allocation.has_value()
-          ? size_bytes <= allocation->size_bytes - (address.value - allocation->base.value)
-          : !address.is_null();
+      allocation.has_value() ? size_bytes <= allocation->room_from(address) : !address.is_null();
   if (!fits) {
     throw Error({.status = Status::device_error,
                  .operation = operation,
@@ -125,13 +123,6 @@ void HostStream::wait_flag(HostFlag flag) {
     throw_invalid("wait for a flag on a stream of " + context_.device_name, "its word is null");
   }
   queue_->push(WaitFlagOperation{flag});
-}
-
-void HostStream::write_flag(HostFlag flag) {
-  if (flag.word == nullptr) {
-    throw_invalid("write a flag on a stream of " + context_.device_name, "its word is null");
-  }
-  queue_->push(WriteFlagOperation{flag});
 }
 
 bool HostStream::idle() {

@@ -58,7 +58,6 @@ class HostStream final : public Stream {
   void wait(Event& event) override;
   void launch(std::function<void()> function) override;
   void wait_flag(HostFlag flag) override;
-  void write_flag(HostFlag flag) override;
   [[nodiscard]] bool idle() override;
 
   [[nodiscard]] void* native_handle() const override { return native_handle_; }

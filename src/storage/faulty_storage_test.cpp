@@ -150,7 +150,7 @@ TEST_F(FaultyStorageTest, every_other_point_can_fail) {
       errno_at(FaultPoint::reap, [&] { queue->reap(completions, std::chrono::nanoseconds(0)); }),
       ENOMEM);
   EXPECT_EQ(errno_at(FaultPoint::size, [&] { static_cast<void>(target->size_now()); }), ENOMEM);
-  EXPECT_EQ(errno_at(FaultPoint::allocate, [&] { target->allocate(1); }), ENOMEM);
+  EXPECT_EQ(errno_at(FaultPoint::allocate, [&] { target->allocate({0, 1}); }), ENOMEM);
   EXPECT_EQ(errno_at(FaultPoint::truncate, [&] { target->truncate(1); }), ENOMEM);
   EXPECT_EQ(errno_at(FaultPoint::sync, [&] { target->sync(); }), ENOMEM);
   EXPECT_EQ(errno_at(FaultPoint::map,

@@ -5,7 +5,9 @@
 #include "storage/storage.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 
 namespace hippogriff {
@@ -13,8 +15,16 @@ namespace hippogriff {
 inline constexpr std::size_t queue_depth_max = 4096;
 // One request moves at most this much; more is a short result. Keeps every alignment.
 inline constexpr std::size_t request_bytes_max = std::size_t{1} << 30;
-// Destruction waits so long for requests that the system does not give back.
-inline constexpr std::chrono::seconds queue_close_timeout{30};
+// How often a queue that is being destroyed says that it still waits for its drive.
+inline constexpr std::chrono::seconds queue_close_patience{30};
+
+inline void complain_of_drive(std::size_t requests) {
+  std::fprintf(stderr,
+               "hippogriff: a drive has not answered %zu requests for %lld s; their memory cannot "
+               "be used before it does\n",
+               requests,
+               static_cast<long long>(queue_close_patience.count()));
+}
 
 struct CheckedRequest {
   int fd = -1;

@@ -79,7 +79,9 @@ class File {
   [[nodiscard]] virtual std::optional<Residency> residency(Range range) = 0;
 
   [[nodiscard]] virtual std::uint64_t size_now() = 0;  // fstat, again
-  virtual void allocate(std::uint64_t size) = 0;       // fallocate, else ftruncate; ENOSPC throws
+  // Reserves blocks for the range by fallocate where the file system can; the file is at least as
+  // long as range.end() then. ENOSPC throws.
+  virtual void allocate(Range range) = 0;
   virtual void truncate(std::uint64_t size) = 0;
   virtual void sync() = 0;  // fdatasync
 
@@ -109,8 +111,8 @@ struct IoCompletion {
 };
 
 // Many reads and writes in flight. One thread at a time; it should live until its requests are
-// reaped. Destruction waits for what is in flight, 30 s at most, then reports what it leaves
-// behind.
+// reaped. Destruction waits for what is in flight as long as that takes, because the drive may
+// still write into its memory; it says so on stderr every 30 s.
 class IoQueue {
  public:
   virtual ~IoQueue() = default;

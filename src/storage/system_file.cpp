@@ -20,15 +20,15 @@ constexpr std::uint64_t allocation_step_bytes_max = std::uint64_t{1} << 30;
 constexpr std::uint64_t allocation_step_bytes_min = std::uint64_t{1} << 20;
 constexpr int interruptions_max = 1000;
 
-// Allocates [0, size) in steps. Returns 0 or errno. A signal makes some file systems undo the whole
+// Allocates a range in steps. Returns 0 or errno. A signal makes some file systems undo the whole
 // step, so steps shrink until one fits between two signals.
-int allocate_in_steps(int fd, std::uint64_t size) {
+int allocate_in_steps(int fd, Range range) {
   std::uint64_t step = allocation_step_bytes_max;
   int interruptions = 0;
-  for (std::uint64_t done = 0; done < size;) {
-    const std::uint64_t now = std::min(step, size - done);
-    if (::fallocate(fd, 0, static_cast<off_t>(done), static_cast<off_t>(now)) == 0) {
-      done += now;
+  for (std::uint64_t at = range.offset; at < range.end();) {
+    const std::uint64_t now = std::min(step, range.end() - at);
+    if (::fallocate(fd, 0, static_cast<off_t>(at), static_cast<off_t>(now)) == 0) {
+      at += now;
     } else if (errno == EINTR && ++interruptions < interruptions_max) {
       step = std::max(step / 2, allocation_step_bytes_min);
     } else {
@@ -197,23 +197,23 @@ std::uint64_t SystemFile::size_now() {
   return static_cast<std::uint64_t>(status.st_size);
 }
 
-void SystemFile::allocate(std::uint64_t size) {
-  check_end("allocate", size, 0);
+void SystemFile::allocate(Range range) {
+  check_end("allocate", range.offset, range.size);
   if (opened_.identity.is_block_device) {
-    if (size > size_now()) {
-      fail("allocate", size, ENOSPC);
+    if (range.end() > size_now()) {
+      fail("allocate", range.offset, ENOSPC);
     }
     return;
   }
-  const int failure = allocate_in_steps(fd(), size);
+  const int failure = allocate_in_steps(fd(), range);
   if (failure == 0) {
     return;
   }
   if (failure != EOPNOTSUPP) {
-    fail("allocate", size, failure);
+    fail("allocate", range.offset, failure);
   }
-  if (size > size_now()) {
-    truncate(size);
+  if (range.end() > size_now()) {
+    truncate(range.end());
   }
 }
 

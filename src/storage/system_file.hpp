@@ -41,7 +41,7 @@ class SystemFile final : public File {
   [[nodiscard]] std::size_t write(std::span<const std::byte> from, std::uint64_t offset) override;
   [[nodiscard]] std::optional<Residency> residency(Range range) override;
   [[nodiscard]] std::uint64_t size_now() override;
-  void allocate(std::uint64_t size) override;
+  void allocate(Range range) override;
   void truncate(std::uint64_t size) override;
   void sync() override;
   [[nodiscard]] std::span<std::byte> map(Range range, FileAccess access) override;

@@ -110,7 +110,7 @@ TEST(SystemStorage, a_write_beyond_the_size_limit_is_a_short_count_and_then_efbi
           failure_of([&] { static_cast<void>(file->write(bytes, 100000)); }).errno_value == EFBIG
               ? 0
               : 2;
-      wrong += failure_of([&] { file->allocate(200000); }).errno_value == EFBIG ? 0 : 4;
+      wrong += failure_of([&] { file->allocate({0, 200000}); }).errno_value == EFBIG ? 0 : 4;
       const auto queue = storage->create_queue(1, {});
       queue->submit({.kind = IoRequest::Kind::write,
                      .file = file.get(),
@@ -140,7 +140,7 @@ TEST(SystemStorage, a_full_file_system_is_enospc_with_path_and_offset) {
     EXPECT_EQ(failure.errno_value, ENOSPC);
     EXPECT_EQ(failure.offset, written);
     EXPECT_EQ(failure.object, folder.file("f"));
-    EXPECT_EQ(failure_of([&] { file->allocate(2 << 20); }).errno_value, ENOSPC);
+    EXPECT_EQ(failure_of([&] { file->allocate({0, 2 << 20}); }).errno_value, ENOSPC);
     EXPECT_EQ(storage->open(folder.file("f"), FileAccess::read)->facts().filesystem, "tmpfs");
   }
   EXPECT_EQ(::umount(folder.path().c_str()), 0);
@@ -170,8 +170,8 @@ TEST(SystemStorage, a_block_device_has_its_size_and_reads) {
   EXPECT_EQ(read_all(*file, bytes, 0), 4096U);
   std::vector<std::byte> tail(4096);
   EXPECT_EQ(file->read(tail, facts.size - 100), 100U);
-  file->allocate(facts.size);
-  EXPECT_EQ(failure_of([&] { file->allocate(facts.size + 1); }).errno_value, ENOSPC);
+  file->allocate({0, facts.size});
+  EXPECT_EQ(failure_of([&] { file->allocate({0, facts.size + 1}); }).errno_value, ENOSPC);
 }
 
 TEST(SystemStorage, descriptors_are_not_leaked) {

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdio>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -22,7 +23,7 @@ namespace {
 
 constexpr std::size_t thread_count_max = 8;
 
-// What the queue and its threads share; it outlives the queue where a thread does not come back.
+// What the queue and its threads share.
 struct Shared {
   std::mutex mutex;
   std::condition_variable work_or_stop;
@@ -44,24 +45,24 @@ std::int64_t carry_out(const CheckedRequest& request) {
   return count < 0 ? -std::int64_t{errno} : std::int64_t{count};
 }
 
-void serve(const std::shared_ptr<Shared>& shared) {
-  std::unique_lock lock(shared->mutex);
+void serve(Shared& shared) {
+  std::unique_lock lock(shared.mutex);
   for (;;) {
-    ++shared->idle_threads;
-    shared->work_or_stop.wait(lock, [&] { return shared->stop || !shared->waiting.empty(); });
-    --shared->idle_threads;
-    if (shared->stop) {
+    ++shared.idle_threads;
+    shared.work_or_stop.wait(lock, [&] { return shared.stop || !shared.waiting.empty(); });
+    --shared.idle_threads;
+    if (shared.stop) {
       return;
     }
-    const CheckedRequest request = shared->waiting.front();
-    shared->waiting.pop_front();
-    ++shared->running;
+    const CheckedRequest request = shared.waiting.front();
+    shared.waiting.pop_front();
+    ++shared.running;
     lock.unlock();
     const std::int64_t result = carry_out(request);
     lock.lock();
-    --shared->running;
-    shared->finished.push_back({request.tag, result});
-    shared->completed.notify_one();
+    --shared.running;
+    shared.finished.push_back({request.tag, result});
+    shared.completed.notify_one();
   }
 }
 
@@ -105,14 +106,14 @@ class ThreadQueue final : public IoQueue {
 
   const std::size_t depth_;
   std::size_t in_flight_ = 0;
-  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  Shared shared_;
   std::vector<std::thread> threads_;
 };
 
 void ThreadQueue::add_thread() {
   const SignalBlock block;
   try {
-    threads_.emplace_back(serve, shared_);
+    threads_.emplace_back(serve, std::ref(shared_));
   } catch (const std::system_error& error) {
     // Fewer threads than wished are enough, none is not.
     if (threads_.empty()) {
@@ -125,18 +126,18 @@ void ThreadQueue::submit(const IoRequest& request) {
   const CheckedRequest checked = check_request(request, in_flight_, depth_);
   bool needs_thread = false;
   {
-    const std::lock_guard lock(shared_->mutex);
-    needs_thread = shared_->idle_threads <= shared_->waiting.size();
+    const std::lock_guard lock(shared_.mutex);
+    needs_thread = shared_.idle_threads <= shared_.waiting.size();
   }
   if (needs_thread && threads_.size() < std::min(depth_, thread_count_max)) {
     add_thread();
   }
   {
-    const std::lock_guard lock(shared_->mutex);
-    shared_->waiting.push_back(checked);
+    const std::lock_guard lock(shared_.mutex);
+    shared_.waiting.push_back(checked);
   }
   ++in_flight_;
-  shared_->work_or_stop.notify_one();
+  shared_.work_or_stop.notify_one();
 }
 
 std::size_t ThreadQueue::reap(std::span<IoCompletion> completions,
@@ -144,39 +145,29 @@ std::size_t ThreadQueue::reap(std::span<IoCompletion> completions,
   if (completions.empty() || in_flight_ == 0) {
     return 0;
   }
-  std::unique_lock lock(shared_->mutex);
-  shared_->completed.wait_until(
-      lock, deadline_after(timeout), [&] { return !shared_->finished.empty(); });
-  const std::size_t count = std::min(completions.size(), shared_->finished.size());
-  const auto end = shared_->finished.begin() + static_cast<std::ptrdiff_t>(count);
-  std::copy(shared_->finished.begin(), end, completions.begin());
-  shared_->finished.erase(shared_->finished.begin(), end);
+  std::unique_lock lock(shared_.mutex);
+  shared_.completed.wait_until(
+      lock, deadline_after(timeout), [&] { return !shared_.finished.empty(); });
+  const std::size_t count = std::min(completions.size(), shared_.finished.size());
+  const auto end = shared_.finished.begin() + static_cast<std::ptrdiff_t>(count);
+  std::copy(shared_.finished.begin(), end, completions.begin());
+  shared_.finished.erase(shared_.finished.begin(), end);
   in_flight_ -= count;
   return count;
 }
 
 ThreadQueue::~ThreadQueue() {
-  std::unique_lock lock(shared_->mutex);
-  shared_->stop = true;
-  shared_->waiting.clear();
-  shared_->work_or_stop.notify_all();
-  const bool done = shared_->completed.wait_until(
-      lock, deadline_after(queue_close_timeout), [&] { return shared_->running == 0; });
-  const std::size_t stuck = shared_->running;
-  lock.unlock();
-  if (!done) {
-    std::fprintf(stderr,
-                 "hippogriff: %zu requests are still with the drive after %lld s; their threads "
-                 "are left to it\n",
-                 stuck,
-                 static_cast<long long>(queue_close_timeout.count()));
+  std::unique_lock lock(shared_.mutex);
+  shared_.stop = true;
+  shared_.waiting.clear();
+  shared_.work_or_stop.notify_all();
+  while (!shared_.completed.wait_for(
+      lock, queue_close_patience, [&] { return shared_.running == 0; })) {
+    complain_of_drive(shared_.running);
   }
+  lock.unlock();
   for (std::thread& thread : threads_) {
-    if (done) {
-      thread.join();
-    } else {
-      thread.detach();
-    }
+    thread.join();
   }
 }
 

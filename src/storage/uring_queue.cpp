@@ -318,24 +318,16 @@ void UringQueue::cancel_all() noexcept {
 
 UringQueue::~UringQueue() {
   closing_ = true;
-  const auto deadline = deadline_after(queue_close_timeout);
   collect();
   if (free_slots_.size() < slots_.size()) {
     cancel_all();
   }
   while (free_slots_.size() < slots_.size()) {
-    const auto left = deadline - std::chrono::steady_clock::now();
-    if (left <= std::chrono::nanoseconds(0)) {
-      std::fprintf(stderr,
-                   "hippogriff: %zu requests are still with the drive after %lld s; their ring and "
-                   "memory are left to it\n",
-                   slots_.size() - free_slots_.size(),
-                   static_cast<long long>(queue_close_timeout.count()));
-      [[maybe_unused]] const io_uring* left_open = ring_.release();
-      return;
-    }
-    static_cast<void>(wait_for_one(left));
+    const int result = wait_for_one(queue_close_patience);
     collect();
+    if (result == -ETIME) {
+      complain_of_drive(slots_.size() - free_slots_.size());
+    }
   }
 }
 

@@ -62,7 +62,7 @@ class Pipe final : public File {
 
   std::uint64_t size_now() override { return 0; }
 
-  void allocate(std::uint64_t /*size*/) override {}
+  void allocate(Range /*range*/) override {}
 
   void truncate(std::uint64_t /*size*/) override {}
 

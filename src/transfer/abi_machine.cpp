@@ -33,11 +33,9 @@ int with_device_memory(const void* pointer, const void* host, size_t size, Body&
       throw_invalid("copy", "a pointer is NULL");
     }
     const auto runtime = current_runtime();
-    DeviceState& state = runtime->device_of(address_of(pointer));
+    const auto [state, allocation] = runtime->locate(address_of(pointer));
     const DeviceScope scope(*state.device);
-    const auto allocation = state.device->find(address_of(pointer));
-    if (!allocation ||
-        size > allocation->size_bytes - (address_of(pointer).value - allocation->base.value)) {
+    if (size > allocation.room_from(address_of(pointer))) {
       throw_invalid(
           "copy",
           "the device memory does not hold " + std::to_string(size) + " bytes from the pointer on");

@@ -2,6 +2,7 @@
 #include "transfer/device_state.hpp"
 
 #include <atomic>
+#include <iterator>
 
 namespace hippogriff {
 
@@ -72,6 +73,17 @@ bool DeviceState::free(DeviceAddress address) {
   device->release(address);
   engine->memory_freed();
   return true;
+}
+
+std::optional<AllocationInfo> DeviceState::allocation_of(DeviceAddress address) const {
+  const std::lock_guard lock(mutex_);
+  const auto after = allocations_.upper_bound(address.value);
+  if (after == allocations_.begin()) {
+    return std::nullopt;
+  }
+  const auto& [base, size_bytes] = *std::prev(after);
+  return address.value - base < size_bytes ? std::optional(AllocationInfo{{base}, size_bytes})
+                                           : std::nullopt;
 }
 
 std::uint64_t DeviceState::allocated_bytes() const {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace hippogriff {
@@ -46,6 +47,8 @@ struct DeviceState {
   void keep(DeviceAddress address, std::size_t size_bytes);
   // False when `address` was not allocated here. Throws Error(busy) while a transfer uses it.
   bool free(DeviceAddress address);
+  // The caller's allocation around an address, when it was made here.
+  [[nodiscard]] std::optional<AllocationInfo> allocation_of(DeviceAddress address) const;
   [[nodiscard]] std::uint64_t allocated_bytes() const;
   void free_all();
 

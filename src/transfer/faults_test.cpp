@@ -296,6 +296,42 @@ TEST_F(FaultsTest, error_of_a_write_fails_a_parked_receive) {
   expect_recv_fails_in_place(Route::parked, Status::io_error, EIO);
 }
 
+TEST_F(FaultsTest, file_that_grows_has_its_size_only_when_all_is_there) {
+  const TemporaryFolder memory_folder("/dev/shm");
+  for (const Route route : {Route::automatic, Route::pipelined, Route::mapped, Route::parked}) {
+    SCOPED_TRACE(route_name(route));
+    const std::string output = route == Route::mapped ? memory_folder.file("out") : output_;
+    // In place: the file is not replaced because of the offset.
+    constexpr std::uint64_t offset = 8192 + 13;
+    const auto recv_behind = [&] {
+      write_whole(output, random_bytes(offset, 6));
+      memory_ = on_.state().allocate(content_bytes);
+      std::memcpy(device_bytes(memory_), content_.data(), content_bytes);
+      return finished({.direction = Direction::recv,
+                       .path = output,
+                       .address = memory_,
+                       .offset = offset,
+                       .size = content_bytes,
+                       .route = route});
+    };
+    on_.device_faults->fail(
+        DeviceOperation::copy_to_host, 2, {.status = Status::device_error, .operation = "copy"});
+    {
+      const auto failed = recv_behind();
+      expect_failure(*failed, Status::device_error);
+      EXPECT_LT(std::filesystem::file_size(output), offset + content_bytes);
+    }
+    on_.stop_faults();
+    EXPECT_TRUE(on_.runtime->free(memory_));
+    const auto done = recv_behind();
+    EXPECT_FALSE(done->failed()) << done->failure_message();
+    const auto written = read_whole(output);
+    ASSERT_EQ(written.size(), offset + content_bytes);
+    expect_all_but_missing(*done, written.data() + offset, content_.data());
+    EXPECT_TRUE(on_.runtime->free(memory_));
+  }
+}
+
 TEST_F(FaultsTest, full_drive_says_so_and_what_was_written_is_there) {
   on_.plan->limit_size(9 * test_mebibyte + 1000);
   expect_recv_fails_in_place(Route::pipelined, Status::io_error, ENOSPC);

@@ -159,20 +159,22 @@ DeviceState& Runtime::device(const std::string& name) {
   return open_device_locked(wanted);
 }
 
-DeviceState& Runtime::device_of(DeviceAddress address) {
+Runtime::Place Runtime::locate(DeviceAddress address) {
   const std::lock_guard lock(mutex_);
   for (auto& [name, state] : devices_) {
+    if (const auto own = state->allocation_of(address)) {
+      return {*state, *own};
+    }
     if (name.starts_with("cuda")) {
       continue;  // the driver knows better than a search
     }
-    if (state->device->find(address)) {
-      return *state;
+    if (const auto found = state->device->find(address)) {
+      return {*state, *found};
     }
   }
   if (!fixed_devices_ && cuda_presence().device_count > 0) {
-    const int index = cuda_device_of(address);
-    if (index >= 0) {
-      return open_device_locked("cuda:" + std::to_string(index));
+    if (const auto place = locate_cuda_memory(address)) {
+      return {open_device_locked("cuda:" + std::to_string(place->device_index)), place->allocation};
     }
   }
   throw_invalid("find the device of a pointer",

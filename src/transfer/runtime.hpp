@@ -68,8 +68,15 @@ class Runtime {
 
   // "" is the default: HIPPOGRIFF_DEVICE, else the device current on this thread, else host.
   DeviceState& device(const std::string& name);
-  // The device that an address belongs to. Throws Error(invalid_argument) when none does.
-  DeviceState& device_of(DeviceAddress address);
+
+  // The device that an address belongs to, and the allocation around it. Throws
+  // Error(invalid_argument) when it is no device's.
+  struct Place {
+    DeviceState& state;
+    AllocationInfo allocation;
+  };
+
+  Place locate(DeviceAddress address);
   // All devices of this machine, opened.
   std::vector<DeviceState*> all_devices();
   std::vector<DeviceState*> opened_devices();

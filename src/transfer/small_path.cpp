@@ -1,25 +1,50 @@
-// Read, copy, wait: nothing else.
+// Read, copy, wait: nothing else. What can be checked while a copy is under way is checked then.
 #include "transfer/small_path.hpp"
 
 #include "transfer/lanes.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <algorithm>
 
 namespace hippogriff {
 
 namespace {
 
 // Files whose offsets mean what they say: others are for the engine to look at, and to refuse.
-bool is_plain(int fd, bool writes) {
+bool is_plain(int fd) {
   struct stat status{};
-  if (fstat(fd, &status) != 0 || !(S_ISREG(status.st_mode) || S_ISBLK(status.st_mode))) {
-    return false;
-  }
-  return !writes || (fcntl(fd, F_GETFL) & O_APPEND) == 0;
+  return fstat(fd, &status) == 0 && (S_ISREG(status.st_mode) || S_ISBLK(status.st_mode));
+}
+
+bool read_all(const SmallTransfer& transfer, Range range, std::byte* to) {
+  const iovec part{to, range.size};
+  // A file that is not in the page cache is read faster by several requests at once.
+  const int flags = transfer.size_bytes > SmallPath::piece_bytes ? RWF_NOWAIT : 0;
+  const ssize_t got = preadv2(transfer.fd, &part, 1, static_cast<off_t>(range.offset), flags);
+  return got == static_cast<ssize_t>(range.size);
+}
+
+bool write_all(const SmallTransfer& transfer, Range range, const std::byte* from) {
+  const ssize_t put = pwrite(transfer.fd, from, range.size, static_cast<off_t>(range.offset));
+  return put == static_cast<ssize_t>(range.size);
+}
+
+std::size_t piece_count(const SmallTransfer& transfer) {
+  return (transfer.size_bytes + SmallPath::piece_bytes - 1) / SmallPath::piece_bytes;
+}
+
+// Of the file.
+Range piece_of(const SmallTransfer& transfer, std::size_t index) {
+  const std::size_t begin = index * SmallPath::piece_bytes;
+  return {transfer.offset + begin, std::min(SmallPath::piece_bytes, transfer.size_bytes - begin)};
+}
+
+DeviceAddress address_of(const SmallTransfer& transfer, Range piece) {
+  return transfer.address + (piece.offset - transfer.offset);
 }
 
 }  // namespace
@@ -40,16 +65,13 @@ class SmallPath::Lease {
 
   [[nodiscard]] bool empty() const { return channel_ == nullptr; }
 
-  // Where the file's bytes go or come from: the device's own memory where the host can reach it.
-  [[nodiscard]] std::byte* memory(const SmallTransfer& transfer) const {
-    if (in_place()) {
-      return reinterpret_cast<std::byte*>(
-          transfer.address.value);  // NOLINT(performance-no-int-to-ptr)
-    }
-    return channel_->memory;
+  // The device's own memory, where the host can reach it; else nullptr.
+  [[nodiscard]] std::byte* in_place(const SmallTransfer& transfer) const {
+    return path_.device_->info().can.host_addressable
+               ? reinterpret_cast<std::byte*>(
+                     transfer.address.value)  // NOLINT(performance-no-int-to-ptr)
+               : nullptr;
   }
-
-  [[nodiscard]] bool in_place() const { return path_.device_->info().can.host_addressable; }
 
   // The stream to copy on; nullptr when the caller's has work that the host would have to wait for
   // before it touches the memory itself.
@@ -62,34 +84,71 @@ class SmallPath::Lease {
       borrowed_ = path_.device_->borrow_stream(transfer.stream);
       stream = borrowed_.get();
     }
-    return !in_place() || stream->idle() ? stream : nullptr;
+    return in_place(transfer) == nullptr || stream->idle() ? stream : nullptr;
   }
 
-  // Most copies end at once: then asking the stream is all it takes. Others wait behind work of the
-  // caller's, as long as that takes, or until the runtime ends.
-  void finish(Stream& stream, const char* operation) {
-    const auto begin = Clock::now();
-    bool done = stream.idle();
-    while (!done && Clock::now() - begin < spin_time) {
-      done = stream.idle();
+  [[nodiscard]] std::byte* slot(std::size_t index) const {
+    return channel_->memory + (index % slots) * piece_bytes;
+  }
+
+  void copy_to_device(Stream& stream, DeviceAddress to, std::size_t index, std::size_t size_bytes) {
+    copying_ = &stream;
+    stream.copy_to_device(to, slot(index), size_bytes);
+  }
+
+  void copy_to_host(Stream& stream, std::size_t index, DeviceAddress from, std::size_t size_bytes) {
+    copying_ = &stream;
+    stream.copy_to_host(slot(index), from, size_bytes);
+  }
+
+  // Marks the slot's last copy, so that it can be waited for with more queued behind it.
+  void mark(Stream& stream, std::size_t index) { stream.record(copied(index)); }
+
+  void wait_for_slot(std::size_t index, const char* operation) {
+    Event& event = copied(index);
+    if (!spin([&event] { return event.completed(); })) {
+      wait_patiently(event, operation);
     }
-    if (!done) {
-      stream.record(*channel_->copied);
-      while (!wait_for(*channel_->copied, std::chrono::milliseconds(100))) {
-        if (path_.stopping_) {
-          throw Error({.status = Status::cancelled,
-                       .operation = operation,
-                       .object = path_.device_->info().name});
-        }
-      }
+  }
+
+  // Until all is copied. Most copies end at once: then asking the stream is all it takes.
+  void finish(Stream& stream, const char* operation) {
+    if (!spin([&stream] { return stream.idle(); })) {
+      stream.record(copied(0));
+      wait_patiently(copied(0), operation);
     }
     copying_ = nullptr;
   }
 
-  void set_copying(Stream& stream) { copying_ = &stream; }
-
  private:
   static constexpr std::chrono::microseconds spin_time{60};
+
+  [[nodiscard]] Event& copied(std::size_t index) const { return *channel_->copied[index % slots]; }
+
+  template <typename Done>
+  static bool spin(Done&& done) {
+    if (done()) {
+      return true;
+    }
+    const auto end = Clock::now() + spin_time;
+    while (Clock::now() < end) {
+      if (done()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Behind work of the caller's, as long as that takes, or until the runtime ends.
+  void wait_patiently(Event& event, const char* operation) {
+    while (!wait_for(event, std::chrono::milliseconds(100))) {
+      if (path_.stopping_) {
+        throw Error({.status = Status::cancelled,
+                     .operation = operation,
+                     .object = path_.device_->info().name});
+      }
+    }
+  }
 
   SmallPath& path_;
   Channel* channel_;
@@ -114,8 +173,10 @@ SmallPath::Channel* SmallPath::acquire() {
     try {
       channel->stream = device_->create_stream();
       channel->default_stream = device_->borrow_stream(nullptr);
-      channel->copied = device_->create_event();
-      channel->memory = device_->allocate_pinned(size_bytes_max);
+      for (auto& event : channel->copied) {
+        event = device_->create_event();
+      }
+      channel->memory = device_->allocate_pinned(slots * piece_bytes);
     } catch (...) {
       lock.lock();
       --channels_reserved_;
@@ -147,10 +208,6 @@ void SmallPath::release(Channel* channel, bool reusable) {
 }
 
 bool SmallPath::send(const SmallTransfer& transfer) {
-  if (!is_plain(transfer.fd, false)) {
-    return false;
-  }
-  const DeviceScope scope(*device_);
   Lease lease(*this);
   if (lease.empty()) {
     return false;
@@ -159,49 +216,70 @@ bool SmallPath::send(const SmallTransfer& transfer) {
   if (stream == nullptr) {
     return false;
   }
-  const ssize_t got = pread(transfer.fd,
-                            lease.memory(transfer),
-                            transfer.size_bytes,
-                            static_cast<off_t>(transfer.offset));
-  if (got != static_cast<ssize_t>(transfer.size_bytes)) {
+  if (std::byte* memory = lease.in_place(transfer)) {
+    return read_all(transfer, {transfer.offset, transfer.size_bytes}, memory) &&
+           is_plain(transfer.fd);
+  }
+  const std::size_t pieces = piece_count(transfer);
+  for (std::size_t index = 0; index < pieces; ++index) {
+    if (index >= slots) {
+      lease.wait_for_slot(index, "copy to device");
+    }
+    const Range piece = piece_of(transfer, index);
+    if (!read_all(transfer, piece, lease.slot(index))) {
+      return false;
+    }
+    lease.copy_to_device(*stream, address_of(transfer, piece), index, piece.size);
+    if (index + slots < pieces) {
+      lease.mark(*stream, index);
+    }
+  }
+  const bool plain = is_plain(transfer.fd);
+  lease.finish(*stream, "copy to device");
+  return plain;
+}
+
+bool SmallPath::recv(const SmallTransfer& transfer) {
+  if (!is_plain(transfer.fd) || (fcntl(transfer.fd, F_GETFL) & O_APPEND) != 0) {
     return false;
   }
-  if (!lease.in_place()) {
-    lease.set_copying(*stream);
-    stream->copy_to_device(transfer.address, lease.memory(transfer), transfer.size_bytes);
-    lease.finish(*stream, "copy to device");
+  Lease lease(*this);
+  if (lease.empty()) {
+    return false;
+  }
+  Stream* stream = lease.stream_for(transfer);
+  if (stream == nullptr) {
+    return false;
+  }
+  if (const std::byte* memory = lease.in_place(transfer)) {
+    return write_all(transfer, {transfer.offset, transfer.size_bytes}, memory);
+  }
+  const std::size_t pieces = piece_count(transfer);
+  const auto fetch = [&](std::size_t index) {
+    const Range piece = piece_of(transfer, index);
+    lease.copy_to_host(*stream, index, address_of(transfer, piece), piece.size);
+    if (index + 1 < pieces) {
+      lease.mark(*stream, index);
+    }
+  };
+  fetch(0);
+  for (std::size_t index = 0; index < pieces; ++index) {
+    if (index + 1 < pieces) {
+      fetch(index + 1);
+      lease.wait_for_slot(index, "copy to host");
+    } else {
+      lease.finish(*stream, "copy to host");
+    }
+    if (!write_all(transfer, piece_of(transfer, index), lease.slot(index))) {
+      return false;
+    }
   }
   return true;
 }
 
-bool SmallPath::recv(const SmallTransfer& transfer) {
-  if (!is_plain(transfer.fd, true)) {
-    return false;
-  }
-  const DeviceScope scope(*device_);
-  Lease lease(*this);
-  if (lease.empty()) {
-    return false;
-  }
-  Stream* stream = lease.stream_for(transfer);
-  if (stream == nullptr) {
-    return false;
-  }
-  if (!lease.in_place()) {
-    lease.set_copying(*stream);
-    stream->copy_to_host(lease.memory(transfer), transfer.address, transfer.size_bytes);
-    lease.finish(*stream, "copy to host");
-  }
-  const ssize_t put = pwrite(transfer.fd,
-                             lease.memory(transfer),
-                             transfer.size_bytes,
-                             static_cast<off_t>(transfer.offset));
-  return put == static_cast<ssize_t>(transfer.size_bytes);
-}
-
 std::uint64_t SmallPath::pinned_bytes() const {
   const std::lock_guard lock(mutex_);
-  return channels_.size() * size_bytes_max;
+  return channels_.size() * slots * piece_bytes;
 }
 
 }  // namespace hippogriff

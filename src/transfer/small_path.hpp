@@ -1,10 +1,11 @@
-// The short path of small synchronous transfers: on the caller's own thread, one read, one copy,
-// no handle, no queue. What is not plain is left to the engine.
+// The short path of small synchronous transfers: on the caller's own thread, reads and copies by
+// turns, no handle, no queue. What is not plain is left to the engine.
 #pragma once
 
 #include "device/device.hpp"
 #include "transfer/route.hpp"
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -24,18 +25,23 @@ struct SmallTransfer {
 };
 
 // Thread-safe: as many callers at once as there are channels, more wait. Every channel has pinned
-// memory of its own.
+// memory of its own. The device must be current on the caller's thread.
 class SmallPath {
  public:
-  static constexpr std::size_t size_bytes_max = std::size_t{256} << 10;
+  // What one thread moves sooner than several could be woken for it.
+  static constexpr std::size_t size_bytes_max = std::size_t{2} << 20;
+  // A read and a copy: the next read goes on while the copy does. More than one are only read from
+  // the page cache.
+  static constexpr std::size_t piece_bytes = std::size_t{256} << 10;
 
   explicit SmallPath(std::shared_ptr<Device> device);
   ~SmallPath();
   SmallPath(const SmallPath&) = delete;
   SmallPath& operator=(const SmallPath&) = delete;
 
-  // True when done. False when the engine should do it: the read or write was short or failed, no
-  // channel was free, or the host would have to wait for the stream. Throws Error(device_error).
+  // True when done. False when the engine should do it: the read or write was short or failed, the
+  // data is not in the page cache, no channel was free, or the host would have to wait for the
+  // stream. Throws Error(device_error).
   bool send(const SmallTransfer& transfer);
   bool recv(const SmallTransfer& transfer);
 
@@ -45,10 +51,12 @@ class SmallPath {
   [[nodiscard]] std::uint64_t pinned_bytes() const;
 
  private:
+  static constexpr std::size_t slots = 2;  // one is read into while the other is copied
+
   struct Channel {
     std::unique_ptr<Stream> stream;
     std::unique_ptr<Stream> default_stream;
-    std::unique_ptr<Event> copied;
+    std::array<std::unique_ptr<Event>, slots> copied;
     std::byte* memory = nullptr;
   };
 

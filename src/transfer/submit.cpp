@@ -1,5 +1,6 @@
 // From a caller's wish to a transfer under way: every mistake of the caller's is found here.
 #include "storage/atomic_file.hpp"
+#include "transfer/cost_model.hpp"
 #include "transfer/outlook.hpp"
 #include "transfer/runtime.hpp"
 
@@ -43,25 +44,55 @@ Range send_extent(const Submission& submission, const File& file) {
   return {submission.offset, submission.size == 0 ? rest : submission.size};
 }
 
-// The device memory a caller names must be the device's own and large enough.
-void check_memory(const Submission& submission, DeviceState& state, std::uint64_t size) {
-  if (submission.address.is_null()) {
-    return;
-  }
-  if ((submission.flags & HIPPOGRIFF_HOST_MEMORY) != 0) {
-    if (!state.device->info().can.host_addressable) {
-      throw_caller(submission,
-                   "ordinary host memory needs the device host, not " + state.device->info().name);
-    }
-    return;
+bool wants(const Submission& submission, hippogriff_flags flag) {
+  return (submission.flags & flag) != 0;
+}
+
+AllocationInfo find_memory(const Submission& submission, DeviceState& state) {
+  if (const auto own = state.allocation_of(submission.address)) {
+    return *own;
   }
   const DeviceScope scope(*state.device);
   const auto allocation = state.device->find(submission.address);
   if (!allocation) {
     throw_caller(submission, "the pointer is not memory of device " + state.device->info().name);
   }
-  const std::uint64_t room =
-      allocation->size_bytes - (submission.address.value - allocation->base.value);
+  return *allocation;
+}
+
+// Where a transfer goes or comes from. No allocation: memory that is made for it, or the caller's
+// own ordinary memory.
+struct Target {
+  DeviceState& state;
+  std::optional<AllocationInfo> allocation;
+};
+
+Target target_of(const Submission& submission, Runtime& runtime) {
+  const bool named = !submission.device.empty();
+  if (wants(submission, HIPPOGRIFF_HOST_MEMORY)) {
+    DeviceState& state = runtime.device(named ? submission.device : "host");
+    if (!submission.address.is_null() && !state.device->info().can.host_addressable) {
+      throw_caller(submission,
+                   "ordinary host memory needs the device host, not " + state.device->info().name);
+    }
+    return {state, std::nullopt};
+  }
+  if (submission.address.is_null()) {
+    return {runtime.device(submission.device), std::nullopt};
+  }
+  if (!named) {
+    const auto [state, allocation] = runtime.locate(submission.address);
+    return {state, allocation};
+  }
+  DeviceState& state = runtime.device(submission.device);
+  return {state, find_memory(submission, state)};
+}
+
+void check_room(const Submission& submission, const Target& target, std::uint64_t size) {
+  if (!target.allocation) {
+    return;
+  }
+  const std::uint64_t room = target.allocation->room_from(submission.address);
   if (size > room) {
     throw_caller(submission,
                  "the transfer has " + bytes(size) + ", but the device memory holds only " +
@@ -69,19 +100,17 @@ void check_memory(const Submission& submission, DeviceState& state, std::uint64_
   }
 }
 
-std::uint64_t recv_size(const Submission& submission, DeviceState& state) {
+std::uint64_t recv_size(const Submission& submission, const Target& target) {
   if (submission.address.is_null()) {
     throw_caller(submission, "the device pointer is NULL");
   }
   if (submission.size > 0) {
     return submission.size;
   }
-  const DeviceScope scope(*state.device);
-  const auto allocation = state.device->find(submission.address);
-  if (!allocation || (submission.flags & HIPPOGRIFF_HOST_MEMORY) != 0) {
+  if (!target.allocation) {
     throw_caller(submission, "size 0 needs memory that hippogriff or the device allocated");
   }
-  return allocation->size_bytes - (submission.address.value - allocation->base.value);
+  return target.allocation->room_from(submission.address);
 }
 
 void open_for_recv(const Submission& submission,
@@ -116,10 +145,6 @@ bool guarded_free(DeviceState& state, DeviceAddress address) {
   }
 }
 
-bool wants_stream(const Submission& submission, hippogriff_flags flag) {
-  return (submission.flags & flag) != 0;
-}
-
 std::uint64_t checked_end(const Submission& submission, std::uint64_t size) {
   if (submission.offset > INT64_MAX || size > INT64_MAX - submission.offset) {
     throw_caller(submission, "offset and size exceed what a file can have");
@@ -137,25 +162,20 @@ std::shared_ptr<Transfer> Runtime::submit(const Submission& submission) {
   request.flags = submission.flags;
   request.stream = submission.stream;
   request.address = submission.address;
-  const bool host_memory = wants_stream(submission, HIPPOGRIFF_HOST_MEMORY);
-  const bool by_pointer =
-      submission.device.empty() && !submission.address.is_null() && !host_memory;
-  DeviceState& state =
-      by_pointer ? device_of(submission.address)
-                 : device(host_memory && submission.device.empty() ? "host" : submission.device);
-  request.device = state.device;
+  const Target target = target_of(submission, *this);
+  request.device = target.state.device;
   if (submission.direction == Direction::send) {
     request.file = submission.path.empty() ? storage_->adopt(submission.fd, FileAccess::read)
                                            : storage_->open(submission.path, FileAccess::read);
     request.extent = send_extent(submission, *request.file);
-    check_memory(submission, state, request.extent.size);
+    check_room(submission, target, request.extent.size);
   } else {
-    request.extent = {submission.offset, recv_size(submission, state)};
+    request.extent = {submission.offset, recv_size(submission, target)};
     checked_end(submission, request.extent.size);
-    check_memory(submission, state, request.extent.size);
+    check_room(submission, target, request.extent.size);
     open_for_recv(submission, storage_, request);
   }
-  return start(submission, std::move(request), state);
+  return start(submission, std::move(request), target.state);
 }
 
 std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
@@ -164,7 +184,7 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
   const DeviceScope scope(*state.device);
   std::unique_ptr<Event> after;
   bool ready = true;
-  if (wants_stream(submission, HIPPOGRIFF_AFTER_STREAM)) {
+  if (wants(submission, HIPPOGRIFF_AFTER_STREAM)) {
     after = state.device->create_event();
     state.device->borrow_stream(submission.stream)->record(*after);
     ready = after->completed();
@@ -254,7 +274,7 @@ void Runtime::launch(const Submission& submission,
   transfer->on_released([&state, number](Transfer& done) { released(done, state, *number); });
   try {
     prepare_file(*transfer);
-    if (wants_stream(submission, HIPPOGRIFF_BEFORE_STREAM)) {
+    if (wants(submission, HIPPOGRIFF_BEFORE_STREAM)) {
       const HostFlag flag = state.flags.take();
       transfer->on_finish([&state, flag](Transfer&) { state.flags.raise(flag); });
       state.device->borrow_stream(submission.stream)->wait_flag(flag);
@@ -279,19 +299,31 @@ void Runtime::launch(const Submission& submission,
   state.engine->start(transfer);
 }
 
-// Where lanes need the file to have its size, and where a full disk should be known early.
+// Makes the file that a receive lengthens long enough: mappings need that, direct writes beyond the
+// end go one by one, and a full disk is known early. Its last bytes are held back, so that it has
+// its full size only when all is there. A file that nobody sees yet needs no such care, nor what is
+// written in one piece.
 void Runtime::prepare_file(Transfer& transfer) {
   const TransferRequest& request = transfer.request();
   const bool mapped = transfer.decision().choice().plan.mapped_channels > 0;
-  if (request.direction == Direction::recv && request.extent.size > 0 &&
-      (mapped || request.replaces != nullptr) &&
-      request.file->identity().size < request.extent.end()) {
-    // Pages of a file in memory are made by the lanes, side by side.
-    if (request.replaces != nullptr && request.file->facts().in_memory && !mapped) {
-      request.file->truncate(request.extent.end());
-    } else {
-      request.file->allocate(request.extent.end());
-    }
+  const bool seen = request.replaces == nullptr;
+  const bool one_piece =
+      static_cast<double>(request.extent.size) <= EngineShape::piece_bytes_min && !mapped;
+  const std::uint64_t size = request.file->identity().size;
+  if (request.direction == Direction::send || size >= request.extent.end() || (seen && one_piece)) {
+    return;
+  }
+  Range range = request.extent;
+  const std::uint64_t last = align_down(range.end() - 1, WorkMap::cut_bytes);
+  if (seen && last > range.offset && last >= size) {
+    transfer.work.hold_back(last);
+    range.size = last - range.offset;
+  }
+  // Pages of a file in memory are made by the lanes, side by side.
+  if (mapped || !request.file->facts().in_memory) {
+    request.file->allocate(range);
+  } else if (!seen) {
+    request.file->truncate(range.end());
   }
 }
 
@@ -373,15 +405,16 @@ bool Runtime::transfer_small(const Submission& submission) {
       submission.flags != HIPPOGRIFF_AFTER_STREAM) {
     return false;
   }
-  DeviceState& state =
-      submission.device.empty() ? device_of(submission.address) : device(submission.device);
-  check_memory(submission, state, submission.size);
+  const Target target = target_of(submission, *this);
+  check_room(submission, target, submission.size);
+  DeviceState& state = target.state;
   const bool sends = submission.direction == Direction::send;
   const std::uint64_t number = state.in_flight.begin(
       submission.address, submission.size, sends ? MemoryUse::writes : MemoryUse::reads);
   bool done = false;
   const auto begin = Clock::now();
   try {
+    const DeviceScope scope(*state.device);
     const SmallTransfer small{.fd = submission.fd,
                               .address = submission.address,
                               .offset = submission.offset,

@@ -1,6 +1,8 @@
 // Claims from both ends, classification from both ends towards the middle.
 #include "transfer/work_map.hpp"
 
+#include "base/error.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -131,6 +133,25 @@ bool WorkMap::classify_next(std::unique_lock<std::mutex>& lock, End end) {
   }
   busy = false;
   classified_.notify_all();
+  return true;
+}
+
+void WorkMap::hold_back(std::uint64_t begin) {
+  const std::lock_guard lock(mutex_);
+  HIPPO_ASSERT(unknown_.empty() && warm_front_.size() + cold_.size() == 1);
+  Range& all = warm_front_.empty() ? cold_.front() : warm_front_.front();
+  HIPPO_ASSERT(begin > all.offset && begin < all.end());
+  held_ = {begin, all.end() - begin};
+  all.size = begin - all.offset;
+}
+
+bool WorkMap::release_held() {
+  const std::lock_guard lock(mutex_);
+  if (held_.empty()) {
+    return false;
+  }
+  warm_front_.push_back(held_);
+  held_ = {};
   return true;
 }
 

@@ -46,6 +46,13 @@ class WorkMap {
 
   void give_back(Range range, Warmth warmth);
 
+  // Keeps the extent's end from `begin` on from being claimed until it is released: a file that
+  // grows must not have its size before the rest is there. Before the first claim, and without a
+  // classifier.
+  void hold_back(std::uint64_t begin);
+  // False when nothing was held back. What is released is warm.
+  bool release_held();
+
   // Bytes nobody has claimed.
   [[nodiscard]] std::uint64_t unclaimed_bytes() const { return unclaimed_bytes_.load(); }
 
@@ -64,6 +71,7 @@ class WorkMap {
   std::deque<Range> warm_front_;  // found before the unknown middle, ascending
   std::deque<Range> warm_back_;   // found behind it, ascending
   std::deque<Range> cold_;
+  Range held_;
   std::atomic<std::uint64_t> unclaimed_bytes_;
 };
 

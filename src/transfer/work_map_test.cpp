@@ -66,6 +66,25 @@ TEST(WorkMap, given_back_bytes_can_be_claimed_as_the_other_kind) {
   EXPECT_EQ(work.claim_cold(8192), (Range{4096, 4096}));
 }
 
+TEST(WorkMap, what_is_held_back_is_claimed_only_when_released) {
+  for (const Warmth warmth : {Warmth::warm, Warmth::cold}) {
+    WorkMap work({1000, 20000}, nullptr, warmth);
+    EXPECT_FALSE(work.release_held());
+    work.hold_back(20480);
+    const auto claim = [&] {
+      return warmth == Warmth::warm ? work.claim_warm(1 << 20) : work.claim_cold(1 << 20);
+    };
+    EXPECT_EQ(claim(), (Range{1000, 19480}));
+    EXPECT_FALSE(claim());
+    EXPECT_FALSE(work.claim_warm_window(1 << 20));
+    EXPECT_EQ(work.unclaimed_bytes(), 520U);
+    EXPECT_TRUE(work.release_held());
+    EXPECT_EQ(work.claim_warm(1 << 20), (Range{20480, 520}));
+    EXPECT_EQ(work.unclaimed_bytes(), 0U);
+    EXPECT_FALSE(work.release_held());
+  }
+}
+
 TEST(WorkMap, cold_claimer_finds_the_cold_end_of_a_warm_file) {
   const std::uint64_t size = 10 * WorkMap::block_bytes;
   WorkMap work(

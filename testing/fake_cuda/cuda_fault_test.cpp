@@ -26,7 +26,7 @@ class CudaFaultTest : public ::testing::Test {
     fake_->reset();
     ASSERT_GT(cuda_presence().device_count, 0) << cuda_presence().why_not;
     device_ = make_cuda_device(0);
-    device_->push_current();
+    scope_.emplace(*device_);
   }
 
   void TearDown() override {
@@ -35,7 +35,7 @@ class CudaFaultTest : public ::testing::Test {
     }
     fake_->reset();
     if (device_ != nullptr) {
-      device_->pop_current();
+      scope_.reset();
       device_.reset();
     }
     for (const char* what :
@@ -49,20 +49,23 @@ class CudaFaultTest : public ::testing::Test {
   const testing::FakeCuda& fake() { return *fake_; }
 
   void remake_device() {
-    device_->pop_current();
+    scope_.reset();
     device_.reset();
     device_ = make_cuda_device(0);
-    device_->push_current();
+    scope_.emplace(*device_);
   }
 
   void drop_device() {
-    device_->pop_current();
+    scope_.reset();
     device_.reset();
   }
 
  private:
   std::optional<testing::FakeCuda> fake_;
   std::shared_ptr<Device> device_;
+
+ protected:
+  std::optional<DeviceScope> scope_;  // goes before the device
 };
 
 // The failure of a call that must fail.
@@ -152,13 +155,11 @@ TEST_F(CudaFaultTest, every_stream_call_reports_its_failure) {
       {"cuLaunchHostFunc", [&] { stream->launch([] { FAIL() << "ran"; }); }},
       {"cuMemHostGetDevicePointer", [&] { stream->wait_flag({word, 0}); }},
       {"cuStreamWaitValue32", [&] { stream->wait_flag({word, 0}); }},
-      {"cuStreamWriteValue32", [&] { stream->write_flag({word, 0}); }},
       {"cuStreamQuery", [&] { static_cast<void>(stream->idle()); }},
       {"cuEventQuery", [&] { static_cast<void>(event->completed()); }},
       {"cuMemGetInfo", [&] { static_cast<void>(device().memory()); }},
       {"cuStreamCreate", [&] { static_cast<void>(device().create_stream()); }},
       {"cuEventCreate", [&] { static_cast<void>(device().create_event()); }},
-      {"cuCtxPushCurrent", [&] { device().push_current(); }},
       {"cuCtxSetCurrent", [&] { device().make_current(); }},
       {"cuCtxGetCurrent", [&] { static_cast<void>(device().memory()); }},
   };
@@ -173,6 +174,15 @@ TEST_F(CudaFaultTest, every_stream_call_reports_its_failure) {
   EXPECT_TRUE(stream->idle());
   device().release_pinned(here);
   device().release(there);
+}
+
+TEST_F(CudaFaultTest, context_that_cannot_be_made_current_says_so) {
+  EXPECT_FALSE(device().push_current());  // it is current
+  scope_.reset();
+  fake().fail("cuCtxPushCurrent", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+  const Failure failure = failure_of([&] { const DeviceScope scope(device()); });
+  EXPECT_EQ(failure.operation, "make the device current");
+  EXPECT_EQ(failure.device_status, CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 TEST_F(CudaFaultTest, full_device_fails_at_once_and_says_how_full) {
@@ -245,7 +255,8 @@ TEST_F(CudaFaultTest, managed_memory_belongs_to_its_device_and_memory_of_others_
   ASSERT_TRUE(device().find({mine + 1}).has_value());
   EXPECT_EQ(device().find({mine + 1})->base.value, mine);
   EXPECT_FALSE(device().find({other}).has_value());
-  EXPECT_EQ(cuda_device_of({other}), 1);
+  ASSERT_TRUE(locate_cuda_memory({other}).has_value());
+  EXPECT_EQ(locate_cuda_memory({other})->device_index, 1);
   fake().fail("cuPointerGetAttributes", 1, CUDA_ERROR_INVALID_VALUE);
   EXPECT_FALSE(device().find({mine}).has_value());
 }

@@ -135,20 +135,6 @@ CUresult CUDAAPI cuStreamWaitValue32(CUstream stream,
   });
 }
 
-CUresult CUDAAPI cuStreamWriteValue32(CUstream stream,
-                                      CUdeviceptr address,
-                                      cuuint32_t value,
-                                      unsigned int flags) {
-  HIPPO_FAKE_ENTER_WITH_CONTEXT()
-  if (flags != CU_STREAM_WRITE_VALUE_DEFAULT) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  auto* word = reinterpret_cast<std::uint32_t*>(address);
-  return push(stream, [word, value](const std::stop_token&) {
-    std::atomic_ref(*word).store(value, std::memory_order_release);
-  });
-}
-
 CUresult CUDAAPI cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
   HIPPO_FAKE_ENTER_WITH_CONTEXT()
   return push(stream, [function, argument](const std::stop_token&) { function(argument); });
