@@ -136,9 +136,13 @@ def cpu(entry: dict[str, Any]) -> float:
 
 
 def growth_mib(entry: dict[str, Any]) -> float:
-    """Return the largest growth of memory of the process's own, in MiB."""
-    key = "anonymous_growth_bytes"
-    return float(max(r.get(key, r["resident_growth_bytes"]) for r in entry["repetitions"]) / MIB)
+    """Return the largest growth of memory of the process's own, less what is kept, in MiB."""
+
+    def growth(repetition: dict[str, Any]) -> int:
+        own = repetition.get("anonymous_growth_bytes", repetition["resident_growth_bytes"])
+        return int(own - repetition.get("kept_growth_bytes", 0))
+
+    return max(growth(repetition) for repetition in entry["repetitions"]) / MIB
 
 
 def route(entry: dict[str, Any]) -> str:

@@ -65,6 +65,9 @@ class Contender {
   // A first guess of the rate in bytes per second, to plan the time.
   [[nodiscard]] virtual double expected_rate(const Case& what) const = 0;
 
+  // Host memory that it keeps for every transfer to come (a pinbuffer), in bytes, by its own word.
+  [[nodiscard]] virtual std::int64_t kept_bytes() const { return 0; }
+
   // Repetitions of large cases that are enough for it.
   [[nodiscard]] virtual unsigned repetitions_max() const { return 1000; }
 };

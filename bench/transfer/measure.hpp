@@ -23,6 +23,7 @@ struct Cost {
   double seconds = 0;
   double cpu_seconds = 0;
   ResidentMemory growth;  // largest seen, less what was there at the start
+  std::int64_t kept_growth_bytes = 0;  // of it, what the contender keeps for every transfer to come
 };
 
 // Measures from construction to stop(). For runs of 20 ms and more a thread of its own looks at the

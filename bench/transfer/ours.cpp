@@ -61,6 +61,21 @@ class Ours : public Contender {
     return finish(transfer, status);
   }
 
+  [[nodiscard]] std::int64_t kept_bytes() const override {
+    char* text = nullptr;
+    if (hippogriff_stats(&text) != HIPPOGRIFF_OK) {
+      throw_last_error("hippogriff_stats");
+    }
+    const std::unique_ptr<char, decltype(&hippogriff_free_string)> json(text,
+                                                                        &hippogriff_free_string);
+    const nlohmann::json stats = nlohmann::json::parse(text);
+    std::int64_t bytes = 0;
+    for (const nlohmann::json& device : stats.at("devices")) {
+      bytes += device.at("pinned_bytes").get<std::int64_t>();
+    }
+    return bytes;
+  }
+
   [[nodiscard]] double expected_rate(const Case& what) const override {
     return expected_copy_rate(what, bench_.device.is_gpu() ? 40e9 : 4e9);
   }

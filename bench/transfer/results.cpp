@@ -65,6 +65,7 @@ nlohmann::json to_json(const Case& what, const Measurement& measurement) {
                                  {"anonymous_growth_bytes", cost.growth.anonymous_bytes},
                                  {"file_growth_bytes", cost.growth.file_bytes},
                                  {"shared_growth_bytes", cost.growth.shared_bytes},
+                                 {"kept_growth_bytes", cost.kept_growth_bytes},
                                  {"cached_before", measurement.cached_before[i]}};
     if (!measurement.details[i].is_null()) {
       repetition["detail"] = measurement.details[i];

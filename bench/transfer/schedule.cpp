@@ -166,10 +166,12 @@ class Runner {
       }
       const double cached =
           what.direction == Direction::send ? cached_share(what.place->source(), what.size) : -1;
+      const std::int64_t kept_before = to.contender->kept_bytes();
       Meter meter(what.size >= 64 * mebibyte ? Meter::Memory::watched : Meter::Memory::ignored);
       auto* contender = const_cast<Contender*>(to.contender);  // NOLINT: ours to run
       nlohmann::json detail = contender->run(what);
-      const Cost cost = meter.stop();
+      Cost cost = meter.stop();
+      cost.kept_growth_bytes = to.contender->kept_bytes() - kept_before;
       if (first) {
         verify(what, to);
       }

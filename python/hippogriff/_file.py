@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hippogriff._transfer import ProgressCallback
 
 # What hippogriff_send and hippogriff_recv move without a transfer.
-_SMALL_BYTES = 256 << 10
+_SMALL_BYTES = 2 << 20
 _MODES = {
     "r": os.O_RDONLY,
     "r+": os.O_RDWR,
