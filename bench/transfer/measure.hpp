@@ -22,7 +22,7 @@ struct ResidentMemory {
 struct Cost {
   double seconds = 0;
   double cpu_seconds = 0;
-  ResidentMemory growth;  // largest seen, less what was there at the start
+  ResidentMemory growth;               // largest seen, less what was there at the start
   std::int64_t kept_growth_bytes = 0;  // of it, what the contender keeps for every transfer to come
 };
 

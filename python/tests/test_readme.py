@@ -34,7 +34,7 @@ def with_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_python_block_copies_the_file(with_input: Path) -> None:
     (block,) = blocks("python")
     names: dict[str, object] = {}
-    exec(compile(block, str(README), "exec"), names)  # noqa: S102
+    exec(compile(block, str(README), "exec"), names)
     assert (with_input / "out.bin").read_bytes() == CONTENT
     assert names["data"].shape == (123_457,)  # type: ignore[attr-defined]
 

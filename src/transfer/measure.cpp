@@ -110,7 +110,7 @@ class Measurement {
     replaced_ = std::make_unique<AtomicFile>(shared_storage(), path_);
     file_ = replaced_->file();
     const bool direct = file_->facts().direct;
-    const Rate rate = queued(IoRequest::Kind::write, 2 * mebibyte, 2, file_bytes_);
+    const Rate rate = queued({IoRequest::Kind::write, 2 * mebibyte, 2}, file_bytes_);
     file_->sync();
     (direct ? calibration.drive.direct_write : calibration.host.cached_write_per_channel) = rate;
     if (!direct) {
@@ -124,7 +124,7 @@ class Measurement {
     }
     Rate best;
     for (const std::uint32_t depth : {2U, 4U, 8U, 16U}) {
-      const Rate rate = queued(IoRequest::Kind::read, mebibyte, depth, file_bytes_ / 4);
+      const Rate rate = queued({IoRequest::Kind::read, mebibyte, depth}, file_bytes_ / 4);
       if (rate.bytes_per_second > worthwhile_depth * best.bytes_per_second) {
         calibration.drive.depth = depth;
       }
@@ -201,11 +201,16 @@ class Measurement {
     }
   }
 
+  // What a queue is kept filled with.
+  struct Requests {
+    IoRequest::Kind kind;
+    std::uint64_t size_bytes;
+    std::uint32_t depth;
+  };
+
   // As the direct lanes do it: a request's memory is used again as soon as it is back.
-  Rate queued(IoRequest::Kind kind,
-              std::uint64_t request_bytes,
-              std::uint32_t depth,
-              std::uint64_t bytes) {
+  Rate queued(const Requests& requests, std::uint64_t bytes) {
+    const auto& [kind, request_bytes, depth] = requests;
     const auto queue = runtime_.storage().create_queue(depth, {});
     std::vector<std::uint64_t> idle;
     for (std::uint64_t slot = 0; slot < depth; ++slot) {
