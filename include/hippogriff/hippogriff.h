@@ -131,8 +131,8 @@ HIPPOGRIFF_API int hippogriff_init(void);
 HIPPOGRIFF_API size_t hippogriff_send(int fd, void** gpuMemPtr, size_t offset, size_t size);
 
 /** Moves `size` bytes of device memory to the file `fd` at `offset` and waits. `size` 0: as much as
- *  the allocation holds from the pointer on, where hippogriff allocated it. A file that grows has its
- *  full size only when all of it is there. */
+ *  the allocation holds from the pointer on, where hippogriff allocated it. A file that grows has
+ * its full size only when all of it is there. */
 HIPPOGRIFF_API size_t hippogriff_recv(int fd, void* gpuMemPtr, size_t offset, size_t size);
 
 /** Cancels what is in flight, frees what send allocated, ends the threads. Returns 0, or a

@@ -75,6 +75,8 @@ def copy_file(source: Path, destination: Path, options: CopyOptions, tell: Tell)
         destination /= source.name
     if destination.exists() and source.exists() and destination.samefile(source):
         raise InvalidArgument(f"{source} and {destination} are one file", object=str(source))
+    if source.exists() and not (source.is_file() or source.is_block_device()):
+        raise InvalidArgument(f"{source} is no regular file or block device", object=str(source))
     if destination.exists() and not destination.is_file():
         raise InvalidArgument(f"{destination} is no regular file: it would be replaced")
     device = _runtime.device_name(options.device) or _runtime.default_device()
@@ -176,4 +178,4 @@ def _same(one: Path, other: Path, size_bytes: int) -> bool:
             if not block or block != second.read(len(block)):
                 return False
             done += len(block)
-        return not second.read(1)
+        return not first.read(1) and not second.read(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import queue
@@ -191,6 +192,8 @@ class Caretaker:
 
     def adopt(self, transfer: Unattended) -> None:
         """Hold the transfer until it is finished."""
+        if _ending:
+            return  # The runtime has ended, and what was in flight with it.
         self._arrivals.put(transfer)
         if self._started or not self._starting.acquire(blocking=False):
             return
@@ -201,8 +204,6 @@ class Caretaker:
                 )
                 thread.start()
                 self._started = True
-        except RuntimeError:
-            pass  # The interpreter is ending: so does the runtime, which cancels what is in flight.
         finally:
             self._starting.release()
 
@@ -221,6 +222,15 @@ class Caretaker:
 
 
 _caretaker = Caretaker()
+_ending = False
+
+
+# A thread that is started when the interpreter ends never runs, and waits for it never return.
+# Registered after the runtime's own, so that it comes before it.
+@atexit.register
+def _adopt_no_more() -> None:
+    global _ending
+    _ending = True
 
 
 def caretaker() -> Caretaker:

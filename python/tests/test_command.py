@@ -124,6 +124,14 @@ def test_copy_refuses_to_replace_what_is_no_file(tmp_path: Path) -> None:
     assert _names(tmp_path) == ["a", "pipe"]
 
 
+@pytest.mark.parametrize("special", ["/dev/zero", "/dev/null", "pipe"])
+def test_copy_refuses_what_is_no_file(tmp_path: Path, special: str) -> None:
+    (tmp_path / "old").write_bytes(b"abc")
+    os.mkfifo(tmp_path / "pipe")
+    _assert_one_line(_run("copy", tmp_path / special, tmp_path / "old"))
+    assert (tmp_path / "old").read_bytes() == b"abc"
+
+
 def test_a_failure_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     _assert_one_line(_run("copy", tmp_path / "nothing", tmp_path / "b"))

@@ -59,6 +59,16 @@ def test_exit_with_a_transfer_in_flight_is_silent_and_leaves_no_file(tmp_path: P
     assert (tmp_path / "a").stat().st_size == 100 << 20
 
 
+@pytest.mark.parametrize("end", ["pass", "time.sleep(0.3)", "t.cancel()", "sys.exit()"])
+def test_exit_with_a_transfer_that_nobody_waited_for_ends(big_file: Path, end: str) -> None:
+    program = f"""
+        import sys, time, hippogriff
+        t = hippogriff.read_async({str(big_file)!r}, device="host")
+        {end}
+    """
+    _assert_silent(_run(program))
+
+
 def test_a_forked_child_reads_with_a_runtime_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"from the file")
     array = hippogriff.read(tmp_path / "a", device="host")

@@ -79,8 +79,8 @@ class File {
   [[nodiscard]] virtual std::optional<Residency> residency(Range range) = 0;
 
   [[nodiscard]] virtual std::uint64_t size_now() = 0;  // fstat, again
-  // Reserves blocks for the range by fallocate where the file system can; the file is at least as
-  // long as range.end() then. ENOSPC throws.
+  // Reserves blocks for the range, which is about to be written, by fallocate where the file system
+  // can; the file is at least as long as range.end() then. ENOSPC throws.
   virtual void allocate(Range range) = 0;
   virtual void truncate(std::uint64_t size) = 0;
   virtual void sync() = 0;  // fdatasync

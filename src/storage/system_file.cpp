@@ -212,8 +212,10 @@ void SystemFile::allocate(Range range) {
   if (failure != EOPNOTSUPP) {
     fail("allocate", range.offset, failure);
   }
-  if (range.end() > size_now()) {
-    truncate(range.end());
+  // Lengthened by a byte of its own, never by ftruncate: the file may have grown further meanwhile.
+  const std::byte last{};
+  if (range.end() > size_now() && write({&last, 1}, range.end() - 1) != 1) {
+    fail("allocate", range.end() - 1, ENOSPC);
   }
 }
 

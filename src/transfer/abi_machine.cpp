@@ -27,7 +27,8 @@ std::string text_or_empty(const char* text) {
 
 // Checks that the device memory holds the bytes, and makes its device current.
 template <typename Body>
-int with_device_memory(const void* pointer, const void* host, size_t size, Body&& body) {
+int with_device_memory(
+    const void* pointer, const void* host, size_t size, hippogriff::MemoryUse use, Body&& body) {
   return guarded([&] {
     if (pointer == nullptr || host == nullptr) {
       throw_invalid("copy", "a pointer is NULL");
@@ -40,9 +41,11 @@ int with_device_memory(const void* pointer, const void* host, size_t size, Body&
           "copy",
           "the device memory does not hold " + std::to_string(size) + " bytes from the pointer on");
     }
-    if (size > 0) {
-      body(*state.device);
+    if (size == 0) {
+      return;
     }
+    const hippogriff::InFlight::Use in_use(state.in_flight, address_of(pointer), size, use);
+    body(*state.device);
   });
 }
 
@@ -90,19 +93,21 @@ int hippogriff_free(void* pointer) {
 }
 
 int hippogriff_copy_to_device(void* device_pointer, const void* host, size_t size) {
-  return with_device_memory(device_pointer, host, size, [&](hippogriff::Device& device) {
+  const auto copy = [&](hippogriff::Device& device) {
     const auto stream = device.create_stream();
     stream->copy_to_device(address_of(device_pointer), static_cast<const std::byte*>(host), size);
     finish(device, *stream);
-  });
+  };
+  return with_device_memory(device_pointer, host, size, hippogriff::MemoryUse::writes, copy);
 }
 
 int hippogriff_copy_to_host(void* host, const void* device_pointer, size_t size) {
-  return with_device_memory(device_pointer, host, size, [&](hippogriff::Device& device) {
+  const auto copy = [&](hippogriff::Device& device) {
     const auto stream = device.create_stream();
     stream->copy_to_host(static_cast<std::byte*>(host), address_of(device_pointer), size);
     finish(device, *stream);
-  });
+  };
+  return with_device_memory(device_pointer, host, size, hippogriff::MemoryUse::reads, copy);
 }
 
 int hippogriff_stream_create(const char* device, void** stream) {

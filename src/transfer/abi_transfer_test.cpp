@@ -242,6 +242,39 @@ TEST_F(AbiTransferTest, receive_by_name_replaces_whole_files_and_updates_parts) 
   EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_INVALID_ARGUMENT) << "freed twice";
 }
 
+TEST_F(AbiTransferTest, empty_extent_leaves_the_callers_memory_the_callers) {
+  void* memory = device_memory(8192);
+  void* inside = static_cast<std::byte*>(memory) + 256;
+  const OpenFile file(path_, O_RDONLY);
+  EXPECT_EQ(hippogriff_send(file.get(), &inside, large_bytes, 0), 0U) << last_message();
+  void* whole = memory;
+  EXPECT_EQ(hippogriff_send(file.get(), &whole, large_bytes, 0), 0U) << last_message();
+  EXPECT_EQ(hippogriff_free(inside), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_OK) << last_message();
+}
+
+TEST_F(AbiTransferTest, refused_transfers_touch_neither_file_nor_memory) {
+  void* memory = device_memory(large_bytes);
+  hippogriff_options options = HIPPOGRIFF_OPTIONS_INIT;
+  options.flags = HIPPOGRIFF_BEFORE_STREAM;
+  int no_stream = 0;
+  options.stream = &no_stream;
+  const std::string target = folder_.file("refused");
+  const OpenFile out(target, O_RDWR | O_CREAT);
+  hippogriff_transfer* transfer = nullptr;
+  EXPECT_NE(hippogriff_recv_async(out.get(), memory, 0, large_bytes, &options, &transfer),
+            HIPPOGRIFF_OK);
+  EXPECT_EQ(read_whole(target).size(), 0U);
+  write_whole(target, random_bytes(8, 1));
+  const auto before = bytes_of(memory, 100);
+  void* there = memory;
+  EXPECT_EQ(hippogriff_send(out.get(), &there, 0, 100), HIPPOGRIFF_FAILED);
+  const OpenFile endless("/dev/zero", O_RDONLY);
+  EXPECT_EQ(hippogriff_send(endless.get(), &there, 0, 100), HIPPOGRIFF_FAILED);
+  EXPECT_TRUE(bytes_of(memory, 100) == before);
+  EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_OK);
+}
+
 TEST_F(AbiTransferTest, small_transfers_of_odd_extents_move_the_right_bytes) {
   const OpenFile file(path_, O_RDWR);
   const std::string copy = folder_.file("copy");

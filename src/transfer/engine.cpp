@@ -243,10 +243,11 @@ void Engine::settle(const std::shared_ptr<Transfer>& transfer, std::unique_lock<
 void Engine::rescue_locked(const std::shared_ptr<Transfer>& transfer) {
   const bool parked = transfer->parked_bytes() > 0;
   if (!parked && transfer->work.release_held()) {
-    enqueue_locked(transfer, Lane::buffered, 1);
+    const bool directly = transfer->decision().choice().plan.direct_channels > 0;
+    enqueue_locked(transfer, directly ? Lane::direct : Lane::buffered, 1);
     return;
   }
-  const bool unclaimed = transfer->work.unclaimed_bytes() > 0;
+  const bool unclaimed = transfer->work.unclaimed_bytes() > transfer->work.held_bytes();
   if (!parked && !unclaimed) {
     transfer->fail({.status = Status::internal,
                     .operation = "carry a transfer",

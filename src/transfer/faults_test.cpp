@@ -1,7 +1,9 @@
 // Scripted faults of storage and device under every route and both directions: what a transfer says
 // of them, what it leaves undone, and that nothing is left behind.
+#include "storage/descriptor.hpp"
 #include "testing/faulty_runtime_fixture.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -329,6 +331,45 @@ TEST_F(FaultsTest, file_that_grows_has_its_size_only_when_all_is_there) {
     ASSERT_EQ(written.size(), offset + content_bytes);
     expect_all_but_missing(*done, written.data() + offset, content_.data());
     EXPECT_TRUE(on_.runtime->free(memory_));
+  }
+}
+
+TEST_F(FaultsTest,
+       file_that_grows_by_less_than_a_page_or_from_a_full_budget_is_short_until_the_end) {
+  Settings settings = test_settings();
+  settings.parking_bytes = 8 * test_mebibyte;
+  const FaultyRuntime small(settings);
+
+  struct Case {
+    Route route;
+    std::uint64_t old_bytes;
+  };
+
+  for (const auto& [route, old_bytes] : {Case{Route::parked, 0},
+                                         Case{Route::parked, content_bytes - 100},
+                                         Case{Route::pipelined, content_bytes - 1}}) {
+    SCOPED_TRACE(std::string(route_name(route)) + " " + std::to_string(old_bytes));
+    write_whole(output_, random_bytes(old_bytes, 6));
+    const DeviceAddress memory = small.state().allocate(content_bytes);
+    std::memcpy(device_bytes(memory), content_.data(), content_bytes);
+    const Descriptor file(open(output_.c_str(), O_RDWR | O_CLOEXEC));
+    for (const bool fails : {true, false}) {
+      if (fails) {
+        small.plan->add({.point = FaultPoint::write, .after = 4});
+        small.plan->add({.point = FaultPoint::queued_write, .after = 4});
+      }
+      const auto transfer = small.runtime->submit({.direction = Direction::recv,
+                                                   .fd = file.get(),
+                                                   .address = memory,
+                                                   .size = content_bytes,
+                                                   .route = route});
+      ASSERT_TRUE(transfer->wait(no_hang));
+      small.plan->clear();
+      EXPECT_EQ(transfer->failed(), fails) << transfer->failure_message();
+      EXPECT_EQ(std::filesystem::file_size(output_) < content_bytes, fails);
+    }
+    EXPECT_TRUE(read_whole(output_) == content_);
+    EXPECT_TRUE(small.runtime->free(memory));
   }
 }
 

@@ -21,6 +21,11 @@ bool InFlight::any_overlap(Range range, Found&& found) const {
 
 std::uint64_t InFlight::begin(DeviceAddress address, std::uint64_t size_bytes, MemoryUse use) {
   const std::lock_guard lock(mutex_);
+  if (closed_) {
+    throw Error({.status = Status::not_initialized,
+                 .operation = "start a transfer",
+                 .detail = "the runtime is shutting down"});
+  }
   const bool clash = any_overlap({address.value, size_bytes}, [use](const Entry& entry) {
     return use == MemoryUse::writes || entry.use == MemoryUse::writes;
   });
@@ -41,7 +46,18 @@ void InFlight::end(DeviceAddress address, std::uint64_t number) {
   entries_.erase({address.value, number});
   if (entries_.empty()) {
     longest_bytes_ = 0;
+    emptied_.notify_all();
   }
+}
+
+void InFlight::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+}
+
+bool InFlight::wait_empty(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  return emptied_.wait_until(lock, deadline, [this] { return entries_.empty(); });
 }
 
 bool InFlight::uses(DeviceAddress address, std::uint64_t size_bytes) const {

@@ -4,6 +4,8 @@
 #include "base/range.hpp"
 #include "device/device.hpp"
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -16,10 +18,31 @@ enum class MemoryUse : std::uint8_t { reads, writes };
 // Thread-safe.
 class InFlight {
  public:
-  // Throws Error(busy) when the range overlaps one in flight and one of both writes.
-  // Returns the number to end it with.
+  // A use for a scope. Throws as begin does.
+  class Use {
+   public:
+    Use(InFlight& all, DeviceAddress address, std::uint64_t size_bytes, MemoryUse use)
+        : all_(all), address_(address), number_(all.begin(address, size_bytes, use)) {}
+
+    ~Use() { all_.end(address_, number_); }
+
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    InFlight& all_;
+    const DeviceAddress address_;
+    const std::uint64_t number_;
+  };
+
+  // Throws Error(busy) when the range overlaps one in flight and one of both writes, and
+  // Error(not_initialized) once closed. Returns the number to end it with.
   std::uint64_t begin(DeviceAddress address, std::uint64_t size_bytes, MemoryUse use);
   void end(DeviceAddress address, std::uint64_t number);
+  // Nothing begins any more.
+  void close();
+  // False when something is in flight still at the deadline.
+  [[nodiscard]] bool wait_empty(std::chrono::steady_clock::time_point deadline);
   [[nodiscard]] bool uses(DeviceAddress address, std::uint64_t size_bytes) const;
 
  private:
@@ -32,6 +55,8 @@ class InFlight {
   bool any_overlap(Range range, Found&& found) const;
 
   mutable std::mutex mutex_;
+  std::condition_variable emptied_;
+  bool closed_ = false;
   std::map<std::pair<std::uint64_t, std::uint64_t>, Entry> entries_;  // (address, number)
   std::uint64_t longest_bytes_ = 0;
   std::uint64_t next_number_ = 1;

@@ -34,6 +34,11 @@ class ParkingPlace {
   bool in_use_ = false;  // by the device
 };
 
+bool all_else_is_parked(const Transfer& transfer) {
+  return transfer.parked_bytes() + transfer.bytes_done() + transfer.work.held_bytes() ==
+         transfer.request().extent.size;
+}
+
 void write_drained(LaneContext& context, Transfer& transfer) {
   PieceIo io(context, transfer);
   while (auto piece = transfer.unpark()) {
@@ -108,7 +113,12 @@ LaneOutcome recv_parked(LaneContext& context, Transfer& transfer) {
     if (place.get() == nullptr) {
       break;
     }
-    const auto piece = claim_any(transfer, Warmth::cold, Parking::piece_bytes);
+    auto piece = claim_any(transfer, Warmth::cold, Parking::piece_bytes);
+    // What was held back leaves the device with the rest, and is written after it.
+    const bool last = !piece && all_else_is_parked(transfer) && transfer.work.release_held();
+    if (last) {
+      piece = claim_any(transfer, Warmth::warm, Parking::piece_bytes);
+    }
     if (!piece) {
       break;
     }
@@ -121,7 +131,12 @@ LaneOutcome recv_parked(LaneContext& context, Transfer& transfer) {
       context.stream.record(*event);
       await_copy(context, *event, "drain the device");
       place.set_in_use(false);
-      transfer.park({place.hand_on(), range.offset, range.size});
+      const ParkedPiece parked{place.hand_on(), range.offset, range.size};
+      if (last) {
+        transfer.park_to_the_end(parked);
+      } else {
+        transfer.park(parked);
+      }
       transfer.drained(range.size);
     });
     if (!drained && drain(context.stream)) {

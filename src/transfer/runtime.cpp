@@ -96,10 +96,13 @@ bool Runtime::shutdown(std::chrono::milliseconds patience) {
   }
   bool ended = true;
   for (DeviceState* state : opened_devices()) {
+    state->in_flight.close();
     state->small.stop();
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    if (state->engine->stop(std::max(left, std::chrono::milliseconds(1)))) {
+    // Callers' threads may be in the short path or in a copy: their memory must outlive that.
+    if (state->engine->stop(std::max(left, std::chrono::milliseconds(1))) &&
+        state->in_flight.wait_empty(deadline)) {
       state->free_all();
     } else {
       ended = false;

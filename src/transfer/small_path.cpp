@@ -1,4 +1,4 @@
-// Read, copy, wait: nothing else. What can be checked while a copy is under way is checked then.
+// Read, copy, wait: nothing else.
 #include "transfer/small_path.hpp"
 
 #include "transfer/lanes.hpp"
@@ -14,10 +14,13 @@ namespace hippogriff {
 
 namespace {
 
-// Files whose offsets mean what they say: others are for the engine to look at, and to refuse.
-bool is_plain(int fd) {
+// Files whose offsets mean what they say, with `end` bytes at least: others are for the engine to
+// look at, and to refuse.
+bool is_plain(int fd, std::uint64_t end) {
   struct stat status{};
-  return fstat(fd, &status) == 0 && (S_ISREG(status.st_mode) || S_ISBLK(status.st_mode));
+  return fstat(fd, &status) == 0 &&
+         (S_ISBLK(status.st_mode) ||
+          (S_ISREG(status.st_mode) && static_cast<std::uint64_t>(status.st_size) >= end));
 }
 
 bool read_all(const SmallTransfer& transfer, Range range, std::byte* to) {
@@ -177,10 +180,11 @@ SmallPath::Channel* SmallPath::acquire() {
         event = device_->create_event();
       }
       channel->memory = device_->allocate_pinned(slots * piece_bytes);
-    } catch (...) {
+    } catch (const Error&) {
+      // Short of threads or memory: the engine may have enough, or says what is wrong.
       lock.lock();
       --channels_reserved_;
-      throw;
+      return nullptr;
     }
     lock.lock();
     channels_.push_back(std::move(channel));
@@ -208,6 +212,9 @@ void SmallPath::release(Channel* channel, bool reusable) {
 }
 
 bool SmallPath::send(const SmallTransfer& transfer) {
+  if (!is_plain(transfer.fd, transfer.offset + transfer.size_bytes)) {
+    return false;
+  }
   Lease lease(*this);
   if (lease.empty()) {
     return false;
@@ -217,8 +224,7 @@ bool SmallPath::send(const SmallTransfer& transfer) {
     return false;
   }
   if (std::byte* memory = lease.in_place(transfer)) {
-    return read_all(transfer, {transfer.offset, transfer.size_bytes}, memory) &&
-           is_plain(transfer.fd);
+    return read_all(transfer, {transfer.offset, transfer.size_bytes}, memory);
   }
   const std::size_t pieces = piece_count(transfer);
   for (std::size_t index = 0; index < pieces; ++index) {
@@ -234,13 +240,12 @@ bool SmallPath::send(const SmallTransfer& transfer) {
       lease.mark(*stream, index);
     }
   }
-  const bool plain = is_plain(transfer.fd);
   lease.finish(*stream, "copy to device");
-  return plain;
+  return true;
 }
 
 bool SmallPath::recv(const SmallTransfer& transfer) {
-  if (!is_plain(transfer.fd) || (fcntl(transfer.fd, F_GETFL) & O_APPEND) != 0) {
+  if (!is_plain(transfer.fd, 0) || (fcntl(transfer.fd, F_GETFL) & O_APPEND) != 0) {
     return false;
   }
   Lease lease(*this);

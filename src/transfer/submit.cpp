@@ -73,7 +73,8 @@ Target target_of(const Submission& submission, Runtime& runtime) {
     DeviceState& state = runtime.device(named ? submission.device : "host");
     if (!submission.address.is_null() && !state.device->info().can.host_addressable) {
       throw_caller(submission,
-                   "ordinary host memory needs the device host, not " + state.device->info().name);
+                   "ordinary host memory needs the device host without HIPPOGRIFF_HOST_LINK, not " +
+                       state.device->info().name + " as it is");
     }
     return {state, std::nullopt};
   }
@@ -262,23 +263,23 @@ void Runtime::launch(const Submission& submission,
   const bool named = !request.address.is_null() && request.extent.size > 0;
   if (named) {
     *number = state.in_flight.begin(request.address, request.extent.size, use);
-  } else if (!transfer->address().is_null()) {
-    *number = state.in_flight.begin(transfer->address(), request.extent.size, use);
+  } else if (request.address.is_null() && !transfer->address().is_null()) {
     state.keep(transfer->address(), request.extent.size);
+    *number = state.in_flight.begin(transfer->address(), request.extent.size, use);
   }
   transfer->on_allocated([&state, number](Transfer& ready) {
+    state.keep(ready.address(), ready.request().extent.size);
     *number =
         state.in_flight.begin(ready.address(), ready.request().extent.size, MemoryUse::writes);
-    state.keep(ready.address(), ready.request().extent.size);
   });
   transfer->on_released([&state, number](Transfer& done) { released(done, state, *number); });
   try {
-    prepare_file(*transfer);
     if (wants(submission, HIPPOGRIFF_BEFORE_STREAM)) {
       const HostFlag flag = state.flags.take();
       transfer->on_finish([&state, flag](Transfer&) { state.flags.raise(flag); });
       state.device->borrow_stream(submission.stream)->wait_flag(flag);
     }
+    prepare_file(*transfer);
   } catch (...) {
     transfer->fail(current_failure());
     transfer->finish();
@@ -305,17 +306,21 @@ void Runtime::launch(const Submission& submission,
 // written in one piece.
 void Runtime::prepare_file(Transfer& transfer) {
   const TransferRequest& request = transfer.request();
-  const bool mapped = transfer.decision().choice().plan.mapped_channels > 0;
+  const Plan& plan = transfer.decision().choice().plan;
+  const bool mapped = plan.mapped_channels > 0;
   const bool seen = request.replaces == nullptr;
+  Range range = request.extent;
+  const std::uint64_t first_cut = align_down(range.offset, WorkMap::cut_bytes);
   const bool one_piece =
-      static_cast<double>(request.extent.size) <= EngineShape::piece_bytes_min && !mapped;
+      static_cast<double>(range.end() - first_cut) <= EngineShape::piece_bytes_min && !mapped &&
+      plan.direct_io_depth == 0;
   const std::uint64_t size = request.file->identity().size;
-  if (request.direction == Direction::send || size >= request.extent.end() || (seen && one_piece)) {
+  if (request.direction == Direction::send || size >= range.end() || (seen && one_piece)) {
     return;
   }
-  Range range = request.extent;
-  const std::uint64_t last = align_down(range.end() - 1, WorkMap::cut_bytes);
-  if (seen && last > range.offset && last >= size) {
+  // Not before the end that the file has now: what lies before it does not lengthen it.
+  const std::uint64_t last = std::max(align_down(range.end() - 1, WorkMap::cut_bytes), size);
+  if (seen && last > range.offset) {
     transfer.work.hold_back(last);
     range.size = last - range.offset;
   }
@@ -409,11 +414,13 @@ bool Runtime::transfer_small(const Submission& submission) {
   check_room(submission, target, submission.size);
   DeviceState& state = target.state;
   const bool sends = submission.direction == Direction::send;
-  const std::uint64_t number = state.in_flight.begin(
-      submission.address, submission.size, sends ? MemoryUse::writes : MemoryUse::reads);
   bool done = false;
   const auto begin = Clock::now();
-  try {
+  {
+    const InFlight::Use use(state.in_flight,
+                            submission.address,
+                            submission.size,
+                            sends ? MemoryUse::writes : MemoryUse::reads);
     const DeviceScope scope(*state.device);
     const SmallTransfer small{.fd = submission.fd,
                               .address = submission.address,
@@ -422,11 +429,7 @@ bool Runtime::transfer_small(const Submission& submission) {
                               .after_stream = true,
                               .stream = submission.stream};
     done = sends ? state.small.send(small) : state.small.recv(small);
-  } catch (...) {
-    state.in_flight.end(submission.address, number);
-    throw;
   }
-  state.in_flight.end(submission.address, number);
   if (done) {
     const double seconds = seconds_between(begin, Clock::now());
     const std::lock_guard lock(mutex_);

@@ -79,6 +79,12 @@ void Transfer::park(ParkedPiece piece) {
   parked_.push_back(piece);
 }
 
+void Transfer::park_to_the_end(ParkedPiece piece) {
+  const std::lock_guard lock(mutex_);
+  parked_bytes_ += piece.size_bytes;
+  parked_.insert(parked_.begin(), piece);
+}
+
 std::optional<ParkedPiece> Transfer::unpark() {
   const std::lock_guard lock(mutex_);
   if (parked_.empty()) {

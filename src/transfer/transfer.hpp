@@ -94,7 +94,9 @@ class Transfer {
   [[nodiscard]] std::uint64_t cold_bytes() const { return cold_bytes_.load(); }
 
   // Parked pieces: data of a send in host memory, or results of a recv drained from the device.
+  // What was parked last is taken out first.
   void park(ParkedPiece piece);
+  void park_to_the_end(ParkedPiece piece);  // taken out when all others are
   [[nodiscard]] std::optional<ParkedPiece> unpark();
 
   [[nodiscard]] std::uint64_t parked_bytes() const { return parked_bytes_.load(); }

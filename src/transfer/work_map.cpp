@@ -147,12 +147,17 @@ void WorkMap::hold_back(std::uint64_t begin) {
 
 bool WorkMap::release_held() {
   const std::lock_guard lock(mutex_);
-  if (held_.empty()) {
+  if (held_.empty() || unclaimed_bytes_ != held_.size) {
     return false;
   }
   warm_front_.push_back(held_);
   held_ = {};
   return true;
+}
+
+std::uint64_t WorkMap::held_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return held_.size;
 }
 
 void WorkMap::give_back(Range range, Warmth warmth) {

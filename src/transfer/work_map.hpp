@@ -50,8 +50,10 @@ class WorkMap {
   // grows must not have its size before the rest is there. Before the first claim, and without a
   // classifier.
   void hold_back(std::uint64_t begin);
-  // False when nothing was held back. What is released is warm.
+  // False when nothing is held back, or something else is still unclaimed. What is released is
+  // warm.
   bool release_held();
+  [[nodiscard]] std::uint64_t held_bytes() const;
 
   // Bytes nobody has claimed.
   [[nodiscard]] std::uint64_t unclaimed_bytes() const { return unclaimed_bytes_.load(); }

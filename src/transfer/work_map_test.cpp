@@ -74,6 +74,7 @@ TEST(WorkMap, what_is_held_back_is_claimed_only_when_released) {
     const auto claim = [&] {
       return warmth == Warmth::warm ? work.claim_warm(1 << 20) : work.claim_cold(1 << 20);
     };
+    EXPECT_FALSE(work.release_held()) << "the rest comes first";
     EXPECT_EQ(claim(), (Range{1000, 19480}));
     EXPECT_FALSE(claim());
     EXPECT_FALSE(work.claim_warm_window(1 << 20));
