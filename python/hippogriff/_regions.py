@@ -46,10 +46,12 @@ def describe(array: object, *, writable: bool) -> Region:
     Raises
     ------
     InvalidArgument
-        When it is not contiguous, or read-only where it will be written.
+        When it is not contiguous, holds Python objects, or is read-only where it will be written.
     TypeError
         When it shows no memory at all.
     """
+    if getattr(getattr(array, "dtype", None), "hasobject", False):
+        raise InvalidArgument("an array of Python objects holds pointers, not data")
     if isinstance(array, Array):
         allocation = array.allocation
         # In a forked child the parent's host memory is there, but unknown to the child's runtime.

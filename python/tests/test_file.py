@@ -202,6 +202,13 @@ def test_memory_shown_by_dlpack_alone_is_filled(tmp_path: Path, versioned: bool)
             file.read_into(_OnlyDlpack(target.T, versioned=versioned))
 
 
+def test_an_array_of_python_objects_is_refused(tmp_path: Path) -> None:
+    target = tmp_path / "objects"
+    with pytest.raises(hippogriff.InvalidArgument, match="pointers"):
+        hippogriff.write(target, np.array([object()], dtype=object))
+    assert not target.exists()
+
+
 def test_read_only_dlpack_memory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(48))
     target = np.zeros((2, 3))

@@ -154,8 +154,13 @@ AtomicFile::AtomicFile(std::shared_ptr<Storage> storage,
 }
 
 AtomicFile::~AtomicFile() {
+  discard();
+}
+
+void AtomicFile::discard() noexcept {
   if (!committed_ && !temporary_.empty()) {
     storage_->remove(temporary_);
+    temporary_.clear();
   }
 }
 

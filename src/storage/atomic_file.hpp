@@ -39,6 +39,8 @@ class AtomicFile {
   // Syncs the file, renames it, syncs the folder. Once. Throws Error(io_error); when only the
   // folder's sync failed, the target is replaced already.
   void commit();
+  // Removes the new file's name, as destruction does. Without effect after commit.
+  void discard() noexcept;
 
  private:
   void link_unnamed();

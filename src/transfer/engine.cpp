@@ -275,6 +275,9 @@ void Engine::finalize(Transfer& transfer) {
       }
     });
   }
+  if (transfer.failed() && request.replaces != nullptr) {
+    request.replaces->discard();  // before anybody hears of the end; others may hold the transfer
+  }
   transfer.finish();
 }
 

@@ -58,8 +58,24 @@ bool MappedWindows::copy(Range piece) {
   return true;
 }
 
+// A device that is the host finds the pages of a truncated file gone: then it is the file that
+// failed.
+template <typename Ask>
+auto MappedWindows::ask_oldest(Ask&& ask) {
+  const Window& window = windows_.front();
+  try {
+    return ask(*window.copied);
+  } catch (const Error&) {
+    const std::uint64_t size_now = transfer_.file().size_now();
+    if (size_now < window.piece.end()) {
+      throw_short_file(transfer_, size_now);
+    }
+    throw;
+  }
+}
+
 bool MappedWindows::retire_copied() {
-  if (windows_.empty() || !windows_.front().copied->completed()) {
+  if (windows_.empty() || !ask_oldest([](Event& copied) { return copied.completed(); })) {
     return false;
   }
   finish_oldest();
@@ -67,7 +83,8 @@ bool MappedWindows::retire_copied() {
 }
 
 void MappedWindows::retire_oldest() {
-  await_copy(context_, *windows_.front().copied, "copy mapped pages to device");
+  ask_oldest(
+      [this](Event& copied) { await_copy(context_, copied, "copy mapped pages to device"); });
   finish_oldest();
 }
 

@@ -44,6 +44,8 @@ class MappedWindows {
 
   bool open(Range piece, Window& window);
   void close(Window& window);
+  template <typename Ask>
+  auto ask_oldest(Ask&& ask);
   void finish_oldest();
 
   LaneContext& context_;
