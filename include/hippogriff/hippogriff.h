@@ -232,7 +232,8 @@ HIPPOGRIFF_API int hippogriff_malloc(const char* device, size_t size, void** poi
 /** Frees what hippogriff allocated; NULL is fine. HIPPOGRIFF_BUSY while a transfer uses it. */
 HIPPOGRIFF_API int hippogriff_free(void* pointer);
 
-/** Blocking copies between host and device memory, for programs without CUDA and for tests. */
+/** Blocking copies between host and device memory, for programs without CUDA and for tests.
+ *  HIPPOGRIFF_BUSY while a transfer writes the device memory, or reads what would be written. */
 HIPPOGRIFF_API int hippogriff_copy_to_device(void* device_pointer, const void* host, size_t size);
 HIPPOGRIFF_API int hippogriff_copy_to_host(void* host, const void* device_pointer, size_t size);
 
