@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
 import queue
@@ -192,8 +191,8 @@ class Caretaker:
 
     def adopt(self, transfer: Unattended) -> None:
         """Hold the transfer until it is finished."""
-        if _ending:
-            return  # The runtime has ended, and what was in flight with it.
+        if runtime.ended:
+            return  # What was in flight has ended as well; a thread started now would never run.
         self._arrivals.put(transfer)
         if self._started or not self._starting.acquire(blocking=False):
             return
@@ -204,6 +203,8 @@ class Caretaker:
                 )
                 thread.start()
                 self._started = True
+        except RuntimeError:
+            pass  # No thread can be had now: the transfer is held, and the next one tries again.
         finally:
             self._starting.release()
 
@@ -222,15 +223,6 @@ class Caretaker:
 
 
 _caretaker = Caretaker()
-_ending = False
-
-
-# A thread that is started when the interpreter ends never runs, and waits for it never return.
-# Registered after the runtime's own, so that it comes before it.
-@atexit.register
-def _adopt_no_more() -> None:
-    global _ending
-    _ending = True
 
 
 def caretaker() -> Caretaker:

@@ -32,6 +32,7 @@ class _Runtime:
 
     def __init__(self) -> None:
         self.running = False
+        self.ended = False  # the interpreter is exiting, and has stopped it
         self.process_count = 0  # grows in every fork: older handles are the parent's
         self.generation = 0  # grows with every start: older memory is gone
         self.live_allocations: set[tuple[int, int]] = set()
@@ -111,7 +112,10 @@ def deinit() -> None:
 
 @atexit.register
 def _stop_at_exit() -> None:
-    runtime.stop()
+    try:
+        runtime.stop()
+    finally:
+        runtime.ended = True
 
 
 def _take_json(call: Callable[..., int], *arguments: object) -> Any:

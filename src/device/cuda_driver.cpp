@@ -46,10 +46,10 @@ const char* advice(CUresult result) {
 
 // Stores every function; returns the name of the first that is missing, else nullptr.
 const char* bind(CudaDriver& driver) {
-#define HIPPO_BIND(name, symbol)                                                           \
-  driver.name = reinterpret_cast<decltype(driver.name)>(::dlsym(driver.library, #symbol)); \
-  if (driver.name == nullptr) {                                                            \
-    return #symbol;                                                                        \
+#define HIPPO_BIND(name, symbol)                                                          \
+  driver.name = reinterpret_cast<decltype(driver.name)>(::dlsym(driver.handle, #symbol)); \
+  if (driver.name == nullptr) {                                                           \
+    return #symbol;                                                                       \
   }
   HIPPO_CUDA_FUNCTIONS(HIPPO_BIND)
 #undef HIPPO_BIND
@@ -123,13 +123,13 @@ CudaDriverLoad load_cuda_driver(const std::string& library_file) {
     return load;
   }
   auto driver = std::make_unique<CudaDriver>();
-  driver->library = ::dlopen(library_file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (driver->library == nullptr) {
+  driver->handle = ::dlopen(library_file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (driver->handle == nullptr) {
     load.presence.why_not = "the CUDA driver cannot be opened (" + loader_error() +
                             "): install the NVIDIA driver, or give the container its GPUs";
     return load;
   }
-  load.presence.driver_version = driver_version(driver->library);
+  load.presence.driver_version = driver_version(driver->handle);
   const char* missing = bind(*driver);
   if (load.presence.driver_version < cuda_driver_version_min || missing != nullptr) {
     load.presence.why_not = "the CUDA driver in " + library_file + " supports CUDA " +

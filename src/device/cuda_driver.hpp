@@ -72,8 +72,8 @@ struct CudaDriver {
 #define HIPPO_DECLARE(name, symbol) decltype(&::symbol) name = nullptr;
   HIPPO_CUDA_FUNCTIONS(HIPPO_DECLARE)
 #undef HIPPO_DECLARE
-  void* library = nullptr;  // dlopen's handle
-  pid_t process = 0;        // that initialized it
+  void* handle = nullptr;  // dlopen's handle
+  pid_t process = 0;       // that initialized it
 
   // False in a child forked after initialization, where every CUDA call fails.
   [[nodiscard]] bool usable() const noexcept;

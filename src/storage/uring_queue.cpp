@@ -327,6 +327,8 @@ UringQueue::~UringQueue() {
     collect();
     if (result == -ETIME) {
       complain_of_drive(slots_.size() - free_slots_.size());
+    } else if (result != 0 && result != -EINTR) {
+      std::this_thread::sleep_for(submit_pause);  // the ring cannot be waited for, only looked at
     }
   }
 }

@@ -221,16 +221,16 @@ CuFileLoad load_cufile(const GdsMachine& machine) {
           why_not);
     }
   }
-  void* library = ::dlopen(machine.library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* library = ::dlopen(machine.cufile.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* text = ::dlerror();  // NOLINT(concurrency-mt-unsafe): thread-local in glibc
     return not_real("cuFile's library cannot be opened (" +
-                    std::string(text == nullptr ? machine.library : text) +
+                    std::string(text == nullptr ? machine.cufile : text) +
                     "): install libcufile (Debian: libcufile-13-0, PyPI: nvidia-cufile)");
   }
   auto functions = std::make_unique<CuFileLibrary>();
   if (const char* missing = bind_all(library, *functions); missing != nullptr) {
-    return not_real(machine.library + " is not cuFile: it lacks " + missing);
+    return not_real(machine.cufile + " is not cuFile: it lacks " + missing);
   }
   forbid_compatibility(*functions, has_nvidia_fs);
   std::string why_not = open_driver(*functions);
@@ -250,7 +250,7 @@ GdsMachine this_gds_machine() {
     machine.root = root;
   }
   if (const char* library = ::secure_getenv("HIPPOGRIFF_CUFILE"); library != nullptr) {
-    machine.library = library;
+    machine.cufile = library;
   }
   machine.why_no_cuda = cuda_presence().why_not;
 #if !defined(__x86_64__)
@@ -264,7 +264,7 @@ const GdsPresence& gds_presence() noexcept {
 }
 
 const CuFileLibrary* cufile_library() noexcept {
-  return process_load().library.get();
+  return process_load().functions.get();
 }
 
 }  // namespace hippogriff

@@ -86,13 +86,13 @@ struct GdsPresence {
 struct GdsMachine {
   std::string root;
   std::string kernel_release;  // "6.8.0-40-generic"
-  std::string library = "libcufile.so.0";
+  std::string cufile = "libcufile.so.0";
   std::string why_no_cuda;        // "" when there are CUDA devices
   bool needs_static_bar1 = true;  // x86-64: the GPU's memory must be mapped whole
 };
 
 struct CuFileLoad {
-  std::unique_ptr<CuFileLibrary> library;  // null unless presence.real
+  std::unique_ptr<CuFileLibrary> functions;  // null unless presence.real
   GdsPresence presence;
 };
 

@@ -28,7 +28,7 @@ class GdsTest : public ::testing::Test {
   GdsTest() : fake(HIPPOGRIFF_FAKE_CUFILE) {
     machine.root = folder.path().string();
     machine.kernel_release = "6.8.0-40-generic";
-    machine.library = HIPPOGRIFF_FAKE_CUFILE;
+    machine.cufile = HIPPOGRIFF_FAKE_CUFILE;
   }
 
   void write(const std::string& path, const std::string& text) {
@@ -51,7 +51,7 @@ class GdsTest : public ::testing::Test {
   void expect_not_real(const std::string& because) {
     const CuFileLoad load = load_cufile(machine);
     EXPECT_FALSE(load.presence.real);
-    EXPECT_EQ(load.library, nullptr);
+    EXPECT_EQ(load.functions, nullptr);
     EXPECT_NE(load.presence.why_not.find(because), std::string::npos) << load.presence.why_not;
   }
 
@@ -108,10 +108,10 @@ TEST_F(GdsTest, static_bar1_is_asked_for_only_where_the_platform_needs_it) {
 
 TEST_F(GdsTest, missing_library_is_named) {
   load_nvidia_fs();
-  machine.library = "/nonexistent/libcufile.so.0";
+  machine.cufile = "/nonexistent/libcufile.so.0";
   expect_not_real("/nonexistent/libcufile.so.0");
   expect_not_real("install libcufile");
-  machine.library = "libm.so.6";
+  machine.cufile = "libm.so.6";
   expect_not_real("lacks cuFileDriverOpen");
 }
 
@@ -121,7 +121,7 @@ TEST_F(GdsTest, nvidia_fs_is_real_and_compatibility_mode_goes_off) {
   const CuFileLoad load = load_cufile(machine);
   EXPECT_TRUE(load.presence.real) << load.presence.why_not;
   EXPECT_EQ(load.presence.why_not, "");
-  EXPECT_NE(load.library, nullptr);
+  EXPECT_NE(load.functions, nullptr);
   EXPECT_EQ(fake.count("control_flags"), 0);
   EXPECT_EQ(fake.count("p2pdma_wanted"), 0);
 }
@@ -186,7 +186,7 @@ class CuFileTest : public GdsTest {
   void SetUp() override {
     load_nvidia_fs();
     loaded = load_cufile(machine);
-    ASSERT_NE(loaded.library, nullptr);
+    ASSERT_NE(loaded.functions, nullptr);
     for (std::size_t index = 0; index < file_bytes; ++index) {
       content[index] = static_cast<std::byte>(index * 31 + index / 251);
     }
@@ -230,7 +230,7 @@ class CuFileTest : public GdsTest {
 };
 
 TEST_F(CuFileTest, read_places_the_range_at_the_device_offset) {
-  CuFile file(*loaded.library, *disk_file);
+  CuFile file(*loaded.functions, *disk_file);
   file.read({4097, 10'001}, memory(), 333);
   EXPECT_EQ(std::memcmp(device_bytes.data() + 333, content.data() + 4097, 10'001), 0);
   EXPECT_EQ(device_bytes[332], std::byte{0});
@@ -240,7 +240,7 @@ TEST_F(CuFileTest, read_places_the_range_at_the_device_offset) {
 TEST_F(CuFileTest, write_places_the_memory_in_the_range) {
   device_bytes[7] = std::byte{0xaa};
   device_bytes[8] = std::byte{0xbb};
-  CuFile file(*loaded.library, *disk_file);
+  CuFile file(*loaded.functions, *disk_file);
   file.write({100, 2}, memory(), 7);
   std::vector<std::byte> back(4);
   ASSERT_EQ(disk_file->read(back, 99), 4U);
@@ -250,7 +250,7 @@ TEST_F(CuFileTest, write_places_the_memory_in_the_range) {
 
 TEST_F(CuFileTest, short_results_are_continued) {
   fake.set("io_bytes_max", 4096);
-  CuFile file(*loaded.library, *disk_file);
+  CuFile file(*loaded.functions, *disk_file);
   file.read({1, 50'000}, memory(), 0);
   EXPECT_EQ(std::memcmp(device_bytes.data(), content.data() + 1, 50'000), 0);
   file.write({0, file_bytes}, memory(), 0);
@@ -260,7 +260,7 @@ TEST_F(CuFileTest, short_results_are_continued) {
 }
 
 TEST_F(CuFileTest, end_of_file_inside_the_range_is_a_short_file) {
-  CuFile file(*loaded.library, *disk_file);
+  CuFile file(*loaded.functions, *disk_file);
   const Failure failure = failure_of([&] { file.read({file_bytes - 10, 11}, memory(), 0); });
   EXPECT_EQ(failure.status, Status::short_file);
   EXPECT_EQ(failure.offset, file_bytes);
@@ -268,7 +268,7 @@ TEST_F(CuFileTest, end_of_file_inside_the_range_is_a_short_file) {
 }
 
 TEST_F(CuFileTest, failures_say_operation_path_offset_and_cause) {
-  CuFile file(*loaded.library, *disk_file);
+  CuFile file(*loaded.functions, *disk_file);
   fake.set("io_result", -1);
   fake.set("io_errno", EIO);
   Failure failure = failure_of([&] { file.read({512, 512}, memory(), 0); });
@@ -292,16 +292,16 @@ TEST_F(CuFileTest, failures_say_operation_path_offset_and_cause) {
 
 TEST_F(CuFileTest, file_that_cufile_refuses_is_unsupported) {
   fake.set("register_result", 5008);
-  const Failure failure = failure_of([&] { const CuFile file(*loaded.library, *disk_file); });
+  const Failure failure = failure_of([&] { const CuFile file(*loaded.functions, *disk_file); });
   EXPECT_EQ(failure.status, Status::unsupported);
   EXPECT_EQ(failure.object, disk_file->facts().path);
   EXPECT_EQ(failure.detail, "cuFile error 5008, not supported for this file");
 }
 
 TEST_F(CuFileTest, one_file_may_be_registered_by_several_lanes) {
-  CuFile first(*loaded.library, *disk_file);
+  CuFile first(*loaded.functions, *disk_file);
   {
-    CuFile second(*loaded.library, *disk_file);
+    CuFile second(*loaded.functions, *disk_file);
     EXPECT_EQ(fake.count("handles"), 2);
     second.read({0, 100}, memory(), 0);
   }

@@ -15,6 +15,11 @@ namespace hippogriff {
 // back.
 class DirectQueue {
  public:
+  // Drives read requests of this size as fast as larger ones, and some faster. Virtual drives write
+  // twice as much at a time 10 % faster, and larger requests no faster.
+  static constexpr std::uint64_t read_bytes = std::uint64_t{1} << 20;
+  static constexpr std::uint64_t write_bytes = std::uint64_t{2} << 20;
+
   // `buffers` are registered with the kernel where it lets us.
   DirectQueue(LaneContext& context,
               Transfer& transfer,

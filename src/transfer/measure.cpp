@@ -3,6 +3,7 @@
 
 #include "storage/atomic_file.hpp"
 #include "storage/drives.hpp"
+#include "transfer/direct_queue.hpp"
 #include "transfer/outlook.hpp"
 
 #include <algorithm>
@@ -15,7 +16,6 @@ namespace hippogriff {
 namespace {
 
 constexpr std::uint64_t chunk_bytes = Pinbuffer::slot_bytes;
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
 // A drive that needs twice the requests gives nearly twice as much for them; others vary by this.
 constexpr double worthwhile_depth = 1.10;
 constexpr std::uint64_t file_bytes_max = std::uint64_t{1} << 30;
@@ -110,7 +110,7 @@ class Measurement {
     replaced_ = std::make_unique<AtomicFile>(shared_storage(), path_);
     file_ = replaced_->file();
     const bool direct = file_->facts().direct;
-    const Rate rate = queued({IoRequest::Kind::write, 2 * mebibyte, 2}, file_bytes_);
+    const Rate rate = queued({IoRequest::Kind::write, DirectQueue::write_bytes, 2}, file_bytes_);
     file_->sync();
     (direct ? calibration.drive.direct_write : calibration.host.cached_write_per_channel) = rate;
     if (!direct) {
@@ -124,7 +124,8 @@ class Measurement {
     }
     Rate best;
     for (const std::uint32_t depth : {2U, 4U, 8U, 16U}) {
-      const Rate rate = queued({IoRequest::Kind::read, mebibyte, depth}, file_bytes_ / 4);
+      const Rate rate =
+          queued({IoRequest::Kind::read, DirectQueue::read_bytes, depth}, file_bytes_ / 4);
       if (rate.bytes_per_second > worthwhile_depth * best.bytes_per_second) {
         calibration.drive.depth = depth;
       }

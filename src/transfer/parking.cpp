@@ -28,7 +28,7 @@ std::byte* Parking::acquire() {
   }
   try {
     return device_.allocate_pinned(piece_bytes);
-  } catch (const Error&) {
+  } catch (...) {
     // The machine will not pin more: then what we have is the budget.
     const std::lock_guard lock(mutex_);
     used_bytes_ -= piece_bytes;

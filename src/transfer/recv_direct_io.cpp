@@ -11,9 +11,6 @@ namespace hippogriff {
 namespace {
 
 constexpr std::uint32_t depth_max = 16;
-// Virtual drives write requests of this size 10 % faster than half of it, and larger ones no
-// faster.
-constexpr std::uint64_t request_bytes = std::uint64_t{2} << 20;
 constexpr std::size_t copies_ahead = 2;
 
 class DirectIoRecv {
@@ -55,7 +52,7 @@ class DirectIoRecv {
       if (slot == nullptr) {
         return true;
       }
-      const auto piece = transfer_.work.claim_cold(request_bytes);
+      const auto piece = transfer_.work.claim_cold(DirectQueue::write_bytes);
       if (!piece) {
         ring_.make_idle(slot);
         return false;

@@ -16,8 +16,6 @@ namespace hippogriff {
 namespace {
 
 constexpr std::uint32_t depth_max = 16;
-// Drives are as fast with requests of this size as with larger ones, and some faster.
-constexpr std::uint64_t request_bytes = std::uint64_t{1} << 20;
 constexpr std::size_t slots_max = depth_max + 4;
 // Copies of this size end sooner on a link that is free.
 constexpr std::chrono::microseconds copy_patience{60};
@@ -59,7 +57,7 @@ class DirectIoSend {
       if (slot == nullptr) {
         return;
       }
-      const auto piece = transfer_.work.claim_cold(request_bytes);
+      const auto piece = transfer_.work.claim_cold(DirectQueue::read_bytes);
       if (!piece) {
         ring_.make_idle(slot);
         claiming_ = false;
@@ -107,7 +105,8 @@ class DirectIoSend {
     const auto patience_end = Clock::now() + copy_patience;
     while (ring_.copies_in_flight() > 0) {
       Slot* slot = ring_.take_copied();
-      if (slot == nullptr && !claiming_ && queue_.in_flight() == 0) {
+      const bool no_other_slot = !claiming_ || slots_ == slots_max;
+      if (slot == nullptr && no_other_slot && queue_.in_flight() == 0) {
         slot = ring_.wait_copied("copy to device");
       }
       if (slot != nullptr) {

@@ -180,7 +180,7 @@ SmallPath::Channel* SmallPath::acquire() {
         event = device_->create_event();
       }
       channel->memory = device_->allocate_pinned(slots * piece_bytes);
-    } catch (const Error&) {
+    } catch (...) {
       // Short of threads or memory: the engine may have enough, or says what is wrong.
       lock.lock();
       --channels_reserved_;
