@@ -3,6 +3,7 @@
 
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace hippogriff {
@@ -125,6 +126,17 @@ void DeviceFaults::release_held() {
     ++releases_;
   }
   changed_.notify_all();
+}
+
+bool DeviceFaults::wait_until_unregistered(std::chrono::milliseconds timeout) const {
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  while (outstanding().registrations != 0) {
+    if (std::chrono::steady_clock::now() > end) {
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
 }
 
 bool DeviceFaults::wait_until_held(std::size_t count, std::chrono::milliseconds timeout) {

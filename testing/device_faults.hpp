@@ -80,6 +80,8 @@ class DeviceFaults {
   void release_held();
   // Waits until so many operations are held. False when the timeout ends first.
   [[nodiscard]] bool wait_until_held(std::size_t count, std::chrono::milliseconds timeout);
+  // Waits until nothing is registered: transfers close windows a moment after their end.
+  [[nodiscard]] bool wait_until_unregistered(std::chrono::milliseconds timeout) const;
   // The device refuses beyond this from now on; nothing: only the wrapped device's limit counts.
   void set_memory_bytes(std::optional<std::uint64_t> memory_bytes);
   void randomise(const RandomDeviceFaults& random);

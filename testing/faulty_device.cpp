@@ -266,6 +266,10 @@ class FaultyDevice final : public Device {
     }
   }
 
+  [[nodiscard]] bool registers_aside(std::chrono::milliseconds patience) override {
+    return inner_->registers_aside(patience);
+  }
+
   [[nodiscard]] std::unique_ptr<Stream> create_stream() override {
     obey(*faults_, DeviceOperation::create_stream);
     return std::make_unique<FaultyStream>(inner_->create_stream(), faults_);

@@ -11,6 +11,8 @@ namespace bench {
 
 namespace {
 
+constexpr std::chrono::milliseconds settling_time{60};
+
 double cpu_seconds(int who) {
   rusage usage{};
   getrusage(who, &usage);
@@ -97,6 +99,7 @@ void Meter::watch() {
 Cost Meter::stop() {
   Cost cost;
   cost.seconds = now_seconds() - start_;
+  std::this_thread::sleep_for(settling_time);  // what goes on behind the result counts
   cost.cpu_seconds = cpu_seconds(RUSAGE_SELF) - cpu_start_;
   stopping_ = true;
   if (watcher_.joinable()) {

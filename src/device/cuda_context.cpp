@@ -12,7 +12,7 @@ CudaContext::CudaContext(const CudaDriver& driver, int index, ContextKind kind)
     check(driver_.primary_ctx_retain(&context_, device_), "start the device");
     return;
   }
-  check(driver_.ctx_create(&context_, nullptr, CU_CTX_SCHED_AUTO, device_), "make a context");
+  check(driver_.ctx_create(&context_, CU_CTX_SCHED_AUTO, device_), "make a context");
   CUcontext popped = nullptr;  // the driver made it current on this thread
   check(driver_.ctx_pop_current(&popped), "make a context");
 }

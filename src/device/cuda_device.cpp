@@ -5,10 +5,10 @@
 
 #include "device/cuda_memory.hpp"
 #include "device/cuda_pinned.hpp"
+#include "device/cuda_registrar.hpp"
 #include "device/cuda_stream.hpp"
 
 #include <array>
-#include <atomic>
 #include <cctype>
 
 namespace hippogriff {
@@ -72,12 +72,12 @@ DeviceInfo describe_device(const CudaContext& context) {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(const CudaDriver& driver, int index, ContextKind kind = ContextKind::primary)
-      : index_(index),
-        context_(driver, index, kind),
+  CudaDevice(const CudaDriver& driver, int index)
+      : context_(driver, index),
         info_(describe_device(context_)),
         memory_(context_),
-        pinned_(context_, info_.numa_node) {}
+        pinned_(context_, info_.numa_node),
+        registrar_(context_, index) {}
 
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
 
@@ -100,10 +100,10 @@ class CudaDevice final : public Device {
   void release_pinned(std::byte* memory) noexcept override { pinned_.release(memory); }
 
   void register_host(std::byte* memory, std::size_t size_bytes, HostAccess access) override {
-    pinned_.register_host(memory, size_bytes, access);
+    registrar_.register_host(memory, size_bytes, access);
   }
 
-  void unregister_host(std::byte* memory) noexcept override { pinned_.unregister_host(memory); }
+  void unregister_host(std::byte* memory) noexcept override { registrar_.unregister_host(memory); }
 
   [[nodiscard]] std::unique_ptr<Stream> create_stream() override {
     return std::make_unique<CudaStream>(context_);
@@ -117,20 +117,8 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaStream>(context_, static_cast<CUstream>(native_handle));
   }
 
-  [[nodiscard]] Device* side_door() override {
-    if (!side_door_wanted_.exchange(true)) {
-      return nullptr;
-    }
-    std::call_once(side_door_once_, [this] {
-      try {
-        if (memory().free_bytes >= side_door_free_bytes_min) {
-          side_door_ = std::make_unique<CudaDevice>(context_.driver(), index_, ContextKind::own);
-        }
-      } catch (const Error&) {
-        side_door_ = nullptr;  // copies go on without one
-      }
-    });
-    return side_door_.get();
+  [[nodiscard]] bool registers_aside(std::chrono::milliseconds patience) override {
+    return registrar_.aside(patience);
   }
 
   void make_current() override {
@@ -145,17 +133,11 @@ class CudaDevice final : public Device {
   }
 
  private:
-  // A context takes some of the device's memory: where that is short, it is worth more elsewhere.
-  static constexpr std::uint64_t side_door_free_bytes_min = std::uint64_t{4} << 30;
-
-  int index_;
   CudaContext context_;
   DeviceInfo info_;
   CudaMemory memory_;
   CudaPinned pinned_;
-  std::atomic<bool> side_door_wanted_{false};
-  std::once_flag side_door_once_;
-  std::unique_ptr<CudaDevice> side_door_;
+  CudaRegistrar registrar_;
 };
 
 }  // namespace

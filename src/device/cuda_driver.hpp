@@ -12,6 +12,10 @@
 #include <memory>
 #include <string>
 
+// Newer headers only declare the form that drivers before 12.5 do not have.
+// NOLINTNEXTLINE(readability-identifier-naming): theirs
+extern "C" CUresult CUDAAPI cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device);
+
 namespace hippogriff {
 
 // Ours, and the driver's symbol: the version behind the name is part of the binary interface.
@@ -56,8 +60,9 @@ namespace hippogriff {
   X(stream_wait_event, cuStreamWaitEvent)                      \
   X(stream_is_capturing, cuStreamIsCapturing)                  \
   X(stream_wait_value32, cuStreamWaitValue32_v2)               \
-  X(ctx_create, cuCtxCreate_v4)                                \
+  X(ctx_create, cuCtxCreate_v2)                                \
   X(ctx_destroy, cuCtxDestroy_v2)                              \
+  X(ctx_set_limit, cuCtxSetLimit)                              \
   X(launch_host_func, cuLaunchHostFunc)                        \
   X(event_create, cuEventCreate)                               \
   X(event_destroy, cuEventDestroy_v2)                          \

@@ -4,6 +4,7 @@
 #if HIPPOGRIFF_HAS_CUDA
 
 #include "base/range.hpp"
+#include "device/cuda_registrar.hpp"
 
 #include <linux/mempolicy.h>
 #include <sys/mman.h>
@@ -144,10 +145,7 @@ int numa_node_of_pci_device(const std::string& bus_id) {
 }
 
 CudaPinned::CudaPinned(const CudaContext& context, int numa_node)
-    : context_(context),
-      numa_node_(numa_node),
-      read_only_supported_(
-          context.attribute(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED) != 0) {}
+    : context_(context), numa_node_(numa_node) {}
 
 CudaPinned::~CudaPinned() {
   for (const auto& [memory, size_bytes] : sizes_) {
@@ -174,7 +172,7 @@ std::byte* CudaPinned::allocate(std::size_t size_bytes) {
     const CUresult result = context_.driver().mem_host_register(
         memory, mapped_bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (result != CUDA_SUCCESS) {
-      fail_register(result, mapped_bytes);
+      fail_pinning(context_, result, mapped_bytes);
     }
   } catch (...) {
     ::munmap(memory, mapped_bytes);
@@ -206,47 +204,6 @@ void CudaPinned::release_pages(std::byte* memory, std::size_t size_bytes) const 
   if (!context_.driver().usable()) {
     return;  // a forked child never had these pages, and may have others at this address
   }
-  unregister_host(memory);
-  ::munmap(memory, size_bytes);
-}
-
-void CudaPinned::fail_register(CUresult result, std::size_t size_bytes) const {
-  if (result != CUDA_ERROR_OUT_OF_MEMORY) {
-    context_.fail(result, "pin host memory");
-  }
-  Failure failure;
-  failure.status = Status::out_of_host_memory;
-  failure.operation = "pin host memory";
-  failure.object = context_.name();
-  failure.device_status = static_cast<int>(result);
-  failure.detail = "the driver cannot pin " + std::to_string(size_bytes) + " bytes";
-  throw Error(std::move(failure));
-}
-
-void CudaPinned::register_host(std::byte* memory, std::size_t size_bytes, HostAccess access) const {
-  if (size_bytes == 0 || reinterpret_cast<std::uintptr_t>(memory) % page_bytes() != 0 ||
-      size_bytes % page_bytes() != 0) {
-    throw_invalid("pin host memory", "address and size must be multiples of the page size");
-  }
-  unsigned flags = 0;
-  if (access == HostAccess::read_only) {
-    if (!read_only_supported_) {
-      throw_unsupported("pin host memory",
-                        context_.name() + " cannot register read-only pages of a file");
-    }
-    flags = CU_MEMHOSTREGISTER_READ_ONLY;
-  }
-  const CudaScope scope(context_);
-  const CUresult result = context_.driver().mem_host_register(memory, size_bytes, flags);
-  if (result != CUDA_SUCCESS) {
-    fail_register(result, size_bytes);
-  }
-}
-
-void CudaPinned::unregister_host(std::byte* memory) const noexcept {
-  if (!context_.driver().usable()) {
-    return;
-  }
   try {
     // A failure means a dead context, whose registrations died with it.
     const CudaScope scope(context_);
@@ -254,6 +211,7 @@ void CudaPinned::unregister_host(std::byte* memory) const noexcept {
   } catch (const Error&) {
     return;
   }
+  ::munmap(memory, size_bytes);
 }
 
 }  // namespace hippogriff

@@ -1,4 +1,4 @@
-// Host memory a CUDA device copies at full speed: our own pinned pages, and registered mappings.
+// Pinned host memory, which a CUDA device copies at full speed.
 #pragma once
 
 #if HIPPOGRIFF_HAS_CUDA
@@ -24,16 +24,11 @@ class CudaPinned {
   [[nodiscard]] std::byte* allocate(std::size_t size_bytes);
   void release(std::byte* memory) noexcept;
 
-  void register_host(std::byte* memory, std::size_t size_bytes, HostAccess access) const;
-  void unregister_host(std::byte* memory) const noexcept;
-
  private:
-  [[noreturn]] void fail_register(CUresult result, std::size_t size_bytes) const;
   void release_pages(std::byte* memory, std::size_t size_bytes) const noexcept;
 
   const CudaContext& context_;
   int numa_node_;
-  bool read_only_supported_;
   std::mutex mutex_;
   std::map<std::byte*, std::size_t> sizes_;
 };

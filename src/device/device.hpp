@@ -33,7 +33,7 @@ struct DeviceCapabilities {
   bool host_addressable = false;      // device addresses are host pointers; no link in between
   bool registers_read_only = false;   // pages of a file mapping can be registered for reading
   bool registers_read_write = false;  // ... of a shared memory mapping, for writing
-  bool registers_aside = false;       // there is a side_door: registering does not stop copies
+  bool registers_aside = false;       // registers_aside() may become true
   bool stream_wait_flag = false;      // streams can wait for and write words in host memory
 };
 
@@ -125,12 +125,11 @@ class Device {
   // A stream of the caller's, by its native handle (nullptr: the default stream). Does not own it.
   [[nodiscard]] virtual std::unique_ptr<Stream> borrow_stream(void* native_handle) = 0;
 
-  // Another way in to the same device, whose calls do not wait for this one's: registering pages
-  // holds a CUDA context's lock for milliseconds. Its streams, events and registrations are its
-  // own; addresses of device memory serve both. Made at the second call: who asks once may never
-  // again, and it costs time and device memory. Lives as long as the device. nullptr when there is
-  // none.
-  [[nodiscard]] virtual Device* side_door() { return nullptr; }
+  // True once registering neither waits for other work on the device nor holds up other calls. On a
+  // CUDA device that takes a second context (0.15 s to make, 259 MiB of an H100's memory), which
+  // the first call has made in the background. Waits up to `patience` for it. False for good where
+  // device memory is too short for it. Registering works without.
+  [[nodiscard]] virtual bool registers_aside(std::chrono::milliseconds patience) = 0;
 
   // Binds this thread to the device for the calls that follow; cheap when it already is. Threads of
   // the runtime call it once; calls that enter from a caller's thread use DeviceScope.

@@ -124,6 +124,10 @@ class HostDevice final : public Device {
 
   void unregister_host(std::byte* memory) noexcept override { context_.pages->unregister(memory); }
 
+  [[nodiscard]] bool registers_aside(std::chrono::milliseconds /*patience*/) override {
+    return true;
+  }
+
   [[nodiscard]] std::unique_ptr<Stream> create_stream() override {
     auto queue = std::make_shared<StreamQueue>(info_.name, link_);
     auto stream =

@@ -24,9 +24,9 @@ LinkCalibration default_link(std::string_view device) {
   return {.to_device = {54e9, 1e-12},
           .to_host = {52e9, 1e-12},
           .latency_seconds = 7e-6,
-          .register_pages = {22e9, 45e-12},
+          .register_pages = {30e9, 36e-12},
           .register_shared_memory = {10e9, 95e-12},
-          .register_new_pages = {4e9, 250e-12}};
+          .register_new_pages = {1.4e9, 630e-12}};
 }
 
 DriveCalibration default_drive(std::string_view drive) {

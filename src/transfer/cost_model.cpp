@@ -12,13 +12,14 @@ constexpr double least_rate = 1e3;
 
 constexpr double mapped_gain = 0.05;
 constexpr double mapped_gain_in_memory = 0.08;
-constexpr double mapped_gain_new_pages = 0.25;
+constexpr double mapped_gain_new_pages = 0.15;
 
 // Making and filling pages of a new file in memory through a mapping: bytes per second of one
-// thread and of all, CPU seconds per byte (12 threads on an H100 machine's tmpfs: 5.2 GB/s).
-constexpr double mapped_write_rate = 0.9e9;
-constexpr double mapped_write_max = 5.2e9;
-constexpr double mapped_write_cpu = 1.5e-9;
+// thread and of all, CPU seconds per byte (an H100 machine's tmpfs: 2.9 GB/s by 4 threads, 4.1 by 8
+// and 4.6 by 12; one thread that writes gets 2.4 to 2.9).
+constexpr double mapped_write_rate = 0.5e9;
+constexpr double mapped_write_max = 4.6e9;
+constexpr double mapped_write_cpu = 2.1e-9;
 
 // Readahead and writeback leave gaps that direct requests do not.
 constexpr double readahead_efficiency = 0.9;
@@ -80,7 +81,7 @@ CostModel::CostModel(const TransferFacts& facts,
                      const Calibration& calibration)
     : sending_(facts.direction == Direction::send),
       in_memory_(facts.in_memory),
-      private_file_(facts.private_file),
+      can_write_mapped_(facts.can_write_mapped),
       host_addressable_(facts.host_addressable),
       bytes_(static_cast<double>(facts.size_bytes)),
       cached_(facts.in_memory ? bytes_ : bytes_ * usable_fraction(facts.cached_fraction)),
@@ -149,7 +150,7 @@ double CostModel::buffered_rate(std::uint32_t channels) const {
 }
 
 bool CostModel::writes_through_mapping(std::uint32_t channels) const {
-  return !sending_ && in_memory_ && private_file_ &&
+  return !sending_ && in_memory_ && can_write_mapped_ &&
          channels >= EngineShape::mapped_write_channels_min;
 }
 

@@ -16,7 +16,7 @@ struct PlanCost {
 
 // What the engine's pieces are like, as far as predictions depend on it. Bytes and seconds.
 struct EngineShape {
-  static constexpr double piece_bytes_max = 4.0 * (1 << 20);    // a slot of the pinbuffer
+  static constexpr double piece_bytes_max = 2.0 * (1 << 20);    // a slot of the pinbuffer
   static constexpr double piece_bytes_min = 512.0 * (1 << 10);  // pieces shrink towards the end
   static constexpr double window_bytes_min = 4.0 * (1 << 20);   // so do windows of a mapping
   static constexpr double absorbed_bytes = 1 << 20;       // writes the page cache takes at once
@@ -26,9 +26,9 @@ struct EngineShape {
   // More threads than this only slow each other: the memory is the limit then. Beside mapped
   // windows, which take their share of it, that is so earlier.
   static constexpr std::uint32_t channels_max = 12;
-  static constexpr std::uint32_t mixed_channels_max = 8;
-  // From so many channels on, a private file in memory is written through a mapping: threads make
-  // its pages side by side there, while write() lets one in at a time.
+  static constexpr std::uint32_t mixed_channels_max = 10;
+  // From so many channels on, a file in memory is written through a mapping: threads make its pages
+  // side by side there, while write() lets one in at a time.
   static constexpr std::uint32_t mapped_write_channels_min = 4;
   static constexpr std::uint32_t mapped_channels_max = 4;
   static constexpr std::uint32_t depth_max = 256;
@@ -89,7 +89,7 @@ class CostModel {
 
   bool sending_;
   bool in_memory_;
-  bool private_file_;
+  bool can_write_mapped_;
   bool host_addressable_;
   double bytes_;
   double cached_;

@@ -79,7 +79,7 @@ class DeviceFaultsTest : public ::testing::Test {
     on_.stop_faults();
     EXPECT_TRUE(on_.runtime->free(memory_));
     EXPECT_EQ(on_.state().engine->parked_bytes(), 0U);
-    EXPECT_EQ(on_.device_faults->outstanding().registrations, 0);
+    EXPECT_TRUE(on_.device_faults->wait_until_unregistered(no_hang));
     EXPECT_EQ(on_.device_faults->outstanding().allocations, 0);
     // Often enough that every thread of the engine has had its turn.
     for (int round = 0; round < 4; ++round) {

@@ -26,7 +26,8 @@ Engine::Engine(std::shared_ptr<Device> device,
       device_(std::move(device)),
       storage_(std::move(storage)),
       pinbuffer_(*device_, options.pinbuffer_bytes),
-      parking_(*device_, options.parking_bytes) {}
+      parking_(*device_, options.parking_bytes),
+      to_device_(*device_) {}
 
 Engine::~Engine() {
   HIPPO_ASSERT(threads_.empty());
@@ -134,9 +135,10 @@ void Engine::work(std::size_t index) {
                           .parking = parking_,
                           .storage = *storage_,
                           .stream = *stream,
+                          .to_device = to_device_,
                           .trace = options_.trace,
                           .should_yield = {},
-                          .aside = nullptr};
+                          .copied_windows = {}};
       if (options_.trace != nullptr) {
         const std::string name = device_->info().name + " channel " + std::to_string(index);
         context.cpu_track = options_.trace->track(name);
@@ -196,17 +198,19 @@ void Engine::run_tasks(LaneContext& context) {
     if (task.transfer->failed()) {
       // The next transfer must not inherit the failure.
       static_cast<void>(drain(context.stream));
-      context.aside.reset();
+      static_cast<void>(to_device_.drain());
     }
     --busy_;
     if (outcome == LaneOutcome::yielded) {
       lock.lock();
       queue_.push_back(std::move(task));
       ++queued_;
-      continue;
+      lock.unlock();
+    } else {
+      task_ended(task.transfer);
+      task.transfer.reset();
     }
-    task_ended(task.transfer);
-    task.transfer.reset();
+    context.copied_windows.clear();
     lock.lock();
   }
 }

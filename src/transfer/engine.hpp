@@ -80,6 +80,7 @@ class Engine {
   const std::shared_ptr<Storage> storage_;
   Pinbuffer pinbuffer_;
   Parking parking_;
+  CopyStream to_device_;
   mutable std::mutex mutex_;
   std::condition_variable task_queued_;
   std::condition_variable watch_again_;

@@ -88,7 +88,7 @@ class FaultsTest : public ::testing::Test {
     on_.stop_faults();
     EXPECT_TRUE(on_.runtime->free(memory_));
     EXPECT_EQ(on_.state().engine->parked_bytes(), 0U);
-    EXPECT_EQ(on_.device_faults->outstanding().registrations, 0);
+    EXPECT_TRUE(on_.device_faults->wait_until_unregistered(no_hang));
     EXPECT_EQ(on_.device_faults->outstanding().allocations, 0);
     for (const Route route : {Route::pipelined, Route::mapped, Route::parked}) {
       const auto sent = send(route);

@@ -153,16 +153,4 @@ void await_copy(LaneContext& context, Event& event, const char* operation) {
   }
 }
 
-bool drain(Stream& stream) noexcept {
-  constexpr int failures_max = 3;  // a stream tells a failure once, a lost device again and again
-  for (int failures = 0; failures < failures_max; ++failures) {
-    try {
-      return wait_for(stream, device_timeout);
-    } catch (...) {
-      continue;
-    }
-  }
-  return false;
-}
-
 }  // namespace hippogriff

@@ -5,17 +5,18 @@
 
 #include "device/device.hpp"
 #include "storage/storage.hpp"
+#include "transfer/copy_stream.hpp"
+#include "transfer/device_wait.hpp"
 #include "transfer/parking.hpp"
 #include "transfer/pinbuffer.hpp"
+#include "transfer/registered_window.hpp"
 #include "transfer/transfer.hpp"
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace hippogriff {
-
-// How long a copy may take to complete before the device counts as hung.
-inline constexpr std::chrono::seconds device_timeout{60};
 
 // What a lane may use. One per engine thread; not shared.
 struct LaneContext {
@@ -23,12 +24,13 @@ struct LaneContext {
   Pinbuffer& pinbuffer;
   Parking& parking;
   Storage& storage;
-  Stream& stream;
+  Stream& stream;         // this thread's
+  CopyStream& to_device;  // everybody's
   Trace* trace = nullptr;
   std::uint32_t cpu_track = 0;   // what the thread does
   std::uint32_t copy_track = 0;  // what its stream does
   std::function<bool()> should_yield;
-  std::unique_ptr<Stream> aside;  // of the device's side door; made when first used
+  std::vector<RegisteredWindow> copied_windows;  // to be closed when no transfer waits for it
 };
 
 enum class LaneOutcome : std::uint8_t { finished, yielded };
@@ -90,10 +92,5 @@ bool attempt(Transfer& transfer, Step&& step) {
 
 // Waits for a copy; throws Error(device_error) when it takes longer than device_timeout.
 void await_copy(LaneContext& context, Event& event, const char* operation);
-
-// After a failure: waits until nothing on the stream runs any more and forgets what failed there,
-// so that its memory may be reused and the next transfer begins afresh. False when the device hangs
-// (up to device_timeout) or is lost.
-[[nodiscard]] bool drain(Stream& stream) noexcept;
 
 }  // namespace hippogriff

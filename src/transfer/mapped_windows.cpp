@@ -1,7 +1,8 @@
-// Map, register, copy, unregister, unmap.
+// Map, register, copy; unregister and unmap when there is time for it.
 #include "transfer/mapped_windows.hpp"
 
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 
 #include <algorithm>
 
@@ -9,33 +10,66 @@ namespace hippogriff {
 
 namespace {
 
-constexpr std::uint64_t window_bytes_max = std::uint64_t{32} << 20;
+// A call of the driver costs some 70 us beside what its pages cost (an H100 machine): 64 MiB make
+// that 5 %.
+constexpr std::uint64_t window_bytes_max = std::uint64_t{64} << 20;
+constexpr std::uint64_t window_bytes_first = std::uint64_t{16} << 20;
 constexpr std::uint64_t window_bytes_min = std::uint64_t{4} << 20;
+constexpr std::uint64_t shares = 8;
+
+// Registered pages cannot be reclaimed meanwhile.
+constexpr std::uint64_t pinned_bytes_max = std::uint64_t{4} << 30;
+constexpr std::uint64_t pinned_share_of_memory = 16;
+
+// Unregistering takes the driver a third of the time that registering takes, in which it registers
+// nothing. So it is put off until the transfer is over, as far as memory allows.
+std::uint64_t pinned_bytes(Device& device, const Transfer& transfer) {
+  struct sysinfo memory{};
+  const std::uint64_t total =
+      sysinfo(&memory) == 0 ? std::uint64_t{memory.totalram} * memory.mem_unit : 0;
+  const std::uint64_t most = std::min(pinned_bytes_max, total / pinned_share_of_memory);
+  const std::uint64_t tasks = std::max(transfer.decision().choice().plan.mapped_channels, 1U);
+  // Two windows at least: one is registered while another is copied. No more where unregistering
+  // could wait for the work of others: it must not pile up then.
+  const bool at_leisure = device.registers_aside(std::chrono::milliseconds(0));
+  return std::max(at_leisure ? most / tasks : 0, 2 * window_bytes_max);
+}
 
 }  // namespace
 
+MappedWindows::MappedWindows(LaneContext& context, Transfer& transfer)
+    : context_(context),
+      transfer_(transfer),
+      registered_bytes_max_(pinned_bytes(context.device, transfer)) {}
+
 MappedWindows::~MappedWindows() {
-  while (!windows_.empty()) {
+  for (Window& window : copying_) {
     bool complete = false;
     try {
-      complete = wait_for(*windows_.front().copied, device_timeout);
+      complete = wait_for(*window.copied, device_timeout);
     } catch (const Error&) {
       complete = drain(context_.stream);  // then nothing uses the pages any more
     }
-    if (complete) {
-      close(windows_.front());
+    if (!complete) {
+      window.pages.abandon();
     }
-    windows_.pop_front();
+  }
+  for (RegisteredWindow& window : copied_) {
+    context_.copied_windows.push_back(std::move(window));
   }
 }
 
 std::uint64_t MappedWindows::window_bytes(const Transfer& transfer) {
-  return std::clamp(align_down(transfer.work.unclaimed_bytes() / 16, window_bytes_min),
+  const std::uint64_t unclaimed = transfer.work.unclaimed_bytes();
+  const std::uint64_t claimed = transfer.request().extent.size - unclaimed;
+  const std::uint64_t ramp = window_bytes_first + claimed / shares;
+  return std::clamp(align_down(std::min(unclaimed / shares, ramp), window_bytes_min),
                     window_bytes_min,
                     window_bytes_max);
 }
 
 bool MappedWindows::copy(Range piece) {
+  make_room(piece.size);
   Window window;
   if (!open(piece, window)) {
     return false;
@@ -45,24 +79,35 @@ bool MappedWindows::copy(Range piece) {
   const std::uint64_t lead = piece.offset - align_down(piece.offset, WorkMap::cut_bytes);
   try {
     context_.stream.copy_to_device(
-        transfer_.address_of(piece.offset), window.mapping.data() + lead, piece.size);
+        transfer_.address_of(piece.offset), window.pages.data() + lead, piece.size);
     context_.stream.record(*window.copied);
   } catch (...) {
     // Without an event nobody could tell when the copy ends, or that it never began.
-    if (drain(context_.stream)) {
-      close(window);
+    if (!drain(context_.stream)) {
+      window.pages.abandon();
     }
     throw;
   }
-  windows_.push_back(std::move(window));
+  registered_bytes_ += window.pages.size();
+  copying_.push_back(std::move(window));
   return true;
+}
+
+void MappedWindows::make_room(std::uint64_t bytes) {
+  while (registered_bytes_ > 0 && registered_bytes_ + bytes > registered_bytes_max_) {
+    if (copied_.empty()) {
+      retire_oldest();
+    }
+    registered_bytes_ -= copied_.front().size();
+    copied_.pop_front();
+  }
 }
 
 // A device that is the host finds the pages of a truncated file gone: then it is the file that
 // failed.
 template <typename Ask>
 auto MappedWindows::ask_oldest(Ask&& ask) {
-  const Window& window = windows_.front();
+  const Window& window = copying_.front();
   try {
     return ask(*window.copied);
   } catch (const Error&) {
@@ -74,12 +119,10 @@ auto MappedWindows::ask_oldest(Ask&& ask) {
   }
 }
 
-bool MappedWindows::retire_copied() {
-  if (windows_.empty() || !ask_oldest([](Event& copied) { return copied.completed(); })) {
-    return false;
+void MappedWindows::retire_copied() {
+  while (copying() && ask_oldest([](Event& copied) { return copied.completed(); })) {
+    finish_oldest();
   }
-  finish_oldest();
-  return true;
 }
 
 void MappedWindows::retire_oldest() {
@@ -89,7 +132,7 @@ void MappedWindows::retire_oldest() {
 }
 
 void MappedWindows::finish_oldest() {
-  Window& window = windows_.front();
+  Window& window = copying_.front();
   if (context_.trace != nullptr) {
     context_.trace->slice(context_.copy_track,
                           "copy mapped",
@@ -98,9 +141,9 @@ void MappedWindows::finish_oldest() {
                           window.piece.offset,
                           window.piece.size);
   }
-  close(window);
   transfer_.piece_done(Lane::mapped, window.piece);
-  windows_.pop_front();
+  copied_.push_back(std::move(window.pages));
+  copying_.pop_front();
 }
 
 bool MappedWindows::open(Range piece, Window& window) {
@@ -114,26 +157,16 @@ bool MappedWindows::open(Range piece, Window& window) {
   }
   window.copied = context_.device.create_event();
   try {
-    window.mapping = transfer_.file().map(pages, FileAccess::read);
+    const auto mapping = transfer_.file().map(pages, FileAccess::read);
+    window.pages =
+        RegisteredWindow(context_.device, transfer_.request().file, mapping, HostAccess::read_only);
   } catch (const Error&) {
-    return false;
-  }
-  try {
-    context_.device.register_host(
-        window.mapping.data(), window.mapping.size(), HostAccess::read_only);
-  } catch (const Error&) {
-    transfer_.file().unmap(window.mapping);
     return false;
   }
   // The pages are pinned: the device does not need our page table, and without it they do not count
   // as this process's memory. Where it fails, they do.
-  static_cast<void>(madvise(window.mapping.data(), window.mapping.size(), MADV_DONTNEED));
+  static_cast<void>(madvise(window.pages.data(), window.pages.size(), MADV_DONTNEED));
   return true;
-}
-
-void MappedWindows::close(Window& window) {
-  context_.device.unregister_host(window.mapping.data());
-  transfer_.file().unmap(window.mapping);
 }
 
 }  // namespace hippogriff

@@ -1,5 +1,4 @@
-// Windows of a file mapping, registered with the device and copied by its copy engine, a few at a
-// time: no CPU copy. What both lanes that use them share.
+// Windows of a file mapping, registered with the device and copied by its copy engine: no CPU copy.
 #pragma once
 
 #include "transfer/lanes.hpp"
@@ -10,14 +9,11 @@
 namespace hippogriff {
 
 // Not thread-safe: belongs to one lane task. Destruction waits for the copies (up to
-// device_timeout); a window whose copy never ends stays mapped.
+// device_timeout); a window whose copy never ends stays mapped. Windows whose copies are complete
+// stay registered until they are too many, and go to LaneContext::copied_windows in the end.
 class MappedWindows {
  public:
-  static constexpr std::size_t in_flight_max = 2;
-
-  MappedWindows(LaneContext& context, Transfer& transfer)
-      : context_(context), transfer_(transfer) {}
-
+  MappedWindows(LaneContext& context, Transfer& transfer);
   ~MappedWindows();
   MappedWindows(const MappedWindows&) = delete;
   MappedWindows& operator=(const MappedWindows&) = delete;
@@ -25,32 +21,37 @@ class MappedWindows {
   // Starts to copy a window's bytes. False when this file cannot be mapped and registered here.
   // Throws Error(short_file, device_error).
   bool copy(Range piece);
-  // Ends windows whose copy is complete; true when there was one.
-  bool retire_copied();
+  // Ends windows whose copies are complete.
+  void retire_copied();
+  // Waits for the oldest copy.
   void retire_oldest();
 
-  [[nodiscard]] std::size_t in_flight() const { return windows_.size(); }
+  [[nodiscard]] bool copying() const { return !copying_.empty(); }
 
-  // Whole windows, smaller towards the end so that all lanes finish together.
+  // Small at first, so that the link need not wait long for the first copy, and towards the end, so
+  // that all lanes finish together.
   static std::uint64_t window_bytes(const Transfer& transfer);
 
  private:
   struct Window {
-    std::span<std::byte> mapping;
+    RegisteredWindow pages;
     std::unique_ptr<Event> copied;
     Range piece;
     Clock::time_point copy_begin;
   };
 
   bool open(Range piece, Window& window);
-  void close(Window& window);
+  void make_room(std::uint64_t bytes);
   template <typename Ask>
   auto ask_oldest(Ask&& ask);
   void finish_oldest();
 
   LaneContext& context_;
   Transfer& transfer_;
-  std::deque<Window> windows_;
+  const std::uint64_t registered_bytes_max_;
+  std::uint64_t registered_bytes_ = 0;
+  std::deque<Window> copying_;
+  std::deque<RegisteredWindow> copied_;
 };
 
 }  // namespace hippogriff

@@ -20,6 +20,7 @@ constexpr std::uint64_t chunk_bytes = Pinbuffer::slot_bytes;
 constexpr double worthwhile_depth = 1.10;
 constexpr std::uint64_t file_bytes_max = std::uint64_t{1} << 30;
 constexpr std::uint64_t window_bytes = std::uint64_t{32} << 20;
+constexpr std::chrono::milliseconds registrar_patience{2000};
 constexpr std::uint64_t copies_ahead = 64;  // between waits: their gaps must not count
 constexpr std::chrono::milliseconds step_time{400};
 
@@ -145,15 +146,17 @@ class Measurement {
     calibration.host.cached_read_max = parallel_read_rate(threads);
   }
 
+  // As the mapped lane does it: windows are registered while those before are copied, and closed
+  // when all are there.
   void registration(Calibration& calibration) {
-    if (!device_.info().can.registers_read_only) {
+    if (!device_.info().can.registers_read_only || !device_.registers_aside(registrar_patience)) {
       return;
     }
     Rate& rate = file_->facts().in_memory ? calibration.link.register_shared_memory
                                           : calibration.link.register_pages;
     const DeviceAddress memory = device_.allocate(window_bytes);
     try {
-      rate = rate_of([&](std::uint64_t done) { return map_window(done % warm_bytes(), memory); });
+      rate = rate_of([&](std::uint64_t) { return map_windows(memory); });
     } catch (...) {
       device_.release(memory);
       throw;
@@ -175,21 +178,22 @@ class Measurement {
     });
   }
 
-  // What the mapped lane does to a window, one after the other: its copy costs the little that
-  // copies running beside cost it there.
-  std::uint64_t map_window(std::uint64_t offset, DeviceAddress memory) {
-    const auto mapping = file_->map({offset, window_bytes}, FileAccess::read);
+  std::uint64_t map_windows(DeviceAddress memory) {
+    std::vector<RegisteredWindow> windows;
     try {
-      device_.register_host(mapping.data(), mapping.size(), HostAccess::read_only);
-      stream_->copy_to_device(memory, mapping.data(), mapping.size());
+      for (std::uint64_t offset = 0; offset < warm_bytes(); offset += window_bytes) {
+        const auto mapping = file_->map({offset, window_bytes}, FileAccess::read);
+        windows.emplace_back(device_, file_, mapping, HostAccess::read_only);
+        stream_->copy_to_device(memory, mapping.data(), mapping.size());
+      }
       finish();
-      device_.unregister_host(mapping.data());
     } catch (...) {
-      file_->unmap(mapping);
+      if (!drain(*stream_)) {
+        std::for_each(windows.begin(), windows.end(), [](auto& window) { window.abandon(); });
+      }
       throw;
     }
-    file_->unmap(mapping);
-    return window_bytes;
+    return warm_bytes();
   }
 
   void finish() {

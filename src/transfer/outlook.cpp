@@ -1,8 +1,10 @@
 // Residency by sampling and by halving.
 #include "transfer/outlook.hpp"
 
+#include "storage/mapped_write.hpp"
 #include "transfer/cufile.hpp"
-#include "transfer/settings.hpp"
+
+#include <fcntl.h>
 
 #include <algorithm>
 
@@ -13,7 +15,7 @@ namespace {
 constexpr std::uint64_t look_whole_bytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t sample_bytes = std::uint64_t{256} << 10;
 constexpr std::uint64_t samples = 64;
-// Below, a side door is not worth its start.
+// Below, windows beside the channels are not worth their start.
 constexpr std::uint64_t mix_bytes_min = std::uint64_t{256} << 20;
 constexpr std::uint64_t grain_bytes = std::uint64_t{512} << 10;
 
@@ -115,13 +117,15 @@ TransferFacts facts_of(Device& device, File& file, Range extent, Direction direc
   facts.can_map = facts.why_not_map.empty();
   facts.can_mix =
       facts.can_map && device.info().can.registers_aside && extent.size >= mix_bytes_min;
+  facts.can_write_mapped = direction == Direction::recv && known.in_memory &&
+                           (fcntl(file.fd(), F_GETFL) & O_ACCMODE) == O_RDWR &&
+                           can_write_into_mappings();
   facts.can_direct = facts.host_addressable;
   if (!facts.can_direct) {
     const GdsPresence& gds = gds_presence();
     facts.can_direct = gds.real && known.direct;
     facts.why_not_direct = gds.real ? known.why_not_direct : gds.why_not;
   }
-  facts.cores = usable_cores();
   return facts;
 }
 

@@ -16,8 +16,11 @@ namespace hippogriff {
 // Thread-safe. Slots must come back before the pinbuffer is destroyed.
 class Pinbuffer {
  public:
-  static constexpr std::size_t slot_bytes = std::size_t{4} << 20;
-  static constexpr std::size_t segment_slots = 8;
+  // Small enough that the slots of all channels stay in the processor's caches between the read and
+  // the copy: on an H100 machine whose memory was busy, 12 channels of 2 slots reached 46 GB/s with
+  // 2 MiB, 33 with 4 MiB and 39 with 1 MiB.
+  static constexpr std::size_t slot_bytes = std::size_t{2} << 20;
+  static constexpr std::size_t segment_slots = 16;
 
   // `limit_bytes` is rounded up to one segment at least. Nothing is allocated yet.
   Pinbuffer(Device& device, std::size_t limit_bytes);

@@ -1,51 +1,87 @@
 // Device to pinbuffer by the copy engine, pinbuffer to page cache by the CPU, overlapped.
+#include "storage/mapped_write.hpp"
 #include "transfer/cost_model.hpp"
 #include "transfer/slot_ring.hpp"
 
 #include <sys/mman.h>
 
-#include <cstring>
-
 namespace hippogriff {
 
 namespace {
 
-constexpr std::size_t slots_per_channel = 3;
+constexpr std::size_t slots_per_channel = 2;
 
-// Through a mapping: threads make the pages of a file in memory side by side. Only for a file that
-// nobody else can truncate, and only into pages that are there: touching others could be fatal.
-bool write_through_mapping(LaneContext& context, Transfer& transfer, const Slot& slot) {
+// The extent, mapped for writing: threads make the pages of a file in memory side by side there,
+// while write() lets one in at a time. Holds nothing where that is not planned, or not possible.
+class MappedTarget {
+ public:
+  explicit MappedTarget(Transfer& transfer) : file_(transfer.file()) {
+    if (transfer.decision().choice().plan.buffered_channels <
+            EngineShape::mapped_write_channels_min ||
+        !file_.facts().in_memory) {
+      return;
+    }
+    const Range extent = transfer.request().extent;
+    begin_ = align_down(extent.offset, WorkMap::cut_bytes);
+    try {
+      mapping_ = file_.map({begin_, align_up(extent.end(), WorkMap::cut_bytes) - begin_},
+                           FileAccess::read_write);
+    } catch (const Error&) {
+      mapping_ = {};
+    }
+  }
+
+  ~MappedTarget() { file_.unmap(mapping_); }
+
+  MappedTarget(const MappedTarget&) = delete;
+  MappedTarget& operator=(const MappedTarget&) = delete;
+
+  // Returns how many bytes got there, from the piece's start.
+  std::uint64_t write(Range piece, const std::byte* memory) const {
+    if (mapping_.empty()) {
+      return 0;
+    }
+    const std::uint64_t put =
+        write_into_mapping(mapping_.subspan(piece.offset - begin_, piece.size), memory);
+    // What is written needs no page table any more, and without it does not count as this process's
+    // memory.
+    const std::uint64_t first = align_down(piece.offset, WorkMap::cut_bytes);
+    const std::uint64_t bytes = align_up(piece.end(), WorkMap::cut_bytes) - first;
+    static_cast<void>(madvise(mapping_.data() + (first - begin_), bytes, MADV_DONTNEED));
+    return put;
+  }
+
+ private:
+  File& file_;
+  std::uint64_t begin_ = 0;
+  std::span<std::byte> mapping_;
+};
+
+void write_slot(LaneContext& context,
+                Transfer& transfer,
+                const MappedTarget& target,
+                const Slot& slot) {
   static const SliceName name("write mapped");
-  const TraceSlice slice(
-      context.trace, context.cpu_track, name, slot.piece.offset, slot.piece.size);
-  const std::uint64_t begin = align_down(slot.piece.offset, WorkMap::cut_bytes);
-  const std::uint64_t end = align_up(slot.piece.end(), WorkMap::cut_bytes);
-  const auto mapping = transfer.file().map({begin, end - begin}, FileAccess::read_write);
-  const bool made = madvise(mapping.data(), mapping.size(), MADV_POPULATE_WRITE) == 0;
-  if (made) {
-    std::memcpy(mapping.data() + (slot.piece.offset - begin), slot.memory, slot.piece.size);
+  std::uint64_t put = 0;
+  {
+    const TraceSlice slice(
+        context.trace, context.cpu_track, name, slot.piece.offset, slot.piece.size);
+    put = target.write(slot.piece, slot.memory);
   }
-  transfer.file().unmap(mapping);
-  return made;
-}
-
-bool maps_file(const Transfer& transfer) {
-  return transfer.request().replaces != nullptr && transfer.file().facts().in_memory &&
-         transfer.decision().choice().plan.buffered_channels >=
-             EngineShape::mapped_write_channels_min;
-}
-
-void write_slot(LaneContext& context, Transfer& transfer, const Slot& slot) {
-  if (!maps_file(transfer) || !write_through_mapping(context, transfer, slot)) {
-    write_piece(context, transfer, slot.piece, slot.memory);
+  if (put < slot.piece.size) {
+    write_piece(
+        context, transfer, {slot.piece.offset + put, slot.piece.size - put}, slot.memory + put);
   }
 }
 
-void write_oldest(LaneContext& context, Transfer& transfer, SlotRing& ring) {
+void write_oldest(LaneContext& context,
+                  Transfer& transfer,
+                  const MappedTarget& target,
+                  SlotRing& ring) {
   Slot* slot = ring.wait_copied("copy to host");
   if (!transfer.stopping()) {
     attempt(transfer, [&] {
-      write_slot(context, transfer, *slot);
+      write_slot(context, transfer, target, *slot);
       transfer.piece_done(Lane::buffered, slot->piece);
     });
   }
@@ -56,6 +92,7 @@ void write_oldest(LaneContext& context, Transfer& transfer, SlotRing& ring) {
 
 LaneOutcome recv_buffered(LaneContext& context, Transfer& transfer) {
   SlotRing ring(context, slots_per_channel);
+  const MappedTarget target(transfer);
   const std::uint32_t channels = transfer.decision().choice().plan.buffered_channels;
   LaneOutcome outcome = LaneOutcome::finished;
   while (!transfer.stopping()) {
@@ -65,7 +102,7 @@ LaneOutcome recv_buffered(LaneContext& context, Transfer& transfer) {
     }
     Slot* slot = ring.try_idle();
     if (slot == nullptr) {
-      write_oldest(context, transfer, ring);
+      write_oldest(context, transfer, target, ring);
       continue;
     }
     const auto piece = transfer.work.claim_warm(piece_bytes(transfer, channels));
@@ -77,7 +114,7 @@ LaneOutcome recv_buffered(LaneContext& context, Transfer& transfer) {
     ring.start_to_host(slot, transfer.address_of(piece->offset), slot->memory);
   }
   while (ring.copies_in_flight() > 0) {
-    write_oldest(context, transfer, ring);
+    write_oldest(context, transfer, target, ring);
   }
   return outcome;
 }

@@ -9,59 +9,25 @@ namespace hippogriff {
 namespace {
 
 constexpr std::uint64_t window_bytes = std::uint64_t{16} << 20;
+constexpr std::chrono::milliseconds registrar_patience{1000};
 
-// Maps and registers the pages of a piece for as long as it lives.
-class WritableWindow {
- public:
-  WritableWindow(LaneContext& context, Transfer& transfer, Range piece)
-      : device_(context.device), file_(transfer.file()), registering_(transfer.registering) {
-    const std::uint64_t begin = align_down(piece.offset, WorkMap::cut_bytes);
-    const Range pages{begin, align_up(piece.end(), WorkMap::cut_bytes) - begin};
-    mapping_ = file_.map(pages, FileAccess::read_write);
-    lead_ = piece.offset - begin;
-    // Pages that do not exist yet are made here, by as many threads as there are; the driver would
-    // make them one after the other. Where it fails, the driver does it, or says why not.
-    static_cast<void>(madvise(mapping_.data(), mapping_.size(), MADV_POPULATE_WRITE));
-    try {
-      const std::lock_guard lock(registering_);
-      device_.register_host(mapping_.data(), mapping_.size(), HostAccess::read_write);
-    } catch (...) {
-      file_.unmap(mapping_);
-      throw;
-    }
-  }
-
-  ~WritableWindow() {
-    if (abandoned_) {
-      return;
-    }
-    {
-      const std::lock_guard lock(registering_);
-      device_.unregister_host(mapping_.data());
-    }
-    file_.unmap(mapping_);
-  }
-
-  // The device may still write to the pages: they stay mapped and registered.
-  void abandon() { abandoned_ = true; }
-
-  WritableWindow(const WritableWindow&) = delete;
-  WritableWindow& operator=(const WritableWindow&) = delete;
-
-  [[nodiscard]] std::byte* data() const { return mapping_.data() + lead_; }
-
- private:
-  Device& device_;
-  File& file_;
-  std::mutex& registering_;
-  std::span<std::byte> mapping_;
-  std::uint64_t lead_ = 0;
-  bool abandoned_ = false;
-};
+RegisteredWindow open_window(LaneContext& context, Transfer& transfer, Range piece) {
+  const std::uint64_t begin = align_down(piece.offset, WorkMap::cut_bytes);
+  const Range pages{begin, align_up(piece.end(), WorkMap::cut_bytes) - begin};
+  const auto mapping = transfer.file().map(pages, FileAccess::read_write);
+  // Pages that do not exist yet are made here, by as many threads as there are; the driver would
+  // make them one after the other. Where it fails, the driver does it, or says why not.
+  static_cast<void>(madvise(mapping.data(), mapping.size(), MADV_POPULATE_WRITE));
+  return {context.device, transfer.request().file, mapping, HostAccess::read_write};
+}
 
 }  // namespace
 
 LaneOutcome recv_mapped(LaneContext& context, Transfer& transfer) {
+  if (context.device.info().can.registers_aside &&
+      !context.device.registers_aside(registrar_patience)) {
+    return recv_buffered(context, transfer);
+  }
   const auto event = context.device.create_event();
   while (!transfer.stopping()) {
     if (context.should_yield()) {
@@ -71,9 +37,9 @@ LaneOutcome recv_mapped(LaneContext& context, Transfer& transfer) {
     if (!piece) {
       break;
     }
-    std::optional<WritableWindow> window;
+    RegisteredWindow window;
     try {
-      window.emplace(context, transfer, *piece);
+      window = open_window(context, transfer, *piece);
     } catch (const Error&) {
       transfer.work.give_back(*piece, Warmth::warm);
       return recv_buffered(context, transfer);
@@ -81,13 +47,15 @@ LaneOutcome recv_mapped(LaneContext& context, Transfer& transfer) {
     const bool copied = attempt(transfer, [&] {
       static const SliceName name("copy mapped");
       const TraceSlice slice(context.trace, context.copy_track, name, piece->offset, piece->size);
-      context.stream.copy_to_host(window->data(), transfer.address_of(piece->offset), piece->size);
+      const std::uint64_t lead = piece->offset - align_down(piece->offset, WorkMap::cut_bytes);
+      context.stream.copy_to_host(
+          window.data() + lead, transfer.address_of(piece->offset), piece->size);
       context.stream.record(*event);
       await_copy(context, *event, "copy to mapped pages");
       transfer.piece_done(Lane::mapped, *piece);
     });
     if (!copied && !drain(context.stream)) {
-      window->abandon();
+      window.abandon();
     }
   }
   return LaneOutcome::finished;

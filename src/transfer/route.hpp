@@ -54,7 +54,7 @@ struct TransferFacts {
   double cached_fraction = 0;      // of the extent, in the page cache (send)
   bool in_memory = false;          // tmpfs: no drive behind it
   bool direct_io = false;          // O_DIRECT works for this file
-  bool private_file = false;       // recv: a new file that nobody else has a name for yet
+  bool can_write_mapped = false;   // recv: threads may write through a mapping side by side
   bool device_ready = true;        // false: waits for memory or for a stream
   bool parked_sends_wait = false;  // other sends to this device wait for its memory (Gullfoss 4.2)
   bool host_addressable = false;

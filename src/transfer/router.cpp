@@ -117,7 +117,8 @@ Offer pipelined_send(const CostModel& model, const TransferFacts& facts) {
 Offer pipelined_recv(const CostModel& model, const TransferFacts& facts) {
   const std::uint32_t channels = model.channels_available();
   Plan drive{.direct_io_depth = model.depth_wanted(model.cold_bytes())};
-  if (facts.in_memory && facts.private_file && channels >= EngineShape::mapped_write_channels_min) {
+  if (facts.in_memory && facts.can_write_mapped &&
+      channels >= EngineShape::mapped_write_channels_min) {
     const Offer one = offer_of(model, Route::pipelined, {.buffered_channels = 1});
     const std::uint32_t wanted = std::min(
         channels,

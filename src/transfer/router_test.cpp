@@ -101,7 +101,7 @@ TEST(Router, mapped_alone_is_predicted_slower_and_leaner) {
   EXPECT_EQ(decision.chosen, Route::mapped);
   EXPECT_EQ(decision.choice().plan.buffered_channels, 0U);
   EXPECT_EQ(decision.choice().plan.mapped_channels, 1U);
-  EXPECT_NEAR(gigabytes_per_second(facts, decision.choice()), 22, 2);
+  EXPECT_NEAR(gigabytes_per_second(facts, decision.choice()), 30, 2);
   EXPECT_LT(decision.choice().cpu_seconds, prediction(decision, Route::pipelined).cpu_seconds / 2);
 }
 
@@ -227,14 +227,17 @@ TEST(Router, results_are_drained_first_when_sends_wait_for_the_memory) {
   EXPECT_EQ(choose(facts).chosen, Route::pipelined);
 }
 
-TEST(Router, receives_into_memory_file_systems_map_or_write_by_the_cpu) {
+TEST(Router, receives_into_memory_file_systems_write_by_the_cpu) {
   TransferFacts facts = gpu_facts(gib);
   facts.direction = Direction::recv;
   facts.in_memory = true;
   facts.direct_io = false;
-  EXPECT_EQ(choose(facts).chosen, Route::mapped);
-  facts.can_map = false;
   EXPECT_EQ(choose(facts).chosen, Route::pipelined);
+  EXPECT_EQ(choose(facts).choice().plan, (Plan{.buffered_channels = 1}));
+  facts.can_write_mapped = true;
+  EXPECT_EQ(choose(facts).chosen, Route::pipelined);
+  EXPECT_GE(choose(facts).choice().plan.buffered_channels, 8U);
+  facts.cores = 2;
   EXPECT_EQ(choose(facts).choice().plan, (Plan{.buffered_channels = 1}));
 }
 

@@ -221,7 +221,7 @@ RuntimeStats Runtime::stats() const {
 Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookRequest& request) {
   TransferFacts facts = facts_of(*state.device, file, request.extent, request.direction);
   facts.device_ready = request.device_ready;
-  facts.private_file = request.private_file;
+  facts.cores = settings_.cores == 0 ? usable_cores() : settings_.cores;
   facts.parked_sends_wait =
       request.direction == Direction::recv && state.engine->sends_wait_for_memory();
   const TransferLoad load = load_of(state, drive_key(file.facts()), request.direction);

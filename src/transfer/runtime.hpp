@@ -88,7 +88,6 @@ class Runtime {
     Direction direction = Direction::send;
     Route forced = Route::automatic;
     bool device_ready = true;
-    bool private_file = false;
   };
 
   struct Outlook {

@@ -65,6 +65,52 @@ TEST_F(RuntimeTest, send_of_random_extents_by_every_route_gives_the_files_bytes)
   }
 }
 
+// With more cores than CI has: several channels, which write a file in memory through a mapping.
+TEST_F(RuntimeTest, recv_of_random_extents_through_a_mapping_writes_the_devices_bytes) {
+  const TemporaryFolder memory_folder("/dev/shm");
+  const std::string path = memory_folder.file("out");
+  Settings settings = test_settings();
+  settings.cores = 16;
+  Runtime runtime(settings, make_system_storage(), {linked_device()});
+  Calibration fast_link = default_calibration("cuda:0", "tmpfs");
+  fast_link.link.to_host = {50e9, 1e-12};
+  runtime.calibration().put(runtime.device("linked").device->info().uuid, "tmpfs", fast_link);
+  std::mt19937_64 random(7);
+  std::uint32_t widest = 0;
+  for (int round = 0; round < 24; ++round) {
+    const auto before = random_bytes(random() % (5 * mebibyte), 100 + random() % 1000);
+    const auto result = random_bytes(1 + random() % (40 * mebibyte), 4 + random() % 1000);
+    write_whole(path, before);
+    const std::uint64_t offset = random() % 3 == 0 ? 0 : random() % (before.size() + 1);
+    DeviceState& state = runtime.device("linked");
+    const DeviceAddress address = state.allocate(result.size());
+    std::memcpy(device_bytes(address), result.data(), result.size());
+    // By descriptor, open for reading too or not, and by path.
+    Submission submission{.direction = Direction::recv};
+    const int fd = open(path.c_str(), (round % 3 == 0 ? O_WRONLY : O_RDWR) | O_CLOEXEC);
+    ASSERT_GE(fd, 0);
+    submission.fd = fd;
+    if (round % 3 == 2) {
+      submission.path = path;
+    }
+    submission.offset = offset;
+    submission.size = result.size();
+    submission.address = address;
+    const auto transfer = runtime.submit(submission);
+    ASSERT_TRUE(transfer->wait(long_enough));
+    close(fd);
+    ASSERT_FALSE(transfer->failed()) << transfer->failure_message();
+    widest = std::max(widest, transfer->decision().choice().plan.buffered_channels);
+    auto expected = before;
+    expected.resize(std::max(before.size(), offset + result.size()));
+    std::memcpy(expected.data() + offset, result.data(), result.size());
+    EXPECT_TRUE(read_whole(path) == expected) << report_json(*transfer);
+    EXPECT_TRUE(runtime.free(address));
+  }
+  EXPECT_GE(widest, 4U);
+  EXPECT_TRUE(runtime.shutdown(long_enough));
+}
+
 TEST_F(RuntimeTest, recv_of_random_extents_by_every_route_writes_the_devices_bytes) {
   std::mt19937_64 random(3);
   const TemporaryFolder memory_folder("/dev/shm");

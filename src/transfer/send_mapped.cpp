@@ -6,6 +6,9 @@ namespace hippogriff {
 
 namespace {
 
+// For a transfer that would have to wait for it once: what takes longer is not worth it.
+constexpr std::chrono::milliseconds registrar_patience{1000};
+
 LaneOutcome copy_windows(LaneContext& context, Transfer& transfer, bool& mapped) {
   MappedWindows windows(context, transfer);
   LaneOutcome outcome = LaneOutcome::finished;
@@ -14,10 +17,7 @@ LaneOutcome copy_windows(LaneContext& context, Transfer& transfer, bool& mapped)
       outcome = LaneOutcome::yielded;
       break;
     }
-    if (windows.in_flight() >= MappedWindows::in_flight_max) {
-      windows.retire_oldest();
-      continue;
-    }
+    windows.retire_copied();
     const auto piece = transfer.work.claim_warm_window(MappedWindows::window_bytes(transfer));
     if (!piece) {
       break;
@@ -26,47 +26,27 @@ LaneOutcome copy_windows(LaneContext& context, Transfer& transfer, bool& mapped)
       transfer.work.give_back(*piece, Warmth::warm);
     }
   }
-  while (windows.in_flight() > 0) {
+  while (windows.copying()) {
     windows.retire_oldest();
   }
   return outcome;
 }
 
-// Through the device's side door, so that registering does not hold up the channels' copies.
-// Without one the channels do it all.
-LaneOutcome copy_windows_aside(LaneContext& context, Transfer& transfer) {
-  Device* door = context.device.side_door();
-  if (door == nullptr) {
-    return LaneOutcome::finished;
-  }
-  const DeviceScope scope(*door);
-  if (context.aside == nullptr) {
-    context.aside = door->create_stream();
-  }
-  LaneContext aside{.device = *door,
-                    .pinbuffer = context.pinbuffer,
-                    .parking = context.parking,
-                    .storage = context.storage,
-                    .stream = *context.aside,
-                    .trace = context.trace,
-                    .cpu_track = context.cpu_track,
-                    .copy_track = context.copy_track,
-                    .should_yield = context.should_yield,
-                    .aside = nullptr};
-  bool mapped = true;
-  return copy_windows(aside, transfer, mapped);
+// Where registering would stop what others do on the device, files are read instead.
+bool registers_beside_others(Device& device, std::chrono::milliseconds patience) {
+  return !device.info().can.registers_aside || device.registers_aside(patience);
 }
 
 }  // namespace
 
 LaneOutcome send_mapped(LaneContext& context, Transfer& transfer) {
-  if (transfer.decision().choice().plan.buffered_channels > 0) {
-    return copy_windows_aside(context, transfer);
-  }
-  bool mapped = true;
-  const LaneOutcome outcome = copy_windows(context, transfer, mapped);
+  const bool beside_channels = transfer.decision().choice().plan.buffered_channels > 0;
+  bool mapped = registers_beside_others(
+      context.device, beside_channels ? std::chrono::milliseconds(0) : registrar_patience);
+  const LaneOutcome outcome =
+      mapped ? copy_windows(context, transfer, mapped) : LaneOutcome::finished;
   // A file whose pages cannot be registered goes another way.
-  return mapped ? outcome : send_buffered(context, transfer);
+  return mapped || beside_channels ? outcome : send_buffered(context, transfer);
 }
 
 }  // namespace hippogriff

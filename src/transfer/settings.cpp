@@ -78,6 +78,7 @@ Settings Settings::from_environment() {
   read_size("HIPPOGRIFF_PINBUFFER", settings.pinbuffer_bytes);
   read_size("HIPPOGRIFF_PARKING", settings.parking_bytes);
   read_number("HIPPOGRIFF_THREADS", settings.threads_max);
+  read_number("HIPPOGRIFF_CPUS", settings.cores);
   std::int64_t memory_timeout_ms = settings.memory_timeout.count();
   read_number("HIPPOGRIFF_MEMORY_TIMEOUT_MS", memory_timeout_ms);
   settings.memory_timeout = std::chrono::milliseconds(memory_timeout_ms);
@@ -92,7 +93,8 @@ Settings Settings::from_environment() {
                                  : std::uint64_t{1} << 30;
   }
   if (settings.threads_max == 0) {
-    settings.threads_max = std::clamp(usable_cores(), 4U, 16U) + 4;
+    const std::uint32_t cores = settings.cores == 0 ? usable_cores() : settings.cores;
+    settings.threads_max = std::clamp(cores, 4U, 16U) + 4;
   }
   settings.threads_max = std::clamp(settings.threads_max, 2U, 256U);
   return settings;

@@ -5,16 +5,20 @@
 
 namespace hippogriff {
 
-SlotRing::SlotRing(LaneContext& context, std::size_t capacity)
-    : context_(context), capacity_(capacity) {}
+SlotRing::SlotRing(LaneContext& context, std::size_t capacity, CopyStream* shared)
+    : context_(context), capacity_(capacity), shared_(shared) {}
+
+bool SlotRing::drain_copies() {
+  return shared_ != nullptr ? shared_->drain() : drain(context_.stream);
+}
 
 SlotRing::~SlotRing() {
   for (const Slot* slot : copying_) {
     bool complete = false;
     try {
-      complete = slot->recorded ? wait_for(*slot->copied, device_timeout) : drain(context_.stream);
+      complete = slot->recorded ? wait_for(*slot->copied, device_timeout) : drain_copies();
     } catch (const Error&) {
-      complete = drain(context_.stream);
+      complete = drain_copies();
     }
     if (!complete) {
       context_.pinbuffer.abandon(slot->memory);
@@ -54,21 +58,25 @@ Slot* SlotRing::try_idle() {
   return slots_.back().get();
 }
 
+// What joins the copies before it is queued is waited for, whatever is thrown.
 void SlotRing::start_to_device(Slot* slot, DeviceAddress to, const std::byte* memory) {
   slot->copy_begin = Clock::now();
-  context_.stream.copy_to_device(to, memory, slot->piece.size);
-  record_copy(slot);
+  slot->recorded = false;
+  copying_.push_back(slot);
+  if (shared_ != nullptr) {
+    shared_->copy_to_device(to, memory, slot->piece.size, *slot->copied);
+  } else {
+    context_.stream.copy_to_device(to, memory, slot->piece.size);
+    context_.stream.record(*slot->copied);
+  }
+  slot->recorded = true;
 }
 
 void SlotRing::start_to_host(Slot* slot, DeviceAddress from, std::byte* memory) {
   slot->copy_begin = Clock::now();
-  context_.stream.copy_to_host(memory, from, slot->piece.size);
-  record_copy(slot);
-}
-
-void SlotRing::record_copy(Slot* slot) {
   slot->recorded = false;
   copying_.push_back(slot);
+  context_.stream.copy_to_host(memory, from, slot->piece.size);
   context_.stream.record(*slot->copied);
   slot->recorded = true;
 }

@@ -23,7 +23,8 @@ struct Slot {
 // gives the slots back; a slot whose copy never ends is abandoned, not reused.
 class SlotRing {
  public:
-  SlotRing(LaneContext& context, std::size_t capacity);
+  // `shared`: where its copies to the device go; else on the task's own stream.
+  SlotRing(LaneContext& context, std::size_t capacity, CopyStream* shared = nullptr);
   ~SlotRing();
   SlotRing(const SlotRing&) = delete;
   SlotRing& operator=(const SlotRing&) = delete;
@@ -48,11 +49,12 @@ class SlotRing {
   [[nodiscard]] std::size_t size() const { return slots_.size(); }
 
  private:
-  void record_copy(Slot* slot);
+  [[nodiscard]] bool drain_copies();
   void copy_ended(const Slot& slot) const;
 
   LaneContext& context_;
   std::size_t capacity_;
+  CopyStream* shared_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<Slot*> idle_;
   std::deque<Slot*> copying_;

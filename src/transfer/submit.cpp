@@ -203,8 +203,7 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
                         {.extent = request.extent,
                          .direction = request.direction,
                          .forced = request.route,
-                         .device_ready = ready || request.direction == Direction::recv,
-                         .private_file = request.replaces != nullptr});
+                         .device_ready = ready || request.direction == Direction::recv});
     const Plan& plan = seen.decision.choice().plan;
     const bool sends = request.direction == Direction::send;
     const bool by_drive = plan.direct_io_depth > 0 || plan.direct_channels > 0 || plan.park;
@@ -329,6 +328,10 @@ void Runtime::prepare_file(Transfer& transfer) {
     request.file->allocate(range);
   } else if (!seen) {
     request.file->truncate(range.end());
+  } else if (range.size < request.extent.size) {
+    // By a byte of its own, never by ftruncate: the file may have grown further meanwhile.
+    const std::byte filler{};
+    static_cast<void>(request.file->write({&filler, 1}, range.end() - 1));
   }
 }
 

@@ -152,8 +152,6 @@ class Transfer {
   std::unique_ptr<Event> after;       // the caller's stream reached the transfer
   std::atomic<bool> alone{true};      // nothing else was in flight beside it
 
-  std::mutex registering;  // one thread registers at a time: the driver lets no more in anyway
-
   const Clock::time_point submitted = Clock::now();
 
  private:

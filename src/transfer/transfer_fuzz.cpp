@@ -135,7 +135,7 @@ class Machine {
     plan_->clear();
     device_faults_->clear();
     HIPPO_ASSERT(runtime_->device("").engine->parked_bytes() == 0);
-    HIPPO_ASSERT(device_faults_->outstanding().registrations == 0);
+    HIPPO_ASSERT(device_faults_->wait_until_unregistered(std::chrono::seconds(10)));
     HIPPO_ASSERT(device_faults_->outstanding().allocations == slots);
   }
 

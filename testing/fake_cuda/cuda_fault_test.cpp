@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -282,6 +284,38 @@ TEST_F(CudaFaultTest, pages_registered_twice_are_refused) {
   EXPECT_EQ(failure.status, Status::device_error);
   EXPECT_EQ(failure.device_status, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
   device().release_pinned(memory);
+}
+
+TEST_F(CudaFaultTest, registering_goes_through_a_context_of_its_own_once_there_is_one) {
+  alignas(4096) static std::array<std::byte, 4096> pages{};
+  device().register_host(pages.data(), pages.size(), HostAccess::read_write);
+  EXPECT_EQ(fake().count("own_contexts"), 0);
+  EXPECT_TRUE(device().registers_aside(std::chrono::seconds(10)));
+  EXPECT_TRUE(device().registers_aside(std::chrono::seconds(0)));
+  EXPECT_EQ(fake().count("own_contexts"), 1);
+  // What was registered before goes the way it came.
+  device().unregister_host(pages.data());
+  device().register_host(pages.data(), pages.size(), HostAccess::read_write);
+  device().unregister_host(pages.data());
+  EXPECT_EQ(fake().count("registrations"), 0);
+  drop_device();
+  EXPECT_EQ(fake().count("own_contexts"), 0);
+}
+
+TEST_F(CudaFaultTest, registering_works_where_there_is_no_room_for_a_context_of_its_own) {
+  fake().fail("cuCtxCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_FALSE(device().registers_aside(std::chrono::seconds(10)));
+  EXPECT_FALSE(device().registers_aside(std::chrono::seconds(0)));
+  alignas(4096) static std::array<std::byte, 4096> pages{};
+  device().register_host(pages.data(), pages.size(), HostAccess::read_write);
+  device().unregister_host(pages.data());
+  EXPECT_EQ(fake().count("registrations"), 0);
+}
+
+TEST_F(CudaFaultTest, device_that_goes_while_its_second_context_comes_leaks_nothing) {
+  static_cast<void>(device().registers_aside(std::chrono::seconds(0)));
+  drop_device();
+  EXPECT_EQ(fake().count("own_contexts"), 0);
 }
 
 TEST_F(CudaFaultTest, capabilities_follow_the_drivers_attributes) {

@@ -172,19 +172,24 @@ CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, 
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxCreate_v4(CUcontext* context,
-                                CUctxCreateParams*,
-                                unsigned int,
-                                CUdevice device) {
+// NOLINTNEXTLINE(readability-identifier-naming): theirs
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext* context, unsigned int, CUdevice device) {
   HIPPO_FAKE_ENTER()
-  static_cast<void>(context);
-  static_cast<void>(device);
-  return CUDA_ERROR_NOT_SUPPORTED;
+  const std::lock_guard lock(state().mutex);
+  *context = fake_cuda::make_context(device);
+  context_stack().push_back(*context);
+  return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxDestroy(CUcontext) {
+CUresult CUDAAPI cuCtxDestroy(CUcontext context) {
   HIPPO_FAKE_ENTER()
-  return CUDA_ERROR_INVALID_CONTEXT;
+  const std::lock_guard lock(state().mutex);
+  return state().own_contexts.erase(context) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult CUDAAPI cuCtxSetLimit(CUlimit, size_t) {
+  HIPPO_FAKE_ENTER_WITH_CONTEXT()
+  return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {

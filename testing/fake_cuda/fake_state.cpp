@@ -67,6 +67,8 @@ std::vector<CUcontext>& context_stack() {
   return stack;
 }
 
+constexpr std::uintptr_t own_contexts_end = 4096;
+
 CUcontext context_of(int device) {
   return reinterpret_cast<CUcontext>(&state().devices.at(static_cast<std::size_t>(device)));
 }
@@ -77,7 +79,17 @@ int device_of(CUcontext context) {
       return device;
     }
   }
-  return -1;
+  const auto number = reinterpret_cast<std::uintptr_t>(context);
+  return number < own_contexts_end ? static_cast<int>(number % device_count) : -1;
+}
+
+CUcontext make_context(int device) {
+  static std::uintptr_t made = 0;
+  // A mere name: small numbers are no addresses.
+  const std::uintptr_t number = ++made * device_count + static_cast<std::uintptr_t>(device);
+  const auto context = reinterpret_cast<CUcontext>(number);  // NOLINT(performance-no-int-to-ptr)
+  state().own_contexts.insert(context);
+  return context;
 }
 
 const std::pair<const CUdeviceptr, Allocation>* around(
@@ -192,7 +204,8 @@ HIPPO_FAKE_API int fake_cuda_count(const char* what) {
       {"allocations", all.allocations.size()},
       {"registrations", all.registrations.size()},
       {"pools", all.pools.size()},
-      {"contexts", static_cast<std::uint64_t>(contexts)},
+      {"contexts", static_cast<std::uint64_t>(contexts) + all.own_contexts.size()},
+      {"own_contexts", all.own_contexts.size()},
       {"cached_bytes", cached_bytes},
   };
   return static_cast<int>(counts.at(name));

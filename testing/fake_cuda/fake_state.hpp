@@ -65,6 +65,7 @@ struct State {
   std::vector<std::shared_ptr<Stream>> destroyed_streams;
   std::map<CUevent, std::shared_ptr<Event>> events;
   std::set<CUstream> capturing;
+  std::set<CUcontext> own_contexts;  // made beside the primary ones
 };
 
 State& state();
@@ -78,6 +79,8 @@ std::vector<CUcontext>& context_stack();
 // A context's device; -1 for none.
 int device_of(CUcontext context);
 CUcontext context_of(int device);
+// One more context of a device. Wants the lock.
+CUcontext make_context(int device);
 
 // Memory of a device, counted against its limit. Call with the lock held.
 CUresult take(CUdeviceptr* address, std::size_t size_bytes, int device, Pool* pool);

@@ -1,0 +1,23 @@
+// A stream and the lock around it.
+#include "transfer/copy_stream.hpp"
+
+namespace hippogriff {
+
+void CopyStream::copy_to_device(DeviceAddress to,
+                                const std::byte* from,
+                                std::size_t size_bytes,
+                                Event& copied) {
+  const std::lock_guard lock(mutex_);
+  if (stream_ == nullptr) {
+    stream_ = device_.create_stream();
+  }
+  stream_->copy_to_device(to, from, size_bytes);
+  stream_->record(copied);
+}
+
+bool CopyStream::drain() noexcept {
+  const std::lock_guard lock(mutex_);
+  return stream_ == nullptr || hippogriff::drain(*stream_);
+}
+
+}  // namespace hippogriff

@@ -1,0 +1,39 @@
+// The stream that all channels of an engine copy to the device on.
+#pragma once
+
+#include "transfer/device_wait.hpp"
+
+#include <memory>
+#include <mutex>
+
+namespace hippogriff {
+
+// One for all, because the copy engine loses time between copies of different streams: 12 channels
+// with pieces of 2 MiB reached 49.6 GB/s on one stream and 47.7 on their own (one H100 machine,
+// limit 54.5). Thread-safe; the device must be current on the calling thread.
+class CopyStream {
+ public:
+  explicit CopyStream(Device& device) : device_(device) {}
+
+  ~CopyStream() = default;
+  CopyStream(const CopyStream&) = delete;
+  CopyStream& operator=(const CopyStream&) = delete;
+
+  // Queues a copy and records `copied` behind it. When it throws, the copy may be under way: drain.
+  void copy_to_device(DeviceAddress to,
+                      const std::byte* from,
+                      std::size_t size_bytes,
+                      Event& copied);
+
+  // Waits until nothing queued up to now runs any more and forgets what failed there, so that its
+  // memory may be reused. Nobody queues meanwhile. False when the device hangs (up to
+  // device_timeout) or is lost.
+  [[nodiscard]] bool drain() noexcept;
+
+ private:
+  Device& device_;
+  std::mutex mutex_;
+  std::unique_ptr<Stream> stream_;  // made by the first copy
+};
+
+}  // namespace hippogriff
