@@ -82,8 +82,8 @@ std::string filesystem_name(const std::string& directory, bool& in_memory) {
 }
 
 void warm(int fd, Extent extent) {
-  // Without readahead: the neighbours must stay as they are.
-  posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+  // With readahead, as programs read: without, the page cache would be made of single pages. What
+  // it brings in of the neighbours is dropped afterwards.
   over_pieces(extent.size, 4, [&](unsigned /*thread*/, Extent part) {
     std::vector<std::byte> buffer(part.size);
     read_fully(fd, buffer.data(), part.size, extent.offset + part.offset);

@@ -216,8 +216,11 @@ TEST_F(DeviceFaultsTest, later_pinned_memory_that_cannot_be_had_is_done_without)
 }
 
 TEST_F(DeviceFaultsTest, threads_without_a_stream_fail_their_transfers_and_recover) {
-  faults().fail(
-      DeviceOperation::create_stream, 1, some_device_failure(DeviceOperation::create_stream), 100);
+  constexpr std::uint64_t always = 1'000'000;
+  faults().fail(DeviceOperation::create_stream,
+                1,
+                some_device_failure(DeviceOperation::create_stream),
+                always);
   // More often than there may be threads.
   for (int round = 0; round < 12; ++round) {
     const auto transfer = submit(send_of(Route::pipelined));

@@ -40,6 +40,9 @@ std::uint64_t pinned_bytes(Device& device, const Transfer& transfer) {
 MappedWindows::MappedWindows(LaneContext& context, Transfer& transfer)
     : context_(context),
       transfer_(transfer),
+      // The host finds out about a truncated file while it copies: the failure must stay with this
+      // transfer there. A GPU has the pages.
+      shared_(context.device.info().can.registers_aside ? &context.to_device : nullptr),
       registered_bytes_max_(pinned_bytes(context.device, transfer)) {}
 
 MappedWindows::~MappedWindows() {
@@ -48,7 +51,7 @@ MappedWindows::~MappedWindows() {
     try {
       complete = wait_for(*window.copied, device_timeout);
     } catch (const Error&) {
-      complete = drain(context_.stream);  // then nothing uses the pages any more
+      complete = drain_copies();  // then nothing uses the pages any more
     }
     if (!complete) {
       window.pages.abandon();
@@ -59,11 +62,11 @@ MappedWindows::~MappedWindows() {
   }
 }
 
-std::uint64_t MappedWindows::window_bytes(const Transfer& transfer) {
+std::uint64_t MappedWindows::window_bytes(const Transfer& transfer, std::uint64_t most) {
   const std::uint64_t unclaimed = transfer.work.unclaimed_bytes();
   const std::uint64_t claimed = transfer.request().extent.size - unclaimed;
   const std::uint64_t ramp = window_bytes_first + claimed / shares;
-  return std::clamp(align_down(std::min(unclaimed / shares, ramp), window_bytes_min),
+  return std::clamp(align_down(std::min({unclaimed / shares, ramp, most}), window_bytes_min),
                     window_bytes_min,
                     window_bytes_max);
 }
@@ -75,15 +78,11 @@ bool MappedWindows::copy(Range piece) {
     return false;
   }
   window.piece = piece;
-  window.copy_begin = Clock::now();
-  const std::uint64_t lead = piece.offset - align_down(piece.offset, WorkMap::cut_bytes);
   try {
-    context_.stream.copy_to_device(
-        transfer_.address_of(piece.offset), window.pages.data() + lead, piece.size);
-    context_.stream.record(*window.copied);
+    start_copy(window);
   } catch (...) {
     // Without an event nobody could tell when the copy ends, or that it never began.
-    if (!drain(context_.stream)) {
+    if (!drain_copies()) {
       window.pages.abandon();
     }
     throw;
@@ -91,6 +90,23 @@ bool MappedWindows::copy(Range piece) {
   registered_bytes_ += window.pages.size();
   copying_.push_back(std::move(window));
   return true;
+}
+
+void MappedWindows::start_copy(Window& window) {
+  const Range piece = window.piece;
+  const std::uint64_t lead = piece.offset - align_down(piece.offset, WorkMap::cut_bytes);
+  const DeviceAddress to = transfer_.address_of(piece.offset);
+  window.copy_begin = Clock::now();
+  if (shared_ != nullptr) {
+    shared_->copy_to_device(to, window.pages.data() + lead, piece.size, *window.copied);
+    return;
+  }
+  context_.stream.copy_to_device(to, window.pages.data() + lead, piece.size);
+  context_.stream.record(*window.copied);
+}
+
+bool MappedWindows::drain_copies() {
+  return shared_ != nullptr ? shared_->drain() : drain(context_.stream);
 }
 
 void MappedWindows::make_room(std::uint64_t bytes) {

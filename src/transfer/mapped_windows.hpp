@@ -29,8 +29,8 @@ class MappedWindows {
   [[nodiscard]] bool copying() const { return !copying_.empty(); }
 
   // Small at first, so that the link need not wait long for the first copy, and towards the end, so
-  // that all lanes finish together.
-  static std::uint64_t window_bytes(const Transfer& transfer);
+  // that all lanes finish together. Not more than `most`, unless that is less than any window.
+  static std::uint64_t window_bytes(const Transfer& transfer, std::uint64_t most);
 
  private:
   struct Window {
@@ -41,6 +41,8 @@ class MappedWindows {
   };
 
   bool open(Range piece, Window& window);
+  void start_copy(Window& window);
+  [[nodiscard]] bool drain_copies();
   void make_room(std::uint64_t bytes);
   template <typename Ask>
   auto ask_oldest(Ask&& ask);
@@ -48,6 +50,7 @@ class MappedWindows {
 
   LaneContext& context_;
   Transfer& transfer_;
+  CopyStream* const shared_;  // nullptr: the task's own stream
   const std::uint64_t registered_bytes_max_;
   std::uint64_t registered_bytes_ = 0;
   std::deque<Window> copying_;
