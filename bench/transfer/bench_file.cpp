@@ -81,20 +81,22 @@ std::string filesystem_name(const std::string& directory, bool& in_memory) {
   return best_type;
 }
 
-void warm(int fd, Extent extent) {
-  // With readahead, as programs read: without, the page cache would be made of single pages. What
-  // it brings in of the neighbours is dropped afterwards.
-  over_pieces(extent.size, 4, [&](unsigned /*thread*/, Extent part) {
-    std::vector<std::byte> buffer(part.size);
-    read_fully(fd, buffer.data(), part.size, extent.offset + part.offset);
-  });
-}
-
 void drop(int fd, Extent extent, const std::string& path) {
   const int status = posix_fadvise(
       fd, static_cast<off_t>(extent.offset), static_cast<off_t>(extent.size), POSIX_FADV_DONTNEED);
   if (status != 0) {
     throw std::system_error(status, std::generic_category(), "posix_fadvise " + path);
+  }
+}
+
+// As a program that reads the file from its start leaves it: read piecemeal or without readahead,
+// the page cache would be made of single pages.
+void warm(int fd, Extent extent, const std::string& path) {
+  drop(fd, extent, path);
+  std::vector<std::byte> buffer(piece);
+  for (std::uint64_t at = 0; at < extent.size; at += piece) {
+    const std::uint64_t count = std::min<std::uint64_t>(piece, extent.size - at);
+    read_fully(fd, buffer.data(), count, extent.offset + at);
   }
 }
 
@@ -222,7 +224,7 @@ void set_cached(const Place& place, std::uint64_t size, std::span<const Extent> 
   for (const Extent& extent : cached) {
     const double share = cached_share_of(file.get(), extent);
     if (share < 1.0) {
-      warm(file.get(), extent);
+      warm(file.get(), extent, place.source());
     }
   }
   for (const Extent& extent : cold) {

@@ -187,9 +187,9 @@ std::uint32_t CostModel::channels_wanted(std::uint32_t mapped_channels,
     // The cached part need not be there before the cold part is.
     wanted = std::min(wanted, cold_headroom * drive_ * std::max(cached_ / cold_, 1e-6));
   }
-  // Half of what mapping promises: pages of small folios register several times slower, and a
+  // A quarter of what mapping promises: pages of small folios register several times slower, and a
   // channel too many costs less than a link that waits.
-  const double beside = 0.5 * mapped_rate(mapped_channels);
+  const double beside = 0.25 * mapped_rate(mapped_channels);
   const double enough = 0.97 * joint_rate(beside + buffered_rate(channels), wanted);
   std::uint32_t fewest = 1;
   while (fewest < channels && joint_rate(beside + buffered_rate(fewest), wanted) < enough) {

@@ -23,10 +23,8 @@ struct EngineShape {
   static constexpr double channel_start_seconds = 30e-6;  // waking a second thread or a queue
   static constexpr double next_channel_start_seconds = 10e-6;  // and each further one
   static constexpr double mapped_start_seconds = 500e-6;  // map, first window, unmap, TLB flushes
-  // More threads than this only slow each other: the memory is the limit then. Beside mapped
-  // windows, which take their share of it, that is so earlier.
+  // More threads than this only slow each other: the memory is the limit then.
   static constexpr std::uint32_t channels_max = 12;
-  static constexpr std::uint32_t mixed_channels_max = 10;
   // From so many channels on, a file in memory is written through a mapping: threads make its pages
   // side by side there, while write() lets one in at a time.
   static constexpr std::uint32_t mapped_write_channels_min = 4;

@@ -3,6 +3,7 @@
 
 #include "storage/atomic_file.hpp"
 #include "storage/drives.hpp"
+#include "transfer/cost_model.hpp"
 #include "transfer/direct_queue.hpp"
 #include "transfer/outlook.hpp"
 
@@ -69,7 +70,7 @@ class Measurement {
   Measurement(Runtime& runtime, DeviceState& state, const std::string& directory)
       : runtime_(runtime),
         device_(*state.device),
-        pinned_(device_, 8 * chunk_bytes),
+        pinned_(device_, EngineShape::channels_max * chunk_bytes),
         path_(directory + "/hippogriff-calibration.tmp"),
         stream_(device_.create_stream()),
         event_(device_.create_event()) {}
@@ -142,7 +143,7 @@ class Measurement {
     calibration.host.cached_read_per_channel = rate_of([&](std::uint64_t done) {
       return read_range(done % warm_bytes(), chunk_bytes, pinned_.data());
     });
-    const std::uint32_t threads = std::clamp(usable_cores(), 1U, 8U);
+    const std::uint32_t threads = std::clamp(usable_cores(), 1U, EngineShape::channels_max);
     calibration.host.cached_read_max = parallel_read_rate(threads);
   }
 

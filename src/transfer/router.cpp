@@ -91,8 +91,7 @@ Offer mixed_send(const CostModel& model, const TransferFacts& facts) {
   if (!possible) {
     return {};
   }
-  const std::uint32_t channels =
-      std::min(model.channels_available() - 1, EngineShape::mixed_channels_max);
+  const std::uint32_t channels = model.channels_available() - 1;
   return fastest_width(
       model, Route::pipelined, plan, &Plan::buffered_channels, model.channels_wanted(1, channels));
 }

@@ -389,7 +389,7 @@ double fastest_by_trying_all(const World& world, Route route) {
     } else if (route == Route::pipelined) {
       consider({.buffered_channels = channels, .direct_io_depth = depth});
       if (world.facts.can_map && world.facts.can_mix && channels < cores &&
-          channels <= EngineShape::mixed_channels_max && model.mapping_outruns_a_channel() &&
+          channels <= EngineShape::channels_max && model.mapping_outruns_a_channel() &&
           model.cached_bytes() > 0 && world.facts.direction == Direction::send &&
           (!cold || depth > 0)) {
         consider({.mapped_channels = 1, .buffered_channels = channels, .direct_io_depth = depth});
