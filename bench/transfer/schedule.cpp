@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <numeric>
+#include <random>
 
 namespace bench {
 
@@ -111,14 +113,19 @@ class Runner {
     std::vector<Measurement> results = enter(planned);
     const double started = now_seconds();
     prepare_device(planned.what);
+    std::vector<std::size_t> order(results.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::mt19937 random(static_cast<unsigned>(results.size()));
     unsigned round = 0;
     for (; round < planned.rounds; ++round) {
       const double needed = pace_ * (planned.round_seconds + (round == 0 ? 0.0 : rest_seconds));
       if (now_seconds() + needed > plan_.deadline) {
         break;
       }
-      for (std::size_t i = 0; i < results.size(); ++i) {
-        measure(planned.what, results[(i + round) % results.size()]);
+      // In another order each time: a contender can be slower behind a certain other one.
+      std::shuffle(order.begin(), order.end(), random);
+      for (const std::size_t index : order) {
+        measure(planned.what, results[index]);
       }
     }
     note_dropped(planned, results);

@@ -40,7 +40,7 @@ class File:
         if mode not in _MODES:
             raise InvalidArgument(f"mode {mode!r} is not one of {', '.join(_MODES)}")
         encoded = encode_path(path)
-        self.path = os.fsdecode(encoded)
+        self.path = path if isinstance(path, str) else os.fsdecode(encoded)
         self.mode = mode
         self._lock = threading.Lock()
         self._descriptor = self._closing = -1
@@ -78,18 +78,25 @@ class File:
             self._closing, self._descriptor = self._descriptor, -1
             self._close_unless_borrowed()
 
-    @contextlib.contextmanager
-    def _borrowed(self) -> Iterator[int]:
+    def _borrow(self) -> int:
         """Keep the descriptor open, so that its number does not become another file's."""
         with self._lock:
             descriptor = self.fileno()
             self._borrowers += 1
+        return descriptor
+
+    def _give_back(self) -> None:
+        with self._lock:
+            self._borrowers -= 1
+            self._close_unless_borrowed()
+
+    @contextlib.contextmanager
+    def _borrowed(self) -> Iterator[int]:
+        descriptor = self._borrow()
         try:
             yield descriptor
         finally:
-            with self._lock:
-                self._borrowers -= 1
-                self._close_unless_borrowed()
+            self._give_back()
 
     def _close_unless_borrowed(self) -> None:
         if self._closing >= 0 and self._borrowers == 0:
@@ -265,12 +272,15 @@ class File:
         if size > region.size_bytes or offset < 0:
             return 0
         ensure()
-        with self._borrowed() as descriptor:
+        descriptor = self._borrow()
+        try:
             if writable:
                 pointer = ctypes.c_void_p(region.address)
                 moved = lib.hippogriff_send(descriptor, ctypes.byref(pointer), offset, size)
             else:
                 moved = lib.hippogriff_recv(descriptor, region.address, offset, size)
+        finally:
+            self._give_back()
         return size if moved == size else 0
 
     def _start(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import sys
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hippogriff import _dlpack
 from hippogriff._array import Array
@@ -17,8 +15,7 @@ from hippogriff.errors import InvalidArgument
 _LEGACY_STREAM = 1
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(NamedTuple):
     """Contiguous memory for a transfer. `owner` keeps it alive; `stream` is a CUstream.
 
     Without a device the address says where it is. `stream` None: no work on it is under way that
@@ -134,7 +131,7 @@ def _describe_cuda(array: object, interface: dict[str, Any], *, writable: bool) 
         _require_contiguous(shape, tuple(strides_bytes), itemsize_bytes)
     stream = interface.get("stream")
     if type(array).__module__.partition(".")[0] == "cupy":
-        stream = importlib.import_module("cupy").cuda.get_current_stream().ptr
+        stream = sys.modules["cupy"].cuda.get_current_stream().ptr
     elif stream == _LEGACY_STREAM:
         stream = 0
     size_bytes = math.prod(shape) * itemsize_bytes

@@ -19,7 +19,7 @@ LinkCalibration default_link(std::string_view device) {
             .latency_seconds = 5e-6,
             .register_pages = {40e9, 25e-12},
             .register_shared_memory = {40e9, 25e-12},
-            .register_new_pages = {4e9, 250e-12}};
+            .register_new_pages = {1.2e9, 850e-12}};
   }
   return {.to_device = {54e9, 1e-12},
           .to_host = {52e9, 1e-12},
