@@ -72,6 +72,7 @@ DeviceInfo describe(const HostDeviceOptions& options, std::uint64_t memory_bytes
           .can = {.host_addressable = !has_link(options),
                   .registers_read_only = true,
                   .registers_read_write = true,
+                  .registers_aside = options.registers_aside,
                   .stream_wait_flag = true}};
 }
 

@@ -65,6 +65,41 @@ TEST_F(RuntimeTest, send_of_random_extents_by_every_route_gives_the_files_bytes)
   }
 }
 
+// As on a GPU: windows mapped from the end while channels read from the start, on one stream.
+TEST_F(RuntimeTest, send_that_mixes_mapped_windows_with_reads_gives_the_files_bytes) {
+  const std::string path = folder_.file("data");
+  const auto content = random_bytes(320 * mebibyte + 4321, 11);
+  write_whole(path, content);
+  Settings settings = test_settings();
+  settings.cores = 8;
+  const auto device = make_host_device({.name = "mixing",
+                                        .memory_bytes = 1024 * mebibyte,
+                                        .link_bytes_per_second = 50e9,
+                                        .registers_aside = true});
+  Runtime runtime(settings, make_system_storage(), {device});
+  std::uint64_t mapped_bytes = 0;
+  std::uint64_t read_bytes = 0;
+  for (const std::uint64_t offset : {std::uint64_t{0}, std::uint64_t{12345}, 40 * mebibyte + 1}) {
+    Submission submission{.path = path};
+    submission.offset = offset;
+    const auto transfer = runtime.submit(submission);
+    ASSERT_TRUE(transfer->wait(long_enough));
+    ASSERT_FALSE(transfer->failed()) << transfer->failure_message();
+    EXPECT_EQ(transfer->decision().choice().plan.mapped_channels, 1U) << report_json(*transfer);
+    EXPECT_EQ(
+        std::memcmp(
+            device_bytes(transfer->address()), content.data() + offset, content.size() - offset),
+        0)
+        << report_json(*transfer);
+    mapped_bytes += transfer->tally(Lane::mapped).bytes;
+    read_bytes += transfer->tally(Lane::buffered).bytes;
+    EXPECT_TRUE(runtime.free(transfer->address()));
+  }
+  EXPECT_GT(mapped_bytes, 0U);
+  EXPECT_GT(read_bytes, 0U);
+  EXPECT_TRUE(runtime.shutdown(long_enough));
+}
+
 // With more cores than CI has: several channels, which write a file in memory through a mapping.
 TEST_F(RuntimeTest, recv_of_random_extents_through_a_mapping_writes_the_devices_bytes) {
   const TemporaryFolder memory_folder("/dev/shm");
