@@ -63,6 +63,12 @@ _NEXT: dict[type[BaseException], str] = {
 }
 
 
+def _what_next(error: BaseException) -> str:
+    if isinstance(error, OutOfDeviceMemory) and error.object == "host":
+        return "raise HIPPOGRIFF_HOST_MEMORY"
+    return next((text for kind, text in _NEXT.items() if isinstance(error, kind)), "")
+
+
 def _reporting(command: Command) -> Command:
     """Turn a failure into one line on stderr and exit code 1."""
 
@@ -71,7 +77,7 @@ def _reporting(command: Command) -> Command:
         try:
             command(*arguments, **options)
         except (HippogriffError, OSError, MemoryError, EOFError) as error:
-            following = next((text for kind, text in _NEXT.items() if isinstance(error, kind)), "")
+            following = _what_next(error)
             text = " ".join(str(error).split()) or type(error).__name__
             print(f"hippogriff: {text}{following and f' ({following})'}", file=sys.stderr)
             raise typer.Exit(1) from None
