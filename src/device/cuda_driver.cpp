@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <new>
 
 namespace hippogriff {
 namespace {
@@ -84,8 +85,9 @@ std::string initialize(CudaDriver& driver, int& device_count) {
          std::to_string(static_cast<int>(result)) + "): " + advice(result);
 }
 
+// Never destroyed: threads may still call the driver while the process exits.
 const CudaDriverLoad& process_load() noexcept {
-  static const CudaDriverLoad load = []() noexcept {
+  static const auto* const load = new (std::nothrow) CudaDriverLoad([]() noexcept {
     try {
       const char* chosen = ::secure_getenv("HIPPOGRIFF_CUDA_DRIVER");
       return load_cuda_driver(chosen == nullptr ? default_library : chosen);
@@ -94,8 +96,9 @@ const CudaDriverLoad& process_load() noexcept {
       none.presence.why_not = "out of memory";
       return none;
     }
-  }();
-  return load;
+  }());
+  static const CudaDriverLoad none;
+  return load == nullptr ? none : *load;
 }
 
 }  // namespace
@@ -156,12 +159,12 @@ const CudaPresence& cuda_presence() noexcept {
   if (load.driver == nullptr || load.driver->usable()) {
     return load.presence;
   }
-  static const CudaPresence forked{
+  static const auto* const forked = new (std::nothrow) CudaPresence{
       0,
       "this process was forked after CUDA was initialized, where CUDA does not work: start the "
       "child with exec (Python: multiprocessing's spawn method)",
       load.presence.driver_version};
-  return forked;
+  return forked == nullptr ? load.presence : *forked;
 }
 
 }  // namespace hippogriff

@@ -14,6 +14,9 @@ namespace {
 // A context takes some of the device's memory: where that is short, it is worth more elsewhere.
 constexpr std::uint64_t free_bytes_min = std::uint64_t{1} << 30;
 
+// Memory that is short now may be there later.
+constexpr std::chrono::seconds retry_time{10};
+
 std::size_t page_bytes() {
   static const auto size_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return size_bytes;
@@ -72,12 +75,20 @@ CudaRegistrar::~CudaRegistrar() {
 
 bool CudaRegistrar::aside(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
+  if (open_ended_ && own_ == nullptr && std::chrono::steady_clock::now() >= retry_at_) {
+    opening_ = false;
+  }
   if (!opening_) {
+    if (opener_.joinable()) {
+      opener_.join();  // it has said so as its last act
+    }
     opening_ = true;
+    open_ended_ = false;
     try {
       opener_ = std::thread([this] { open(); });
     } catch (const std::system_error&) {
       open_ended_ = true;
+      retry_at_ = std::chrono::steady_clock::now() + retry_time;
     }
   }
   opened_.wait_for(lock, patience, [this] { return open_ended_; });
@@ -97,6 +108,7 @@ void CudaRegistrar::open() noexcept {
   const std::lock_guard lock(mutex_);
   own_ = std::move(own);
   open_ended_ = true;
+  retry_at_ = std::chrono::steady_clock::now() + retry_time;
   opened_.notify_all();
 }
 

@@ -27,7 +27,8 @@ class CudaRegistrar {
   CudaRegistrar(const CudaRegistrar&) = delete;
   CudaRegistrar& operator=(const CudaRegistrar&) = delete;
 
-  // True once the context is there. The first call has it made, on a thread of its own.
+  // True once the context is there. The first call has it made, on a thread of its own; where that
+  // failed, a call some seconds later tries again.
   [[nodiscard]] bool aside(std::chrono::milliseconds patience);
 
   // Throws Error(out_of_host_memory, device_error, unsupported, invalid_argument).
@@ -43,8 +44,9 @@ class CudaRegistrar {
   std::mutex mutex_;
   std::condition_variable opened_;
   std::thread opener_;
-  bool opening_ = false;
+  bool opening_ = false;  // or opened, or not to be tried again before retry_at_
   bool open_ended_ = false;
+  std::chrono::steady_clock::time_point retry_at_;
   std::unique_ptr<CudaContext> own_;
   std::map<std::byte*, const CudaContext*> registered_;  // and through which context
 };

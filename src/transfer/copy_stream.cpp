@@ -20,4 +20,16 @@ bool CopyStream::drain() noexcept {
   return stream_ == nullptr || hippogriff::drain(*stream_);
 }
 
+void CopyStream::forget_failures() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (int failures = 0; stream_ != nullptr && failures < failures_max; ++failures) {
+    try {
+      static_cast<void>(stream_->idle());
+      return;
+    } catch (...) {
+      continue;
+    }
+  }
+}
+
 }  // namespace hippogriff

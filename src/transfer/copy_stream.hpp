@@ -30,6 +30,10 @@ class CopyStream {
   // device_timeout) or is lost.
   [[nodiscard]] bool drain() noexcept;
 
+  // Forgets failures of copies that have ended, so that the next transfer begins afresh. Does not
+  // wait.
+  void forget_failures() noexcept;
+
  private:
   Device& device_;
   std::mutex mutex_;

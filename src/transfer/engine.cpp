@@ -198,7 +198,7 @@ void Engine::run_tasks(LaneContext& context) {
     if (task.transfer->failed()) {
       // The next transfer must not inherit the failure.
       static_cast<void>(drain(context.stream));
-      static_cast<void>(to_device_.drain());
+      to_device_.forget_failures();
     }
     --busy_;
     if (outcome == LaneOutcome::yielded) {

@@ -144,6 +144,22 @@ void write_piece(LaneContext& context, Transfer& transfer, Range piece, const st
   }
 }
 
+bool may_register(LaneContext& context,
+                  const Transfer& transfer,
+                  std::chrono::milliseconds patience) {
+  constexpr std::chrono::milliseconds step{20};
+  if (!context.device.info().can.registers_aside) {
+    return true;
+  }
+  const auto end = Clock::now() + patience;
+  while (!context.device.registers_aside(std::min(step, patience))) {
+    if (transfer.stopping() || Clock::now() >= end) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void await_copy(LaneContext& context, Event& event, const char* operation) {
   if (!wait_for(event, device_timeout)) {
     throw Error({.status = Status::device_error,

@@ -90,6 +90,15 @@ bool attempt(Transfer& transfer, Step&& step) {
 // Error(short_file) for a file that ended at `offset`.
 [[noreturn]] void throw_short_file(Transfer& transfer, std::uint64_t offset);
 
+// For a transfer that waits once for what registering needs: what takes longer is not worth it.
+inline constexpr std::chrono::milliseconds registrar_patience{1000};
+
+// Whether registering would not stop what others do on the device. Waits until it would not, up to
+// `patience`, or until the transfer stops.
+[[nodiscard]] bool may_register(LaneContext& context,
+                                const Transfer& transfer,
+                                std::chrono::milliseconds patience);
+
 // Waits for a copy; throws Error(device_error) when it takes longer than device_timeout.
 void await_copy(LaneContext& context, Event& event, const char* operation);
 

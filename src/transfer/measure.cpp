@@ -226,9 +226,9 @@ class Measurement {
 
   // What a queue is kept filled with.
   struct Requests {
-    IoRequest::Kind kind;
-    std::uint64_t size_bytes;
-    std::uint32_t depth;
+    IoRequest::Kind kind = IoRequest::Kind::read;
+    std::uint64_t size_bytes = 0;
+    std::uint32_t depth = 0;
     std::uint64_t begin = 0;  // in the file
   };
 

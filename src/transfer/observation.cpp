@@ -49,6 +49,9 @@ void observe_reading(HostCalibration& host, const Observation& seen) {
 }
 
 void observe_writing(HostCalibration& host, const Observation& seen) {
+  if (seen.in_memory && seen.channels >= EngineShape::mapped_write_channels_min) {
+    return;  // they wrote through a mapping, which has rates of its own
+  }
   if (seen.channels > 1) {
     // Threads that spin for the file's lock look busy: only their sum is true.
     approach(host.cached_write_max, static_cast<double>(seen.bytes) / seen.seconds);

@@ -5,6 +5,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+
 namespace hippogriff {
 
 namespace {
@@ -36,13 +38,15 @@ class MappedTarget {
   MappedTarget(const MappedTarget&) = delete;
   MappedTarget& operator=(const MappedTarget&) = delete;
 
-  // Returns how many bytes got there, from the piece's start.
+  // Returns how many bytes got there, from the piece's start: none beyond the file's end as it is
+  // now, which a mapping does not move, even where its last page is there.
   std::uint64_t write(Range piece, const std::byte* memory) const {
-    if (mapping_.empty()) {
+    const std::uint64_t end = mapping_.empty() ? 0 : std::min(piece.end(), file_.size_now());
+    if (end <= piece.offset) {
       return 0;
     }
     const std::uint64_t put =
-        write_into_mapping(mapping_.subspan(piece.offset - begin_, piece.size), memory);
+        write_into_mapping(mapping_.subspan(piece.offset - begin_, end - piece.offset), memory);
     // What is written needs no page table any more, and without it does not count as this process's
     // memory.
     const std::uint64_t first = align_down(piece.offset, WorkMap::cut_bytes);

@@ -9,7 +9,6 @@ namespace hippogriff {
 namespace {
 
 constexpr std::uint64_t window_bytes = std::uint64_t{16} << 20;
-constexpr std::chrono::milliseconds registrar_patience{1000};
 
 RegisteredWindow open_window(LaneContext& context, Transfer& transfer, Range piece) {
   const std::uint64_t begin = align_down(piece.offset, WorkMap::cut_bytes);
@@ -23,10 +22,10 @@ RegisteredWindow open_window(LaneContext& context, Transfer& transfer, Range pie
 
 }  // namespace
 
+// What it leaves, because pages cannot be registered, the engine has written.
 LaneOutcome recv_mapped(LaneContext& context, Transfer& transfer) {
-  if (context.device.info().can.registers_aside &&
-      !context.device.registers_aside(registrar_patience)) {
-    return recv_buffered(context, transfer);
+  if (!may_register(context, transfer, registrar_patience)) {
+    return LaneOutcome::finished;
   }
   const auto event = context.device.create_event();
   while (!transfer.stopping()) {
@@ -42,7 +41,7 @@ LaneOutcome recv_mapped(LaneContext& context, Transfer& transfer) {
       window = open_window(context, transfer, *piece);
     } catch (const Error&) {
       transfer.work.give_back(*piece, Warmth::warm);
-      return recv_buffered(context, transfer);
+      break;
     }
     const bool copied = attempt(transfer, [&] {
       static const SliceName name("copy mapped");

@@ -65,6 +65,59 @@ TEST_F(RuntimeTest, send_of_random_extents_by_every_route_gives_the_files_bytes)
   }
 }
 
+// The file's last page is there, but the file ends inside it: a mapping would take bytes beyond the
+// end and not lengthen the file.
+TEST_F(RuntimeTest, recv_through_a_mapping_lengthens_a_file_within_its_last_page) {
+  const TemporaryFolder memory_folder("/dev/shm");
+  const std::string path = memory_folder.file("out");
+  Settings settings = test_settings();
+  settings.cores = 16;
+  Runtime runtime(settings, make_system_storage(), {linked_device()});
+  Calibration slow_writes = default_calibration("cuda:0", "tmpfs");
+  slow_writes.link.to_host = {50e9, 1e-12};
+  slow_writes.host.cached_write_per_channel = {0.1e9, 1e-9};
+  slow_writes.host.cached_write_max = 0.1e9;
+  DeviceState& state = runtime.device("linked");
+  const std::string uuid = state.device->info().uuid;
+
+  struct Lengthening {
+    std::uint64_t before;
+    std::uint64_t offset;
+    std::uint64_t end;
+  };
+
+  for (const auto& [before_bytes, offset, end] :
+       {Lengthening{24 * mebibyte - 100, 0, 24 * mebibyte - 50},
+        Lengthening{24 * mebibyte - 100, 20 * mebibyte + 1, 24 * mebibyte},
+        Lengthening{259990, 0, 260000},
+        Lengthening{300000, 200001, 400000},
+        Lengthening{10, 0, 3000}}) {
+    SCOPED_TRACE(std::to_string(before_bytes) + " bytes, then up to " + std::to_string(end));
+    runtime.calibration().put(uuid, "tmpfs", slow_writes);
+    auto expected = random_bytes(before_bytes, before_bytes);
+    write_whole(path, expected);
+    const auto result = random_bytes(end - offset, end);
+    const DeviceAddress address = state.allocate(result.size());
+    std::memcpy(device_bytes(address), result.data(), result.size());
+    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    ASSERT_GE(fd, 0);
+    Submission submission{.direction = Direction::recv};
+    submission.fd = fd;
+    submission.offset = offset;
+    submission.size = result.size();
+    submission.address = address;
+    const auto transfer = runtime.submit(submission);
+    ASSERT_TRUE(transfer->wait(long_enough));
+    close(fd);
+    ASSERT_FALSE(transfer->failed()) << transfer->failure_message();
+    expected.resize(std::max<std::uint64_t>(before_bytes, end));
+    std::memcpy(expected.data() + offset, result.data(), result.size());
+    EXPECT_TRUE(read_whole(path) == expected) << report_json(*transfer);
+    EXPECT_TRUE(runtime.free(address));
+  }
+  EXPECT_TRUE(runtime.shutdown(long_enough));
+}
+
 // As on a GPU: windows mapped from the end while channels read from the start, on one stream.
 TEST_F(RuntimeTest, send_that_mixes_mapped_windows_with_reads_gives_the_files_bytes) {
   const std::string path = folder_.file("data");

@@ -8,9 +8,6 @@ namespace hippogriff {
 
 namespace {
 
-// For a transfer that would have to wait for it once: what takes longer is not worth it.
-constexpr std::chrono::milliseconds registrar_patience{1000};
-
 // How much a window beside channels may hold, so that the transfer does not wait for the last one:
 // half of what this lane would get done of the rest, by its share up to now.
 class Pace {
@@ -72,21 +69,15 @@ LaneOutcome copy_windows(LaneContext& context, Transfer& transfer, bool& mapped)
   return outcome;
 }
 
-// Where registering would stop what others do on the device, files are read instead.
-bool registers_beside_others(Device& device, std::chrono::milliseconds patience) {
-  return !device.info().can.registers_aside || device.registers_aside(patience);
-}
-
 }  // namespace
 
+// What it leaves, because pages cannot be registered, is read: by the channels beside it, or by
+// those that the engine sends when this lane has ended.
 LaneOutcome send_mapped(LaneContext& context, Transfer& transfer) {
   const bool beside_channels = transfer.decision().choice().plan.buffered_channels > 0;
-  bool mapped = registers_beside_others(
-      context.device, beside_channels ? std::chrono::milliseconds(0) : registrar_patience);
-  const LaneOutcome outcome =
-      mapped ? copy_windows(context, transfer, mapped) : LaneOutcome::finished;
-  // A file whose pages cannot be registered goes another way.
-  return mapped || beside_channels ? outcome : send_buffered(context, transfer);
+  bool mapped = may_register(
+      context, transfer, beside_channels ? std::chrono::milliseconds(0) : registrar_patience);
+  return mapped ? copy_windows(context, transfer, mapped) : LaneOutcome::finished;
 }
 
 }  // namespace hippogriff

@@ -328,7 +328,7 @@ void Runtime::prepare_file(Transfer& transfer) {
     request.file->allocate(range);
   } else if (!seen) {
     request.file->truncate(range.end());
-  } else if (range.size < request.extent.size) {
+  } else if (range.size < request.extent.size && range.end() > size) {
     // By a byte of its own, never by ftruncate: the file may have grown further meanwhile.
     const std::byte filler{};
     static_cast<void>(request.file->write({&filler, 1}, range.end() - 1));
