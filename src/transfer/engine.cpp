@@ -210,7 +210,7 @@ void Engine::run_tasks(LaneContext& context) {
       task_ended(task.transfer);
       task.transfer.reset();
     }
-    context.copied_windows.clear();
+    context.copied_windows.close();
     lock.lock();
   }
 }

@@ -5,16 +5,15 @@
 
 #include "device/device.hpp"
 #include "storage/storage.hpp"
+#include "transfer/copied_windows.hpp"
 #include "transfer/copy_stream.hpp"
 #include "transfer/device_wait.hpp"
 #include "transfer/parking.hpp"
 #include "transfer/pinbuffer.hpp"
-#include "transfer/registered_window.hpp"
 #include "transfer/transfer.hpp"
 
 #include <functional>
 #include <memory>
-#include <vector>
 
 namespace hippogriff {
 
@@ -30,7 +29,7 @@ struct LaneContext {
   std::uint32_t cpu_track = 0;   // what the thread does
   std::uint32_t copy_track = 0;  // what its stream does
   std::function<bool()> should_yield;
-  std::vector<RegisteredWindow> copied_windows;  // to be closed when no transfer waits for it
+  CopiedWindows copied_windows;  // of transfers that ended
 };
 
 enum class LaneOutcome : std::uint8_t { finished, yielded };

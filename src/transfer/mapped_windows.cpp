@@ -58,7 +58,7 @@ MappedWindows::~MappedWindows() {
     }
   }
   for (RegisteredWindow& window : copied_) {
-    context_.copied_windows.push_back(std::move(window));
+    context_.copied_windows.add(std::move(window));
   }
 }
 
