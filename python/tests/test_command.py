@@ -124,6 +124,16 @@ def test_copy_refuses_to_replace_what_is_no_file(tmp_path: Path) -> None:
     assert _names(tmp_path) == ["a", "pipe"]
 
 
+def test_a_full_host_device_names_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIPPOGRIFF_HOST_MEMORY", "1MiB")
+    (tmp_path / "a").write_bytes(bytes(4 << 20))
+    result = _run("copy", tmp_path / "a", tmp_path / "b", "--device", "host")
+    _assert_one_line(result)
+    assert "raise HIPPOGRIFF_HOST_MEMORY" in result.stderr
+
+
 @pytest.mark.parametrize("special", ["/dev/zero", "/dev/null", "pipe"])
 def test_copy_refuses_what_is_no_file(tmp_path: Path, special: str) -> None:
     (tmp_path / "old").write_bytes(b"abc")

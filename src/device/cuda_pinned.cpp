@@ -29,11 +29,6 @@ constexpr std::size_t populate_slice_bytes = 32U << 20;
 constexpr unsigned populate_threads_max = 8;
 constexpr int advise_populate_write = 23;  // MADV_POPULATE_WRITE, Linux 5.14
 
-std::size_t page_bytes() {
-  static const auto size_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return size_bytes;
-}
-
 [[noreturn]] void throw_no_pages(std::size_t size_bytes, int errno_value) {
   Failure failure;
   failure.status = Status::out_of_host_memory;

@@ -17,11 +17,6 @@ constexpr std::uint64_t free_bytes_min = std::uint64_t{1} << 30;
 // Memory that is short now may be there later.
 constexpr std::chrono::seconds retry_time{10};
 
-std::size_t page_bytes() {
-  static const auto size_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return size_bytes;
-}
-
 std::uint64_t free_device_bytes(const CudaContext& context) {
   const CudaScope scope(context);
   std::size_t free_bytes = 0;
@@ -42,6 +37,11 @@ void shrink(const CudaContext& context) {
 }
 
 }  // namespace
+
+std::size_t page_bytes() {
+  static const auto size_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return size_bytes;
+}
 
 void fail_pinning(const CudaContext& context, CUresult result, std::size_t size_bytes) {
   if (result != CUDA_ERROR_OUT_OF_MEMORY) {

@@ -127,8 +127,9 @@ class Device {
 
   // True once registering neither waits for other work on the device nor holds up other calls. On a
   // CUDA device that takes a second context (0.15 s to make, 259 MiB of an H100's memory), which
-  // the first call has made in the background. Waits up to `patience` for it. False for good where
-  // device memory is too short for it. Registering works without.
+  // the first call has made in the background. Waits up to `patience` for it. Where that failed
+  // (device memory was short, say), a call some seconds later tries again. Registering works
+  // without.
   [[nodiscard]] virtual bool registers_aside(std::chrono::milliseconds patience) = 0;
 
   // Binds this thread to the device for the calls that follow; cheap when it already is. Threads of

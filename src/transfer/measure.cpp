@@ -20,6 +20,7 @@ namespace {
 constexpr std::uint64_t chunk_bytes = Pinbuffer::slot_bytes;
 // A drive that needs twice the requests gives nearly twice as much for them; others vary by this.
 constexpr double worthwhile_depth = 1.10;
+constexpr std::uint64_t file_bytes_min = std::uint64_t{64} << 20;  // of a quarter of what is free
 constexpr std::uint64_t file_bytes_max = std::uint64_t{1} << 30;
 constexpr std::uint64_t window_bytes = std::uint64_t{32} << 20;
 constexpr std::chrono::milliseconds registrar_patience{2000};
@@ -107,7 +108,7 @@ class Measurement {
   void drive_write(Calibration& calibration) {
     const PathFacts place = path_facts(directory());
     file_bytes_ = align_down(std::min(file_bytes_max, place.free_bytes / 4), chunk_bytes);
-    if (file_bytes_ < 16 * chunk_bytes) {
+    if (file_bytes_ < file_bytes_min) {
       throw Error({.status = Status::io_error,
                    .operation = "calibrate",
                    .object = directory(),

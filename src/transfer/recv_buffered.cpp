@@ -38,10 +38,12 @@ class MappedTarget {
   MappedTarget(const MappedTarget&) = delete;
   MappedTarget& operator=(const MappedTarget&) = delete;
 
-  // Returns how many bytes got there, from the piece's start: none beyond the file's end as it is
-  // now, which a mapping does not move, even where its last page is there.
+  [[nodiscard]] bool mapped() const { return !mapping_.empty(); }
+
+  // Only when mapped. Returns how many bytes got there, from the piece's start: none beyond the
+  // file's end as it is now, which a mapping does not move, even where its last page is there.
   std::uint64_t write(Range piece, const std::byte* memory) const {
-    const std::uint64_t end = mapping_.empty() ? 0 : std::min(piece.end(), file_.size_now());
+    const std::uint64_t end = std::min(piece.end(), file_.size_now());
     if (end <= piece.offset) {
       return 0;
     }
@@ -67,7 +69,7 @@ void write_slot(LaneContext& context,
                 const Slot& slot) {
   static const SliceName name("write mapped");
   std::uint64_t put = 0;
-  {
+  if (target.mapped()) {
     const TraceSlice slice(
         context.trace, context.cpu_track, name, slot.piece.offset, slot.piece.size);
     put = target.write(slot.piece, slot.memory);

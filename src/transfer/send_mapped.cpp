@@ -38,11 +38,11 @@ class Pace {
   std::uint64_t own_bytes_ = 0;
 };
 
-LaneOutcome copy_windows(LaneContext& context, Transfer& transfer, bool& mapped) {
+LaneOutcome copy_windows(LaneContext& context, Transfer& transfer, bool beside_channels) {
   MappedWindows windows(context, transfer);
-  const bool beside_channels = transfer.decision().choice().plan.buffered_channels > 0;
   Pace pace(transfer);
   LaneOutcome outcome = LaneOutcome::finished;
+  bool mapped = true;
   while (!transfer.stopping() && mapped) {
     if (context.should_yield()) {
       outcome = LaneOutcome::yielded;
@@ -75,9 +75,10 @@ LaneOutcome copy_windows(LaneContext& context, Transfer& transfer, bool& mapped)
 // those that the engine sends when this lane has ended.
 LaneOutcome send_mapped(LaneContext& context, Transfer& transfer) {
   const bool beside_channels = transfer.decision().choice().plan.buffered_channels > 0;
-  bool mapped = may_register(
-      context, transfer, beside_channels ? std::chrono::milliseconds(0) : registrar_patience);
-  return mapped ? copy_windows(context, transfer, mapped) : LaneOutcome::finished;
+  const auto patience = beside_channels ? std::chrono::milliseconds(0) : registrar_patience;
+  return may_register(context, transfer, patience)
+             ? copy_windows(context, transfer, beside_channels)
+             : LaneOutcome::finished;
 }
 
 }  // namespace hippogriff
