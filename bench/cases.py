@@ -102,9 +102,15 @@ def cached_share(descriptor: int, offset: int, size: int) -> float:
     return float(found[0]) / pages
 
 
+def drop(descriptor: int, offset: int, size: int) -> None:
+    """Take an extent out of the page cache."""
+    if size > 0:
+        os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_DONTNEED)
+
+
 def warm(descriptor: int, offset: int, size: int) -> None:
-    """Read an extent, and nothing around it, into the page cache."""
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+    """Read an extent into the page cache as programs do: from the start on, with readahead."""
+    drop(descriptor, offset, size)
     buffer = bytearray(4 * MIB)
     end = offset + size
     while offset < end:
@@ -120,12 +126,13 @@ def set_cached(case: Case) -> None:
         return
     descriptor = os.open(case.place.source, os.O_RDONLY)
     try:
+        for offset, size in case.cached():
+            if cached_share(descriptor, offset, size) < 1.0:
+                warm(descriptor, offset, size)
+        # Last, because readahead reads beyond what is asked for.
         end = 0
         for offset, size in [*case.cached(), (case.size, 0)]:
-            if offset > end:
-                os.posix_fadvise(descriptor, end, offset - end, os.POSIX_FADV_DONTNEED)
-            if size and cached_share(descriptor, offset, size) < 1.0:
-                warm(descriptor, offset, size)
+            drop(descriptor, end, offset - end)
             end = offset + size
     finally:
         os.close(descriptor)
