@@ -15,6 +15,7 @@ UNITS = {"KiB": KIB, "MiB": MIB, "GiB": GIB}
 STRIPE = 64 * MIB
 SEND_SEED, RECV_SEED = 1, 2
 STATES = ("cached", "cold", "half_cached", "striped", "empty_file")
+FIRST = "first"  # cached, and the first transfer of its process
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Case:
 
     def cached(self) -> list[tuple[int, int]]:
         """Return the extents (offset, size) that should be in the page cache."""
-        if self.state == "cached":
+        if self.state in {"cached", FIRST}:
             return [(0, self.size)]
         if self.state == "half_cached":
             return [(0, self.size // 2)]

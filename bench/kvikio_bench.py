@@ -2,7 +2,8 @@
 
 The cases, the file contents and the JSON are those of transfer_bench (see README.md). Run it from
 the repository: `python3 -m bench.kvikio_bench`. Arrays are CuPy's on a GPU and NumPy's without
-one. A contender that is not installed is absent, with the reason in the results.
+one. A contender that is not installed is absent, with the reason in the results. State "first"
+times the first transfer of a process of its own each time, with all that it starts and pins.
 """
 
 from __future__ import annotations
@@ -15,35 +16,29 @@ import os
 import platform
 import resource
 import statistics
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bench import cases
-from bench.cases import GIB, MIB, RECV_SEED, SEND_SEED, STRIPE, Case, Place
+from bench.cases import FIRST, GIB, MIB, RECV_SEED, SEND_SEED, STRIPE, Case, Place
+from bench.contenders import make_contenders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from bench.contenders import Contender
+
 LATENCY_SIZE_MAX = MIB
+FIRST_SIZE_MIN = 16 * MIB
+# Of the settings swept, so many of the first round go on.
+SWEPT_FURTHER = 3
 DEFAULT_SIZES = "4KiB,64KiB,1MiB,16MiB,256MiB,1GiB,4GiB,8GiB"
-
-
-class Contender(Protocol):
-    """One way of moving a file into an array and back."""
-
-    name: str
-    parameters: dict[str, Any]
-
-    def send(self, path: Path, array: Any, offset: int) -> None:
-        """Fill the array from the file at the offset."""
-
-    def recv(self, path: Path, array: Any, offset: int) -> None:
-        """Write the array into the file at the offset."""
 
 
 @dataclass
@@ -54,57 +49,6 @@ class Measurement:
     planned: int
     repetitions: list[dict[str, Any]] = field(default_factory=list)
     why_absent: str = ""
-
-
-class KvikIO:
-    """KvikIO's CuFile with some of its settings."""
-
-    def __init__(self, module: Any, settings: dict[str, Any]) -> None:
-        self._module = module
-        self._defaults = importlib.import_module("kvikio.defaults")
-        self.name = "kvikio" if not settings else "kvikio_swept"
-        self.parameters = settings
-
-    def send(self, path: Path, array: Any, offset: int) -> None:
-        """Read in parallel, as CuFile.read does."""
-        with self._settings(), self._module.CuFile(path, "r") as file:
-            self._check(file.read(array, file_offset=offset), array)
-
-    def recv(self, path: Path, array: Any, offset: int) -> None:
-        """Write in parallel, as CuFile.write does."""
-        with self._settings(), self._module.CuFile(path, "r+") as file:
-            self._check(file.write(array, file_offset=offset), array)
-
-    def _settings(self) -> contextlib.AbstractContextManager[None]:
-        if not self.parameters:
-            return contextlib.nullcontext()
-        manager: contextlib.AbstractContextManager[None] = self._defaults.set(self.parameters)
-        return manager
-
-    @staticmethod
-    def _check(moved: int, array: Any) -> None:
-        if moved != array.nbytes:
-            raise OSError(f"KvikIO moved {moved} of {array.nbytes} bytes")
-
-
-class Hippogriff:
-    """hippogriff's Python package with its defaults."""
-
-    name = "hippogriff_python"
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-        self.parameters: dict[str, Any] = {}
-
-    def send(self, path: Path, array: Any, offset: int) -> None:
-        """Read into the array."""
-        with self._module.open(path) as file:
-            file.read_into(array, offset=offset)
-
-    def recv(self, path: Path, array: Any, offset: int) -> None:
-        """Write from the array."""
-        with self._module.open(path, "r+") as file:
-            file.write_from(array, offset=offset)
 
 
 class Arrays:
@@ -172,7 +116,9 @@ class Bench:
         self.options = options
         self.contenders = contenders
         self.arrays = Arrays(options.device != "host")
-        self.array = self.arrays.empty(max(options.sizes))
+        # Every process of state "first" has memory of its own.
+        in_children = options.states == [FIRST] and not options.only
+        self.array = self.arrays.empty(0 if in_children else max(options.sizes))
         self.deadline = time.monotonic() + options.budget_seconds
         self.document = describe(options, self.arrays)
 
@@ -190,6 +136,8 @@ class Bench:
                     break
             if time.monotonic() + (time.monotonic() - started) > self.deadline:
                 break
+            if round_number == 0:
+                leave_the_slow(results)
         for result in results:
             self.keep(case, result)
 
@@ -203,7 +151,10 @@ class Bench:
 
     def repeat(self, case: Case, result: Measurement) -> None:
         """Take one measurement; a failure ends this contender's part in the case."""
-        if result.why_absent:
+        if result.why_absent or len(result.repetitions) >= result.planned:
+            return
+        if case.state == FIRST:
+            self.repeat_in_child(case, result)
             return
         array = self.array[: case.size]
         try:
@@ -221,6 +172,29 @@ class Bench:
             result.repetitions.append(repetition)
         except Exception as error:  # KvikIO raises many kinds, and each is a result.
             result.why_absent = f"{type(error).__name__}: {error}"[:500]
+
+    def repeat_in_child(self, case: Case, result: Measurement) -> None:
+        """Take one measurement in a process of its own."""
+        cases.set_cached(case)
+        only = {"name": result.contender.name, "parameters": result.contender.parameters}
+        command = [sys.executable, "-m", "bench.kvikio_bench", "--only", json.dumps(only)]
+        command += ["--dirs", str(case.place.directory), "--sizes", str(case.size)]
+        command += ["--device", self.options.device, "--keep-files"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+            result.repetitions.append(json.loads(done.stdout))
+        except subprocess.SubprocessError as error:
+            words = getattr(error, "stderr", None) or str(error)
+            result.why_absent = str(words).strip().rpartition("\n")[2][:500]
+
+    def measure_first(self, place: Place, size: int) -> dict[str, Any]:
+        """Return what this process's first transfer costs; raises ValueError for wrong bytes."""
+        case = Case("send", FIRST, place, size)
+        self.array.fill(0xA5)
+        self.arrays.synchronize()
+        repetition = self.time(case, self.contenders[0], self.array)
+        self.verify(case, self.array)
+        return repetition
 
     def time(self, case: Case, contender: Contender, array: Any) -> dict[str, Any]:
         """Run a contender once and return what it cost."""
@@ -367,16 +341,12 @@ class Bench:
 
     def run(self) -> None:
         """Measure everything that the time allows, and remove the files."""
-        places = [
-            Place(directory, kind, kind == "tmpfs")
-            for directory in self.options.dirs
-            for kind in [cases.filesystem_of(directory)]
-        ]
+        places = [Place(directory, *kind_of(directory)) for directory in self.options.dirs]
         for place in places:
             cases.create_source(place, max(self.options.sizes))
         try:
             for place in places:
-                for size in self.options.sizes:
+                for size in self.options.sizes if self.options.states != [FIRST] else []:
                     if size <= LATENCY_SIZE_MAX and size < max(self.options.sizes):
                         for direction in self.options.directions:
                             self.measure_latency(place, direction, size)
@@ -400,7 +370,9 @@ class Bench:
                 for place in places:
                     for size in self.options.sizes:
                         wanted = size >= MIB and (direction == "recv") == (state == "empty_file")
-                        if place.in_memory and state not in {"cached", "empty_file"}:
+                        if place.in_memory and state not in {"cached", FIRST, "empty_file"}:
+                            wanted = False
+                        if state == FIRST and size < FIRST_SIZE_MIN:
                             wanted = False
                         if state == "half_cached" and size < 16 * MIB:
                             wanted = False
@@ -410,31 +382,18 @@ class Bench:
                             yield Case(direction, state, place, size)
 
 
-def make_contenders(sweep: bool) -> tuple[list[Contender], dict[str, str]]:
-    """Return what is installed here, and why the rest is not there."""
-    contenders: list[Contender] = []
-    absent: dict[str, str] = {}
-    try:
-        module = importlib.import_module("hippogriff")
-        contenders.append(Hippogriff(module))
-    except (ImportError, OSError) as error:
-        absent["hippogriff_python"] = str(error)
-    try:
-        module = importlib.import_module("kvikio")
-        contenders.append(KvikIO(module, {}))
-        threads = (1, 4, 8, 16, 32) if sweep else (16,)
-        sizes = (MIB, 4 * MIB, 16 * MIB) if sweep else (4 * MIB,)
-        for count in threads:
-            for size in sizes:
-                settings = {"num_threads": count, "task_size": size, "bounce_buffer_size": size}
-                contenders.append(KvikIO(module, settings))
-        direct = {"num_threads": 8, "task_size": 4 * MIB, "bounce_buffer_size": 4 * MIB}
-        contenders.append(
-            KvikIO(module, {**direct, "auto_direct_io_read": True, "auto_direct_io_write": True})
-        )
-    except (ImportError, OSError, RuntimeError) as error:
-        absent["kvikio"] = str(error)
-    return contenders, absent
+def kind_of(directory: Path) -> tuple[str, bool]:
+    """Return the type of a file system, and whether it is in memory."""
+    kind = cases.filesystem_of(directory)
+    return kind, kind == "tmpfs"
+
+
+def leave_the_slow(results: list[Measurement]) -> None:
+    """After one round, leave all but the fastest of the settings swept at what they have."""
+    swept = [r for r in results if r.contender.name == "kvikio_swept" and r.repetitions]
+    swept.sort(key=lambda result: float(result.repetitions[0]["seconds"]))
+    for result in swept[SWEPT_FURTHER:]:
+        result.planned = 1
 
 
 def describe(options: argparse.Namespace, arrays: Arrays) -> dict[str, Any]:
@@ -485,6 +444,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--keep-files", action="store_true")
+    parser.add_argument("--only", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.dirs = [Path(directory) for directory in options.dirs.split(",")]
     options.sizes = sorted(cases.parse_size(size) for size in options.sizes.split(","))
@@ -496,10 +456,27 @@ def parse_arguments() -> argparse.Namespace:
     return options
 
 
+def first_transfer(options: argparse.Namespace) -> int:
+    """Measure one contender once, in this process, and print it."""
+    contenders, _ = make_contenders(sweep=False, naive=True)
+    chosen = [
+        contender
+        for contender in contenders
+        if {"name": contender.name, "parameters": contender.parameters} == options.only
+    ]
+    place = Place(options.dirs[0], *kind_of(options.dirs[0]))
+    print(json.dumps(Bench(options, chosen).measure_first(place, options.sizes[0])))
+    return 0
+
+
 def main() -> int:
     """Run and return the exit code."""
     options = parse_arguments()
-    contenders, absent = make_contenders(sweep=not (options.quick or options.no_sweep))
+    if options.only:
+        return first_transfer(options)
+    contenders, absent = make_contenders(
+        sweep=not (options.quick or options.no_sweep), naive=FIRST in options.states
+    )
     for name, reason in absent.items():
         print(f"{name} is absent: {reason}")
     if not contenders:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.cases import GIB, KIB, MIB
+from bench.cases import FIRST, GIB, KIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +39,7 @@ LABELS = {
 LIMITS = {"link_limit", "drive_limit"}
 STATE_WORDS = {
     "cached": "cached",
+    FIRST: "cached, first transfer of a process",
     "cold": "cold",
     "half_cached": "first half cached",
     "striped": "every other 64 MiB cached",

@@ -3,7 +3,7 @@
 #
 # Usage: bench/run_all.sh [SECONDS] [PART...]
 #   SECONDS  for everything together, default 540
-#   PART     cached, cold, back, latency, kvikio, lud: default all of them
+#   PART     cached, cold, back, latency, kvikio, first, lud: default all of them
 # Environment:
 #   BUILD     folder with bin/transfer_bench and libhippogriff.so, default build
 #   RESULTS   where the JSON files go, default bench/results
@@ -20,7 +20,7 @@ seconds=${1:-540}
 shift || true
 parts=("$@")
 if [ ${#parts[@]} -eq 0 ]; then
-  parts=(latency cached cold back lud kvikio)
+  parts=(latency cached cold back lud kvikio first)
 fi
 build=$(realpath "${BUILD:-build}")
 results=${RESULTS:-bench/results}
@@ -49,7 +49,7 @@ remove_files() {
 trap remove_files EXIT
 
 # Each part's share of the time is its weight.
-declare -A weight=([latency]=14 [cached]=26 [cold]=32 [back]=26 [lud]=5 [kvikio]=30)
+declare -A weight=([latency]=14 [cached]=26 [cold]=32 [back]=26 [lud]=5 [kvikio]=30 [first]=10)
 total=0
 for part in "${parts[@]}"; do
   total=$((total + ${weight[$part]:?unknown part: $part}))
@@ -86,9 +86,10 @@ transfer() {
     --json "$results/$name-$part.json" "$@"
 }
 
-kvikio() {
-  local options=("${common[@]}" --budget-seconds "$1" --json "$results/$name-kvikio.json")
-  if [ -n "${WHEELS:-}" ]; then
+from_python() {
+  local options=("${common[@]}" --budget-seconds "$2" --json "$results/$name-$1.json")
+  shift 2
+  if [ -n "${WHEELS:-}" ] && [ -z "${wheel_site:-}" ]; then
     wheel_site=$(mktemp -d)
     "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir \
       --target "$wheel_site" "$WHEELS"/*.whl
@@ -98,7 +99,7 @@ kvikio() {
     options+=(--device host)
   fi
   PYTHONPATH=python:${wheel_site:-}${PYTHONPATH:+:$PYTHONPATH} \
-    "$python" -m bench.kvikio_bench "${options[@]}"
+    "$python" -m bench.kvikio_bench "${options[@]}" "$@"
 }
 
 # The papers' example beside the conventional program, three times each in turns.
@@ -141,6 +142,7 @@ for part in "${parts[@]}"; do
     cold) transfer cold "$budget" --no-latency --directions send --states half_cached,striped,cold ;;
     back) transfer back "$budget" --no-latency --directions recv --states empty_file ;;
     lud) lud "$budget" ;;
-    kvikio) kvikio "$budget" ;;
+    kvikio) from_python kvikio "$budget" ;;
+    first) from_python first "$budget" --states first --directions send --no-sweep ;;
   esac
 done

@@ -270,6 +270,8 @@ class FaultyDevice final : public Device {
     return inner_->registers_aside(patience);
   }
 
+  [[nodiscard]] bool registers_aside_now() override { return inner_->registers_aside_now(); }
+
   [[nodiscard]] std::unique_ptr<Stream> create_stream() override {
     obey(*faults_, DeviceOperation::create_stream);
     return std::make_unique<FaultyStream>(inner_->create_stream(), faults_);

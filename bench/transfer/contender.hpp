@@ -35,6 +35,9 @@ struct Case {
   // What set_cached should put into the page cache, and the rest.
   [[nodiscard]] std::vector<Extent> cached() const;
   [[nodiscard]] std::vector<Extent> cold() const;
+
+  // Whether a drive is at work.
+  [[nodiscard]] bool slow() const { return !place->in_memory && state != State::cached; }
 };
 
 // What every contender works with. The pinned memory is shared by all hand-written ones, which run
@@ -68,8 +71,8 @@ class Contender {
   // Host memory that it keeps for every transfer to come (a pinbuffer), in bytes, by its own word.
   [[nodiscard]] virtual std::int64_t kept_bytes() const { return 0; }
 
-  // Repetitions of large cases that are enough for it.
-  [[nodiscard]] virtual unsigned repetitions_max() const { return 1000; }
+  // Repetitions of a case that are enough for it.
+  [[nodiscard]] virtual unsigned repetitions_max(const Case& /*what*/) const { return 1000; }
 };
 
 using Contenders = std::vector<std::unique_ptr<Contender>>;

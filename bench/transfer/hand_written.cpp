@@ -63,7 +63,9 @@ class Naive : public Contender {
     return std::min(expected_copy_rate(what, 1.2e9), 1.2e9);
   }
 
-  [[nodiscard]] unsigned repetitions_max() const override { return 3; }
+  [[nodiscard]] unsigned repetitions_max(const Case& what) const override {
+    return what.slow() ? 1 : 3;
+  }
 
  private:
   Bench bench_;
@@ -134,6 +136,11 @@ class ThreadRing : public Contender {
 
   [[nodiscard]] double expected_rate(const Case& what) const override {
     return expected_copy_rate(what, bench_.device.is_gpu() ? 40e9 : 5e9);
+  }
+
+  // Readahead and writeback of a drive take minutes of several rounds, and tell little.
+  [[nodiscard]] unsigned repetitions_max(const Case& what) const override {
+    return through_ == Through::page_cache && what.slow() ? 1 : 1000;
   }
 
   static constexpr unsigned default_threads = 12;

@@ -12,7 +12,6 @@ namespace bench {
 namespace {
 
 constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
-constexpr std::uint64_t large = 1024 * mebibyte;
 constexpr std::uint64_t smallest = mebibyte;  // below it latency says all
 constexpr std::uint64_t verify_whole_max = 1024 * mebibyte;
 constexpr double setting_up_seconds = 0.01;
@@ -64,8 +63,7 @@ unsigned wanted_rounds(const Case& what, unsigned rounds) {
   if (what.size <= 16 * mebibyte) {
     return 4 * rounds;
   }
-  const bool slow = !what.place->in_memory && what.state != State::cached;
-  return slow && what.size >= large ? std::min(rounds, 3U) : rounds;
+  return rounds;
 }
 
 double expected_seconds(const Contender& contender, const Case& what) {
@@ -81,7 +79,7 @@ void shorten(std::vector<PlannedCase>& cases, double budget_seconds) {
   const auto total = [&] {
     double seconds = 0;
     for (const PlannedCase& planned : cases) {
-      seconds += planned.round_seconds * planned.rounds;
+      seconds += planned.seconds(planned.rounds);
     }
     return seconds;
   };
@@ -89,7 +87,7 @@ void shorten(std::vector<PlannedCase>& cases, double budget_seconds) {
     const auto costliest = std::max_element(
         cases.begin(), cases.end(), [](const PlannedCase& left, const PlannedCase& right) {
           const auto share = [](const PlannedCase& planned) {
-            return planned.rounds > 1 ? planned.rounds * planned.round_seconds : 0.0;
+            return planned.rounds > 1 ? planned.seconds(planned.rounds) : 0.0;
           };
           return share(left) < share(right);
         });
@@ -118,7 +116,8 @@ class Runner {
     std::mt19937 random(static_cast<unsigned>(results.size()));
     unsigned round = 0;
     for (; round < planned.rounds; ++round) {
-      const double needed = pace_ * (planned.round_seconds + (round == 0 ? 0.0 : rest_seconds));
+      const double own_seconds = planned.seconds(round + 1) - planned.seconds(round);
+      const double needed = pace_ * (own_seconds + (round == 0 ? 0.0 : rest_seconds));
       if (now_seconds() + needed > plan_.deadline) {
         break;
       }
@@ -130,7 +129,7 @@ class Runner {
     }
     note_dropped(planned, results);
     if (round > 0) {
-      const double pace = (now_seconds() - started) / (planned.round_seconds * round);
+      const double pace = (now_seconds() - started) / planned.seconds(round);
       pace_ = std::clamp(0.5 * pace_ + 0.5 * pace, 0.3, 5.0);
     }
     return results;
@@ -144,7 +143,7 @@ class Runner {
       measurement.contender = contender.get();
       measurement.why_absent = contender->refusal(planned.what);
       measurement.planned = measurement.why_absent.empty()
-                                ? std::min(planned.wanted, contender->repetitions_max())
+                                ? std::min(planned.wanted, contender->repetitions_max(planned.what))
                                 : 0;
     }
     return results;
@@ -226,16 +225,25 @@ class Runner {
 
 }  // namespace
 
+double PlannedCase::seconds(unsigned of_rounds) const {
+  double sum = 0;
+  for (const auto& [repetition_seconds, enough] : repetitions) {
+    sum += repetition_seconds * std::min(of_rounds, enough);
+  }
+  return sum;
+}
+
 std::vector<PlannedCase> plan_cases(const Plan& plan,
                                     const Contenders& contenders,
                                     double budget_seconds) {
   std::vector<PlannedCase> cases;
   for (const Case& what : all_cases(plan)) {
-    PlannedCase planned{what, wanted_rounds(what, plan.rounds), 0, 0};
+    PlannedCase planned{what, wanted_rounds(what, plan.rounds), 0, {}};
     planned.rounds = planned.wanted;
     for (const auto& contender : contenders) {
       if (contender->refusal(what).empty()) {
-        planned.round_seconds += expected_seconds(*contender, what);
+        planned.repetitions.emplace_back(expected_seconds(*contender, what),
+                                         contender->repetitions_max(what));
       }
     }
     cases.push_back(planned);
@@ -253,10 +261,10 @@ void run_cases(const Bench& bench,
   Runner runner(bench, contenders, plan, dropped);
   double rest_seconds = 0;
   for (const PlannedCase& planned : cases) {
-    rest_seconds += planned.round_seconds;
+    rest_seconds += planned.seconds(1);
   }
   for (const PlannedCase& planned : cases) {
-    rest_seconds -= planned.round_seconds;
+    rest_seconds -= planned.seconds(1);
     done(planned.what, runner.run(planned, rest_seconds));
   }
 }

@@ -5,6 +5,7 @@
 #include "transfer/results.hpp"
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 namespace bench {
@@ -14,7 +15,7 @@ struct Plan {
   std::vector<std::uint64_t> sizes;  // ascending
   std::vector<Direction> directions;
   std::vector<State> states;
-  unsigned rounds = 5;  // of cases that are cheap; 3 of cold ones and of drives from 1 GiB on
+  unsigned rounds = 5;  // of cases beyond 16 MiB
   double deadline = 0;  // by now_seconds()
 };
 
@@ -23,7 +24,10 @@ struct PlannedCase {
   Case what;
   unsigned wanted = 0;  // rounds without a budget
   unsigned rounds = 0;  // rounds that fit
-  double round_seconds = 0;
+  // Of each contender: the seconds of a repetition, and how many are enough.
+  std::vector<std::pair<double, unsigned>> repetitions;
+
+  [[nodiscard]] double seconds(unsigned of_rounds) const;
 };
 
 // All cases, in the order in which they are measured. Rounds are taken from the most expensive

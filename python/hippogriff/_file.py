@@ -39,8 +39,7 @@ class File:
     def __init__(self, path: PathLike, mode: str = "r") -> None:
         if mode not in _MODES:
             raise InvalidArgument(f"mode {mode!r} is not one of {', '.join(_MODES)}")
-        encoded = encode_path(path)
-        self.path = path if isinstance(path, str) else os.fsdecode(encoded)
+        self._encoded_path = encode_path(path)
         self.mode = mode
         self._lock = threading.Lock()
         self._descriptor = self._closing = -1
@@ -48,10 +47,15 @@ class File:
         try:
             # A pipe must not keep us waiting for its other end: its first transfer is refused.
             flags = _MODES[mode] | os.O_CLOEXEC | os.O_NONBLOCK
-            self._descriptor = os.open(encoded, flags, 0o666)
+            self._descriptor = os.open(self._encoded_path, flags, 0o666)
             os.set_blocking(self._descriptor, True)
         except OSError as error:
             raise io_error("open", self.path, error) from None
+
+    @property
+    def path(self) -> str:
+        """The path it was opened by."""
+        return os.fsdecode(self._encoded_path)
 
     def fileno(self) -> int:
         """Return the descriptor; it belongs to this object."""

@@ -121,6 +121,8 @@ class CudaDevice final : public Device {
     return registrar_.aside(patience);
   }
 
+  [[nodiscard]] bool registers_aside_now() override { return registrar_.aside_now(); }
+
   void make_current() override {
     context_.check(context_.driver().ctx_set_current(context_.handle()), "make the device current");
   }

@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -13,17 +14,18 @@ namespace {
 
 // A context takes some of the device's memory: where that is short, it is worth more elsewhere.
 constexpr std::uint64_t free_bytes_min = std::uint64_t{1} << 30;
+constexpr std::uint64_t free_share_min = 16;  // one part in so many
 
 // Memory that is short now may be there later.
 constexpr std::chrono::seconds retry_time{10};
 
-std::uint64_t free_device_bytes(const CudaContext& context) {
+bool has_room(const CudaContext& context) {
   const CudaScope scope(context);
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
   context.check(context.driver().mem_get_info(&free_bytes, &total_bytes),
                 "ask for free device memory");
-  return free_bytes;
+  return free_bytes >= std::max<std::uint64_t>(free_bytes_min, total_bytes / free_share_min);
 }
 
 // Nothing runs in this context, so that it needs no memory for kernels: on an H100 it takes 259 MiB
@@ -95,10 +97,15 @@ bool CudaRegistrar::aside(std::chrono::milliseconds patience) {
   return own_ != nullptr;
 }
 
+bool CudaRegistrar::aside_now() {
+  const std::lock_guard lock(mutex_);
+  return own_ != nullptr;
+}
+
 void CudaRegistrar::open() noexcept {
   std::unique_ptr<CudaContext> own;
   try {
-    if (free_device_bytes(primary_) >= free_bytes_min) {
+    if (has_room(primary_)) {
       own = std::make_unique<CudaContext>(primary_.driver(), index_, ContextKind::own);
       shrink(*own);
     }

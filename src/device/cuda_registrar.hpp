@@ -30,6 +30,7 @@ class CudaRegistrar {
   // True once the context is there. The first call has it made, on a thread of its own; where that
   // failed, a call some seconds later tries again.
   [[nodiscard]] bool aside(std::chrono::milliseconds patience);
+  [[nodiscard]] bool aside_now();
 
   // Throws Error(out_of_host_memory, device_error, unsupported, invalid_argument).
   void register_host(std::byte* memory, std::size_t size_bytes, HostAccess access);

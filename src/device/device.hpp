@@ -126,11 +126,14 @@ class Device {
   [[nodiscard]] virtual std::unique_ptr<Stream> borrow_stream(void* native_handle) = 0;
 
   // True once registering neither waits for other work on the device nor holds up other calls. On a
-  // CUDA device that takes a second context (0.15 s to make, 259 MiB of an H100's memory), which
-  // the first call has made in the background. Waits up to `patience` for it. Where that failed
+  // CUDA device that takes a second context (259 MiB of an H100's memory, and 0.1 s to make, in
+  // which the process's other calls of the driver wait), which the first call has made in the
+  // background. Waits up to `patience` for it. Where that failed
   // (device memory was short, say), a call some seconds later tries again. Registering works
   // without.
   [[nodiscard]] virtual bool registers_aside(std::chrono::milliseconds patience) = 0;
+  // Whether that is so already. Begins nothing.
+  [[nodiscard]] virtual bool registers_aside_now() = 0;
 
   // Binds this thread to the device for the calls that follow; cheap when it already is. Threads of
   // the runtime call it once; calls that enter from a caller's thread use DeviceScope.

@@ -126,7 +126,12 @@ class HostDevice final : public Device {
   void unregister_host(std::byte* memory) noexcept override { context_.pages->unregister(memory); }
 
   [[nodiscard]] bool registers_aside(std::chrono::milliseconds /*patience*/) override {
+    asked_aside_ = true;
     return true;
+  }
+
+  [[nodiscard]] bool registers_aside_now() override {
+    return asked_aside_ || !info_.can.registers_aside;
   }
 
   [[nodiscard]] std::unique_ptr<Stream> create_stream() override {
@@ -163,6 +168,7 @@ class HostDevice final : public Device {
   const HostStreamContext context_;
   std::shared_ptr<SimulatedLink> link_;
   std::shared_ptr<StreamQueue> default_queue_;
+  std::atomic<bool> asked_aside_{false};
 };
 
 }  // namespace

@@ -16,7 +16,8 @@ struct HostDeviceOptions {
   // copies run at memcpy speed and device addresses are host pointers (can.host_addressable).
   double link_bytes_per_second = 0;
   std::chrono::nanoseconds link_latency{0};
-  // can.registers_aside, as CUDA devices have it: plans then mix mapped windows with reads.
+  // can.registers_aside, and only once somebody asked, as on CUDA devices: plans then mix mapped
+  // windows with reads.
   bool registers_aside = false;
 };
 

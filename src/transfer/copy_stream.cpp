@@ -3,15 +3,28 @@
 
 namespace hippogriff {
 
+Stream& CopyStream::made() {
+  if (stream_ == nullptr) {
+    stream_ = device_.create_stream();
+  }
+  return *stream_;
+}
+
 void CopyStream::copy_to_device(DeviceAddress to,
                                 const std::byte* from,
                                 std::size_t size_bytes,
                                 Event& copied) {
   const std::lock_guard lock(mutex_);
-  if (stream_ == nullptr) {
-    stream_ = device_.create_stream();
-  }
-  stream_->copy_to_device(to, from, size_bytes);
+  made().copy_to_device(to, from, size_bytes);
+  stream_->record(copied);
+}
+
+void CopyStream::copy_to_host(std::byte* to,
+                              DeviceAddress from,
+                              std::size_t size_bytes,
+                              Event& copied) {
+  const std::lock_guard lock(mutex_);
+  made().copy_to_host(to, from, size_bytes);
   stream_->record(copied);
 }
 

@@ -1,4 +1,5 @@
-// The stream that all channels of an engine copy to the device on.
+// A stream that is made by its first copy: all channels of an engine share one to the device, and
+// each thread has one of its own.
 #pragma once
 
 #include "transfer/device_wait.hpp"
@@ -8,9 +9,10 @@
 
 namespace hippogriff {
 
-// One for all, because the copy engine loses time between copies of different streams: 12 channels
-// with pieces of 2 MiB reached 49.6 GB/s on one stream and 47.7 on their own (one H100 machine,
-// limit 54.5). Thread-safe; the device must be current on the calling thread.
+// Channels share one, because the copy engine loses time between copies of different streams: 12
+// channels with pieces of 2 MiB reached 49.6 GB/s on one stream and 47.7 on their own (one H100
+// machine, limit 54.5). Made late, because streams that nobody copies on delay the first transfer.
+// Thread-safe; the device must be current on the calling thread.
 class CopyStream {
  public:
   explicit CopyStream(Device& device) : device_(device) {}
@@ -25,6 +27,8 @@ class CopyStream {
                       std::size_t size_bytes,
                       Event& copied);
 
+  void copy_to_host(std::byte* to, DeviceAddress from, std::size_t size_bytes, Event& copied);
+
   // Waits until nothing queued up to now runs any more and forgets what failed there, so that its
   // memory may be reused. Nobody queues meanwhile. False when the device hangs (up to
   // device_timeout) or is lost.
@@ -35,6 +39,8 @@ class CopyStream {
   void forget_failures() noexcept;
 
  private:
+  Stream& made();
+
   Device& device_;
   std::mutex mutex_;
   std::unique_ptr<Stream> stream_;  // made by the first copy

@@ -2,6 +2,7 @@
 #include "transfer/engine.hpp"
 
 #include "storage/atomic_file.hpp"
+#include "transfer/outlook.hpp"
 
 #include <sys/prctl.h>
 
@@ -121,20 +122,20 @@ void Engine::enqueue_plan_locked(const std::shared_ptr<Transfer>& transfer) {
   enqueue_locked(transfer, Lane::buffered, plan.buffered_channels);
 }
 
-// A thread that the device refuses a stream fails the transfer whose task it came for, and tries
-// again for the next.
+// A thread that the device refuses fails the transfer whose task it came for, and tries again for
+// the next.
 void Engine::work(std::size_t index) {
   while (wait_for_task()) {
     try {
       device_->make_current();
       // Sleeps of tens of microseconds are meant as such: waits for copies are made of them.
       prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
-      const auto stream = device_->create_stream();
+      CopyStream stream(*device_);
       LaneContext context{.device = *device_,
                           .pinbuffer = pinbuffer_,
                           .parking = parking_,
                           .storage = *storage_,
-                          .stream = *stream,
+                          .stream = stream,
                           .to_device = to_device_,
                           .trace = options_.trace,
                           .should_yield = {},
@@ -197,7 +198,7 @@ void Engine::run_tasks(LaneContext& context) {
     const LaneOutcome outcome = run_lane(context, *task.transfer, task.lane);
     if (task.transfer->failed()) {
       // The next transfer must not inherit the failure.
-      static_cast<void>(drain(context.stream));
+      static_cast<void>(context.stream.drain());
       to_device_.forget_failures();
     }
     --busy_;
@@ -283,6 +284,24 @@ void Engine::finalize(Transfer& transfer) {
     request.replaces->discard();  // before anybody hears of the end; others may hold the transfer
   }
   transfer.finish();
+  prepare_to_map(transfer);
+}
+
+// What registering needs takes device memory and holds up the process's other calls of the driver
+// while it is made. It pays where much is moved: 0.1 CPU seconds per GB. After a transfer, so that
+// none of ours waits for it that would not have to.
+void Engine::prepare_to_map(const Transfer& transfer) {
+  const TransferRequest& request = transfer.request();
+  const bool mappable = device_->info().can.registers_aside &&
+                        request.direction == Direction::send &&
+                        request.extent.size >= mix_bytes_min;
+  if (!mappable) {
+    return;
+  }
+  const std::uint64_t bytes = transfer.tally(Lane::buffered).bytes;
+  if (mappable_bytes_.fetch_add(bytes) + bytes >= options_.mapped_after_bytes) {
+    static_cast<void>(device_->registers_aside(std::chrono::milliseconds(0)));
+  }
 }
 
 void Engine::memory_freed() {

@@ -19,6 +19,8 @@ struct EngineOptions {
   std::size_t pinbuffer_bytes = std::size_t{256} << 20;
   std::uint64_t parking_bytes = 0;
   std::size_t threads_max = 16;
+  // Once so much was read from the page cache for long sends, mapping is made possible.
+  std::uint64_t mapped_after_bytes = std::uint64_t{8} << 30;
   Trace* trace = nullptr;
 };
 
@@ -74,6 +76,7 @@ class Engine {
   void fail_without_thread(Transfer& transfer, int errno_value);
   void rescue_locked(const std::shared_ptr<Transfer>& transfer);
   void finalize(Transfer& transfer);
+  void prepare_to_map(const Transfer& transfer);
 
   const EngineOptions options_;
   const std::shared_ptr<Device> device_;
@@ -88,6 +91,7 @@ class Engine {
   std::deque<Task> queue_;
   std::atomic<std::size_t> queued_{0};
   std::atomic<std::uint32_t> busy_{0};
+  std::atomic<std::uint64_t> mappable_bytes_{0};    // that were read, and might have been mapped
   std::vector<std::shared_ptr<Transfer>> carried_;  // started and not finished
   std::vector<std::shared_ptr<Transfer>> watched_;
   std::vector<std::thread> threads_;

@@ -23,7 +23,7 @@ struct LaneContext {
   Pinbuffer& pinbuffer;
   Parking& parking;
   Storage& storage;
-  Stream& stream;         // this thread's
+  CopyStream& stream;     // this thread's
   CopyStream& to_device;  // everybody's
   Trace* trace = nullptr;
   std::uint32_t cpu_track = 0;   // what the thread does

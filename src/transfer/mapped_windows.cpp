@@ -42,7 +42,7 @@ MappedWindows::MappedWindows(LaneContext& context, Transfer& transfer)
       transfer_(transfer),
       // The host finds out about a truncated file while it copies: the failure must stay with this
       // transfer there. A GPU has the pages.
-      shared_(context.device.info().can.registers_aside ? &context.to_device : nullptr),
+      stream_(context.device.info().can.registers_aside ? context.to_device : context.stream),
       registered_bytes_max_(pinned_bytes(context.device, transfer)) {}
 
 MappedWindows::~MappedWindows() {
@@ -51,7 +51,7 @@ MappedWindows::~MappedWindows() {
     try {
       complete = wait_for(*window.copied, device_timeout);
     } catch (const Error&) {
-      complete = drain_copies();  // then nothing uses the pages any more
+      complete = stream_.drain();  // then nothing uses the pages any more
     }
     if (!complete) {
       window.pages.abandon();
@@ -82,7 +82,7 @@ bool MappedWindows::copy(Range piece) {
     start_copy(window);
   } catch (...) {
     // Without an event nobody could tell when the copy ends, or that it never began.
-    if (!drain_copies()) {
+    if (!stream_.drain()) {
       window.pages.abandon();
     }
     throw;
@@ -97,16 +97,7 @@ void MappedWindows::start_copy(Window& window) {
   const std::uint64_t lead = piece.offset - align_down(piece.offset, WorkMap::cut_bytes);
   const DeviceAddress to = transfer_.address_of(piece.offset);
   window.copy_begin = Clock::now();
-  if (shared_ != nullptr) {
-    shared_->copy_to_device(to, window.pages.data() + lead, piece.size, *window.copied);
-    return;
-  }
-  context_.stream.copy_to_device(to, window.pages.data() + lead, piece.size);
-  context_.stream.record(*window.copied);
-}
-
-bool MappedWindows::drain_copies() {
-  return shared_ != nullptr ? shared_->drain() : drain(context_.stream);
+  stream_.copy_to_device(to, window.pages.data() + lead, piece.size, *window.copied);
 }
 
 void MappedWindows::make_room(std::uint64_t bytes) {

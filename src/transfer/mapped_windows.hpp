@@ -42,7 +42,6 @@ class MappedWindows {
 
   bool open(Range piece, Window& window);
   void start_copy(Window& window);
-  [[nodiscard]] bool drain_copies();
   void make_room(std::uint64_t bytes);
   template <typename Ask>
   auto ask_oldest(Ask&& ask);
@@ -50,7 +49,7 @@ class MappedWindows {
 
   LaneContext& context_;
   Transfer& transfer_;
-  CopyStream* const shared_;  // nullptr: the task's own stream
+  CopyStream& stream_;
   const std::uint64_t registered_bytes_max_;
   std::uint64_t registered_bytes_ = 0;
   std::deque<Window> copying_;

@@ -12,6 +12,9 @@ namespace {
 constexpr std::uint64_t observed_bytes_min = std::uint64_t{16} << 20;
 constexpr double observed_share = 0.25;
 
+// What starting costs hides a link's rate in shorter transfers.
+constexpr double link_judged_seconds_min = 0.02;
+
 // A lane that could do this much more than the transfer got was held up by the link.
 constexpr double held_up = 1.3;
 
@@ -74,6 +77,7 @@ void observe_link(LinkCalibration& link, const Observation& seen) {
   const double got = seen.transfer_bytes_per_second;
   const bool faster = got > rate.bytes_per_second;
   const bool slower = seen.lane == Lane::buffered && seen.direction == Direction::send &&
+                      seen.seconds >= link_judged_seconds_min &&
                       channel_rate(seen) * seen.channels > held_up * got;
   if (got > 0 && (faster || slower)) {
     approach(rate.bytes_per_second, std::clamp(got, 1e3, 1e13));

@@ -15,8 +15,6 @@ namespace {
 constexpr std::uint64_t look_whole_bytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t sample_bytes = std::uint64_t{256} << 10;
 constexpr std::uint64_t samples = 64;
-// Below, windows beside the channels are not worth their start.
-constexpr std::uint64_t mix_bytes_min = std::uint64_t{256} << 20;
 constexpr std::uint64_t grain_bytes = std::uint64_t{512} << 10;
 
 std::string why_not_map(const Device& device, const FileFacts& file, Direction direction) {
@@ -115,8 +113,9 @@ TransferFacts facts_of(Device& device, File& file, Range extent, Direction direc
   facts.host_addressable = device.info().can.host_addressable;
   facts.why_not_map = why_not_map(device, known, direction);
   facts.can_map = facts.why_not_map.empty();
-  facts.can_mix =
-      facts.can_map && device.info().can.registers_aside && extent.size >= mix_bytes_min;
+  facts.maps_aside = device.registers_aside_now();
+  facts.can_mix = facts.can_map && facts.maps_aside && device.info().can.registers_aside &&
+                  extent.size >= mix_bytes_min;
   facts.can_write_mapped = direction == Direction::recv && known.in_memory &&
                            (fcntl(file.fd(), F_GETFL) & O_ACCMODE) == O_RDWR &&
                            can_write_into_mappings();

@@ -11,6 +11,9 @@
 
 namespace hippogriff {
 
+// Below, windows beside the channels are not worth their start.
+inline constexpr std::uint64_t mix_bytes_min = std::uint64_t{256} << 20;
+
 // Throws Error(io_error).
 TransferFacts facts_of(Device& device, File& file, Range extent, Direction direction);
 

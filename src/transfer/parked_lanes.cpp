@@ -89,13 +89,12 @@ LaneOutcome send_unpark(LaneContext& context, Transfer& transfer) {
             context.trace, context.copy_track, name, piece->offset, piece->size_bytes);
         reuse = Parking::Reuse::no;
         context.stream.copy_to_device(
-            transfer.address_of(piece->offset), piece->memory, piece->size_bytes);
-        context.stream.record(*event);
+            transfer.address_of(piece->offset), piece->memory, piece->size_bytes, *event);
         await_copy(context, *event, "copy parked data to device");
         reuse = Parking::Reuse::yes;
         transfer.piece_done(Lane::parked, {piece->offset, piece->size_bytes});
       });
-      if (!copied && drain(context.stream)) {
+      if (!copied && context.stream.drain()) {
         reuse = Parking::Reuse::yes;
       }
     }
@@ -127,8 +126,8 @@ LaneOutcome recv_parked(LaneContext& context, Transfer& transfer) {
       static const SliceName name("drain");
       const TraceSlice slice(context.trace, context.copy_track, name, range.offset, range.size);
       place.set_in_use(true);
-      context.stream.copy_to_host(place.get(), transfer.address_of(range.offset), range.size);
-      context.stream.record(*event);
+      context.stream.copy_to_host(
+          place.get(), transfer.address_of(range.offset), range.size, *event);
       await_copy(context, *event, "drain the device");
       place.set_in_use(false);
       const ParkedPiece parked{place.hand_on(), range.offset, range.size};
@@ -139,7 +138,7 @@ LaneOutcome recv_parked(LaneContext& context, Transfer& transfer) {
       }
       transfer.drained(range.size);
     });
-    if (!drained && drain(context.stream)) {
+    if (!drained && context.stream.drain()) {
       place.set_in_use(false);
     }
   }

@@ -20,7 +20,9 @@ class Pinbuffer {
   // the copy: on an H100 machine whose memory was busy, 12 channels of 2 slots reached 46 GB/s with
   // 2 MiB, 33 with 4 MiB and 39 with 1 MiB.
   static constexpr std::size_t slot_bytes = std::size_t{2} << 20;
-  static constexpr std::size_t segment_slots = 16;
+  // One channel's: the first transfer's channels then pin their own side by side, and the first
+  // copy need not wait for more memory than it uses.
+  static constexpr std::size_t segment_slots = 2;
 
   // `limit_bytes` is rounded up to one segment at least. Nothing is allocated yet.
   Pinbuffer(Device& device, std::size_t limit_bytes);

@@ -97,7 +97,7 @@ void write_oldest(LaneContext& context,
 }  // namespace
 
 LaneOutcome recv_buffered(LaneContext& context, Transfer& transfer) {
-  SlotRing ring(context, slots_per_channel);
+  SlotRing ring(context, slots_per_channel, context.stream);
   const MappedTarget target(transfer);
   const std::uint32_t channels = transfer.decision().choice().plan.buffered_channels;
   LaneOutcome outcome = LaneOutcome::finished;

@@ -19,7 +19,7 @@ class DirectIoRecv {
       : context_(context),
         transfer_(transfer),
         depth_(transfer.decision().choice().plan.direct_io_depth, depth_max),
-        ring_(context, depth_max + copies_ahead),
+        ring_(context, depth_max + copies_ahead, context.stream),
         queue_(context, transfer, depth_max, {}) {}
 
   LaneOutcome run() {

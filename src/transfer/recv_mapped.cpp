@@ -48,12 +48,11 @@ LaneOutcome recv_mapped(LaneContext& context, Transfer& transfer) {
       const TraceSlice slice(context.trace, context.copy_track, name, piece->offset, piece->size);
       const std::uint64_t lead = piece->offset - align_down(piece->offset, WorkMap::cut_bytes);
       context.stream.copy_to_host(
-          window.data() + lead, transfer.address_of(piece->offset), piece->size);
-      context.stream.record(*event);
+          window.data() + lead, transfer.address_of(piece->offset), piece->size, *event);
       await_copy(context, *event, "copy to mapped pages");
       transfer.piece_done(Lane::mapped, *piece);
     });
-    if (!copied && !drain(context.stream)) {
+    if (!copied && !context.stream.drain()) {
       window.abandon();
     }
   }

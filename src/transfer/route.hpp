@@ -59,7 +59,8 @@ struct TransferFacts {
   bool parked_sends_wait = false;  // other sends to this device wait for its memory (Gullfoss 4.2)
   bool host_addressable = false;
   bool can_map = false;     // registration works for this device, file and direction
-  bool can_mix = false;     // windows can be registered beside the channels without stopping them
+  bool maps_aside = true;   // registering holds up nobody on the device now
+  bool can_mix = false;     // windows can be registered beside the channels
   bool can_direct = false;  // cuFile is real for this file, or host_addressable
   std::string why_not_map;
   std::string why_not_direct;

@@ -221,6 +221,10 @@ std::string held_back(Route route, const TransferFacts& facts, const CostModel& 
   if (route == Route::mapped && model.cached_bytes() <= 0 && facts.size_bytes > 0) {
     return "nothing of it is known to be in the page cache";
   }
+  if (route == Route::mapped && !facts.maps_aside) {
+    return "it needs a second context on the device, which is not there yet "
+           "(HIPPOGRIFF_MAPPED_AFTER says when it comes)";
+  }
   return "";
 }
 

@@ -95,6 +95,19 @@ TEST(Router, without_mapping_a_large_cached_send_is_read_by_enough_channels) {
   EXPECT_EQ(prediction(decision, Route::mapped).why_not, facts.why_not_map);
 }
 
+TEST(Router, nothing_is_mapped_unasked_while_it_would_hold_others_up) {
+  for (const std::uint64_t size_bytes : {std::uint64_t{1} << 20, std::uint64_t{8} << 30}) {
+    auto facts = gpu_facts(size_bytes);
+    facts.maps_aside = false;
+    facts.can_mix = false;
+    const auto decision = choose(facts);
+    EXPECT_EQ(decision.choice().plan.mapped_channels, 0U);
+    EXPECT_NE(prediction(decision, Route::mapped).why_not.find("HIPPOGRIFF_MAPPED_AFTER"),
+              std::string::npos);
+    EXPECT_EQ(choose(facts, Route::mapped).chosen, Route::mapped);
+  }
+}
+
 TEST(Router, mapped_alone_is_predicted_slower_and_leaner) {
   const TransferFacts facts = gpu_facts(4 * gib);
   const auto decision = choose(facts, Route::mapped);
@@ -326,6 +339,7 @@ class RandomWorld {
     made.host_addressable = chance(0.2);
     made.can_map = chance(0.7);
     made.can_mix = chance(0.7);
+    made.maps_aside = made.can_mix || chance(0.7);
     made.can_direct = made.host_addressable || chance(0.2);
     made.why_not_map = chance(0.5) ? "its pages cannot be registered" : "";
     made.why_not_direct = chance(0.5) ? "cuFile is not here" : "";

@@ -13,12 +13,13 @@ namespace hippogriff {
 namespace {
 
 EngineOptions engine_options(const Settings& settings, Trace* trace, int device_count) {
-  // One bound for the process: devices share it, but none gets less than two segments.
+  // One bound for the process: devices share it, but none gets less than 64 MiB.
   const std::uint64_t share =
       settings.pinbuffer_bytes / static_cast<std::uint64_t>(std::max(1, device_count));
   return {.pinbuffer_bytes = std::max<std::uint64_t>(share, std::uint64_t{64} << 20),
           .parking_bytes = settings.parking_bytes,
           .threads_max = settings.threads_max,
+          .mapped_after_bytes = settings.mapped_after_bytes,
           .trace = trace};
 }
 
@@ -125,6 +126,9 @@ void Runtime::add_device_locked(std::shared_ptr<Device> device) {
     first_device_ = name;
   }
   const int count = fixed_devices_ || name == "host" ? 1 : cuda_presence().device_count;
+  if (settings_.mapped_after_bytes == 0 && device->info().can.registers_aside) {
+    static_cast<void>(device->registers_aside(std::chrono::milliseconds(0)));
+  }
   devices_[name] = std::make_unique<DeviceState>(
       std::move(device), storage_, engine_options(settings_, trace_.get(), count));
 }

@@ -144,6 +144,7 @@ TEST_F(RuntimeTest, send_that_mixes_mapped_windows_with_reads_gives_the_files_by
   write_whole(path, content);
   Settings settings = test_settings();
   settings.cores = 8;
+  settings.mapped_after_bytes = 0;
   const auto device = make_host_device({.name = "mixing",
                                         .memory_bytes = 1024 * mebibyte,
                                         .link_bytes_per_second = 50e9,
@@ -169,6 +170,36 @@ TEST_F(RuntimeTest, send_that_mixes_mapped_windows_with_reads_gives_the_files_by
   }
   EXPECT_GT(mapped_bytes, 0U);
   EXPECT_GT(read_bytes, 0U);
+  EXPECT_TRUE(runtime.shutdown(long_enough));
+}
+
+// What registering needs holds others up while it is made: short programs never pay for it.
+TEST_F(RuntimeTest, sends_are_mixed_with_mapped_windows_once_much_was_read) {
+  const std::string path = folder_.file("data");
+  constexpr std::uint64_t size_bytes = 256 * mebibyte;
+  write_whole(path, random_bytes(size_bytes, 12));
+  Settings settings = test_settings();
+  settings.cores = 8;
+  settings.mapped_after_bytes = 2 * size_bytes;
+  const auto device = make_host_device({.name = "mixing",
+                                        .memory_bytes = 1024 * mebibyte,
+                                        .link_bytes_per_second = 50e9,
+                                        .registers_aside = true});
+  Runtime runtime(settings, make_system_storage(), {device});
+  const DeviceAddress memory = runtime.device("mixing").allocate(size_bytes);
+  std::vector<std::uint32_t> mapped_channels;
+  for (int round = 0; round < 3; ++round) {
+    const auto transfer = runtime.submit({.path = path, .address = memory});
+    ASSERT_TRUE(transfer->wait(long_enough));
+    ASSERT_FALSE(transfer->failed()) << transfer->failure_message();
+    mapped_channels.push_back(transfer->decision().choice().plan.mapped_channels);
+    // A transfer is over for its waiters a moment before the engine counts it.
+    const auto deadline = Clock::now() + std::chrono::seconds(10);
+    while (round == 1 && !device->registers_aside_now() && Clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  EXPECT_EQ(mapped_channels, (std::vector<std::uint32_t>{0, 0, 1}));
   EXPECT_TRUE(runtime.shutdown(long_enough));
 }
 

@@ -33,7 +33,7 @@ void fill_slot(LaneContext& context, Transfer& transfer, Slot& slot) {
 }  // namespace
 
 LaneOutcome send_buffered(LaneContext& context, Transfer& transfer) {
-  SlotRing ring(context, slots_per_channel, &context.to_device);
+  SlotRing ring(context, slots_per_channel, context.to_device);
   const std::uint32_t channels = transfer.decision().choice().plan.buffered_channels;
   LaneOutcome outcome = LaneOutcome::finished;
   while (!transfer.stopping()) {

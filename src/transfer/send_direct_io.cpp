@@ -27,7 +27,7 @@ class DirectIoSend {
         transfer_(transfer),
         depth_(transfer.decision().choice().plan.direct_io_depth, depth_max),
         slots_(depth_.depth()),
-        ring_(context, slots_max),
+        ring_(context, slots_max, context.stream),
         queue_(context, transfer, depth_max, {}) {}
 
   LaneOutcome run() {

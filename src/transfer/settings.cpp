@@ -77,6 +77,7 @@ Settings Settings::from_environment() {
   settings.trace_file = variable("HIPPOGRIFF_TRACE").value_or("");
   read_size("HIPPOGRIFF_PINBUFFER", settings.pinbuffer_bytes);
   read_size("HIPPOGRIFF_PARKING", settings.parking_bytes);
+  read_size("HIPPOGRIFF_MAPPED_AFTER", settings.mapped_after_bytes);
   read_number("HIPPOGRIFF_THREADS", settings.threads_max);
   read_number("HIPPOGRIFF_CPUS", settings.cores);
   std::int64_t memory_timeout_ms = settings.memory_timeout.count();

@@ -5,20 +5,16 @@
 
 namespace hippogriff {
 
-SlotRing::SlotRing(LaneContext& context, std::size_t capacity, CopyStream* shared)
-    : context_(context), capacity_(capacity), shared_(shared) {}
-
-bool SlotRing::drain_copies() {
-  return shared_ != nullptr ? shared_->drain() : drain(context_.stream);
-}
+SlotRing::SlotRing(LaneContext& context, std::size_t capacity, CopyStream& stream)
+    : context_(context), capacity_(capacity), stream_(stream) {}
 
 SlotRing::~SlotRing() {
   for (const Slot* slot : copying_) {
     bool complete = false;
     try {
-      complete = slot->recorded ? wait_for(*slot->copied, device_timeout) : drain_copies();
+      complete = slot->recorded ? wait_for(*slot->copied, device_timeout) : stream_.drain();
     } catch (const Error&) {
-      complete = drain_copies();
+      complete = stream_.drain();
     }
     if (!complete) {
       context_.pinbuffer.abandon(slot->memory);
@@ -63,12 +59,7 @@ void SlotRing::start_to_device(Slot* slot, DeviceAddress to, const std::byte* me
   slot->copy_begin = Clock::now();
   slot->recorded = false;
   copying_.push_back(slot);
-  if (shared_ != nullptr) {
-    shared_->copy_to_device(to, memory, slot->piece.size, *slot->copied);
-  } else {
-    context_.stream.copy_to_device(to, memory, slot->piece.size);
-    context_.stream.record(*slot->copied);
-  }
+  stream_.copy_to_device(to, memory, slot->piece.size, *slot->copied);
   slot->recorded = true;
 }
 
@@ -76,8 +67,7 @@ void SlotRing::start_to_host(Slot* slot, DeviceAddress from, std::byte* memory) 
   slot->copy_begin = Clock::now();
   slot->recorded = false;
   copying_.push_back(slot);
-  context_.stream.copy_to_host(memory, from, slot->piece.size);
-  context_.stream.record(*slot->copied);
+  stream_.copy_to_host(memory, from, slot->piece.size, *slot->copied);
   slot->recorded = true;
 }
 

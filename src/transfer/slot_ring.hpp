@@ -23,8 +23,7 @@ struct Slot {
 // gives the slots back; a slot whose copy never ends is abandoned, not reused.
 class SlotRing {
  public:
-  // `shared`: where its copies to the device go; else on the task's own stream.
-  SlotRing(LaneContext& context, std::size_t capacity, CopyStream* shared = nullptr);
+  SlotRing(LaneContext& context, std::size_t capacity, CopyStream& stream);
   ~SlotRing();
   SlotRing(const SlotRing&) = delete;
   SlotRing& operator=(const SlotRing&) = delete;
@@ -49,12 +48,11 @@ class SlotRing {
   [[nodiscard]] std::size_t size() const { return slots_.size(); }
 
  private:
-  [[nodiscard]] bool drain_copies();
   void copy_ended(const Slot& slot) const;
 
   LaneContext& context_;
   std::size_t capacity_;
-  CopyStream* shared_;
+  CopyStream& stream_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<Slot*> idle_;
   std::deque<Slot*> copying_;

@@ -162,6 +162,11 @@ int lud_gpu_count() {
   return count;
 }
 
+void lud_prepare_gpu(int gpu) {
+  check(cudaSetDevice(gpu), "choosing the GPU");
+  check(cudaFree(nullptr), "making the GPU's context");
+}
+
 void lud_on_gpu(float* matrix, std::size_t size) {
   cudaPointerAttributes attributes{};
   check(cudaPointerGetAttributes(&attributes, matrix), "asking whose memory it is");

@@ -17,6 +17,9 @@ bool lud_is_gpu_memory(const void* address);
 // The number of CUDA GPUs; 0 also where there is no driver.
 int lud_gpu_count();
 
+// Makes the GPU's context, so that no step of either program pays for it. Throws as below.
+void lud_prepare_gpu(int gpu);
+
 // Decomposes a row-major n x n matrix in GPU memory in place, on the GPU that holds it and its
 // default stream, and waits. Throws std::runtime_error with CUDA's words.
 void lud_on_gpu(float* matrix, std::size_t n);

@@ -11,6 +11,10 @@ int lud_gpu_count() {
   return 0;
 }
 
+void lud_prepare_gpu(int /*gpu*/) {
+  throw std::runtime_error("lud: built without CUDA");
+}
+
 void lud_on_gpu(float* /*matrix*/, std::size_t /*n*/) {
   throw std::runtime_error("lud: built without CUDA");
 }
