@@ -14,6 +14,8 @@ constexpr double gain_later = 1.05;
 // Settled windows before a try; doubled by each that brings nothing.
 constexpr std::uint32_t patience_min = 8;
 constexpr std::uint32_t patience_max = 128;
+// A try costs two hundredths of a GiB's time where it brings nothing.
+constexpr std::uint32_t patience_measured = 64;
 
 // One window may lie; a try listens to more, but for the first, which has much to gain.
 constexpr std::uint32_t try_windows = 3;
@@ -29,11 +31,12 @@ constexpr std::uint32_t depth_min = 2;
 
 }  // namespace
 
-DepthController::DepthController(std::uint32_t depth_start, std::uint32_t depth_max)
+DepthController::DepthController(std::uint32_t depth_start, std::uint32_t depth_max, Start start)
     : depth_max_(std::max(depth_max, depth_min)),
       depth_(std::clamp(depth_start, depth_min, depth_max_)),
       base_depth_(depth_),
-      patience_(patience_min) {}
+      first_try_(start == Start::guessed),
+      patience_(start == Start::guessed ? patience_min : patience_measured) {}
 
 std::uint32_t DepthController::next_step() const {
   return deeper_ ? std::min(depth_max_, depth_ + depth_ / 2)
@@ -72,7 +75,10 @@ std::uint32_t DepthController::window(std::uint64_t bytes, double seconds) {
   switch (stage_) {
     case Stage::starting:
       base_throughput_ = throughput;
-      try_step();
+      stage_ = Stage::settled;
+      if (first_try_) {
+        try_step();
+      }
       break;
     case Stage::settled:
       stay(throughput);

@@ -8,16 +8,18 @@
 
 namespace hippogriff {
 
-// Begins with the planned depth and tries one step deeper at once: a drive whose latency is the
-// limit gains a lot by it. Later it tries deeper and shallower by turns, more and more rarely. It
+// Begins with the planned depth and, where that was guessed, tries one step deeper at once: a drive
+// whose latency is the limit gains a lot by it. Later it tries deeper and shallower by turns, more and more rarely. It
 // stays where a step brought a clear gain, and goes back where it did not: what a drive gives
 // varies from window to window by more than most steps bring. Not thread-safe; makes no system
 // calls.
 class DepthController {
  public:
+  enum class Start : std::uint8_t { guessed, measured };
+
   // Depths are requests in flight, from 2 to `depth_max` (2 at least): with one alone the drive
   // idles whenever this thread is busy.
-  DepthController(std::uint32_t depth_start, std::uint32_t depth_max);
+  DepthController(std::uint32_t depth_start, std::uint32_t depth_max, Start start);
 
   // The depth to use now.
   [[nodiscard]] std::uint32_t depth() const { return depth_; }
@@ -44,7 +46,7 @@ class DepthController {
   std::uint32_t base_depth_;    // what is known to be good
   double base_throughput_ = 0;  // bytes per second there
   bool deeper_ = true;          // which way the next try goes
-  bool first_try_ = true;
+  bool first_try_;
   std::uint32_t patience_;  // settled windows between tries
   std::uint32_t windows_here_ = 0;
   double tried_throughput_ = 0;  // sum over the try's windows

@@ -32,6 +32,8 @@ struct SimulatedDrive {
 };
 
 constexpr std::uint64_t window_bytes = 64 << 20;
+constexpr auto guessed = DepthController::Start::guessed;
+constexpr auto measured = DepthController::Start::measured;
 
 std::vector<std::uint32_t> depths_over(DepthController& controller,
                                        SimulatedDrive& drive,
@@ -63,16 +65,16 @@ double mean_share(const SimulatedDrive& drive, const std::vector<std::uint32_t>&
 }
 
 TEST(DepthController, begins_with_the_planned_depth_within_bounds) {
-  EXPECT_EQ(DepthController(4, 16).depth(), 4U);
-  EXPECT_EQ(DepthController(0, 16).depth(), 2U);
-  EXPECT_EQ(DepthController(99, 16).depth(), 16U);
-  EXPECT_EQ(DepthController(4, 0).depth(), 2U);
+  EXPECT_EQ(DepthController(4, 16, guessed).depth(), 4U);
+  EXPECT_EQ(DepthController(0, 16, guessed).depth(), 2U);
+  EXPECT_EQ(DepthController(99, 16, guessed).depth(), 16U);
+  EXPECT_EQ(DepthController(4, 0, guessed).depth(), 2U);
 }
 
 TEST(DepthController, reaches_the_saturation_of_a_quiet_drive_from_any_start_and_stays) {
   for (const std::uint32_t saturation : {1U, 2U, 3U, 4U, 6U, 8U, 13U, 24U, 32U}) {
     for (const std::uint32_t start : {2U, 4U, 8U, 16U, 32U}) {
-      DepthController controller(start, 32);
+      DepthController controller(start, 32, guessed);
       SimulatedDrive drive{.saturation = static_cast<double>(saturation)};
       const auto depths = depths_over(controller, drive, 60);
       const std::vector<std::uint32_t> late(depths.begin() + 20, depths.end());
@@ -96,7 +98,7 @@ TEST(DepthController, loses_little_of_a_drive_whose_windows_vary) {
       drive.saturation = 1 + static_cast<double>(random() % 16);
       drive.noise = noise;
       drive.random.seed(random());
-      DepthController controller(2 + static_cast<std::uint32_t>(random() % 7), 32);
+      DepthController controller(2 + static_cast<std::uint32_t>(random() % 7), 32, guessed);
       const auto depths = depths_over(controller, drive, windows);
       share += mean_share(drive, {depths.begin() + 20, depths.end()}) / drives;
     }
@@ -113,7 +115,7 @@ TEST(DepthController, stays_at_two_requests_where_more_are_slower) {
   for (int index = 0; index < drives; ++index) {
     SimulatedDrive drive{.saturation = 1, .noise = 0.1, .loss_beyond = 0.06};
     drive.random.seed(random());
-    DepthController controller(2, 16);
+    DepthController controller(2, 16, guessed);
     share += mean_share(drive, depths_over(controller, drive, 60)) / drives;
   }
   EXPECT_GT(share, 0.985);
@@ -121,7 +123,7 @@ TEST(DepthController, stays_at_two_requests_where_more_are_slower) {
 
 TEST(DepthController, moves_one_step_at_a_time_and_stays_within_bounds_on_a_mad_drive) {
   std::mt19937_64 random(7);
-  DepthController controller(8, 16);
+  DepthController controller(8, 16, guessed);
   std::uint32_t before = controller.depth();
   for (int index = 0; index < 5000; ++index) {
     const double seconds = std::exp(std::uniform_real_distribution<double>(-9, 2)(random));
@@ -135,14 +137,14 @@ TEST(DepthController, moves_one_step_at_a_time_and_stays_within_bounds_on_a_mad_
 }
 
 TEST(DepthController, comes_back_when_the_drive_gets_worse_with_depth) {
-  DepthController controller(32, 64);
+  DepthController controller(32, 64, guessed);
   SimulatedDrive drive{.saturation = 4, .loss_beyond = 0.02};
   const auto depths = depths_over(controller, drive, 60);
   EXPECT_GT(drive.throughput(depths.back()), 0.9 * drive.peak_bytes_per_second) << depths.back();
 }
 
 TEST(DepthController, follows_a_drive_that_changes) {
-  DepthController controller(4, 32);
+  DepthController controller(4, 32, guessed);
   SimulatedDrive drive{.saturation = 4};
   depths_over(controller, drive, 40);
   drive.saturation = 12;
@@ -152,7 +154,7 @@ TEST(DepthController, follows_a_drive_that_changes) {
 }
 
 TEST(DepthController, windows_that_tell_nothing_change_nothing) {
-  DepthController controller(4, 16);
+  DepthController controller(4, 16, guessed);
   EXPECT_EQ(controller.window(0, 1), 4U);
   EXPECT_EQ(controller.window(window_bytes, 0), 4U);
   EXPECT_EQ(controller.window(window_bytes, -1), 4U);
@@ -165,7 +167,7 @@ TEST(DepthController, finds_the_depth_from_completions_alone) {
   constexpr double latency_seconds = 10e-3;
   constexpr double service_seconds = 2e-3;  // saturates at a depth of 6
   constexpr std::uint64_t request_bytes = 4 << 20;
-  DepthController controller(2, 64);
+  DepthController controller(2, 64, guessed);
   std::queue<double> in_flight;
   double now = 0;
   double drive_free = 0;
@@ -184,6 +186,17 @@ TEST(DepthController, finds_the_depth_from_completions_alone) {
   }
   EXPECT_GE(controller.depth(), 5U);
   EXPECT_LE(deepest_late, step_up(step_up(6)));
+}
+
+TEST(DepthController, a_measured_depth_is_left_seldom_but_a_wrong_one_in_the_end) {
+  SimulatedDrive drive{.saturation = 2};
+  DepthController right(2, 16, measured);
+  const auto depths = depths_over(right, drive, 60);
+  EXPECT_EQ(std::count(depths.begin(), depths.end(), 2U), 60);
+  SimulatedDrive other{.saturation = 8};
+  DepthController wrong(2, 16, measured);
+  depths_over(wrong, other, 100);
+  EXPECT_GE(mean_share(other, depths_over(wrong, other, 100)), 0.95);
 }
 
 }  // namespace

@@ -146,4 +146,12 @@ void DirectQueue::move_buffered(Request& request) {
   write_piece(context_, transfer_, {begin, rest}, request.io.memory.data());
 }
 
+DepthController make_depth_controller(const Transfer& transfer, std::uint32_t depth_max) {
+  const RoutingDecision& decision = transfer.decision();
+  return {decision.choice().plan.direct_io_depth,
+          depth_max,
+          decision.depth_measured ? DepthController::Start::measured
+                                  : DepthController::Start::guessed};
+}
+
 }  // namespace hippogriff

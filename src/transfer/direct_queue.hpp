@@ -2,6 +2,7 @@
 // dealt with once for both directions.
 #pragma once
 
+#include "transfer/depth_controller.hpp"
 #include "transfer/lanes.hpp"
 
 #include <cstdint>
@@ -68,5 +69,9 @@ class DirectQueue {
   std::unique_ptr<IoQueue> queue_;
   std::unordered_map<std::uint64_t, Request> requests_;
 };
+
+// Begins with the plan's depth.
+[[nodiscard]] DepthController make_depth_controller(const Transfer& transfer,
+                                                    std::uint32_t depth_max);
 
 }  // namespace hippogriff

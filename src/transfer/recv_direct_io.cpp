@@ -1,6 +1,5 @@
 // Device to pinbuffer by the copy engine, pinbuffer to drive by O_DIRECT, several requests in
 // flight. The edges that are not aligned go through the page cache.
-#include "transfer/depth_controller.hpp"
 #include "transfer/direct_queue.hpp"
 #include "transfer/slot_ring.hpp"
 
@@ -18,7 +17,7 @@ class DirectIoRecv {
   DirectIoRecv(LaneContext& context, Transfer& transfer)
       : context_(context),
         transfer_(transfer),
-        depth_(transfer.decision().choice().plan.direct_io_depth, depth_max),
+        depth_(make_depth_controller(transfer, depth_max)),
         ring_(context, depth_max + copies_ahead, context.stream),
         queue_(context, transfer, depth_max, {}) {}
 

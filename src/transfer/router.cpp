@@ -289,6 +289,7 @@ RoutingDecision choose_route(const TransferFacts& facts,
   constexpr std::array routes = {Route::direct, Route::mapped, Route::pipelined, Route::parked};
   const CostModel model(facts, load, calibration);
   RoutingDecision decision;
+  decision.depth_measured = calibration.drive.measured;
   double fastest_seconds = std::numeric_limits<double>::infinity();
   for (std::size_t index = 0; index < routes.size(); ++index) {
     decision.predictions[index] = predict(routes[index], model, facts, forced, fastest_seconds);

@@ -16,6 +16,7 @@ namespace hippogriff {
 struct RoutingDecision {
   std::array<RoutePrediction, HIPPOGRIFF_ROUTE_COUNT - 1> predictions;
   Route chosen = Route::automatic;
+  bool depth_measured = false;  // plans' direct_io_depth is what this drive was measured to want
 
   [[nodiscard]] const RoutePrediction& choice() const;
 };

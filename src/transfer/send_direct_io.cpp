@@ -5,7 +5,6 @@
 // a copy takes a twentieth of a read, and memory that was just used is still in the processors'
 // caches (a virtual drive is 10 to 25 % faster with two slots than with four). Where copies take
 // longer, the link being busy, slots are added.
-#include "transfer/depth_controller.hpp"
 #include "transfer/direct_queue.hpp"
 #include "transfer/slot_ring.hpp"
 
@@ -25,7 +24,7 @@ class DirectIoSend {
   DirectIoSend(LaneContext& context, Transfer& transfer)
       : context_(context),
         transfer_(transfer),
-        depth_(transfer.decision().choice().plan.direct_io_depth, depth_max),
+        depth_(make_depth_controller(transfer, depth_max)),
         slots_(depth_.depth()),
         ring_(context, slots_max, context.stream),
         queue_(context, transfer, depth_max, {}) {}
