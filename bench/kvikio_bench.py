@@ -273,7 +273,11 @@ class Bench:
         self.document["results"].append(entry)
 
     def measure_latency(self, place: Place, direction: str, size: int) -> None:
-        """Time single operations at random offsets; contenders take turns in blocks of 100."""
+        """Time single operations at random offsets; contenders take turns in blocks of 100.
+
+        Without the settings swept: they say how many threads share what one alone moves here.
+        """
+        contenders = [c for c in self.contenders if c.name != "kvikio_swept"]
         file_size = min(max(self.options.sizes), GIB)
         case = Case(direction, "cached", place, file_size)
         if direction == "send":
@@ -285,18 +289,18 @@ class Bench:
                     file.write(bytes(min(STRIPE, file_size - start)))
         array = self.array[:size]
         random = np.random.default_rng(size)
-        times: list[list[float]] = [[] for _ in self.contenders]
+        times: list[list[float]] = [[] for _ in contenders]
         blocks = 10 if self.options.rounds >= 5 else 2
         for block in range(blocks):
-            for i in range(len(self.contenders)):
-                which = (i + block) % len(self.contenders)
-                contender = self.contenders[which]
+            for i in range(len(contenders)):
+                which = (i + block) % len(contenders)
+                contender = contenders[which]
                 call = contender.send if direction == "send" else contender.recv
                 path = place.source if direction == "send" else place.target
                 offsets = random.integers(0, (file_size - size) // 4096 + 1, size=100) * 4096
                 with contextlib.suppress(Exception):
                     times[which] += list(self.time_operations(call, path, array, offsets))
-        for contender, seconds in zip(self.contenders, times, strict=True):
+        for contender, seconds in zip(contenders, times, strict=True):
             if seconds:
                 self.keep_latency({**case.describe(), "size_bytes": size}, contender, seconds)
 
@@ -414,7 +418,7 @@ def describe(options: argparse.Namespace, arrays: Arrays) -> dict[str, Any]:
         "program": "kvikio_bench",
         "commit": options.commit,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "command_line": sys.argv,
+        "command_line": [f"bench/{Path(sys.argv[0]).name}", *sys.argv[1:]],
         "budget_seconds": options.budget_seconds,
         "versions": versions,
         "machine": {

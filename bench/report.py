@@ -367,8 +367,10 @@ def machine_lines(results: Results) -> list[str]:
         "",
     ]
     for document in results.documents:
-        home = Path(document["command_line"][0]).parents[-2]  # where the build and the files lay
-        command = " ".join(document["command_line"]).replace(f"{home}/", "~/")
+        command = " ".join(document["command_line"])
+        program = Path(document["command_line"][0])
+        if program.is_absolute():  # without where the build and the files lay
+            command = command.replace(f"{program.parents[-2]}/", "~/")
         versions = ", ".join(f"{name} {value}" for name, value in document["versions"].items())
         lines.append(
             f"- {document['started']}, commit {document['commit']}, {versions}: "
