@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -367,10 +368,8 @@ def machine_lines(results: Results) -> list[str]:
         "",
     ]
     for document in results.documents:
-        command = " ".join(document["command_line"])
-        program = Path(document["command_line"][0])
-        if program.is_absolute():  # without where the build and the files lay
-            command = command.replace(f"{program.parents[-2]}/", "~/")
+        # Without where the build and the files lay.
+        command = re.sub(r"/(root|home/[^/ ,]+)/", "~/", " ".join(document["command_line"]))
         versions = ", ".join(f"{name} {value}" for name, value in document["versions"].items())
         lines.append(
             f"- {document['started']}, commit {document['commit']}, {versions}: "

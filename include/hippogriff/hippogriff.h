@@ -107,6 +107,13 @@ typedef struct hippogriff_range {
   uint64_t size;
 } hippogriff_range;
 
+/** A part of a file, and where its first byte goes. */
+typedef struct hippogriff_segment {
+  uint64_t offset; /**< of the file, in bytes */
+  uint64_t size;   /**< in bytes; 0 is left out */
+  void* memory;    /**< device memory, or host memory with HIPPOGRIFF_HOST_MEMORY */
+} hippogriff_segment;
+
 /** Why something failed. Strings belong to the handle, or to the calling thread for
  *  hippogriff_last_error, until its next failing call. */
 typedef struct hippogriff_error {
@@ -172,6 +179,17 @@ HIPPOGRIFF_API int hippogriff_recv_async(int fd,
                                          size_t size,
                                          const hippogriff_options* options,
                                          hippogriff_transfer** transfer);
+
+/** Moves many parts of a file, each to memory of its own, as one transfer: adjacent parts are read
+ *  together, and one wait and one handle stand for all. All memory belongs to one device. Segments
+ *  come in any order and overlap neither in the file nor in memory. Bytes between them go nowhere
+ *  but may be read, and count in progress and report, whose extent goes from the first segment's
+ *  first byte to the last one's last. The array is copied before the call returns. */
+HIPPOGRIFF_API int hippogriff_sendv_async(int fd,
+                                          const hippogriff_segment* segments,
+                                          size_t count,
+                                          const hippogriff_options* options,
+                                          hippogriff_transfer** transfer);
 
 /** By path. recv replaces or updates the file as gullfoss_recv does. */
 HIPPOGRIFF_API int hippogriff_send_path_async(const char* path,

@@ -429,6 +429,17 @@ inline Transfer send_async(const FileName& file,
   return Transfer(transfer);
 }
 
+// Starts moving parts of an open file, each to memory of its own, as one transfer
+// (hippogriff_sendv_async).
+inline Transfer send_async(int fd,
+                           std::span<const hippogriff_segment> parts,
+                           const Options& options = {}) {
+  const hippogriff_options c = options.to_c();
+  hippogriff_transfer* transfer = nullptr;
+  detail::check(hippogriff_sendv_async(fd, parts.data(), parts.size(), &c, &transfer));
+  return Transfer(transfer);
+}
+
 // Starts moving device memory into the file from `offset` on. By path the file is replaced as a
 // whole where the bytes cover all of it, as gullfoss_recv does.
 inline Transfer recv_async(const FileName& file,

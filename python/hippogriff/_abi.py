@@ -84,6 +84,16 @@ class Range(ctypes.Structure):
     _fields_ = (("offset", ctypes.c_uint64), ("size", ctypes.c_uint64))
 
 
+class Segment(ctypes.Structure):
+    """`hippogriff_segment`, in bytes."""
+
+    _fields_ = (
+        ("offset", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("memory", ctypes.c_void_p),
+    )
+
+
 class Error(ctypes.Structure):
     """`hippogriff_error`."""
 
@@ -125,6 +135,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gullfoss_deinit": (_int, []),
     "hippogriff_send_async": (_int, [_int, _void_pp, _size, _size, _options_p, _void_pp]),
     "hippogriff_recv_async": (_int, [_int, _void_p, _size, _size, _options_p, _void_pp]),
+    "hippogriff_sendv_async": (
+        _int,
+        [_int, ctypes.POINTER(Segment), _size, _options_p, _void_pp],
+    ),
     "hippogriff_send_path_async": (_int, [_string, _void_pp, _size, _size, _options_p, _void_pp]),
     "hippogriff_recv_path_async": (_int, [_string, _void_p, _size, _size, _options_p, _void_pp]),
     "hippogriff_wait": (_int, [_void_p, _ms]),

@@ -14,11 +14,12 @@ from hippogriff._handle import NoHandle
 from hippogriff._library import lib
 from hippogriff._regions import Region, describe
 from hippogriff._runtime import check_extent, encode_path, ensure
+from hippogriff._scatter import pack_segments, start_scatter
 from hippogriff._transfer import Flight, Request, Transfer, bytes_moved
 from hippogriff.errors import InvalidArgument, io_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from hippogriff._runtime import PathLike
@@ -195,6 +196,60 @@ class File:
         call, memory = lib.hippogriff_send_async, ctypes.byref(ctypes.c_void_p(region.address))
         return self._start(request, region, (call, memory), offset, size)
 
+    def read_into_many(
+        self,
+        parts: Iterable[tuple[int, Any]],
+        *,
+        route: str = "auto",
+        stream: object = None,
+        progress: ProgressCallback | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Fill many arrays from as many places of the file, as one transfer.
+
+        Parameters
+        ----------
+        parts : iterable of (int, array)
+            The offset in the file, in bytes, and the array to fill, as `read_into` takes it. In any
+            order; all on one device; they overlap neither in the file nor in memory.
+        route, stream, progress, timeout
+            As in `write`.
+
+        Returns
+        -------
+        int
+            The number of bytes from the first part's first one to the last part's last one.
+
+        Raises
+        ------
+        InvalidArgument, ShortFile, IoError, TypeError, TimedOut
+            As in `read_into`.
+        """
+        transfer = self.read_into_many_async(parts, route=route, stream=stream)
+        return transfer.complete(timeout, progress)
+
+    def read_into_many_async(
+        self,
+        parts: Iterable[tuple[int, Any]],
+        *,
+        route: str = "auto",
+        stream: object = None,
+        before_stream: bool = False,
+    ) -> Transfer[int]:
+        """Start a `read_into_many` and return at once. `before_stream` as in `read_into_async`."""
+        described = [(offset, describe(array, writable=True)) for offset, array in parts]
+        for offset, region in described:
+            check_extent(offset, region.size_bytes)
+        filled = [(offset, region) for offset, region in described if region.size_bytes > 0]
+        if not filled:
+            return Transfer(Flight(NoHandle(), None, bytes_moved))
+        request = Request(
+            route, region=_common_region(filled), stream=stream, before_stream=before_stream
+        )
+        segments = pack_segments((o, region.size_bytes, region.address) for o, region in filled)
+        with self._borrowed() as descriptor:
+            return start_scatter(descriptor, segments, request, described)
+
     def write_from(
         self,
         array: Any,
@@ -329,6 +384,19 @@ def open_file(path: PathLike, mode: str = "r") -> File:
         When there is no such mode.
     """
     return File(path, mode)
+
+
+def _common_region(parts: list[tuple[int, Region]]) -> Region:
+    """Return a region that says what all of them say."""
+    first = parts[0][1]
+    for _, region in parts:
+        for what in ("device", "host_memory", "stream"):
+            if getattr(region, what) != getattr(first, what):
+                raise InvalidArgument(
+                    f"the arrays differ in {what}: {getattr(first, what)} and "
+                    f"{getattr(region, what)}; read them in one call for each"
+                )
+    return first
 
 
 def _size_of(descriptor: int) -> int:

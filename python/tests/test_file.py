@@ -360,3 +360,32 @@ def test_small_parts_are_moved_by_many_threads_while_the_file_is_closed(tmp_path
         thread.join()
     assert all(right)
     assert len(right) + len(refused) == 8 * 200
+
+
+def test_many_arrays_are_filled_by_one_transfer(folder: Path) -> None:
+    path = folder / "data"
+    content = random.Random(7).randbytes(3_000_000)
+    path.write_bytes(content)
+    arrays = [np.zeros(size, np.uint8) for size in (1, 700_000, 0, 1_000_000, 4096)]
+    offsets = [2_999_999, 10, 5, 900_000, 800_000]
+    with hippogriff.open(path) as file:
+        moved = file.read_into_many(zip(offsets, arrays, strict=True))
+        assert moved == 3_000_000 - 10
+        assert file.read_into_many([]) == 0
+    for offset, array in zip(offsets, arrays, strict=True):
+        assert array.tobytes() == content[offset : offset + array.nbytes]
+
+
+def test_many_arrays_must_fit_together(big_file: Path) -> None:
+    array = np.zeros(100, np.uint8)
+    with hippogriff.open(big_file) as file:
+        with pytest.raises(hippogriff.InvalidArgument, match="overlaps"):
+            file.read_into_many([(0, array), (1000, array[50:])])
+        with pytest.raises(hippogriff.InvalidArgument, match="overlaps"):
+            file.read_into_many([(0, array[:50]), (49, array[50:])])
+        with pytest.raises(hippogriff.InvalidArgument, match="negative"):
+            file.read_into_many([(-1, array)])
+        with pytest.raises(hippogriff.InvalidArgument, match="differ in"):
+            file.read_into_many([(0, array), (500, hippogriff.empty(10, device="host"))])
+        with pytest.raises(hippogriff.InvalidArgument, match="only"):
+            file.read_into_many([(file.size - 50, array)])

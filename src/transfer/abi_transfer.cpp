@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 using hippogriff::Direction;
 using hippogriff::guarded;
@@ -13,6 +14,9 @@ using hippogriff::throw_invalid;
 using hippogriff::Transfer;
 
 namespace {
+
+// More is a mistake: a file of a terabyte would be in parts of 64 KiB.
+constexpr std::size_t segments_max = std::size_t{1} << 24;
 
 std::uint64_t address_value(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer);
@@ -250,6 +254,30 @@ int hippogriff_send_async(int fd,
                           const hippogriff_options* options,
                           hippogriff_transfer** transfer) {
   return submit_send({.fd = fd}, gpuMemPtr, {.offset = offset, .size = size}, options, transfer);
+}
+
+int hippogriff_sendv_async(int fd,
+                           const hippogriff_segment* segments,
+                           size_t count,
+                           const hippogriff_options* options,
+                           hippogriff_transfer** transfer) {
+  Submission submission;
+  const int status = guarded([&] {
+    if (segments == nullptr || count == 0 || transfer == nullptr) {
+      throw_invalid("send", "segments or transfer is NULL, or count is 0");
+    }
+    if (count > segments_max) {
+      throw_invalid("send", "count is more than " + std::to_string(segments_max));
+    }
+    apply(checked_options(options), submission);
+    apply(Source{.fd = fd}, submission);
+    submission.destinations.reserve(count);
+    for (const hippogriff_segment& segment : std::span(segments, count)) {
+      submission.destinations.push_back(
+          {{segment.offset, segment.size}, {address_value(segment.memory)}});
+    }
+  });
+  return status == HIPPOGRIFF_OK ? submit(submission, nullptr, transfer) : status;
 }
 
 int hippogriff_recv_async(int fd,

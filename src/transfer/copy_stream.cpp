@@ -10,13 +10,16 @@ Stream& CopyStream::made() {
   return *stream_;
 }
 
-void CopyStream::copy_to_device(DeviceAddress to,
+void CopyStream::copy_to_device(const Transfer& transfer,
+                                Range piece,
                                 const std::byte* from,
-                                std::size_t size_bytes,
                                 Event& copied) {
   const std::lock_guard lock(mutex_);
-  made().copy_to_device(to, from, size_bytes);
-  stream_->record(copied);
+  Stream& stream = made();
+  transfer.for_each_part(piece, [&](const Segment& part) {
+    stream.copy_to_device(part.address, from + (part.range.offset - piece.offset), part.range.size);
+  });
+  stream.record(copied);
 }
 
 void CopyStream::copy_to_host(std::byte* to,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "transfer/device_wait.hpp"
+#include "transfer/transfer.hpp"
 
 #include <memory>
 #include <mutex>
@@ -21,11 +22,10 @@ class CopyStream {
   CopyStream(const CopyStream&) = delete;
   CopyStream& operator=(const CopyStream&) = delete;
 
-  // Queues a copy and records `copied` behind it. When it throws, the copy may be under way: drain.
-  void copy_to_device(DeviceAddress to,
-                      const std::byte* from,
-                      std::size_t size_bytes,
-                      Event& copied);
+  // Queues the copies of a piece of the file, which lies at `from`, to where it belongs, and
+  // records `copied` behind them. When it throws, copies may be under way: drain.
+  void copy_to_device(const Transfer& transfer, Range piece, const std::byte* from, Event& copied);
+  // Queues a copy and records `copied` behind it. Throws as above.
 
   void copy_to_host(std::byte* to, DeviceAddress from, std::size_t size_bytes, Event& copied);
 

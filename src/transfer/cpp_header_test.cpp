@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -89,6 +90,22 @@ TEST_F(CppHeader, part_of_a_file_lands_in_a_buffer_by_descriptor) {
   std::vector<char> read(1001);
   buffer.copy_to(std::span(read));
   EXPECT_TRUE(std::equal(read.begin(), read.end(), bytes_.begin() + 333));
+}
+
+TEST_F(CppHeader, parts_of_a_file_land_in_buffers_of_their_own) {
+  const int fd = open(path("in").c_str(), O_RDONLY);
+  ASSERT_GE(fd, 0);
+  hippogriff::DeviceBuffer first(1000, "host");
+  hippogriff::DeviceBuffer second(500, "host");
+  const std::array parts = {hippogriff_segment{2000, 500, second.data()},
+                            hippogriff_segment{7, 1000, first.data()}};
+  hippogriff::send_async(fd, parts).wait();
+  close(fd);
+  std::vector<char> read(1000);
+  first.copy_to(std::span(read));
+  EXPECT_TRUE(std::equal(read.begin(), read.end(), bytes_.begin() + 7));
+  second.copy_to(std::span(read).first(500));
+  EXPECT_TRUE(std::equal(read.begin(), read.begin() + 500, bytes_.begin() + 2000));
 }
 
 TEST_F(CppHeader, spans_of_ordinary_memory_work_on_device_host) {

@@ -9,10 +9,10 @@
 namespace hippogriff {
 
 // Begins with the planned depth and, where that was guessed, tries one step deeper at once: a drive
-// whose latency is the limit gains a lot by it. Later it tries deeper and shallower by turns, more and more rarely. It
-// stays where a step brought a clear gain, and goes back where it did not: what a drive gives
-// varies from window to window by more than most steps bring. Not thread-safe; makes no system
-// calls.
+// whose latency is the limit gains a lot by it. Later it tries deeper and shallower by turns, more
+// and more rarely. It stays where a step brought a clear gain, and goes back where it did not: what
+// a drive gives varies from window to window by more than most steps bring. Not thread-safe; makes
+// no system calls.
 class DepthController {
  public:
   enum class Start : std::uint8_t { guessed, measured };

@@ -46,14 +46,21 @@ LaneOutcome send_direct(LaneContext& context, Transfer& transfer) {
     PieceIo io(context, transfer);
     return move_pieces(
         context, transfer, direct_piece_bytes(transfer), [&](Range piece, Warmth warmth) {
-          io.read(piece, host_pointer(transfer.address_of(piece.offset)), warmth);
+          transfer.for_each_part(piece, [&](const Segment& part) {
+            io.read(part.range, host_pointer(part.address), warmth);
+          });
         });
   }
   CuFile file(transfer.file());
   return move_pieces(context, transfer, cufile_piece_bytes, [&](Range piece, Warmth) {
     static const SliceName name("cuFile read");
     const TraceSlice slice(context.trace, context.cpu_track, name, piece.offset, piece.size);
-    file.read(piece, transfer.address(), piece.offset - transfer.request().extent.offset);
+    if (transfer.request().destinations.empty()) {
+      file.read(piece, transfer.address(), piece.offset - transfer.request().extent.offset);
+      return;
+    }
+    transfer.for_each_part(piece,
+                           [&](const Segment& part) { file.read(part.range, part.address, 0); });
   });
 }
 

@@ -148,10 +148,10 @@ void DirectQueue::move_buffered(Request& request) {
 
 DepthController make_depth_controller(const Transfer& transfer, std::uint32_t depth_max) {
   const RoutingDecision& decision = transfer.decision();
-  return {decision.choice().plan.direct_io_depth,
-          depth_max,
-          decision.depth_measured ? DepthController::Start::measured
-                                  : DepthController::Start::guessed};
+  return {
+      decision.choice().plan.direct_io_depth,
+      depth_max,
+      decision.depth_measured ? DepthController::Start::measured : DepthController::Start::guessed};
 }
 
 }  // namespace hippogriff

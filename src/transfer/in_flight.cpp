@@ -1,18 +1,24 @@
-// Overlap by address, looking back no further than the longest transfer in flight.
+// Overlap by address; among reads, looking back no further than the longest in flight.
 #include "transfer/in_flight.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 namespace hippogriff {
 
-template <typename Found>
-bool InFlight::any_overlap(Range range, Found&& found) const {
-  const std::uint64_t first = range.offset > longest_bytes_ ? range.offset - longest_bytes_ : 0;
-  for (auto entry = entries_.lower_bound({first, 0});
-       entry != entries_.end() && entry->first.first < range.end();
+bool InFlight::written(Range range) const {
+  const auto after = writes_.lower_bound(range.end());
+  return after != writes_.begin() && std::prev(after)->second.end > range.offset;
+}
+
+bool InFlight::read(Range range) const {
+  const std::uint64_t first =
+      range.offset > longest_read_bytes_ ? range.offset - longest_read_bytes_ : 0;
+  for (auto entry = reads_.lower_bound({first, 0});
+       entry != reads_.end() && entry->first.first < range.end();
        ++entry) {
-    if (entry->second.end > range.offset && found(entry->second)) {
+    if (entry->second > range.offset) {
       return true;
     }
   }
@@ -26,27 +32,37 @@ std::uint64_t InFlight::begin(DeviceAddress address, std::uint64_t size_bytes, M
                  .operation = "start a transfer",
                  .detail = "the runtime is shutting down"});
   }
-  const bool clash = any_overlap({address.value, size_bytes}, [use](const Entry& entry) {
-    return use == MemoryUse::writes || entry.use == MemoryUse::writes;
-  });
-  if (clash) {
+  const Range range{address.value, size_bytes};
+  const bool writes = use == MemoryUse::writes && size_bytes > 0;
+  if (written(range) || (writes && read(range))) {
     throw Error({.status = Status::busy,
                  .operation = "start a transfer",
                  .detail = "its device memory (" + std::to_string(size_bytes) +
                            " bytes) overlaps a transfer in flight; wait for that one first"});
   }
   const std::uint64_t number = next_number_++;
-  entries_.emplace(std::pair{address.value, number}, Entry{address.value + size_bytes, use});
-  longest_bytes_ = std::max(longest_bytes_, size_bytes);
+  if (writes) {
+    writes_.emplace(range.offset, Write{range.end(), number});
+  } else {
+    reads_.emplace(std::pair{range.offset, number}, range.end());
+    longest_read_bytes_ = std::max(longest_read_bytes_, size_bytes);
+  }
   return number;
 }
 
 void InFlight::end(DeviceAddress address, std::uint64_t number) {
   const std::lock_guard lock(mutex_);
-  entries_.erase({address.value, number});
-  if (entries_.empty()) {
-    longest_bytes_ = 0;
-    emptied_.notify_all();
+  const auto write = writes_.find(address.value);
+  if (write != writes_.end() && write->second.number == number) {
+    writes_.erase(write);
+  } else {
+    reads_.erase({address.value, number});
+  }
+  if (reads_.empty()) {
+    longest_read_bytes_ = 0;
+    if (writes_.empty()) {
+      emptied_.notify_all();
+    }
   }
 }
 
@@ -57,12 +73,13 @@ void InFlight::close() {
 
 bool InFlight::wait_empty(std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  return emptied_.wait_until(lock, deadline, [this] { return entries_.empty(); });
+  return emptied_.wait_until(lock, deadline, [this] { return writes_.empty() && reads_.empty(); });
 }
 
 bool InFlight::uses(DeviceAddress address, std::uint64_t size_bytes) const {
   const std::lock_guard lock(mutex_);
-  return any_overlap({address.value, size_bytes}, [](const Entry&) { return true; });
+  const Range range{address.value, size_bytes};
+  return written(range) || read(range);
 }
 
 }  // namespace hippogriff

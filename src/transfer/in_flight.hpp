@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace hippogriff {
 
@@ -46,20 +47,56 @@ class InFlight {
   [[nodiscard]] bool uses(DeviceAddress address, std::uint64_t size_bytes) const;
 
  private:
-  struct Entry {
+  struct Write {
     std::uint64_t end;
-    MemoryUse use;
+    std::uint64_t number;
   };
 
-  template <typename Found>
-  bool any_overlap(Range range, Found&& found) const;
+  [[nodiscard]] bool written(Range range) const;
+  [[nodiscard]] bool read(Range range) const;
 
   mutable std::mutex mutex_;
   std::condition_variable emptied_;
   bool closed_ = false;
-  std::map<std::pair<std::uint64_t, std::uint64_t>, Entry> entries_;  // (address, number)
-  std::uint64_t longest_bytes_ = 0;
+  // Writes overlap nothing, so that one look finds what is in a range, however many there are.
+  std::map<std::uint64_t, Write> writes_;  // by address
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t>
+      reads_;  // (address, number): end
+  std::uint64_t longest_read_bytes_ = 0;
   std::uint64_t next_number_ = 1;
+};
+
+// What one transfer uses, ended together. Not thread-safe; `all` must outlive it.
+class MemoryUses {
+ public:
+  explicit MemoryUses(InFlight& all) : all_(all) {}
+
+  ~MemoryUses() { end(); }
+
+  MemoryUses(const MemoryUses&) = delete;
+  MemoryUses& operator=(const MemoryUses&) = delete;
+
+  // Throws as InFlight::begin does.
+  void begin(DeviceAddress address, std::uint64_t size_bytes, MemoryUse use) {
+    numbers_.emplace_back(address, 0);
+    try {
+      numbers_.back().second = all_.begin(address, size_bytes, use);
+    } catch (...) {
+      numbers_.pop_back();
+      throw;
+    }
+  }
+
+  void end() noexcept {
+    for (const auto& [address, number] : numbers_) {
+      all_.end(address, number);
+    }
+    numbers_.clear();
+  }
+
+ private:
+  InFlight& all_;
+  std::vector<std::pair<DeviceAddress, std::uint64_t>> numbers_;
 };
 
 }  // namespace hippogriff

@@ -95,9 +95,8 @@ bool MappedWindows::copy(Range piece) {
 void MappedWindows::start_copy(Window& window) {
   const Range piece = window.piece;
   const std::uint64_t lead = piece.offset - align_down(piece.offset, WorkMap::cut_bytes);
-  const DeviceAddress to = transfer_.address_of(piece.offset);
   window.copy_begin = Clock::now();
-  stream_.copy_to_device(to, window.pages.data() + lead, piece.size, *window.copied);
+  stream_.copy_to_device(transfer_, piece, window.pages.data() + lead, *window.copied);
 }
 
 void MappedWindows::make_room(std::uint64_t bytes) {

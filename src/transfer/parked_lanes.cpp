@@ -88,11 +88,11 @@ LaneOutcome send_unpark(LaneContext& context, Transfer& transfer) {
         const TraceSlice slice(
             context.trace, context.copy_track, name, piece->offset, piece->size_bytes);
         reuse = Parking::Reuse::no;
-        context.stream.copy_to_device(
-            transfer.address_of(piece->offset), piece->memory, piece->size_bytes, *event);
+        const Range range{piece->offset, piece->size_bytes};
+        context.stream.copy_to_device(transfer, range, piece->memory, *event);
         await_copy(context, *event, "copy parked data to device");
         reuse = Parking::Reuse::yes;
-        transfer.piece_done(Lane::parked, {piece->offset, piece->size_bytes});
+        transfer.piece_done(Lane::parked, range);
       });
       if (!copied && context.stream.drain()) {
         reuse = Parking::Reuse::yes;

@@ -32,9 +32,10 @@ struct RuntimeStats {
 // A transfer as a caller asks for it.
 struct Submission {
   Direction direction = Direction::send;
-  int fd = -1;            // or
-  std::string path;       // when fd < 0
-  DeviceAddress address;  // null: allocate (send)
+  int fd = -1;                // or
+  std::string path;           // when fd < 0
+  DeviceAddress address;      // null: allocate (send)
+  Destinations destinations;  // send: instead of address, offset and size
   std::uint64_t offset = 0;
   std::uint64_t size = 0;  // 0: the rest
   std::string device;      // "" : the pointer's, else the current one
@@ -62,7 +63,7 @@ class Runtime {
   bool shutdown(std::chrono::milliseconds patience);
 
   // Throws Error for the caller's mistakes; what goes wrong later is the transfer's failure.
-  std::shared_ptr<Transfer> submit(const Submission& submission);
+  std::shared_ptr<Transfer> submit(Submission given);
   // The short path, when the transfer is plain enough. False: submit it.
   bool transfer_small(const Submission& submission);
 
@@ -127,7 +128,7 @@ class Runtime {
               const std::shared_ptr<Transfer>& transfer,
               DeviceState& state);
   static void prepare_file(Transfer& transfer);
-  static void released(Transfer& transfer, DeviceState& state, std::uint64_t number);
+  static void released(Transfer& transfer, DeviceState& state);
   void transfer_ended(const Transfer& transfer, const DeviceState& state);
   void observe(const Transfer& transfer, const DeviceState& state);
   DeviceState& open_device_locked(const std::string& name);

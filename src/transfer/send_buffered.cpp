@@ -56,7 +56,7 @@ LaneOutcome send_buffered(LaneContext& context, Transfer& transfer) {
       ring.make_idle(slot);
       continue;
     }
-    ring.start_to_device(slot, transfer.address_of(slot->piece.offset), slot->memory);
+    ring.start_to_device(slot, transfer, slot->memory);
   }
   while (ring.copies_in_flight() > 0) {
     retire_oldest(ring, transfer);

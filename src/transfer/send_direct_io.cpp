@@ -93,9 +93,7 @@ class DirectIoSend {
         slots_ = depth_.depth();
       }
       transfer_.count_cold(read.piece.size);
-      ring_.start_to_device(slot,
-                            transfer_.address_of(slot->piece.offset),
-                            slot->memory + queue_.lead_bytes(slot->piece));
+      ring_.start_to_device(slot, transfer_, slot->memory + queue_.lead_bytes(slot->piece));
     }
   }
 

@@ -55,11 +55,11 @@ Slot* SlotRing::try_idle() {
 }
 
 // What joins the copies before it is queued is waited for, whatever is thrown.
-void SlotRing::start_to_device(Slot* slot, DeviceAddress to, const std::byte* memory) {
+void SlotRing::start_to_device(Slot* slot, const Transfer& transfer, const std::byte* memory) {
   slot->copy_begin = Clock::now();
   slot->recorded = false;
   copying_.push_back(slot);
-  stream_.copy_to_device(to, memory, slot->piece.size, *slot->copied);
+  stream_.copy_to_device(transfer, slot->piece, memory, *slot->copied);
   slot->recorded = true;
 }
 

@@ -32,8 +32,9 @@ class SlotRing {
   // capacity. nullptr when there is none now: retire a copy first. Waits for the pinbuffer only
   // when the ring has no slot at all; throws Error(timed_out) after device_timeout.
   Slot* try_idle();
-  // Starts a copy of `slot.piece`, which lies at `memory` in the slot; the slot joins the copies.
-  void start_to_device(Slot* slot, DeviceAddress to, const std::byte* memory);
+  // Starts a copy of `slot.piece`, which lies at `memory` in the slot, to where it belongs; the
+  // slot joins the copies.
+  void start_to_device(Slot* slot, const Transfer& transfer, const std::byte* memory);
   void start_to_host(Slot* slot, DeviceAddress from, std::byte* memory);
 
   // The oldest copy, once it is complete; the slot is the caller's until it is made idle or copied

@@ -29,6 +29,19 @@ std::string bytes(std::uint64_t count) {
   return std::to_string(count) + " bytes";
 }
 
+// What to do with several destinations is what is done with one: the first, as far as it goes.
+Submission normalised(Submission submission) {
+  if (submission.destinations.empty()) {
+    return submission;
+  }
+  submission.destinations = make_destinations(std::move(submission.destinations));
+  const Segment& first = submission.destinations.front();
+  submission.address = first.address;
+  submission.offset = first.range.offset;
+  submission.size = submission.destinations.back().range.end() - first.range.offset;
+  return submission;
+}
+
 // The extent of a send: inside the file.
 Range send_extent(const Submission& submission, const File& file) {
   const std::uint64_t size = file.identity().size;
@@ -89,8 +102,33 @@ Target target_of(const Submission& submission, Runtime& runtime) {
   return {state, find_memory(submission, state)};
 }
 
+// Many destinations lie in few allocations, in no order.
+void check_rooms(const Submission& submission, const Target& target) {
+  AllocationInfo allocation = *target.allocation;
+  for (const Segment& segment : submission.destinations) {
+    Submission one;
+    one.path = submission.path;
+    one.offset = segment.range.offset;
+    one.address = segment.address;
+    if (segment.address.value - allocation.base.value >= allocation.size_bytes) {
+      allocation = find_memory(one, target.state);
+    }
+    const std::uint64_t room = allocation.room_from(segment.address);
+    if (segment.range.size > room) {
+      throw_caller(one,
+                   "the part of " + bytes(segment.range.size) +
+                       " here goes to device memory that holds only " + bytes(room) +
+                       " from its pointer on");
+    }
+  }
+}
+
 void check_room(const Submission& submission, const Target& target, std::uint64_t size) {
   if (!target.allocation) {
+    return;
+  }
+  if (!submission.destinations.empty()) {
+    check_rooms(submission, target);
     return;
   }
   const std::uint64_t room = target.allocation->room_from(submission.address);
@@ -155,7 +193,8 @@ std::uint64_t checked_end(const Submission& submission, std::uint64_t size) {
 
 }  // namespace
 
-std::shared_ptr<Transfer> Runtime::submit(const Submission& submission) {
+std::shared_ptr<Transfer> Runtime::submit(Submission given) {
+  const Submission submission = normalised(std::move(given));
   checked_end(submission, submission.size);
   TransferRequest request;
   request.direction = submission.direction;
@@ -163,6 +202,7 @@ std::shared_ptr<Transfer> Runtime::submit(const Submission& submission) {
   request.flags = submission.flags;
   request.stream = submission.stream;
   request.address = submission.address;
+  request.destinations = submission.destinations;
   const Target target = target_of(submission, *this);
   request.device = target.state.device;
   if (submission.direction == Direction::send) {
@@ -258,20 +298,23 @@ void Runtime::launch(const Submission& submission,
                           ? std::chrono::milliseconds(submission.memory_timeout_ms)
                           : settings_.memory_timeout);
   const auto use = request.direction == Direction::send ? MemoryUse::writes : MemoryUse::reads;
-  const auto number = std::make_shared<std::uint64_t>(0);
-  const bool named = !request.address.is_null() && request.extent.size > 0;
-  if (named) {
-    *number = state.in_flight.begin(request.address, request.extent.size, use);
+  const auto uses = std::make_shared<MemoryUses>(state.in_flight);
+  if (!request.address.is_null() && request.extent.size > 0) {
+    transfer->for_each_part(request.extent, [&](const Segment& part) {
+      uses->begin(part.address, part.range.size, use);
+    });
   } else if (request.address.is_null() && !transfer->address().is_null()) {
     state.keep(transfer->address(), request.extent.size);
-    *number = state.in_flight.begin(transfer->address(), request.extent.size, use);
+    uses->begin(transfer->address(), request.extent.size, use);
   }
-  transfer->on_allocated([&state, number](Transfer& ready) {
+  transfer->on_allocated([&state, uses](Transfer& ready) {
     state.keep(ready.address(), ready.request().extent.size);
-    *number =
-        state.in_flight.begin(ready.address(), ready.request().extent.size, MemoryUse::writes);
+    uses->begin(ready.address(), ready.request().extent.size, MemoryUse::writes);
   });
-  transfer->on_released([&state, number](Transfer& done) { released(done, state, *number); });
+  transfer->on_released([&state, uses](Transfer& done) {
+    uses->end();
+    released(done, state);
+  });
   try {
     if (wants(submission, HIPPOGRIFF_BEFORE_STREAM)) {
       const HostFlag flag = state.flags.take();
@@ -335,12 +378,9 @@ void Runtime::prepare_file(Transfer& transfer) {
   }
 }
 
-void Runtime::released(Transfer& transfer, DeviceState& state, std::uint64_t number) {
+void Runtime::released(Transfer& transfer, DeviceState& state) {
   const TransferRequest& request = transfer.request();
   const DeviceAddress address = transfer.address();
-  if (number != 0) {
-    state.in_flight.end(address, number);
-  }
   if (address.is_null()) {
     return;
   }

@@ -26,6 +26,7 @@ Transfer::~Transfer() {
 }
 
 DeviceAddress Transfer::address_of(std::uint64_t file_offset) const {
+  HIPPO_ASSERT(request_.destinations.empty());
   return address() + (file_offset - request_.extent.offset);
 }
 

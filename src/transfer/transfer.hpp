@@ -6,6 +6,7 @@
 #include "base/trace.hpp"
 #include "device/device.hpp"
 #include "storage/storage.hpp"
+#include "transfer/destinations.hpp"
 #include "transfer/parking.hpp"
 #include "transfer/route.hpp"
 #include "transfer/router.hpp"
@@ -21,6 +22,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hippogriff {
@@ -34,7 +36,8 @@ struct TransferRequest {
   std::shared_ptr<AtomicFile> replaces;  // recv of a whole file by path: committed at the end
   Range extent;                          // of the file, in bytes
   std::shared_ptr<Device> device;
-  DeviceAddress address;  // null: to be allocated (send)
+  DeviceAddress address;      // null: to be allocated (send)
+  Destinations destinations;  // of a send to several; empty: all of it goes to `address`
   Route route = Route::automatic;
   std::uint32_t flags = 0;  // hippogriff_flags
   void* stream = nullptr;
@@ -71,9 +74,21 @@ class Transfer {
 
   WorkMap work;
 
-  // The device address of a file offset. Only once there is one.
+  // The device address of a file offset. Only once there is one, and not of sends to several
+  // destinations.
   [[nodiscard]] DeviceAddress address_of(std::uint64_t file_offset) const;
 
+  // Calls `use(Segment)` for each part of a piece of the file, with where it belongs.
+  template <typename Use>
+  void for_each_part(Range piece, Use&& use) const {
+    if (request_.destinations.empty()) {
+      use(Segment{piece, address_of(piece.offset)});
+    } else {
+      hippogriff::for_each_part(request_.destinations, piece, std::forward<Use>(use));
+    }
+  }
+
+  // Of a send to several destinations: the first one's.
   [[nodiscard]] DeviceAddress address() const { return {address_.load()}; }
 
   void set_address(DeviceAddress address) { address_ = address.value; }
