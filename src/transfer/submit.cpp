@@ -43,7 +43,8 @@ Submission normalised(Submission submission) {
 }
 
 // The extent of a send: inside the file.
-Range send_extent(const Submission& submission, const File& file) {
+Range send_extent(Submission submission, const File& file) {
+  submission.path = file.facts().path;  // also where it came by descriptor
   const std::uint64_t size = file.identity().size;
   if (submission.offset > size) {
     throw_caller(submission, "the offset lies past the end of the file (" + bytes(size) + ")");

@@ -1,0 +1,184 @@
+"""Whose arrays a tensor becomes: torch's, NumPy's or CuPy's, imported when they are asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Protocol
+
+from hippogriff._regions import Region
+from hippogriff._runtime import device_name
+from hippogriff.errors import InvalidArgument, Unsupported
+
+# What safetensors calls an element type, by what NumPy, ml_dtypes and torch call it.
+_NUMPY_NAMES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "I16": "int16",
+    "U16": "uint16",
+    "F16": "float16",
+    "I32": "int32",
+    "U32": "uint32",
+    "F32": "float32",
+    "F64": "float64",
+    "I64": "int64",
+    "U64": "uint64",
+    "C64": "complex64",
+}
+_ML_DTYPES_NAMES = {
+    "BF16": "bfloat16",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}
+_TORCH_NAMES = {**_NUMPY_NAMES, **_ML_DTYPES_NAMES, "F4": "float4_e2m1fn_x2"}
+
+_NAMES = {theirs: name for name, theirs in (_NUMPY_NAMES | _ML_DTYPES_NAMES).items()}
+
+_ALIASES = {
+    "pt": "pt",
+    "torch": "pt",
+    "pytorch": "pt",
+    "np": "np",
+    "numpy": "np",
+    "cupy": "cupy",
+    "cp": "cupy",
+}
+
+
+class Framework(Protocol):
+    """Makes arrays and tells about them."""
+
+    #: What `Request` needs to know of all the memory it makes; address and size do not count.
+    region: Region
+
+    def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
+        """Make an array that owns its memory; `dtype` is safetensors' name."""
+
+    def address(self, array: Any) -> int:
+        """Return where its bytes are."""
+
+
+def make_framework(name: str, device: object) -> Framework:
+    """Find a framework by safetensors' name for it, for arrays on one device.
+
+    Raises
+    ------
+    InvalidArgument
+        When there is no such framework, or it has no arrays on such a device.
+    Unsupported
+        When it is not installed.
+    """
+    found = _ALIASES.get(name)
+    if found is None:
+        raise InvalidArgument(f'framework {name!r} is none of "pt", "np", "cupy"')
+    if found == "pt":
+        return _Torch(device)
+    return _Numpy(device) if found == "np" else _Cupy(device)
+
+
+def _import(module: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise Unsupported(f"{module} is not here ({error}): pip install {package}") from error
+
+
+def _numpy_dtype(name: str) -> Any:
+    """Return NumPy's dtype for a name of safetensors'."""
+    numpy = _import("numpy", "numpy")
+    if name in _NUMPY_NAMES:
+        return numpy.dtype(_NUMPY_NAMES[name])
+    if name in _ML_DTYPES_NAMES:
+        return numpy.dtype(getattr(_import("ml_dtypes", "ml-dtypes"), _ML_DTYPES_NAMES[name]))
+    raise Unsupported(f"NumPy has no element type for {name}")
+
+
+def dtype_name(array: Any) -> str:
+    """Return safetensors' name for an array's element type.
+
+    Raises
+    ------
+    InvalidArgument
+        When it has none.
+    """
+    dtype = getattr(array, "dtype", None)
+    name = _NAMES.get(str(dtype).removeprefix("torch."))
+    if name is None:
+        raise InvalidArgument(f"safetensors has no element type for {dtype!r:.100}")
+    return name
+
+
+class _Torch:
+    def __init__(self, device: object) -> None:
+        self._torch = _import("torch", "torch")
+        self._device = self._torch.device(device)
+        if self._device.type == "cuda":
+            self._torch.cuda.init()
+            index = self._device.index
+            index = self._torch.cuda.current_device() if index is None else index
+            self._device = self._torch.device("cuda", index)
+            # Memory may come from torch's cache, with work on it still under way.
+            stream = int(self._torch.cuda.current_stream(self._device).cuda_stream)
+            self.region = Region(0, 0, f"cuda:{index}", False, stream, None)
+        elif self._device.type == "cpu":
+            self.region = Region(0, 0, "host", True, None, None)
+        else:
+            raise InvalidArgument(f"torch device {self._device} is neither a CPU nor a CUDA device")
+        self._dtypes: dict[str, Any] = {}
+
+    def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
+        theirs = self._dtypes.get(dtype)
+        if theirs is None:
+            theirs = getattr(self._torch, _TORCH_NAMES.get(dtype, ""), None)
+            if theirs is None:
+                raise Unsupported(
+                    f"torch {self._torch.__version__} has no element type for {dtype}"
+                )
+            self._dtypes[dtype] = theirs
+        if dtype == "F4":  # Two to a byte, and to an element.
+            if not shape or shape[-1] % 2:
+                raise Unsupported(
+                    f"torch packs F4 by two: shape {shape} does not end in an even number"
+                )
+            shape = (*shape[:-1], shape[-1] // 2)
+        return self._torch.empty(shape, dtype=theirs, device=self._device)
+
+    def address(self, array: Any) -> int:
+        return int(array.data_ptr())
+
+
+class _Numpy:
+    def __init__(self, device: object) -> None:
+        if device_name(device) not in {None, "host"}:
+            raise InvalidArgument(f'NumPy\'s arrays are on the CPU: device {device!r} is not "cpu"')
+        self._numpy = _import("numpy", "numpy")
+        self.region = Region(0, 0, "host", True, None, None)
+
+    def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
+        return self._numpy.empty(shape, dtype=_numpy_dtype(dtype))
+
+    def address(self, array: Any) -> int:
+        return int(array.__array_interface__["data"][0])
+
+
+class _Cupy:
+    def __init__(self, device: object) -> None:
+        self._cupy = _import("cupy", "cupy-cuda13x")
+        name = device_name(device)
+        if name is not None and not name.startswith("cuda:"):
+            raise InvalidArgument(f"CuPy's arrays are on GPUs: device {device!r} is none")
+        index = self._cupy.cuda.Device().id if name is None else int(name.removeprefix("cuda:"))
+        self._device = self._cupy.cuda.Device(index)
+        with self._device:
+            stream = int(self._cupy.cuda.get_current_stream().ptr)
+        self.region = Region(0, 0, f"cuda:{index}", False, stream, None)
+
+    def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
+        with self._device:
+            return self._cupy.empty(shape, dtype=_numpy_dtype(dtype))
+
+    def address(self, array: Any) -> int:
+        return int(array.data.ptr)

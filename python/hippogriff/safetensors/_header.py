@@ -1,0 +1,217 @@
+"""The header of a safetensors file: parsed as the untrusted input it is, and written.
+
+The format (github.com/huggingface/safetensors, its README): 8 bytes, the header's size as an
+unsigned little-endian integer; the header, a JSON object in UTF-8 that may end in spaces; the data.
+The object has for each name dtype, shape and data_offsets ([begin, end) in the data), and may have
+``__metadata__``, strings by strings. The tensors cover the data without holes or overlaps.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NamedTuple
+
+from hippogriff.errors import InvalidArgument
+
+# As the reference implementation has it: no parser should be made to take more.
+HEADER_BYTES_MAX = 100_000_000
+_PREFIX_BYTES = 8
+_METADATA = "__metadata__"
+_OFFSET_MAX = 2**63 - 1
+
+# Bits of an element.
+DTYPE_BITS = {
+    "BOOL": 8,
+    "F4": 4,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+    "U8": 8,
+    "I8": 8,
+    "F8_E5M2": 8,
+    "F8_E4M3": 8,
+    "F8_E8M0": 8,
+    "F8_E4M3FNUZ": 8,
+    "F8_E5M2FNUZ": 8,
+    "I16": 16,
+    "U16": 16,
+    "F16": 16,
+    "BF16": 16,
+    "I32": 32,
+    "U32": 32,
+    "F32": 32,
+    "C64": 64,
+    "F64": 64,
+    "I64": 64,
+    "U64": 64,
+}
+
+
+class SafetensorError(InvalidArgument):
+    """A file that is no safetensors file, or a tensor that is not in it."""
+
+
+class TensorInfo(NamedTuple):
+    """One tensor of a file. `offset` and `size_bytes` say where its bytes are in the file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    size_bytes: int
+
+
+class Header(NamedTuple):
+    """What a file holds: tensors by name, in the order of their data, and metadata."""
+
+    tensors: dict[str, TensorInfo]
+    metadata: dict[str, str]
+    data_offset: int
+
+
+def header_bytes(prefix: bytes, file_bytes: int) -> int:
+    """Return the size of the header from a file's first 8 bytes.
+
+    Raises
+    ------
+    SafetensorError
+        When the file cannot hold such a header.
+    """
+    if len(prefix) < _PREFIX_BYTES:
+        raise SafetensorError(f"the file has {len(prefix)} bytes, too few for a header's size")
+    size = int.from_bytes(prefix, "little")
+    if size > HEADER_BYTES_MAX:
+        raise SafetensorError(
+            f"the header would have {size} bytes; more than {HEADER_BYTES_MAX} is not taken"
+        )
+    if _PREFIX_BYTES + size > file_bytes:
+        raise SafetensorError(
+            f"the header would have {size} bytes, but the file has only {file_bytes}"
+        )
+    return size
+
+
+def parse_header(text: bytes, file_bytes: int) -> Header:
+    """Parse a header that begins 8 bytes into a file.
+
+    Parameters
+    ----------
+    text : bytes
+        The whole header.
+    file_bytes : int
+        The size of the file.
+
+    Raises
+    ------
+    SafetensorError
+        When anything in it is not as the format says; nothing of it may be used then.
+    """
+    data_offset = _PREFIX_BYTES + len(text)
+    if not text.startswith(b"{"):
+        raise SafetensorError("the header does not begin with '{'")
+    fields = _parse_json(text)
+    metadata = _parse_metadata(fields.pop(_METADATA, None))
+    tensors = [_parse_tensor(name, value, data_offset) for name, value in fields.items()]
+    # The empty ones first where several begin at one place.
+    tensors.sort(key=lambda tensor: (tensor.offset, tensor.size_bytes))
+    _check_cover(tensors, data_offset, file_bytes)
+    return Header({tensor.name: tensor for tensor in tensors}, metadata, data_offset)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a JSON object; a name that comes twice could mean either."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise SafetensorError(f"the header has {name!r} twice")
+            seen.add(name)
+    return fields
+
+
+def _parse_json(text: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(text.decode(), object_pairs_hook=_unique)
+    except SafetensorError:
+        raise
+    except UnicodeDecodeError as error:
+        raise SafetensorError(f"the header is not UTF-8: {error}") from None
+    except RecursionError:
+        raise SafetensorError("the header nests too deep") from None
+    except ValueError as error:
+        raise SafetensorError(f"the header is not JSON: {error}") from None
+    # It begins with '{'.
+    fields: dict[str, Any] = value
+    return fields
+
+
+def _parse_metadata(value: Any) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+        raise SafetensorError(f"{_METADATA} is not an object of strings")
+    return value
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _OFFSET_MAX
+
+
+def _parse_tensor(name: str, value: Any, data_offset: int) -> TensorInfo:
+    if not isinstance(value, dict):
+        raise SafetensorError(f"tensor {name!r} is not an object")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise SafetensorError(f"the name {name!r} is not Unicode") from None
+    dtype, shape, offsets = (value.get(key) for key in ("dtype", "shape", "data_offsets"))
+    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
+        raise SafetensorError(f"tensor {name!r} has the unknown dtype {dtype!r:.100}")
+    if not isinstance(shape, list) or not all(map(_is_count, shape)):
+        raise SafetensorError(f"tensor {name!r} has the shape {shape!r:.100}")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_count, offsets)):
+        raise SafetensorError(f"tensor {name!r} has the data_offsets {offsets!r:.100}")
+    begin, end = offsets
+    bits = math.prod(shape) * DTYPE_BITS[dtype]
+    if bits % 8 or begin > end or end - begin != bits // 8:
+        raise SafetensorError(
+            f"tensor {name!r} has {bits} bits by its dtype {dtype} and shape {shape!r:.100}, and "
+            f"{end - begin} bytes by its data_offsets [{begin}, {end}]"
+        )
+    return TensorInfo(name, dtype, tuple(shape), data_offset + begin, end - begin)
+
+
+def _check_cover(tensors: list[TensorInfo], data_offset: int, file_bytes: int) -> None:
+    """Refuse tensors that overlap or leave holes in the data."""
+    end = data_offset
+    for tensor in tensors:
+        if tensor.offset != end:
+            what = "overlaps the one before" if tensor.offset < end else "leaves a hole before it"
+            raise SafetensorError(f"tensor {tensor.name!r} {what}")
+        end += tensor.size_bytes
+    if end != file_bytes:
+        raise SafetensorError(
+            f"the tensors end at byte {end}, and the file at {file_bytes}; is it complete?"
+        )
+
+
+def format_header(tensors: list[TensorInfo], metadata: dict[str, str] | None) -> bytes:
+    """Return the size and the header, padded so that the data begins on a multiple of 8.
+
+    The offsets of `tensors` count from the beginning of the data.
+    """
+    fields: dict[str, Any] = {} if metadata is None else {_METADATA: metadata}
+    for tensor in tensors:
+        fields[tensor.name] = {
+            "dtype": tensor.dtype,
+            "shape": list(tensor.shape),
+            "data_offsets": [tensor.offset, tensor.offset + tensor.size_bytes],
+        }
+    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    if len(text) > HEADER_BYTES_MAX:
+        raise SafetensorError(
+            f"the header would have {len(text)} bytes; readers take {HEADER_BYTES_MAX} at most"
+        )
+    return len(text).to_bytes(_PREFIX_BYTES, "little") + text

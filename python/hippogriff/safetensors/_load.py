@@ -1,0 +1,216 @@
+"""Loading: which parts of which files go where, in as few transfers as keep everything busy."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hippogriff._file import File
+from hippogriff._scatter import pack_segments, start_scatter
+from hippogriff._transfer import Request
+from hippogriff.errors import HippogriffError
+from hippogriff.safetensors._frameworks import make_framework
+from hippogriff.safetensors._header import (
+    HEADER_BYTES_MAX,
+    Header,
+    SafetensorError,
+    TensorInfo,
+    header_bytes,
+    parse_header,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hippogriff._runtime import PathLike
+    from hippogriff._transfer import Transfer
+    from hippogriff.safetensors._frameworks import Framework
+
+# While a transfer is under way the tensors of the next are made: so many at least, which takes some
+# milliseconds, and so many bytes, which take longer.
+_BATCH_TENSORS = 1024
+_BATCH_BYTES = 256 << 20
+# One at work, one that waits for its turn.
+_IN_FLIGHT = 2
+# A hole larger than this between wanted tensors is not read.
+_GAP_BYTES = 1 << 20
+# A cancelled transfer finishes within this time; else its memory is kept until it does.
+_SETTLE_SECONDS = 10.0
+
+
+def read_header(file: File) -> Header:
+    """Read and check the header of an open file.
+
+    Raises
+    ------
+    SafetensorError
+        When it is not one; the message names the file.
+    """
+    size = file.size
+    descriptor = file.fileno()
+    try:
+        text_bytes = header_bytes(_read(descriptor, 0, min(8, size)), size)
+        return parse_header(_read(descriptor, 8, text_bytes), size)
+    except SafetensorError as error:
+        raise SafetensorError(f"{file.path}: {error}", object=file.path) from None
+
+
+def _read(descriptor: int, offset: int, size: int) -> bytes:
+    text = bytearray()
+    while len(text) < size:
+        piece = os.pread(descriptor, size - len(text), offset + len(text))
+        if not piece:
+            raise SafetensorError("the file ends in its header; was it truncated meanwhile?")
+        text += piece
+    return bytes(text)
+
+
+def open_file(path: PathLike) -> tuple[File, Header]:
+    """Open a file and read its header; nothing stays open when that fails."""
+    file = File(path)
+    try:
+        return file, read_header(file)
+    except BaseException:
+        file.close()
+        raise
+
+
+def load_tensors(file: File, tensors: Iterable[TensorInfo], framework: Framework) -> dict[str, Any]:
+    """Load tensors of an open file into arrays of their own, ascending in the file.
+
+    Whatever ends it early stops the transfers under way before it is raised.
+    """
+    loaded: dict[str, Any] = {}
+    flying: deque[Transfer[int]] = deque()
+    try:
+        for batch in _batches(sorted(tensors, key=lambda tensor: tensor.offset)):
+            arrays = [framework.empty(tensor.dtype, tensor.shape) for tensor in batch]
+            loaded.update(zip((tensor.name for tensor in batch), arrays, strict=True))
+            segments = pack_segments(
+                (tensor.offset, tensor.size_bytes, framework.address(array))
+                for tensor, array in zip(batch, arrays, strict=True)
+                if tensor.size_bytes > 0
+            )
+            if not segments:
+                continue
+            if len(flying) == _IN_FLIGHT:
+                flying.popleft().wait()
+            request = Request("auto", region=framework.region)
+            flying.append(start_scatter(file.fileno(), segments, request, arrays))
+        while flying:
+            flying.popleft().wait()
+    except BaseException:
+        for transfer in flying:
+            transfer.cancel()
+        for transfer in flying:
+            _settle(transfer)
+        raise
+    return loaded
+
+
+def _settle(transfer: Transfer[int]) -> None:
+    """Wait until a cancelled transfer uses its memory no more."""
+    try:
+        transfer.wait(_SETTLE_SECONDS)
+    except HippogriffError:
+        return
+
+
+def _batches(tensors: list[TensorInfo]) -> Iterator[list[TensorInfo]]:
+    """Cut an ascending list where a hole is, or where a batch is large enough."""
+    batch: list[TensorInfo] = []
+    batch_bytes = 0
+    for tensor in tensors:
+        large = len(batch) >= _BATCH_TENSORS and batch_bytes >= _BATCH_BYTES
+        if batch and (
+            large or tensor.offset - batch[-1].offset - batch[-1].size_bytes > _GAP_BYTES
+        ):
+            yield batch
+            batch, batch_bytes = [], 0
+        batch.append(tensor)
+        batch_bytes += tensor.size_bytes
+    if batch:
+        yield batch
+
+
+def files_of(paths: PathLike | Iterable[PathLike]) -> list[str]:
+    """Return the files that a path, a list of paths or an index of shards means.
+
+    Raises
+    ------
+    SafetensorError
+        When an index is none, or names a file outside its folder.
+    """
+    given = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else list(paths)
+    files: dict[str, None] = {}
+    for path in map(os.fsdecode, given):
+        names = _shards(Path(path)) if path.endswith(".index.json") else [path]
+        files.update(dict.fromkeys(names))
+    return list(files)
+
+
+def _shards(index: Path) -> list[str]:
+    try:
+        with index.open("rb") as file:
+            text = file.read(HEADER_BYTES_MAX + 1)
+        if len(text) > HEADER_BYTES_MAX:
+            raise SafetensorError(f"{index} has more than {HEADER_BYTES_MAX} bytes")
+        shards = json.loads(text)["weight_map"]
+        names = list(dict.fromkeys(shards.values()))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SafetensorError(
+            f"{index} is no index of shards: it has no weight_map of names ({error})"
+        ) from None
+    for name in names:
+        # Indexes come with checkpoints from anywhere.
+        if not isinstance(name, str) or Path(name).name != name or name in {"", ".", ".."}:
+            raise SafetensorError(f"{index} names the shard {name!r:.200}, which is no file name")
+    return [str(index.parent / name) for name in names]
+
+
+def load_file(
+    paths: PathLike | Iterable[PathLike],
+    device: object = "cpu",
+    *,
+    framework: str = "pt",
+) -> dict[str, Any]:
+    """Load all tensors of a safetensors file, or of several.
+
+    Parameters
+    ----------
+    paths : path-like or iterable of path-like
+        Files; an index of shards (``model.safetensors.index.json``) stands for its files.
+    device : str, int or torch.device
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``1``.
+    framework : {"pt", "np", "cupy"}
+        Whose arrays. NumPy's and CuPy's bfloat16 and float8 need ml_dtypes.
+
+    Returns
+    -------
+    dict of str to array
+        Each array owns its memory. Ordered after the work on torch's or CuPy's current stream.
+
+    Raises
+    ------
+    SafetensorError
+        When a file is no safetensors file, or a name is in two of them.
+    Unsupported
+        When the framework is not installed or has no such element type.
+    IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
+        When loading fails; nothing is under way then.
+    """
+    maker = make_framework(framework, device)
+    loaded: dict[str, Any] = {}
+    for path in files_of(paths):
+        file, header = open_file(path)
+        with file:
+            twice = loaded.keys() & header.tensors.keys()
+            if twice:
+                raise SafetensorError(
+                    f"{path}: tensor {min(twice)!r} is also in a file before it", object=path
+                )
+            loaded.update(load_tensors(file, header.tensors.values(), maker))
+    return loaded

@@ -1,0 +1,215 @@
+"""Looking into a safetensors file and loading what is wanted of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Any
+
+from hippogriff._scatter import pack_segments, start_scatter
+from hippogriff._transfer import Request
+from hippogriff.errors import InvalidArgument
+from hippogriff.safetensors._frameworks import make_framework
+from hippogriff.safetensors._header import DTYPE_BITS, SafetensorError, TensorInfo
+from hippogriff.safetensors._load import load_tensors, open_file
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from hippogriff._runtime import PathLike
+
+# A slice of more runs than this is cut out of the rows around it, on the device.
+_RUNS_MAX = 65536
+
+
+class safe_open:  # noqa: N801 (safetensors' name)
+    """An open safetensors file: names, shapes and metadata at once, tensors when asked for.
+
+    Parameters
+    ----------
+    filename : path-like
+        The file.
+    framework : {"pt", "np", "cupy"}
+        Whose arrays.
+    device : str, int or torch.device
+        Where to.
+
+    Raises
+    ------
+    SafetensorError
+        When it is no safetensors file.
+    IoError
+        When it cannot be opened.
+
+    Examples
+    --------
+    >>> with safe_open("model.safetensors", framework="pt", device="cuda:0") as file:
+    ...     head = file.get_slice("lm_head.weight")[:1024]
+    """
+
+    def __init__(self, filename: PathLike, framework: str = "pt", device: object = "cpu") -> None:
+        self._framework = make_framework(framework, device)
+        self._file, self._header = open_file(filename)
+
+    def __enter__(self) -> safe_open:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def keys(self) -> list[str]:
+        """Return the names, sorted."""
+        return sorted(self._header.tensors)
+
+    def offset_keys(self) -> list[str]:
+        """Return the names in the order of their data in the file."""
+        return list(self._header.tensors)
+
+    def metadata(self) -> dict[str, str] | None:
+        """Return what the file tells beside tensors; None when that is nothing."""
+        return dict(self._header.metadata) or None
+
+    def get_tensor(self, name: str) -> Any:
+        """Load a tensor.
+
+        Raises
+        ------
+        SafetensorError
+            When there is none of this name.
+        """
+        return self.get_tensors([name])[name]
+
+    def get_tensors(self, names: list[str] | None = None) -> dict[str, Any]:
+        """Load some tensors, or all, by as few transfers as serve them."""
+        wanted = self._header.tensors if names is None else names
+        return load_tensors(self._file, map(self._find, wanted), self._framework)
+
+    def get_slice(self, name: str) -> Slice:
+        """Return what can be cut from a tensor without loading the rest of it."""
+        return Slice(self, self._find(name))
+
+    def _find(self, name: str) -> TensorInfo:
+        try:
+            return self._header.tensors[name]
+        except KeyError:
+            raise SafetensorError(
+                f"{self._file.path} has no tensor {name!r}", object=self._file.path
+            ) from None
+
+
+class Slice:
+    """A tensor in a file, to be indexed: ``slice[2:5, ..., 7]`` loads only that."""
+
+    def __init__(self, opened: safe_open, tensor: TensorInfo) -> None:
+        self._opened = opened
+        self._tensor = tensor
+
+    def get_shape(self) -> list[int]:
+        """Return the shape of the whole tensor."""
+        return list(self._tensor.shape)
+
+    def get_dtype(self) -> str:
+        """Return safetensors' name of the element type."""
+        return self._tensor.dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        tensor = self._tensor
+        bounds, kept = _resolve(index, tensor.shape)
+        bits = DTYPE_BITS[tensor.dtype]
+        if bits % 8:
+            raise InvalidArgument(f"{tensor.dtype} is packed: load the whole tensor")
+        starts = [start for start, _ in bounds]
+        counts = [stop - start for start, stop in bounds]
+        framework, file = self._opened._framework, self._opened._file
+        shape = tuple(count for count, keep in zip(counts, kept, strict=True) if keep)
+        result = framework.empty(tensor.dtype, shape)
+        run_bytes, outer = _runs(tensor.shape, counts, bits // 8)
+        if run_bytes == 0 or 0 in counts:
+            return result
+        if math.prod(counts[:outer]) > _RUNS_MAX:
+            return self._cut_from_rows(bounds, kept)
+        strides = _strides(tensor.shape, bits // 8)
+        inner_offset = sum(s * stride for s, stride in zip(starts, strides, strict=True))
+        address = framework.address(result)
+        offsets = (
+            sum(i * stride for i, stride in zip(place, strides, strict=False))
+            for place in itertools.product(*map(range, counts[:outer]))
+        )
+        segments = pack_segments(
+            (tensor.offset + inner_offset + offset, run_bytes, address + number * run_bytes)
+            for number, offset in enumerate(offsets)
+        )
+        request = Request("auto", region=framework.region)
+        start_scatter(file.fileno(), segments, request, result).complete(None, None)
+        return result
+
+    def _cut_from_rows(self, bounds: list[tuple[int, int]], kept: list[bool]) -> Any:
+        """Load the rows that hold the slice, and copy it out of them."""
+        start, stop = bounds[0]
+        tensor = self._tensor
+        row_bytes = tensor.size_bytes // tensor.shape[0]
+        rows = tensor._replace(
+            shape=(stop - start, *tensor.shape[1:]),
+            offset=tensor.offset + start * row_bytes,
+            size_bytes=(stop - start) * row_bytes,
+        )
+        opened = self._opened
+        loaded = load_tensors(opened._file, [rows], opened._framework)[rows.name]
+        cut = tuple(
+            slice(b, e) if keep else b for (b, e), keep in zip(bounds[1:], kept[1:], strict=True)
+        )
+        first = slice(None) if kept[0] else 0
+        part = loaded[(first, *cut)]
+        return part.clone() if hasattr(part, "clone") else part.copy()
+
+
+def _resolve(index: Any, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]], list[bool]]:
+    """Turn an index into [start, stop) of each dimension, and whether the dimension stays."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    if sum(part is Ellipsis for part in parts) > 1:
+        raise InvalidArgument("an index can have only one ellipsis")
+    places = [number for number, part in enumerate(parts) if part is Ellipsis]
+    missing = len(shape) - (len(parts) - len(places))
+    if missing < 0:
+        raise InvalidArgument(f"too many indices for the shape {shape}")
+    place = places[0] if places else len(parts)
+    parts[place : place + len(places)] = [slice(None)] * missing
+    bounds, kept = [], []
+    for number, (part, length) in enumerate(zip(parts, shape, strict=True)):
+        if isinstance(part, slice):
+            start, stop, step = part.indices(length)
+            if step != 1:
+                raise InvalidArgument(f"a slice's step is {step}; only 1 is loaded from files")
+            bounds.append((start, max(start, stop)))
+        elif isinstance(part, int) and not isinstance(part, bool):
+            if not -length <= part < length:
+                raise IndexError(f"index {part} is out of the {length} of dimension {number}")
+            bounds.append((part % length, part % length + 1))
+        else:
+            raise InvalidArgument(f"an index is an integer, a slice or ..., not {part!r:.100}")
+        kept.append(isinstance(part, slice))
+    return bounds, kept
+
+
+def _strides(shape: tuple[int, ...], itemsize_bytes: int) -> list[int]:
+    strides = [itemsize_bytes] * len(shape)
+    for number in range(len(shape) - 2, -1, -1):
+        strides[number] = strides[number + 1] * shape[number + 1]
+    return strides
+
+
+def _runs(shape: tuple[int, ...], counts: list[int], itemsize_bytes: int) -> tuple[int, int]:
+    """Return the bytes that lie together in the file, and how many dimensions go round them."""
+    run_bytes = itemsize_bytes
+    outer = len(shape)
+    while outer > 0:
+        outer -= 1
+        run_bytes *= counts[outer]
+        if counts[outer] != shape[outer]:
+            break
+    return run_bytes, outer
