@@ -9,7 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import safetensors.numpy
 
 from hippogriff import _library
 
@@ -32,11 +34,20 @@ def with_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_python_block_copies_the_file(with_input: Path) -> None:
-    (block,) = blocks("python")
+    block, _ = blocks("python")
     names: dict[str, object] = {}
     exec(compile(block, str(README), "exec"), names)
     assert (with_input / "out.bin").read_bytes() == CONTENT
     assert names["data"].shape == (123_457,)  # type: ignore[attr-defined]
+
+
+def test_model_weights_block_loads_and_saves(with_input: Path) -> None:
+    _, block = blocks("python")
+    weight = np.arange(24, dtype=np.float16).reshape(6, 4)
+    safetensors.numpy.save_file({"weight": weight}, with_input / "model.safetensors")
+    exec(compile(block, str(README), "exec"), {})
+    saved = safetensors.numpy.load_file(with_input / "half.safetensors")
+    assert (saved["half"] == weight[:3]).all()
 
 
 def test_every_command_of_the_command_line_block_works(with_input: Path) -> None:

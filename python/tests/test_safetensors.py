@@ -291,6 +291,8 @@ MALFORMED = {
     "offset is a string": raw_file(one(offsets=["0", 4]), _FOUR),
     "offset beyond 64 bits": raw_file(one(offsets=[2**64, 2**64 + 4]), _FOUR),
     "too small for its shape": raw_file(one(offsets=[0, 3]), b"123"),
+    "dimensions are strings": raw_file(one(shape=["a" * 1000, 10**9]), _FOUR),
+    "dimensions without end": raw_file(one(shape=[2**62] * 100_000), _FOUR),
     "half a byte": raw_file(one("F4", [1], [0, 0])),
     "hole before": raw_file(one(offsets=[1, 5]), b"01234"),
     "data beyond": raw_file(one(), b"12345"),

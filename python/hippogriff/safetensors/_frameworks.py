@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any, Protocol
 
@@ -86,6 +87,7 @@ def _import(module: str, package: str) -> Any:
         raise Unsupported(f"{module} is not here ({error}): pip install {package}") from error
 
 
+@functools.cache
 def _numpy_dtype(name: str) -> Any:
     """Return NumPy's dtype for a name of safetensors'."""
     numpy = _import("numpy", "numpy")
@@ -154,11 +156,11 @@ class _Numpy:
     def __init__(self, device: object) -> None:
         if device_name(device) not in {None, "host"}:
             raise InvalidArgument(f'NumPy\'s arrays are on the CPU: device {device!r} is not "cpu"')
-        self._numpy = _import("numpy", "numpy")
+        self._empty = _import("numpy", "numpy").empty
         self.region = Region(0, 0, "host", True, None, None)
 
     def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
-        return self._numpy.empty(shape, dtype=_numpy_dtype(dtype))
+        return self._empty(shape, _numpy_dtype(dtype))
 
     def address(self, array: Any) -> int:
         return int(array.__array_interface__["data"][0])

@@ -8,8 +8,8 @@ The object has for each name dtype, shape and data_offsets ([begin, end) in the 
 
 from __future__ import annotations
 
+import gc
 import json
-import math
 from typing import Any, NamedTuple
 
 from hippogriff.errors import InvalidArgument
@@ -106,10 +106,22 @@ def parse_header(text: bytes, file_bytes: int) -> Header:
     SafetensorError
         When anything in it is not as the format says; nothing of it may be used then.
     """
-    data_offset = _PREFIX_BYTES + len(text)
     if not text.startswith(b"{"):
         raise SafetensorError("the header does not begin with '{'")
+    collecting = gc.isenabled()
+    gc.disable()  # Nothing here is garbage, and looking for some takes as long as parsing.
+    try:
+        return _parse(text, file_bytes)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _parse(text: bytes, file_bytes: int) -> Header:
+    data_offset = _PREFIX_BYTES + len(text)
     fields = _parse_json(text)
+    if b"\\u" in text:  # only escapes can make what is no Unicode
+        _check_names(fields)
     metadata = _parse_metadata(fields.pop(_METADATA, None))
     tensors = [_parse_tensor(name, value, data_offset) for name, value in fields.items()]
     # The empty ones first where several begin at one place.
@@ -146,6 +158,14 @@ def _parse_json(text: bytes) -> dict[str, Any]:
     return fields
 
 
+def _check_names(fields: dict[str, Any]) -> None:
+    for name in fields:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise SafetensorError(f"the name {name!r} is not Unicode") from None
+
+
 def _parse_metadata(value: Any) -> dict[str, str]:
     if value is None:
         return {}
@@ -159,27 +179,51 @@ def _is_count(value: Any) -> bool:
 
 
 def _parse_tensor(name: str, value: Any, data_offset: int) -> TensorInfo:
-    if not isinstance(value, dict):
-        raise SafetensorError(f"tensor {name!r} is not an object")
+    # There may be a hundred thousand: what is right is seen at once, what is wrong has time.
     try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise SafetensorError(f"the name {name!r} is not Unicode") from None
+        dtype, shape = value["dtype"], value["shape"]
+        begin, end = value["data_offsets"]
+        right = (
+            type(begin) is int
+            and type(end) is int
+            and 0 <= begin <= end <= _OFFSET_MAX
+            and type(shape) is list
+            and _count_bits(DTYPE_BITS[dtype], shape) == 8 * (end - begin)
+        )
+    except (KeyError, TypeError, ValueError):
+        right = False
+    if not right:
+        raise SafetensorError(_what_is_wrong(name, value))
+    return TensorInfo(name, dtype, tuple(shape), data_offset + begin, end - begin)
+
+
+def _count_bits(bits: int, shape: list[Any]) -> int:
+    """Return the bits of a tensor; -1 when a dimension is none or they are beyond any file."""
+    for length in shape:
+        if type(length) is not int or not 0 <= length <= _OFFSET_MAX:
+            return -1
+        bits *= length
+        if bits > 8 * _OFFSET_MAX:
+            return -1
+    return bits
+
+
+def _what_is_wrong(name: str, value: Any) -> str:
+    if not isinstance(value, dict):
+        return f"tensor {name!r} is not an object"
     dtype, shape, offsets = (value.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
-        raise SafetensorError(f"tensor {name!r} has the unknown dtype {dtype!r:.100}")
+        return f"tensor {name!r} has the unknown dtype {dtype!r:.100}"
     if not isinstance(shape, list) or not all(map(_is_count, shape)):
-        raise SafetensorError(f"tensor {name!r} has the shape {shape!r:.100}")
+        return f"tensor {name!r} has the shape {shape!r:.100}"
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_count, offsets)):
-        raise SafetensorError(f"tensor {name!r} has the data_offsets {offsets!r:.100}")
-    begin, end = offsets
-    bits = math.prod(shape) * DTYPE_BITS[dtype]
-    if bits % 8 or begin > end or end - begin != bits // 8:
-        raise SafetensorError(
-            f"tensor {name!r} has {bits} bits by its dtype {dtype} and shape {shape!r:.100}, and "
-            f"{end - begin} bytes by its data_offsets [{begin}, {end}]"
-        )
-    return TensorInfo(name, dtype, tuple(shape), data_offset + begin, end - begin)
+        return f"tensor {name!r} has the data_offsets {offsets!r:.100}"
+    bits = _count_bits(DTYPE_BITS[dtype], shape)
+    size = f"{bits} bits" if bits >= 0 else "more than any file"
+    return (
+        f"tensor {name!r} has {size} by its dtype {dtype} and shape {shape!r:.100}, and "
+        f"{offsets[1] - offsets[0]} bytes by its data_offsets {offsets}"
+    )
 
 
 def _check_cover(tensors: list[TensorInfo], data_offset: int, file_bytes: int) -> None:

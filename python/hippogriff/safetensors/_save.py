@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import tempfile
 from collections import deque
@@ -18,10 +19,14 @@ from hippogriff.safetensors._header import DTYPE_BITS, SafetensorError, TensorIn
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hippogriff._regions import Region
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Transfer
 
 _IN_FLIGHT = 8
+# What one call of the system takes at most, and enough for one.
+_GATHER_REGIONS = 1024
+_GATHER_BYTES = 8 << 20
 
 
 def save_file(
@@ -117,21 +122,65 @@ def _write_all(descriptor: int, text: bytes) -> None:
 def _write_tensors(
     file: File, infos: list[TensorInfo], tensors: Mapping[str, Any], data_offset: int
 ) -> None:
+    """Write what is on the host by this thread, and what is on devices by transfers beside it."""
     flying: deque[Transfer[int]] = deque()
+    host = _HostWriter(file)
     try:
         for info in infos:
             if info.size_bytes == 0:
                 continue
+            array, offset = tensors[info.name], data_offset + info.offset
+            region = describe(array, writable=False)
+            if region.host_memory:
+                host.write(region, offset)
+                continue
             if len(flying) == _IN_FLIGHT:
                 flying.popleft().wait()
-            array = tensors[info.name]
-            flying.append(file.write_from_async(array, data_offset + info.offset))
+            flying.append(file.write_from_async(array, offset))
+        host.flush()
         while flying:
             flying.popleft().wait()
     except BaseException:
         for transfer in flying:
             transfer.cancel()
         raise
+
+
+class _HostWriter:
+    """Gathers adjacent memory, so that many small arrays are written by few calls."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._regions: list[Region] = []
+        self._offset = self._bytes = 0
+
+    def write(self, region: Region, offset: int) -> None:
+        """Write memory at an offset, now or with what comes next."""
+        adjacent = self._offset + self._bytes == offset
+        if not adjacent or self._bytes >= _GATHER_BYTES or len(self._regions) == _GATHER_REGIONS:
+            self.flush()
+            self._offset = offset
+        self._regions.append(region)
+        self._bytes += region.size_bytes
+
+    def flush(self) -> None:
+        """Write what was gathered."""
+        views = [
+            memoryview((ctypes.c_char * region.size_bytes).from_address(region.address)).cast("B")
+            for region in self._regions
+        ]
+        while views:
+            try:
+                written = os.pwritev(self._file.fileno(), views, self._offset)
+            except OSError as error:
+                raise io_error("write", self._file.path, error) from None
+            self._offset += written
+            while views and written >= len(views[0]):
+                written -= len(views.pop(0))
+            if views:
+                views[0] = views[0][written:]
+        self._regions.clear()
+        self._bytes = 0
 
 
 def _publish(file: File, path: Path) -> None:
