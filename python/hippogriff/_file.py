@@ -67,7 +67,7 @@ class File:
     @property
     def size(self) -> int:
         """The file's size in bytes, now."""
-        with self._borrowed() as descriptor:
+        with self.borrowed() as descriptor:
             return _size_of(descriptor)
 
     @property
@@ -96,7 +96,8 @@ class File:
             self._close_unless_borrowed()
 
     @contextlib.contextmanager
-    def _borrowed(self) -> Iterator[int]:
+    def borrowed(self) -> Iterator[int]:
+        """Give the descriptor for a scope, in which the file stays open."""
         descriptor = self._borrow()
         try:
             yield descriptor
@@ -247,7 +248,7 @@ class File:
             route, region=_common_region(filled), stream=stream, before_stream=before_stream
         )
         segments = pack_segments((o, region.size_bytes, region.address) for o, region in filled)
-        with self._borrowed() as descriptor:
+        with self.borrowed() as descriptor:
             return start_scatter(descriptor, segments, request, described)
 
     def write_from(
@@ -354,11 +355,12 @@ class File:
         size = region.size_bytes if size is None else size
         if size > region.size_bytes:
             raise InvalidArgument(f"size {size} is more than the array's {region.size_bytes} bytes")
-        with self._borrowed() as descriptor:
+        with self.borrowed() as descriptor:
             if size == 0:
                 return Transfer(Flight(NoHandle(), None, bytes_moved))
-            handle = request.submit(call[0], descriptor, call[1], offset, size)
-        return Transfer(Flight(handle, region, bytes_moved))
+            return request.start(
+                call[0], descriptor, call[1], offset, size, keep=region, finish=bytes_moved
+            )
 
 
 def open_file(path: PathLike, mode: str = "r") -> File:

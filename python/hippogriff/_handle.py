@@ -51,21 +51,30 @@ class Progress:
 
 
 class Handle:
-    """A `hippogriff_transfer*`, released with this object. Thread-safe."""
+    """A `hippogriff_transfer*`, released with this object. Thread-safe.
 
-    def __init__(self, pointer: int) -> None:
-        self._pointer = pointer
+    It is there before the transfer is, which C puts into `cell`: an interrupt that comes when the
+    call has just returned finds the transfer owned.
+    """
+
+    def __init__(self) -> None:
+        self.cell = ctypes.c_void_p()
         self._process_count = runtime.process_count
 
     def __del__(self, _runtime: Any = runtime, _lib: Any = lib) -> None:
         if self._process_count == _runtime.process_count:
-            _lib.hippogriff_release(self._pointer)
+            _lib.hippogriff_release(self.cell)
+
+    @property
+    def started(self) -> bool:
+        """Whether there is a transfer."""
+        return self.cell.value is not None
 
     def pointer(self) -> int:
         """Return the pointer, in the process that made it."""
         if self.is_foreign():
             raise Forked("the transfer belongs to the parent process")
-        return self._pointer
+        return self.cell.value or 0
 
     def is_foreign(self) -> bool:
         """Whether it belongs to a process that this one was forked from."""
@@ -140,8 +149,9 @@ class Handle:
 class NoHandle(Handle):
     """Stands for a transfer of no bytes, which C does not know: size 0 means all there."""
 
-    def __init__(self) -> None:
-        super().__init__(0)
+    @property
+    def started(self) -> bool:
+        return True
 
     def progress(self) -> Progress:
         return Progress(0, 0, 0, 0.0, finished=True, released=True)

@@ -138,11 +138,16 @@ def read_async(
         return Transfer(Flight(NoHandle(), None, finish))
     request = Request(route, name)
     request.options.memory_timeout_ms = _memory_timeout_ms(memory_timeout)
-    call = lib.hippogriff_send_path_async
-    handle = request.submit(call, encoded, ctypes.byref(memory), offset, size or 0)
-    flight = Flight(handle, memory, finish)
-    flight.cancel_when_dropped = True
-    return Transfer(flight)
+    return request.start(
+        lib.hippogriff_send_path_async,
+        encoded,
+        ctypes.byref(memory),
+        offset,
+        size or 0,
+        keep=memory,
+        finish=finish,
+        cancel_when_dropped=True,
+    )
 
 
 def write(
@@ -214,16 +219,22 @@ def write_async(
             raise InvalidArgument(f"{os.fsdecode(encoded)} is no regular file: nothing to replace")
         replacement.write_empty()
         return Transfer(Flight(NoHandle(), None, bytes_moved))
-    call = lib.hippogriff_recv_path_async
-    handle = request.submit(call, target, region.address, 0, region.size_bytes)
-    if replacement is None:
-        return Transfer(Flight(handle, region, bytes_moved))
 
     def finish(handle: Handle) -> int:
-        replacement.commit()
+        if replacement is not None:
+            replacement.commit()
         return bytes_moved(handle)
 
-    return Transfer(Flight(handle, region, finish, replacement.discard))
+    return request.start(
+        lib.hippogriff_recv_path_async,
+        target,
+        region.address,
+        0,
+        region.size_bytes,
+        keep=region,
+        finish=finish,
+        abandon=None if replacement is None else replacement.discard,
+    )
 
 
 class Replacement:
@@ -234,6 +245,8 @@ class Replacement:
         name = f".{self._target.name[:200]}.hippogriff-{os.getpid()}-{secrets.token_hex(6)}"
         self._temporary = self._target.with_name(name)
         self.temporary = os.fsencode(self._temporary)
+        #: The file at the end of the symbolic links.
+        self.name = str(self._target)
 
     def write_empty(self) -> None:
         """Make the file empty."""

@@ -105,14 +105,22 @@ def _current_stream() -> int:
 
 
 def _describe_torch(array: object) -> Region | None:
-    """Describe a torch tensor on a GPU, in use on its current stream; None for others."""
+    """Describe a torch tensor, on a GPU as in use on its current stream; None for others."""
     torch = sys.modules.get("torch")
     tensor_type = getattr(torch, "Tensor", None)
     if torch is None or tensor_type is None or not isinstance(array, tensor_type):
         return None
     tensor: Any = array
-    if not tensor.is_contiguous():
+    if tensor.layout != torch.strided or not tensor.is_contiguous():
         raise InvalidArgument("the tensor is not contiguous: use tensor.contiguous()")
+    if tensor.is_conj() or tensor.is_neg():
+        raise InvalidArgument(
+            "the tensor is conjugated or negated only by name: use "
+            "tensor.resolve_conj().resolve_neg()"
+        )
+    if tensor.device.type == "cpu":
+        size_bytes = tensor.numel() * tensor.element_size()
+        return Region(tensor.data_ptr(), size_bytes, "host", True, None, tensor)
     if not tensor.is_cuda:
         return None
     stream = torch.cuda.current_stream(tensor.device).cuda_stream

@@ -7,14 +7,13 @@ from array import array
 from typing import TYPE_CHECKING
 
 from hippogriff import _abi
-from hippogriff._handle import Handle
 from hippogriff._library import lib
-from hippogriff._runtime import ensure
-from hippogriff._transfer import Flight, Request, Transfer, bytes_moved
-from hippogriff.errors import check
+from hippogriff._transfer import bytes_moved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from hippogriff._transfer import Request, Transfer
 
 _SEGMENT_POINTER = ctypes.POINTER(_abi.Segment)
 
@@ -28,19 +27,20 @@ def pack_segments(parts: Iterable[tuple[int, int, int]]) -> array[int]:
 
 
 def start_scatter(
-    descriptor: int, segments: array[int], request: Request, keep: object
+    descriptor: int,
+    segments: array[int],
+    request: Request,
+    keep: object,
+    cancel_when_dropped: bool = False,
 ) -> Transfer[int]:
     """Start a transfer of packed segments; `keep` holds their memory until it is finished."""
-    ensure()
     address, words = segments.buffer_info()
-    pointer = ctypes.c_void_p()
-    check(
-        lib.hippogriff_sendv_async(
-            descriptor,
-            ctypes.cast(address, _SEGMENT_POINTER),
-            words // 3,
-            ctypes.byref(request.options),
-            ctypes.byref(pointer),
-        )
+    return request.start(
+        lib.hippogriff_sendv_async,
+        descriptor,
+        ctypes.cast(address, _SEGMENT_POINTER),
+        words // 3,
+        keep=keep,
+        finish=bytes_moved,
+        cancel_when_dropped=cancel_when_dropped,
     )
-    return Transfer(Flight(Handle(pointer.value or 0), keep, bytes_moved))

@@ -79,6 +79,16 @@ class Flight(Generic[T]):
                 if self._error is not None and abandon is not None:
                     abandon()
 
+    def refuse(self) -> None:
+        """Let go of everything: the library did not take the transfer."""
+        with self._lock:
+            abandon, self._abandon = self._abandon, None
+            self.settled = True
+            self._finish = self._keep = None
+            _to_clear_up.discard(self)
+        if abandon is not None:
+            abandon()
+
     def outcome(self) -> T:
         """Return the result of a finished transfer, or its error."""
         self.settle()
@@ -94,6 +104,8 @@ _to_clear_up: set[Flight[Any]] = set()
 @atexit.register
 def _clear_up_at_exit() -> None:
     for flight in list(_to_clear_up):
+        if not flight.handle.started:
+            continue
         flight.handle.cancel()
         if flight.handle.wait(_EXIT_SECONDS):
             flight.settle()
@@ -121,6 +133,8 @@ class Transfer(Generic[T_co]):
     def __del__(self, _runtime: Any = runtime, _caretaker: Any = caretaker) -> None:
         flight = getattr(self, "_flight", None)
         if flight is None or flight.settled or flight.handle.is_foreign():
+            return
+        if not flight.handle.started:
             return
         if flight.cancel_when_dropped:
             flight.handle.cancel()
@@ -342,28 +356,33 @@ class Request:
         """Set one more flag."""
         self.options.flags |= flag
 
-    def submit(
+    def start(
         self,
         call: Callable[..., int],
-        target: bytes | int,
-        memory: ctypes.c_void_p | Any,
-        offset: int,
-        size: int,
-    ) -> Handle:
-        """Hand the transfer to the library; raises what it refuses it with."""
+        *arguments: Any,
+        keep: object,
+        finish: Callable[[Handle], T],
+        abandon: Callable[[], None] | None = None,
+        cancel_when_dropped: bool = False,
+    ) -> Transfer[T]:
+        """Hand a transfer to the library; raises what it refuses it with.
+
+        Everything that owns the transfer and its memory is made first: an interrupt can come at any
+        moment.
+        """
         ensure()
-        pointer = ctypes.c_void_p()
-        check(
-            call(
-                target,
-                memory,
-                offset,
-                size,
-                ctypes.byref(self.options),
-                ctypes.byref(pointer),
-            )
-        )
-        return Handle(pointer.value or 0)
+        flight = Flight(Handle(), keep, finish, abandon)
+        flight.cancel_when_dropped = cancel_when_dropped
+        transfer = Transfer(flight)
+        try:
+            check(call(*arguments, ctypes.byref(self.options), ctypes.byref(flight.handle.cell)))
+        except BaseException:
+            if flight.handle.started:
+                flight.handle.cancel()
+            else:
+                flight.refuse()
+            raise
+        return transfer
 
 
 def _find_route(route: str) -> int:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import threading
-from typing import TYPE_CHECKING, Any
+import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hippogriff
+from hippogriff import _scatter
 from hippogriff.safetensors import SafetensorError, load_file, safe_open, save_file
 from hippogriff.safetensors._header import format_header, header_bytes, parse_header
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _NAMES = "bool uint8 int8 int16 uint16 float16 int32 uint32 float32 float64 int64 uint64 complex64"
 _DTYPES = _NAMES.split()
@@ -147,7 +148,9 @@ def test_slices_are_those_of_the_whole(tmp_path: Path, data: st.DataObject) -> N
     path = tmp_path / "slices.safetensors"
     save_file({"x": array, "y": np.zeros(3, np.float64)}, path)
     bound = st.none() | st.integers(-12, 12)
-    parts = st.builds(slice, bound, bound) | st.integers(-9, 8)
+    step = st.none() | st.integers(1, 3)
+    number = st.integers(-9, 8)
+    parts = st.builds(slice, bound, bound, step) | number | number.map(np.int64)
     index: list[Any] = data.draw(st.lists(parts, max_size=len(shape)))
     if data.draw(st.booleans()):
         index.insert(data.draw(st.integers(0, len(index))), Ellipsis)
@@ -178,7 +181,7 @@ def test_a_slice_of_very_many_runs_is_cut_from_its_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("index", "words"),
     [
-        (slice(None, None, 2), "step"),
+        (slice(None, None, -1), "step"),
         ((..., ...), "ellipsis"),
         ((0, 0, 0), "too many"),
         ("a", "index is"),
@@ -304,6 +307,8 @@ MALFORMED = {
     "hole between": raw_file(
         {"x": one()["x"], "y": {"dtype": "U8", "shape": [4], "data_offsets": [5, 9]}}, b"123456789"
     ),
+    "constant": raw_file(None, text=b'{"__metadata__": {}, "x": NaN}'),
+    "surrogate in metadata": raw_file({"__metadata__": {"a": "\ud800"}, **one()}, _FOUR),
     "metadata is a list": raw_file({"__metadata__": [], **one()}, _FOUR),
     "metadata of numbers": raw_file({"__metadata__": {"a": 1}, **one()}, _FOUR),
 }
@@ -419,3 +424,132 @@ def test_frameworks_and_devices_that_are_not_there_are_told(
         load_file(model[0], framework="jax")
     with pytest.raises(hippogriff.InvalidArgument, match="CPU"):
         load_file(model[0], "cuda:0", framework="np")
+
+
+def test_an_interrupt_that_comes_with_the_submission_leaves_no_memory_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "interrupted.safetensors"
+    save_file({f"t{number}": np.full(100_000, 0x5A, np.uint8) for number in range(500)}, path)
+
+    class Interrupting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def hippogriff_sendv_async(self, *arguments: Any) -> int:
+            status: int = real.hippogriff_sendv_async(*arguments)
+            signal.raise_signal(signal.SIGINT)
+            return status
+
+    real: Any = vars(_scatter)["lib"]
+    with monkeypatch.context() as patched:
+        patched.setattr(_scatter, "lib", Interrupting())
+        with pytest.raises(KeyboardInterrupt):
+            load_file(path, framework="np")
+    others = [np.zeros(100_000, np.uint8) for _ in range(500)]
+    assert_equal(load_file(path, framework="np"), safetensors.numpy.load_file(path))
+    assert not any(other.any() for other in others)
+
+
+def test_a_file_closed_while_others_load_gives_its_own_bytes_or_none(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.st", tmp_path / "second.st"
+    for path, value in ((first, 1), (second, 2)):
+        save_file({f"t{number}": np.full(1000, value, np.uint8) for number in range(50)}, path)
+    current = [safe_open(first, "np")]
+    wrong: list[object] = []
+    stopped = threading.Event()
+
+    def load() -> None:
+        while not stopped.is_set():
+            try:
+                tensors = current[0].get_tensors()
+            except hippogriff.InvalidArgument as error:
+                if "is closed" not in str(error):
+                    wrong.append(error)
+            except BaseException as error:
+                wrong.append(error)
+            else:
+                wrong.extend(name for name, array in tensors.items() if (array != 1).any())
+
+    threads = [threading.Thread(target=load) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(150):
+        with safe_open(first, "np") as current[0], safe_open(second, "np"):
+            time.sleep(0.001)
+        with safe_open(second, "np"):
+            pass
+    stopped.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_saving_follows_links_and_keeps_modes(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.st", tmp_path / "link.st"
+    target.touch(mode=0o600)
+    link.symlink_to(target.name)
+    save_file({"x": np.arange(3)}, link)
+    assert link.is_symlink()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert_equal(load_file(target, framework="np"), {"x": np.arange(3)})
+    long = tmp_path / ("n" * 255)
+    save_file({"x": np.arange(3)}, long)
+    assert sorted(tmp_path.iterdir()) == sorted([target, link, long])
+
+
+def test_saving_replaces_only_regular_files(tmp_path: Path) -> None:
+    pipe, folder = tmp_path / "pipe", tmp_path / "folder"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for path in (pipe, folder, "/dev/null", f"{tmp_path}/new/"):
+        with pytest.raises(hippogriff.HippogriffError, match=r"regular|folder"):
+            save_file({"x": np.zeros(1)}, path)
+    assert pipe.is_fifo()
+    assert Path("/dev/null").is_char_device()
+
+
+def test_what_would_be_lost_is_not_saved(tmp_path: Path) -> None:
+    path = tmp_path / "x.st"
+    array = np.zeros(10)
+    masked = np.ma.masked_array([1, 2], [True, False])
+    for wrong, words in (({"x": masked}, "mask"), ({"\ud800": array}, "Unicode")):
+        with pytest.raises(hippogriff.InvalidArgument, match=words):
+            save_file(wrong, path)
+    with pytest.raises(hippogriff.InvalidArgument, match="Unicode"):
+        save_file({"x": array}, path, {"a": "\ud800"})
+    with pytest.raises(hippogriff.InvalidArgument, match="zero byte"):
+        save_file({"x": array}, f"{path}\0")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_paths_that_are_no_files_are_told(tmp_path: Path) -> None:
+    pipe = tmp_path / "model.safetensors.index.json"
+    os.mkfifo(pipe)
+    for path, kind in (
+        (tmp_path, hippogriff.HippogriffError),
+        (tmp_path / "absent.safetensors", FileNotFoundError),
+        (tmp_path / "absent.safetensors.index.json", FileNotFoundError),
+        (pipe, SafetensorError),
+    ):
+        with pytest.raises(kind) as caught:
+            load_file(path, framework="np")
+        assert isinstance(caught.value, hippogriff.HippogriffError)
+        assert str(path) in str(caught.value)
+
+
+def test_names_are_taken_once_and_not_by_the_letter(tmp_path: Path) -> None:
+    save_file({"a": np.arange(3), "b": np.arange(4)}, tmp_path / "x.st")
+    with safe_open(tmp_path / "x.st", "np") as file:
+        assert_equal(file.get_tensors(["a", "a"]), {"a": np.arange(3)})
+        with pytest.raises(hippogriff.InvalidArgument, match="one string"):
+            file.get_tensors("ab")
+
+
+@pytest.mark.parametrize("shape", [[0, 2**62, 2**62], [1] * 100])
+def test_shapes_that_a_framework_cannot_have_are_told(tmp_path: Path, shape: list[int]) -> None:
+    size = 0 if 0 in shape else 1
+    path = tmp_path / "shape.st"
+    path.write_bytes(raw_file(one(shape=shape, offsets=[0, size]), b"x" * size))
+    with pytest.raises(hippogriff.Unsupported, match="tensor 'x' of shape"):
+        load_file(path, framework="np")

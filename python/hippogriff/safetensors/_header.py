@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import gc
 import json
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # As the reference implementation has it: no parser should be made to take more.
 HEADER_BYTES_MAX = 100_000_000
@@ -120,9 +123,9 @@ def parse_header(text: bytes, file_bytes: int) -> Header:
 def _parse(text: bytes, file_bytes: int) -> Header:
     data_offset = _PREFIX_BYTES + len(text)
     fields = _parse_json(text)
-    if b"\\u" in text:  # only escapes can make what is no Unicode
-        _check_names(fields)
     metadata = _parse_metadata(fields.pop(_METADATA, None))
+    if b"\\u" in text:  # only escapes can make what is no Unicode
+        check_unicode([*fields, *metadata, *metadata.values()])
     tensors = [_parse_tensor(name, value, data_offset) for name, value in fields.items()]
     # The empty ones first where several begin at one place.
     tensors.sort(key=lambda tensor: (tensor.offset, tensor.size_bytes))
@@ -142,9 +145,15 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
 def _parse_json(text: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(text.decode(), object_pairs_hook=_unique)
+        value = json.loads(
+            text.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant
+        )
     except SafetensorError:
         raise
     except UnicodeDecodeError as error:
@@ -158,12 +167,13 @@ def _parse_json(text: bytes) -> dict[str, Any]:
     return fields
 
 
-def _check_names(fields: dict[str, Any]) -> None:
-    for name in fields:
+def check_unicode(texts: Iterable[str]) -> None:
+    """Refuse halves of surrogate pairs, which cannot be written as UTF-8."""
+    for text in texts:
         try:
-            name.encode()
+            text.encode()
         except UnicodeEncodeError:
-            raise SafetensorError(f"the name {name!r} is not Unicode") from None
+            raise SafetensorError(f"{text!r:.100} is not Unicode") from None
 
 
 def _parse_metadata(value: Any) -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import stat
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hippogriff._file import File
 from hippogriff._scatter import pack_segments, start_scatter
 from hippogriff._transfer import Request
-from hippogriff.errors import HippogriffError
+from hippogriff.errors import HippogriffError, Unsupported, io_error
 from hippogriff.safetensors._frameworks import make_framework
 from hippogriff.safetensors._header import (
     HEADER_BYTES_MAX,
@@ -49,13 +51,15 @@ def read_header(file: File) -> Header:
     SafetensorError
         When it is not one; the message names the file.
     """
-    size = file.size
-    descriptor = file.fileno()
     try:
-        text_bytes = header_bytes(_read(descriptor, 0, min(8, size)), size)
-        return parse_header(_read(descriptor, 8, text_bytes), size)
+        size = file.size
+        with file.borrowed() as descriptor:
+            text_bytes = header_bytes(_read(descriptor, 0, min(8, size)), size)
+            return parse_header(_read(descriptor, 8, text_bytes), size)
     except SafetensorError as error:
         raise SafetensorError(f"{file.path}: {error}", object=file.path) from None
+    except OSError as error:
+        raise io_error("read", file.path, error) from None
 
 
 def _read(descriptor: int, offset: int, size: int) -> bytes:
@@ -87,7 +91,7 @@ def load_tensors(file: File, tensors: Iterable[TensorInfo], framework: Framework
     flying: deque[Transfer[int]] = deque()
     try:
         for batch in _batches(sorted(tensors, key=lambda tensor: tensor.offset)):
-            arrays = [framework.empty(tensor.dtype, tensor.shape) for tensor in batch]
+            arrays = [make_array(framework, tensor) for tensor in batch]
             loaded.update(zip((tensor.name for tensor in batch), arrays, strict=True))
             segments = pack_segments(
                 (tensor.offset, tensor.size_bytes, framework.address(array))
@@ -99,24 +103,38 @@ def load_tensors(file: File, tensors: Iterable[TensorInfo], framework: Framework
             if len(flying) == _IN_FLIGHT:
                 flying.popleft().wait()
             request = Request("auto", region=framework.region)
-            flying.append(start_scatter(file.fileno(), segments, request, arrays))
+            with file.borrowed() as descriptor:
+                flying.append(
+                    start_scatter(descriptor, segments, request, arrays, cancel_when_dropped=True)
+                )
         while flying:
             flying.popleft().wait()
     except BaseException:
-        for transfer in flying:
-            transfer.cancel()
-        for transfer in flying:
-            _settle(transfer)
+        stop(flying)
         raise
     return loaded
 
 
-def _settle(transfer: Transfer[int]) -> None:
-    """Wait until a cancelled transfer uses its memory no more."""
+def make_array(framework: Framework, tensor: TensorInfo) -> Any:
+    """Make the array of a tensor; what the framework cannot have is told with the name."""
     try:
-        transfer.wait(_SETTLE_SECONDS)
-    except HippogriffError:
-        return
+        return framework.empty(tensor.dtype, tensor.shape)
+    except HippogriffError as error:
+        raise type(error)(f"tensor {tensor.name!r}: {error}") from None
+    except (ValueError, OverflowError) as error:
+        raise Unsupported(
+            f"tensor {tensor.name!r} of shape {tensor.shape!r:.100}: {error}"
+        ) from None
+
+
+def stop(transfers: Iterable[Transfer[int]]) -> None:
+    """Cancel transfers and wait until they use their memory no more."""
+    transfers = list(transfers)
+    for transfer in transfers:
+        transfer.cancel()
+    for transfer in transfers:
+        with contextlib.suppress(HippogriffError):
+            transfer.wait(_SETTLE_SECONDS)
 
 
 def _batches(tensors: list[TensorInfo]) -> Iterator[list[TensorInfo]]:
@@ -153,11 +171,8 @@ def files_of(paths: PathLike | Iterable[PathLike]) -> list[str]:
 
 
 def _shards(index: Path) -> list[str]:
+    text = _read_index(index)
     try:
-        with index.open("rb") as file:
-            text = file.read(HEADER_BYTES_MAX + 1)
-        if len(text) > HEADER_BYTES_MAX:
-            raise SafetensorError(f"{index} has more than {HEADER_BYTES_MAX} bytes")
         shards = json.loads(text)["weight_map"]
         names = list(dict.fromkeys(shards.values()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -166,9 +181,33 @@ def _shards(index: Path) -> list[str]:
         ) from None
     for name in names:
         # Indexes come with checkpoints from anywhere.
-        if not isinstance(name, str) or Path(name).name != name or name in {"", ".", ".."}:
+        if not isinstance(name, str) or not _is_file_name(name):
             raise SafetensorError(f"{index} names the shard {name!r:.200}, which is no file name")
     return [str(index.parent / name) for name in names]
+
+
+def _read_index(index: Path) -> bytes:
+    try:
+        # A pipe must not keep us waiting for its other end.
+        with File(index) as file, file.borrowed() as descriptor:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise SafetensorError(f"{index} is no file")
+            size = os.fstat(descriptor).st_size
+            if size > HEADER_BYTES_MAX:
+                raise SafetensorError(f"{index} has {size} bytes; {HEADER_BYTES_MAX} are the most")
+            return os.pread(descriptor, size, 0)
+    except HippogriffError:
+        raise
+    except OSError as error:
+        raise io_error("read", str(index), error) from None
+
+
+def _is_file_name(name: str) -> bool:
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:
+        return False
+    return b"\0" not in encoded and Path(name).name == name and name not in {"", ".", ".."}
 
 
 def load_file(

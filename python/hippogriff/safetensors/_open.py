@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._scatter import pack_segments, start_scatter
@@ -11,9 +12,10 @@ from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._frameworks import make_framework
 from hippogriff.safetensors._header import DTYPE_BITS, SafetensorError, TensorInfo
-from hippogriff.safetensors._load import load_tensors, open_file
+from hippogriff.safetensors._load import load_tensors, make_array, open_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
     from hippogriff._runtime import PathLike
@@ -84,9 +86,11 @@ class safe_open:  # noqa: N801 (safetensors' name)
         """
         return self.get_tensors([name])[name]
 
-    def get_tensors(self, names: list[str] | None = None) -> dict[str, Any]:
+    def get_tensors(self, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Load some tensors, or all, by as few transfers as serve them."""
-        wanted = self._header.tensors if names is None else names
+        if isinstance(names, str):
+            raise InvalidArgument("names is one string; get_tensor loads one tensor")
+        wanted = self._header.tensors if names is None else dict.fromkeys(names)
         return load_tensors(self._file, map(self._find, wanted), self._framework)
 
     def get_slice(self, name: str) -> Slice:
@@ -119,20 +123,22 @@ class Slice:
 
     def __getitem__(self, index: Any) -> Any:
         tensor = self._tensor
-        bounds, kept = _resolve(index, tensor.shape)
+        bounds, kept, steps = _resolve(index, tensor.shape)
         bits = DTYPE_BITS[tensor.dtype]
         if bits % 8:
             raise InvalidArgument(f"{tensor.dtype} is packed: load the whole tensor")
         starts = [start for start, _ in bounds]
         counts = [stop - start for start, stop in bounds]
         framework, file = self._opened._framework, self._opened._file
+        if any(step != 1 for step in steps):
+            return self._cut_from_rows(bounds, kept, steps)
         shape = tuple(count for count, keep in zip(counts, kept, strict=True) if keep)
-        result = framework.empty(tensor.dtype, shape)
+        result = make_array(framework, tensor._replace(shape=shape))
         run_bytes, outer = _runs(tensor.shape, counts, bits // 8)
         if run_bytes == 0 or 0 in counts:
             return result
         if math.prod(counts[:outer]) > _RUNS_MAX:
-            return self._cut_from_rows(bounds, kept)
+            return self._cut_from_rows(bounds, kept, steps)
         strides = _strides(tensor.shape, bits // 8)
         inner_offset = sum(s * stride for s, stride in zip(starts, strides, strict=True))
         address = framework.address(result)
@@ -145,14 +151,20 @@ class Slice:
             for number, offset in enumerate(offsets)
         )
         request = Request("auto", region=framework.region)
-        start_scatter(file.fileno(), segments, request, result).complete(None, None)
+        with file.borrowed() as descriptor:
+            transfer = start_scatter(
+                descriptor, segments, request, result, cancel_when_dropped=True
+            )
+        transfer.complete(None, None)
         return result
 
-    def _cut_from_rows(self, bounds: list[tuple[int, int]], kept: list[bool]) -> Any:
+    def _cut_from_rows(
+        self, bounds: list[tuple[int, int]], kept: list[bool], steps: list[int]
+    ) -> Any:
         """Load the rows that hold the slice, and copy it out of them."""
         start, stop = bounds[0]
         tensor = self._tensor
-        row_bytes = tensor.size_bytes // tensor.shape[0]
+        row_bytes = tensor.size_bytes // max(tensor.shape[0], 1)
         rows = tensor._replace(
             shape=(stop - start, *tensor.shape[1:]),
             offset=tensor.offset + start * row_bytes,
@@ -160,16 +172,20 @@ class Slice:
         )
         opened = self._opened
         loaded = load_tensors(opened._file, [rows], opened._framework)[rows.name]
-        cut = tuple(
-            slice(b, e) if keep else b for (b, e), keep in zip(bounds[1:], kept[1:], strict=True)
-        )
-        first = slice(None) if kept[0] else 0
-        part = loaded[(first, *cut)]
+        inside = [(0, stop - start), *bounds[1:]]
+        part = loaded[
+            tuple(
+                slice(begin, end, step) if keep else begin
+                for (begin, end), keep, step in zip(inside, kept, steps, strict=True)
+            )
+        ]
         return part.clone() if hasattr(part, "clone") else part.copy()
 
 
-def _resolve(index: Any, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]], list[bool]]:
-    """Turn an index into [start, stop) of each dimension, and whether the dimension stays."""
+def _resolve(
+    index: Any, shape: tuple[int, ...]
+) -> tuple[list[tuple[int, int]], list[bool], list[int]]:
+    """Turn an index into [start, stop), whether it stays, and the step, of each dimension."""
     parts = list(index) if isinstance(index, tuple) else [index]
     if sum(part is Ellipsis for part in parts) > 1:
         raise InvalidArgument("an index can have only one ellipsis")
@@ -179,21 +195,30 @@ def _resolve(index: Any, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]],
         raise InvalidArgument(f"too many indices for the shape {shape}")
     place = places[0] if places else len(parts)
     parts[place : place + len(places)] = [slice(None)] * missing
-    bounds, kept = [], []
+    bounds, steps = [], []
     for number, (part, length) in enumerate(zip(parts, shape, strict=True)):
-        if isinstance(part, slice):
-            start, stop, step = part.indices(length)
-            if step != 1:
-                raise InvalidArgument(f"a slice's step is {step}; only 1 is loaded from files")
-            bounds.append((start, max(start, stop)))
-        elif isinstance(part, int) and not isinstance(part, bool):
-            if not -length <= part < length:
-                raise IndexError(f"index {part} is out of the {length} of dimension {number}")
-            bounds.append((part % length, part % length + 1))
-        else:
-            raise InvalidArgument(f"an index is an integer, a slice or ..., not {part!r:.100}")
-        kept.append(isinstance(part, slice))
-    return bounds, kept
+        start, stop, step = _resolve_one(part, length, number)
+        bounds.append((start, max(start, stop)))
+        steps.append(step)
+    return bounds, [isinstance(part, slice) for part in parts], steps
+
+
+def _resolve_one(part: Any, length: int, number: int) -> tuple[int, int, int]:
+    if isinstance(part, slice):
+        start, stop, step = part.indices(length)
+        if step < 1:
+            raise InvalidArgument(f"a slice's step is {step}; it must be positive")
+        return start, stop, step
+    try:
+        if isinstance(part, bool) or str(getattr(part, "dtype", "")) == "bool":
+            raise TypeError
+        place = operator.index(part)
+    except TypeError:
+        words = f"an index is an integer, a slice or ..., not {part!r:.100}"
+        raise InvalidArgument(words) from None
+    if not -length <= place < length:
+        raise IndexError(f"index {place} is out of the {length} of dimension {number}")
+    return place % length, place % length + 1, 1
 
 
 def _strides(shape: tuple[int, ...], itemsize_bytes: int) -> list[int]:

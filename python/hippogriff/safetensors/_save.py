@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
+import errno
 import os
-import tempfile
+import stat
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._file import File
+from hippogriff._path import Replacement
 from hippogriff._regions import describe
+from hippogriff._runtime import encode_path
 from hippogriff.errors import InvalidArgument, io_error
 from hippogriff.safetensors._frameworks import dtype_name
-from hippogriff.safetensors._header import DTYPE_BITS, SafetensorError, TensorInfo, format_header
+from hippogriff.safetensors._header import (
+    DTYPE_BITS,
+    SafetensorError,
+    TensorInfo,
+    check_unicode,
+    format_header,
+)
+from hippogriff.safetensors._load import stop
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hippogriff._regions import Region
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Transfer
@@ -51,66 +59,103 @@ def save_file(
     IoError
         When writing fails; the temporary file is removed then.
     """
-    path = Path(os.fsdecode(filename))
-    infos = _lay_out(tensors)
+    contents = _lay_out(tensors)
+    infos = [info for info, _ in contents]
     header = format_header(infos, _checked_metadata(metadata))
+    replacement = _replacement(filename)
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise io_error("create a temporary file for", str(path), error) from None
-    try:
+        descriptor = _create(replacement, len(header) + sum(info.size_bytes for info in infos))
         try:
-            os.fchmod(descriptor, 0o666 & ~_umask())
             _write_all(descriptor, header)
-            if infos:
-                os.posix_fallocate(
-                    descriptor, 0, len(header) + infos[-1].offset + infos[-1].size_bytes
-                )
         except OSError as error:
-            raise io_error("write", temporary, error) from None
+            raise io_error("write", replacement.name, error) from None
         finally:
             os.close(descriptor)
-        with File(temporary, "r+") as file:
-            _write_tensors(file, infos, tensors, len(header))
-            _publish(file, path)
+        with File(replacement.temporary, "r+") as file:
+            _write_tensors(file, contents, len(header))
+            _sync(file, replacement.name)
+        replacement.commit()
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
+        replacement.discard()
         raise
 
 
-def _umask() -> int:
-    """Return the process's umask. Linux tells it without changing it for a moment."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("Umask:"):
-            return int(line.split()[1], 8)
-    return 0o022
+def _replacement(filename: PathLike) -> Replacement:
+    """Return what will become the file; refuse what is no regular file or may not be written."""
+    encoded = encode_path(filename)
+    name = os.fsdecode(encoded)
+    if name.endswith("/"):
+        raise InvalidArgument(f"{name} names a folder", object=name)
+    replacement = Replacement(encoded)
+    try:
+        facts = Path(replacement.name).stat()
+    except FileNotFoundError:
+        return replacement
+    except OSError as error:
+        raise io_error("replace", name, error) from None
+    if not stat.S_ISREG(facts.st_mode):
+        raise InvalidArgument(f"{name} is not a regular file", object=name)
+    if not os.access(replacement.name, os.W_OK, effective_ids=True):
+        denied = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        raise io_error("replace", name, denied)
+    return replacement
+
+
+def _create(replacement: Replacement, size_bytes: int) -> int:
+    """Create the temporary file with its whole size; nobody else may read it before its end."""
+    exists = Path(replacement.name).exists()
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        descriptor = os.open(replacement.temporary, flags, 0o600 if exists else 0o666)
+    except OSError as error:
+        raise io_error("create a temporary file for", replacement.name, error) from None
+    try:
+        os.posix_fallocate(descriptor, 0, size_bytes)
+    except OSError as error:
+        os.close(descriptor)
+        raise io_error("reserve space for", replacement.name, error) from None
+    return descriptor
+
+
+def _sync(file: File, name: str) -> None:
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        raise io_error("sync", name, error) from None
 
 
 def _checked_metadata(metadata: Mapping[str, str] | None) -> dict[str, str] | None:
     if metadata is None:
         return None
-    for key, value in metadata.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidArgument(f"metadata {key!r}: {value!r:.100} is not a string by a string")
-    return dict(metadata)
+    texts = dict(metadata) if isinstance(metadata, Mapping) else None
+    if texts is None or not all(isinstance(each, str) for pair in texts.items() for each in pair):
+        raise InvalidArgument(f"metadata {metadata!r:.100} does not map strings to strings")
+    check_unicode([*texts, *texts.values()])
+    return texts
 
 
-def _lay_out(tensors: Mapping[str, Any]) -> list[TensorInfo]:
+def _lay_out(tensors: Mapping[str, Any]) -> list[tuple[TensorInfo, Any]]:
     """Order tensors as the reference does, the widest elements first, so that all are aligned."""
     described = []
     for name, array in tensors.items():
         if not isinstance(name, str) or name == "__metadata__":
             raise SafetensorError(f"{name!r:.100} cannot be a tensor's name")
-        dtype = dtype_name(array)
-        region = describe(array, writable=False)
-        described.append((-DTYPE_BITS[dtype], name, dtype, tuple(array.shape), region.size_bytes))
-    described.sort()
-    infos, offset = [], 0
-    for _, name, dtype, shape, size_bytes in described:
-        infos.append(TensorInfo(name, dtype, shape, offset, size_bytes))
-        offset += size_bytes
-    return infos
+        if getattr(array, "mask", None) is not None:
+            raise InvalidArgument(f"tensor {name!r} has a mask, which would be lost")
+        try:
+            dtype = dtype_name(array)
+            size_bytes = describe(array, writable=False).size_bytes
+        except InvalidArgument as error:
+            raise InvalidArgument(f"tensor {name!r}: {error}") from None
+        info = TensorInfo(name, dtype, tuple(array.shape), 0, size_bytes)
+        described.append((info, array))
+    check_unicode(info.name for info, _ in described)
+    described.sort(key=lambda each: (-DTYPE_BITS[each[0].dtype], each[0].name))
+    contents, offset = [], 0
+    for info, array in described:
+        contents.append((info._replace(offset=offset), array))
+        offset += info.size_bytes
+    return contents
 
 
 def _write_all(descriptor: int, text: bytes) -> None:
@@ -119,30 +164,28 @@ def _write_all(descriptor: int, text: bytes) -> None:
         written += os.pwrite(descriptor, text[written:], written)
 
 
-def _write_tensors(
-    file: File, infos: list[TensorInfo], tensors: Mapping[str, Any], data_offset: int
-) -> None:
+def _write_tensors(file: File, contents: list[tuple[TensorInfo, Any]], data_offset: int) -> None:
     """Write what is on the host by this thread, and what is on devices by transfers beside it."""
     flying: deque[Transfer[int]] = deque()
     host = _HostWriter(file)
     try:
-        for info in infos:
+        for info, array in contents:
+            region, offset = describe(array, writable=False), data_offset + info.offset
+            if region.size_bytes != info.size_bytes:
+                raise InvalidArgument(f"tensor {info.name!r} has changed its size meanwhile")
             if info.size_bytes == 0:
                 continue
-            array, offset = tensors[info.name], data_offset + info.offset
-            region = describe(array, writable=False)
             if region.host_memory:
                 host.write(region, offset)
                 continue
             if len(flying) == _IN_FLIGHT:
                 flying.popleft().wait()
-            flying.append(file.write_from_async(array, offset))
+            flying.append(file.write_from_async(array, offset, info.size_bytes))
         host.flush()
         while flying:
             flying.popleft().wait()
     except BaseException:
-        for transfer in flying:
-            transfer.cancel()
+        stop(flying)
         raise
 
 
@@ -181,16 +224,3 @@ class _HostWriter:
                 views[0] = views[0][written:]
         self._regions.clear()
         self._bytes = 0
-
-
-def _publish(file: File, path: Path) -> None:
-    try:
-        os.fsync(file.fileno())
-        Path(file.path).replace(path)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise io_error("replace", str(path), error) from None
