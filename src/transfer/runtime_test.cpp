@@ -203,6 +203,28 @@ TEST_F(RuntimeTest, sends_are_mixed_with_mapped_windows_once_much_was_read) {
   EXPECT_TRUE(runtime.shutdown(long_enough));
 }
 
+// Models are loaded once, by programs that want the device's memory for themselves.
+TEST_F(RuntimeTest, sends_to_several_destinations_do_not_make_mapping_possible) {
+  const std::string path = folder_.file("data");
+  constexpr std::uint64_t size_bytes = 256 * mebibyte;
+  write_whole(path, random_bytes(size_bytes, 13));
+  Settings settings = test_settings();
+  settings.mapped_after_bytes = 1;
+  const auto device = make_host_device({.name = "mixing",
+                                        .memory_bytes = 1024 * mebibyte,
+                                        .link_bytes_per_second = 50e9,
+                                        .registers_aside = true});
+  Runtime runtime(settings, make_system_storage(), {device});
+  const DeviceAddress memory = runtime.device("mixing").allocate(size_bytes);
+  const Destinations halves = {{{0, size_bytes / 2}, memory},
+                               {{size_bytes / 2, size_bytes / 2}, memory + size_bytes / 2}};
+  const auto transfer = runtime.submit({.path = path, .destinations = halves});
+  ASSERT_TRUE(transfer->wait(long_enough));
+  ASSERT_FALSE(transfer->failed()) << transfer->failure_message();
+  EXPECT_TRUE(runtime.shutdown(long_enough)) << "its threads have counted what they wanted to";
+  EXPECT_FALSE(device->registers_aside_now());
+}
+
 // With more cores than CI has: several channels, which write a file in memory through a mapping.
 TEST_F(RuntimeTest, recv_of_random_extents_through_a_mapping_writes_the_devices_bytes) {
   const TemporaryFolder memory_folder("/dev/shm");
