@@ -11,8 +11,17 @@ not entirely as the format says.
 """
 
 from hippogriff.safetensors._header import SafetensorError
+from hippogriff.safetensors._into import LoadedNames, load_into
 from hippogriff.safetensors._load import load_file
 from hippogriff.safetensors._open import Slice, safe_open
 from hippogriff.safetensors._save import save_file
 
-__all__ = ["SafetensorError", "Slice", "load_file", "safe_open", "save_file"]
+__all__ = [
+    "LoadedNames",
+    "SafetensorError",
+    "Slice",
+    "load_file",
+    "load_into",
+    "safe_open",
+    "save_file",
+]

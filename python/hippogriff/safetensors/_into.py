@@ -1,0 +1,208 @@
+"""Loading into arrays that are there already: a model's parameters, without a second copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hippogriff._regions import describe
+from hippogriff._scatter import pack_segments, start_scatter
+from hippogriff._transfer import Request
+from hippogriff.errors import InvalidArgument
+from hippogriff.safetensors._frameworks import dtype_name, make_framework
+from hippogriff.safetensors._header import SafetensorError, TensorInfo
+from hippogriff.safetensors._load import files_of, load_tensors, open_file, stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hippogriff._file import File
+    from hippogriff._regions import Region
+    from hippogriff._runtime import PathLike
+    from hippogriff._transfer import Transfer
+
+# So many bytes at most are converted at a time, or one tensor.
+_CONVERTED_BYTES = 256 << 20
+
+
+class LoadedNames(NamedTuple):
+    """Names that did not meet their like, sorted; torch's `load_state_dict` returns the same."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+def load_into(
+    target: Any,
+    paths: PathLike | Iterable[PathLike],
+    *,
+    strict: bool = True,
+    convert: bool = False,
+) -> LoadedNames:
+    """Fill a module's or a mapping's arrays from safetensors files, in place.
+
+    Parameters
+    ----------
+    target : torch.nn.Module or mapping of str to array
+        Anything with ``state_dict()``, or the mapping itself. Arrays may be on different devices.
+    paths : path-like or iterable of path-like
+        As `load_file` takes them.
+    strict : bool
+        Refuse names that are only here or only there. Shapes must always agree.
+    convert : bool
+        Convert element types, on the device. Without it they must agree.
+
+    Returns
+    -------
+    LoadedNames
+        What was left out; nothing when `strict`.
+
+    Raises
+    ------
+    InvalidArgument
+        When names, shapes or element types do not agree; nothing was loaded then.
+    SafetensorError, IoError, ShortFile, DeviceError
+        As `load_file`. Arrays may be filled in part then.
+    """
+    state = target.state_dict() if hasattr(target, "state_dict") else target
+    if not isinstance(state, Mapping):
+        raise InvalidArgument(f"{type(target).__name__} is neither a module nor a mapping")
+    opened: list[tuple[File, list[TensorInfo]]] = []
+    try:
+        found: dict[str, TensorInfo] = {}
+        for path in files_of(paths):
+            file, header = open_file(path)
+            opened.append((file, [t for t in header.tensors.values() if t.name in state]))
+            twice = found.keys() & header.tensors.keys()
+            if twice:
+                raise SafetensorError(f"{path}: tensor {min(twice)!r} is also in a file before it")
+            found.update(header.tensors)
+        missing, unexpected = state.keys() - found.keys(), found.keys() - state.keys()
+        names = LoadedNames(sorted(missing), sorted(unexpected))
+        _check(target, state, found, names if strict else LoadedNames([], []), convert)
+        for file, tensors in opened:
+            _fill(file, tensors, state)
+    finally:
+        for file, _ in opened:
+            file.close()
+    return names
+
+
+def _check(
+    target: Any,
+    state: Mapping[str, Any],
+    found: dict[str, TensorInfo],
+    names: LoadedNames,
+    convert: bool,
+) -> None:
+    """Say all that does not agree, as torch does."""
+    wrong = []
+    if names.unexpected_keys:
+        wrong.append("unexpected in the files: " + ", ".join(names.unexpected_keys))
+    if names.missing_keys:
+        wrong.append("missing in the files: " + ", ".join(names.missing_keys))
+    for name in state.keys() & found.keys():
+        theirs, ours = found[name], state[name]
+        if tuple(ours.shape) != theirs.shape:
+            wrong.append(f"{name} has the shape {theirs.shape} there and {tuple(ours.shape)} here")
+        elif dtype_name(ours) != theirs.dtype and not convert:
+            types = f"{name} is {theirs.dtype} there and {dtype_name(ours)} here"
+            wrong.append(f"{types} (convert=True)")
+    if wrong:
+        raise InvalidArgument(f"loading into {type(target).__name__}: " + "; ".join(sorted(wrong)))
+
+
+def _fill(file: File, tensors: list[TensorInfo], state: Mapping[str, Any]) -> None:
+    """Read what lies as it should straight into place, and convert the rest."""
+    straight: dict[tuple[Any, ...], list[tuple[TensorInfo, Region]]] = {}
+    others = []
+    for tensor in tensors:
+        region = _straight_region(tensor, state[tensor.name])
+        if region is None:
+            others.append(tensor)
+        elif tensor.size_bytes:
+            key = (region.device or _device_of(state[tensor.name]), region.host_memory)
+            straight.setdefault((*key, region.stream), []).append((tensor, region))
+    flying: list[Transfer[int]] = []
+    again: list[list[tuple[TensorInfo, Region]]] = []
+    try:
+        for parts in straight.values():
+            once, rest = _without_overlaps(parts)
+            again += [[part] for part in rest]
+            flying.append(_start(file, once))
+        while flying:
+            flying.pop(0).wait()
+        for parts in again:
+            flying.append(_start(file, parts))
+            flying.pop(0).wait()
+    except BaseException:
+        stop(flying)
+        raise
+    _convert(file, others, state)
+
+
+def _straight_region(tensor: TensorInfo, array: Any) -> Region | None:
+    if dtype_name(array) != tensor.dtype:
+        return None
+    try:
+        region = describe(array, writable=True)
+    except InvalidArgument:
+        return None  # Not contiguous: filled by the framework.
+    return region if region.size_bytes == tensor.size_bytes else None
+
+
+def _without_overlaps(
+    parts: list[tuple[TensorInfo, Region]],
+) -> tuple[list[tuple[TensorInfo, Region]], list[tuple[TensorInfo, Region]]]:
+    """Part what one transfer can fill from what shares its memory, as tied weights do."""
+    once, rest, end = [], [], 0
+    for part in sorted(parts, key=lambda part: part[1].address):
+        region = part[1]
+        if region.address < end:
+            rest.append(part)
+        else:
+            once.append(part)
+            end = region.address + region.size_bytes
+    return once, rest
+
+
+def _start(file: File, parts: list[tuple[TensorInfo, Region]]) -> Transfer[int]:
+    segments = pack_segments((t.offset, t.size_bytes, region.address) for t, region in parts)
+    request = Request("auto", region=parts[0][1])
+    with file.borrowed() as descriptor:
+        return start_scatter(descriptor, segments, request, parts, cancel_when_dropped=True)
+
+
+def _convert(file: File, tensors: list[TensorInfo], state: Mapping[str, Any]) -> None:
+    """Load tensors beside their places, a few at a time, and let the framework copy them."""
+    while tensors:
+        count, size_bytes = 0, 0
+        first = _framework_of(state[tensors[0].name])
+        while (
+            count < len(tensors)
+            and (count == 0 or size_bytes + tensors[count].size_bytes <= _CONVERTED_BYTES)
+            and _framework_of(state[tensors[count].name]) == first
+        ):
+            size_bytes += tensors[count].size_bytes
+            count += 1
+        loaded = load_tensors(file, tensors[:count], make_framework(*first))
+        for name, array in loaded.items():
+            if first[0] == "pt":
+                state[name].detach().copy_(array)
+            else:
+                state[name][...] = array
+        tensors = tensors[count:]
+
+
+def _device_of(array: Any) -> str:
+    """Name the device of an array that shows only an address."""
+    return f"cuda:{array.device.id}" if hasattr(getattr(array, "device", None), "id") else ""
+
+
+def _framework_of(array: Any) -> tuple[str, object]:
+    module = type(array).__module__.partition(".")[0]
+    if module == "cupy":
+        return "cupy", f"cuda:{array.device.id}"
+    if module == "numpy" or not hasattr(array, "copy_"):
+        return "np", "cpu"
+    return "pt", array.device

@@ -1,0 +1,164 @@
+"""Headers of safetensors files as untrusted input: what is refused, and what is odd but right."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hippogriff
+from hippogriff.safetensors import SafetensorError, load_file, safe_open
+from hippogriff.safetensors._header import format_header, header_bytes, parse_header
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def raw_file(header: Any, data: bytes = b"", text: bytes | None = None) -> bytes:
+    """Build a file from a header as it is, right or wrong."""
+    encoded = json.dumps(header).encode() if text is None else text
+    return len(encoded).to_bytes(8, "little") + encoded + data
+
+
+def one(dtype: Any = "U8", shape: Any = (4,), offsets: Any = (0, 4)) -> dict[str, Any]:
+    """A header of one tensor."""
+    return {"x": {"dtype": dtype, "shape": shape, "data_offsets": offsets}}
+
+
+_FOUR = b"1234"
+MALFORMED = {
+    "empty file": b"",
+    "seven bytes": b"\x00" * 7,
+    "no header": (0).to_bytes(8, "little"),
+    "header size beyond the file": (100).to_bytes(8, "little") + b"{}",
+    "header size beyond all": b"\xff" * 8 + b"{}",
+    "header size beyond the limit": (100_000_001).to_bytes(8, "little") + b"{}",
+    "not JSON": raw_file(None, text=b"{oops}"),
+    "truncated JSON": raw_file(None, text=b'{"x": {"dtype": "U8", '),
+    "an array": raw_file([]),
+    "a space first": raw_file(None, text=b" {}"),
+    "not UTF-8": raw_file(None, text=b'{"\xff": {}}'),
+    "lone surrogate": raw_file({"\ud800": one()["x"]}, _FOUR),
+    "deep": raw_file(None, text=b'{"x":' + b"[" * 200_000 + b"]" * 200_000 + b"}"),
+    "huge number": raw_file(None, text=b'{"x":' + b"9" * 10_000 + b"}"),
+    "trailing garbage": raw_file(None, text=b"{}x"),
+    "duplicate name": raw_file(
+        None,
+        _FOUR,
+        b'{"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},'
+        b'"x":{"dtype":"I8","shape":[4],"data_offsets":[0,4]}}',
+    ),
+    "duplicate key": raw_file(
+        None, _FOUR, b'{"x":{"dtype":"U8","dtype":"I8","shape":[4],"data_offsets":[0,4]}}'
+    ),
+    "tensor is a number": raw_file({"x": 3}),
+    "no dtype": raw_file({"x": {"shape": [4], "data_offsets": [0, 4]}}, _FOUR),
+    "unknown dtype": raw_file(one("F7"), _FOUR),
+    "dtype is a list": raw_file(one(["U8"]), _FOUR),
+    "shape is a number": raw_file(one(shape=4), _FOUR),
+    "negative dimension": raw_file(one(shape=[-4]), _FOUR),
+    "two negative dimensions": raw_file(one(shape=[-2, -2]), _FOUR),
+    "dimension is a float": raw_file(one(shape=[4.0]), _FOUR),
+    "dimension is a boolean": raw_file(one(shape=[True, 4]), _FOUR),
+    "dimensions overflow": raw_file(one(shape=[2**62, 2**62]), _FOUR),
+    "dimensions overflow to four": raw_file(one(shape=[2**32, 2**32, 4]), _FOUR),
+    "one offset": raw_file(one(offsets=[4]), _FOUR),
+    "three offsets": raw_file(one(offsets=[0, 4, 4]), _FOUR),
+    "offsets backwards": raw_file(one(offsets=[4, 0]), _FOUR),
+    "offset negative": raw_file(one(offsets=[-4, 0]), _FOUR),
+    "offset is a string": raw_file(one(offsets=["0", 4]), _FOUR),
+    "offset beyond 64 bits": raw_file(one(offsets=[2**64, 2**64 + 4]), _FOUR),
+    "too small for its shape": raw_file(one(offsets=[0, 3]), b"123"),
+    "dimensions are strings": raw_file(one(shape=["a" * 1000, 10**9]), _FOUR),
+    "dimensions without end": raw_file(one(shape=[2**62] * 100_000), _FOUR),
+    "half a byte": raw_file(one("F4", [1], [0, 0])),
+    "hole before": raw_file(one(offsets=[1, 5]), b"01234"),
+    "data beyond": raw_file(one(), b"12345"),
+    "data missing": raw_file(one(), b"123"),
+    "overlap": raw_file(
+        {"x": one()["x"], "y": {"dtype": "U8", "shape": [4], "data_offsets": [2, 6]}}, b"123456"
+    ),
+    "same bytes twice": raw_file({"x": one()["x"], "y": one()["x"]}, _FOUR),
+    "hole between": raw_file(
+        {"x": one()["x"], "y": {"dtype": "U8", "shape": [4], "data_offsets": [5, 9]}}, b"123456789"
+    ),
+    "constant": raw_file(None, text=b'{"__metadata__": {}, "x": NaN}'),
+    "surrogate in metadata": raw_file({"__metadata__": {"a": "\ud800"}, **one()}, _FOUR),
+    "metadata is a list": raw_file({"__metadata__": [], **one()}, _FOUR),
+    "metadata of numbers": raw_file({"__metadata__": {"a": 1}, **one()}, _FOUR),
+}
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_malformed_files_are_refused_by_name(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "malformed.safetensors"
+    path.write_bytes(MALFORMED[what])
+    with pytest.raises(SafetensorError, match=r"malformed\.safetensors: "):
+        load_file(path, framework="np")
+    with pytest.raises(SafetensorError):
+        safe_open(path, "np")
+
+
+def test_what_is_well_formed_but_odd_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "odd.safetensors"
+    empty = {"dtype": "F32", "shape": [0, 7], "data_offsets": [4, 4]}
+    header = {"e": empty, **one(), "f": {**empty, "data_offsets": [0, 0]}, "g": {**empty, "x": 1}}
+    path.write_bytes(raw_file(None, _FOUR, json.dumps(header).encode() + b"  \n"))
+    loaded = load_file(path, framework="np")
+    assert loaded["x"].tobytes() == _FOUR
+    assert loaded["e"].shape == (0, 7)
+    path.write_bytes(raw_file({}))
+    assert load_file(path, framework="np") == {}
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_no_header_makes_the_parser_fail_otherwise_or_lie(data: st.DataObject) -> None:
+    types = ("bool", "int8", "float16", "float32", "complex64")
+    tensors = {f"t{size}/ü": np.ones(size, dtype) for size, dtype in enumerate(types)}
+    header = json.loads(safetensors.numpy.save(tensors)[8:].split(b"}}")[0] + b"}}")
+    text = bytearray(json.dumps(header).encode())
+    for _ in range(data.draw(st.integers(0, 4))):
+        place = data.draw(st.integers(0, len(text) - 1))
+        text[place : place + data.draw(st.integers(0, 3))] = data.draw(
+            st.binary(max_size=3)
+            | st.sampled_from([b"[", b"]", b"{", b"}", b'"', b",", b"9", b"-"])
+        )
+    file_bytes = 8 + len(text) + sum(array.nbytes for array in tensors.values())
+    try:
+        parsed = parse_header(bytes(text), file_bytes)
+    except SafetensorError:
+        return
+    end = parsed.data_offset
+    for tensor in parsed.tensors.values():
+        assert tensor.offset == end
+        end += tensor.size_bytes
+    assert end == file_bytes
+
+
+@given(st.binary(max_size=12), st.integers(0, 200_000_000))
+def test_no_size_of_a_header_is_beyond_the_file(prefix: bytes, file_bytes: int) -> None:
+    try:
+        size = header_bytes(prefix[:8], file_bytes)
+    except SafetensorError:
+        return
+    assert 8 + size <= file_bytes
+
+
+def test_a_header_is_written_so_that_the_data_is_aligned() -> None:
+    for count in range(9):
+        assert len(format_header([], {"a": "x" * count})) % 8 == 0
+
+
+@pytest.mark.parametrize("shape", [[0, 2**62, 2**62], [1] * 100])
+def test_shapes_that_a_framework_cannot_have_are_told(tmp_path: Path, shape: list[int]) -> None:
+    size = 0 if 0 in shape else 1
+    path = tmp_path / "shape.st"
+    path.write_bytes(raw_file(one(shape=shape, offsets=[0, size]), b"x" * size))
+    with pytest.raises(hippogriff.Unsupported, match="tensor 'x' of shape"):
+        load_file(path, framework="np")
