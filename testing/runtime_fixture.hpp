@@ -87,6 +87,14 @@ inline std::shared_ptr<Device> plain_device(std::uint64_t memory_bytes = std::ui
   return make_host_device(options);
 }
 
+// Beside whose channels windows are mapped, once somebody asked, as on a GPU.
+inline std::shared_ptr<Device> mixing_device() {
+  return make_host_device({.name = "mixing",
+                           .memory_bytes = std::uint64_t{1} << 30,
+                           .link_bytes_per_second = 50e9,
+                           .registers_aside = true});
+}
+
 // Bytes of device memory of a host device: its addresses are pointers.
 inline std::byte* device_bytes(DeviceAddress address) {
   return reinterpret_cast<std::byte*>(address.value);

@@ -14,7 +14,7 @@ from hippogriff._handle import NoHandle
 from hippogriff._library import lib
 from hippogriff._regions import Region, describe
 from hippogriff._runtime import check_extent, encode_path, ensure
-from hippogriff._scatter import pack_segments, start_scatter
+from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Flight, Request, Transfer, bytes_moved
 from hippogriff.errors import InvalidArgument, io_error
 
@@ -247,9 +247,8 @@ class File:
         request = Request(
             route, region=_common_region(filled), stream=stream, before_stream=before_stream
         )
-        segments = pack_segments((o, region.size_bytes, region.address) for o, region in filled)
-        with self.borrowed() as descriptor:
-            return start_scatter(descriptor, segments, request, described)
+        segments = ((o, region.size_bytes, region.address) for o, region in filled)
+        return start_scatter(self, segments, request, described)
 
     def write_from(
         self,

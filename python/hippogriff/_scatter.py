@@ -13,34 +13,34 @@ from hippogriff._transfer import bytes_moved
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hippogriff._file import File
     from hippogriff._transfer import Request, Transfer
 
 _SEGMENT_POINTER = ctypes.POINTER(_abi.Segment)
 
 
-def pack_segments(parts: Iterable[tuple[int, int, int]]) -> array[int]:
-    """Put (offset, size, address) of each part into memory as C wants them."""
-    words = array("Q")
-    for part in parts:
-        words.extend(part)
-    return words
-
-
 def start_scatter(
-    descriptor: int,
-    segments: array[int],
+    file: File,
+    parts: Iterable[tuple[int, int, int]],
     request: Request,
     keep: object,
     cancel_when_dropped: bool = False,
 ) -> Transfer[int]:
-    """Start a transfer of packed segments; `keep` holds their memory until it is finished."""
+    """Start a transfer of (offset, size, address) of each part.
+
+    `keep` holds their memory until it is finished.
+    """
+    segments = array("Q")
+    for part in parts:
+        segments.extend(part)
     address, words = segments.buffer_info()
-    return request.start(
-        lib.hippogriff_sendv_async,
-        descriptor,
-        ctypes.cast(address, _SEGMENT_POINTER),
-        words // 3,
-        keep=keep,
-        finish=bytes_moved,
-        cancel_when_dropped=cancel_when_dropped,
-    )
+    with file.borrowed() as descriptor:
+        return request.start(
+            lib.hippogriff_sendv_async,
+            descriptor,
+            ctypes.cast(address, _SEGMENT_POINTER),
+            words // 3,
+            keep=keep,
+            finish=bytes_moved,
+            cancel_when_dropped=cancel_when_dropped,
+        )

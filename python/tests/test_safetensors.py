@@ -321,6 +321,7 @@ def test_a_file_closed_while_others_load_gives_its_own_bytes_or_none(tmp_path: P
         save_file({f"t{number}": np.full(1000, value, np.uint8) for number in range(50)}, path)
     current = [safe_open(first, "np")]
     wrong: list[object] = []
+    loads: list[int] = []
     stopped = threading.Event()
 
     def load() -> None:
@@ -333,6 +334,7 @@ def test_a_file_closed_while_others_load_gives_its_own_bytes_or_none(tmp_path: P
             except BaseException as error:
                 wrong.append(error)
             else:
+                loads.append(1)
                 wrong.extend(name for name, array in tensors.items() if (array != 1).any())
 
     threads = [threading.Thread(target=load) for _ in range(3)]
@@ -347,6 +349,7 @@ def test_a_file_closed_while_others_load_gives_its_own_bytes_or_none(tmp_path: P
     for thread in threads:
         thread.join()
     assert wrong == []
+    assert loads
 
 
 def test_saving_follows_links_and_keeps_modes(tmp_path: Path) -> None:

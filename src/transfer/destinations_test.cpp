@@ -134,12 +134,7 @@ TEST_F(DestinationsTest, windows_mapped_beside_reads_are_scattered_too) {
   Settings settings = test_settings();
   settings.cores = 8;
   settings.mapped_after_bytes = 0;
-  Runtime runtime(settings,
-                  make_system_storage(),
-                  {make_host_device({.name = "mixing",
-                                     .memory_bytes = 1024 * mebibyte,
-                                     .link_bytes_per_second = 50e9,
-                                     .registers_aside = true})});
+  Runtime runtime(settings, make_system_storage(), {mixing_device()});
   const DeviceAddress memory = runtime.device("mixing").allocate(content.size());
   Submission submission{.path = path};
   // Halves of odd mebibytes, from the back to the front.

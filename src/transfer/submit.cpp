@@ -106,17 +106,20 @@ Target target_of(const Submission& submission, Runtime& runtime) {
 // Many destinations lie in few allocations, in no order.
 void check_rooms(const Submission& submission, const Target& target) {
   AllocationInfo allocation = *target.allocation;
-  for (const Segment& segment : submission.destinations) {
+  const auto part = [&submission](const Segment& segment) {
     Submission one;
     one.path = submission.path;
     one.offset = segment.range.offset;
     one.address = segment.address;
+    return one;
+  };
+  for (const Segment& segment : submission.destinations) {
     if (segment.address.value - allocation.base.value >= allocation.size_bytes) {
-      allocation = find_memory(one, target.state);
+      allocation = find_memory(part(segment), target.state);
     }
     const std::uint64_t room = allocation.room_from(segment.address);
     if (segment.range.size > room) {
-      throw_caller(one,
+      throw_caller(part(segment),
                    "the part of " + bytes(segment.range.size) +
                        " here goes to device memory that holds only " + bytes(room) +
                        " from its pointer on");

@@ -49,11 +49,15 @@ _ALIASES = {
 }
 
 
+_HOST = Region(0, 0, "host", True, None, None)
+
+
 class Framework(Protocol):
     """Makes arrays and tells about them."""
 
-    #: What `Request` needs to know of all the memory it makes; address and size do not count.
-    region: Region
+    @property
+    def region(self) -> Region:
+        """What `Request` needs to know of memory made just now; address and size do not count."""
 
     def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
         """Make an array that owns its memory; `dtype` is safetensors' name."""
@@ -122,14 +126,17 @@ class _Torch:
             index = self._device.index
             index = self._torch.cuda.current_device() if index is None else index
             self._device = self._torch.device("cuda", index)
-            # Memory may come from torch's cache, with work on it still under way.
-            stream = int(self._torch.cuda.current_stream(self._device).cuda_stream)
-            self.region = Region(0, 0, f"cuda:{index}", False, stream, None)
-        elif self._device.type == "cpu":
-            self.region = Region(0, 0, "host", True, None, None)
-        else:
+        elif self._device.type != "cpu":
             raise InvalidArgument(f"torch device {self._device} is neither a CPU nor a CUDA device")
         self._dtypes: dict[str, Any] = {}
+
+    @property
+    def region(self) -> Region:
+        if self._device.type == "cpu":
+            return _HOST
+        # Memory may come from torch's cache, with work on it still under way.
+        stream = int(self._torch.cuda.current_stream(self._device).cuda_stream)
+        return Region(0, 0, str(self._device), False, stream, None)
 
     def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
         theirs = self._dtypes.get(dtype)
@@ -157,7 +164,7 @@ class _Numpy:
         if device_name(device) not in {None, "host"}:
             raise InvalidArgument(f'NumPy\'s arrays are on the CPU: device {device!r} is not "cpu"')
         self._empty = _import("numpy", "numpy").empty
-        self.region = Region(0, 0, "host", True, None, None)
+        self.region = _HOST
 
     def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
         return self._empty(shape, _numpy_dtype(dtype))
@@ -174,9 +181,12 @@ class _Cupy:
             raise InvalidArgument(f"CuPy's arrays are on GPUs: device {device!r} is none")
         index = self._cupy.cuda.Device().id if name is None else int(name.removeprefix("cuda:"))
         self._device = self._cupy.cuda.Device(index)
+
+    @property
+    def region(self) -> Region:
         with self._device:
             stream = int(self._cupy.cuda.get_current_stream().ptr)
-        self.region = Region(0, 0, f"cuda:{index}", False, stream, None)
+        return Region(0, 0, f"cuda:{self._device.id}", False, stream, None)
 
     def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
         with self._device:

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._regions import describe
-from hippogriff._scatter import pack_segments, start_scatter
+from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._frameworks import dtype_name, make_framework
-from hippogriff.safetensors._header import SafetensorError, TensorInfo
-from hippogriff.safetensors._load import files_of, load_tensors, open_file, stop
+from hippogriff.safetensors._load import load_tensors, opened_files, stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from hippogriff._regions import Region
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Transfer
+    from hippogriff.safetensors._header import TensorInfo
 
 # So many bytes at most are converted at a time, or one tensor.
 _CONVERTED_BYTES = 256 << 20
@@ -67,24 +67,13 @@ def load_into(
     state = target.state_dict() if hasattr(target, "state_dict") else target
     if not isinstance(state, Mapping):
         raise InvalidArgument(f"{type(target).__name__} is neither a module nor a mapping")
-    opened: list[tuple[File, list[TensorInfo]]] = []
-    try:
-        found: dict[str, TensorInfo] = {}
-        for path in files_of(paths):
-            file, header = open_file(path)
-            opened.append((file, [t for t in header.tensors.values() if t.name in state]))
-            twice = found.keys() & header.tensors.keys()
-            if twice:
-                raise SafetensorError(f"{path}: tensor {min(twice)!r} is also in a file before it")
-            found.update(header.tensors)
+    with opened_files(paths) as files:
+        found = {name: tensor for _, header in files for name, tensor in header.tensors.items()}
         missing, unexpected = state.keys() - found.keys(), found.keys() - state.keys()
         names = LoadedNames(sorted(missing), sorted(unexpected))
         _check(target, state, found, names if strict else LoadedNames([], []), convert)
-        for file, tensors in opened:
-            _fill(file, tensors, state)
-    finally:
-        for file, _ in opened:
-            file.close()
+        for file, header in files:
+            _fill(file, [t for t in header.tensors.values() if t.name in state], state)
     return names
 
 
@@ -167,10 +156,9 @@ def _without_overlaps(
 
 
 def _start(file: File, parts: list[tuple[TensorInfo, Region]]) -> Transfer[int]:
-    segments = pack_segments((t.offset, t.size_bytes, region.address) for t, region in parts)
+    segments = ((t.offset, t.size_bytes, region.address) for t, region in parts)
     request = Request("auto", region=parts[0][1])
-    with file.borrowed() as descriptor:
-        return start_scatter(descriptor, segments, request, parts, cancel_when_dropped=True)
+    return start_scatter(file, segments, request, parts, cancel_when_dropped=True)
 
 
 def _convert(file: File, tensors: list[TensorInfo], state: Mapping[str, Any]) -> None:

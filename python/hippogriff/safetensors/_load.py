@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._file import File
-from hippogriff._scatter import pack_segments, start_scatter
+from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import HippogriffError, Unsupported, io_error
 from hippogriff.safetensors._frameworks import make_framework
@@ -67,7 +67,7 @@ def _read(descriptor: int, offset: int, size: int) -> bytes:
     while len(text) < size:
         piece = os.pread(descriptor, size - len(text), offset + len(text))
         if not piece:
-            raise SafetensorError("the file ends in its header; was it truncated meanwhile?")
+            raise SafetensorError("the file ends early; was it truncated meanwhile?")
         text += piece
     return bytes(text)
 
@@ -82,6 +82,26 @@ def open_file(path: PathLike) -> tuple[File, Header]:
         raise
 
 
+@contextlib.contextmanager
+def opened_files(
+    paths: PathLike | Iterable[PathLike],
+) -> Iterator[list[tuple[File, Header]]]:
+    """Open all files for a scope, before anything is loaded, and refuse a name in two of them."""
+    names: set[str] = set()
+    with contextlib.ExitStack() as stack:
+        opened = []
+        for path in files_of(paths):
+            file, header = open_file(path)
+            opened.append((stack.enter_context(file), header))
+            twice = names & header.tensors.keys()
+            if twice:
+                raise SafetensorError(
+                    f"{path}: tensor {min(twice)!r} is also in a file before it", object=path
+                )
+            names |= header.tensors.keys()
+        yield opened
+
+
 def load_tensors(file: File, tensors: Iterable[TensorInfo], framework: Framework) -> dict[str, Any]:
     """Load tensors of an open file into arrays of their own, ascending in the file.
 
@@ -93,20 +113,17 @@ def load_tensors(file: File, tensors: Iterable[TensorInfo], framework: Framework
         for batch in _batches(sorted(tensors, key=lambda tensor: tensor.offset)):
             arrays = [make_array(framework, tensor) for tensor in batch]
             loaded.update(zip((tensor.name for tensor in batch), arrays, strict=True))
-            segments = pack_segments(
+            parts = [
                 (tensor.offset, tensor.size_bytes, framework.address(array))
                 for tensor, array in zip(batch, arrays, strict=True)
                 if tensor.size_bytes > 0
-            )
-            if not segments:
+            ]
+            if not parts:
                 continue
             if len(flying) == _IN_FLIGHT:
                 flying.popleft().wait()
             request = Request("auto", region=framework.region)
-            with file.borrowed() as descriptor:
-                flying.append(
-                    start_scatter(descriptor, segments, request, arrays, cancel_when_dropped=True)
-                )
+            flying.append(start_scatter(file, parts, request, arrays, cancel_when_dropped=True))
         while flying:
             flying.popleft().wait()
     except BaseException:
@@ -195,7 +212,7 @@ def _read_index(index: Path) -> bytes:
             size = os.fstat(descriptor).st_size
             if size > HEADER_BYTES_MAX:
                 raise SafetensorError(f"{index} has {size} bytes; {HEADER_BYTES_MAX} are the most")
-            return os.pread(descriptor, size, 0)
+            return _read(descriptor, 0, size)
     except HippogriffError:
         raise
     except OSError as error:
@@ -243,13 +260,7 @@ def load_file(
     """
     maker = make_framework(framework, device)
     loaded: dict[str, Any] = {}
-    for path in files_of(paths):
-        file, header = open_file(path)
-        with file:
-            twice = loaded.keys() & header.tensors.keys()
-            if twice:
-                raise SafetensorError(
-                    f"{path}: tensor {min(twice)!r} is also in a file before it", object=path
-                )
+    with opened_files(paths) as files:
+        for file, header in files:
             loaded.update(load_tensors(file, header.tensors.values(), maker))
     return loaded

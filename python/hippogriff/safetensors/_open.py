@@ -7,7 +7,7 @@ import math
 import operator
 from typing import TYPE_CHECKING, Any
 
-from hippogriff._scatter import pack_segments, start_scatter
+from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._frameworks import make_framework
@@ -146,15 +146,12 @@ class Slice:
             sum(i * stride for i, stride in zip(place, strides, strict=False))
             for place in itertools.product(*map(range, counts[:outer]))
         )
-        segments = pack_segments(
+        parts = (
             (tensor.offset + inner_offset + offset, run_bytes, address + number * run_bytes)
             for number, offset in enumerate(offsets)
         )
         request = Request("auto", region=framework.region)
-        with file.borrowed() as descriptor:
-            transfer = start_scatter(
-                descriptor, segments, request, result, cancel_when_dropped=True
-            )
+        transfer = start_scatter(file, parts, request, result, cancel_when_dropped=True)
         transfer.complete(None, None)
         return result
 

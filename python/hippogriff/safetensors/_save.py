@@ -64,15 +64,9 @@ def save_file(
     header = format_header(infos, _checked_metadata(metadata))
     replacement = _replacement(filename)
     try:
-        descriptor = _create(replacement, len(header) + sum(info.size_bytes for info in infos))
-        try:
-            _write_all(descriptor, header)
-        except OSError as error:
-            raise io_error("write", replacement.name, error) from None
-        finally:
-            os.close(descriptor)
+        _create(replacement, len(header) + sum(info.size_bytes for info in infos))
         with File(replacement.temporary, "r+") as file:
-            _write_tensors(file, contents, len(header))
+            _write_tensors(file, header, contents)
             _sync(file, replacement.name)
         replacement.commit()
     except BaseException:
@@ -101,20 +95,17 @@ def _replacement(filename: PathLike) -> Replacement:
     return replacement
 
 
-def _create(replacement: Replacement, size_bytes: int) -> int:
+def _create(replacement: Replacement, size_bytes: int) -> None:
     """Create the temporary file with its whole size; nobody else may read it before its end."""
-    exists = Path(replacement.name).exists()
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    mode = 0o600 if Path(replacement.name).exists() else 0o666
     try:
-        descriptor = os.open(replacement.temporary, flags, 0o600 if exists else 0o666)
+        descriptor = os.open(replacement.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            os.posix_fallocate(descriptor, 0, size_bytes)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise io_error("create a temporary file for", replacement.name, error) from None
-    try:
-        os.posix_fallocate(descriptor, 0, size_bytes)
-    except OSError as error:
-        os.close(descriptor)
-        raise io_error("reserve space for", replacement.name, error) from None
-    return descriptor
 
 
 def _sync(file: File, name: str) -> None:
@@ -158,19 +149,14 @@ def _lay_out(tensors: Mapping[str, Any]) -> list[tuple[TensorInfo, Any]]:
     return contents
 
 
-def _write_all(descriptor: int, text: bytes) -> None:
-    written = 0
-    while written < len(text):
-        written += os.pwrite(descriptor, text[written:], written)
-
-
-def _write_tensors(file: File, contents: list[tuple[TensorInfo, Any]], data_offset: int) -> None:
+def _write_tensors(file: File, header: bytes, contents: list[tuple[TensorInfo, Any]]) -> None:
     """Write what is on the host by this thread, and what is on devices by transfers beside it."""
     flying: deque[Transfer[int]] = deque()
     host = _HostWriter(file)
     try:
+        host.write(describe(header, writable=False), 0)
         for info, array in contents:
-            region, offset = describe(array, writable=False), data_offset + info.offset
+            region, offset = describe(array, writable=False), len(header) + info.offset
             if region.size_bytes != info.size_bytes:
                 raise InvalidArgument(f"tensor {info.name!r} has changed its size meanwhile")
             if info.size_bytes == 0:
@@ -215,6 +201,8 @@ class _HostWriter:
         while views:
             try:
                 written = os.pwritev(self._file.fileno(), views, self._offset)
+                if written == 0:
+                    raise OSError(errno.EIO, "nothing more is written")
             except OSError as error:
                 raise io_error("write", self._file.path, error) from None
             self._offset += written
