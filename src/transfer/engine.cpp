@@ -17,6 +17,8 @@ namespace {
 
 constexpr auto time_slice = std::chrono::milliseconds(4);
 constexpr std::uint32_t parked_channels = 4;
+// Less than this left of a transfer is over before another worker has found its way into it.
+constexpr std::uint64_t joined_bytes_min = std::uint64_t{8} << 20;
 
 }  // namespace
 
@@ -213,6 +215,37 @@ void Engine::run_tasks(LaneContext& context) {
     }
     context.copied_windows.close();
     lock.lock();
+    if (outcome == LaneOutcome::finished) {
+      join_another_locked(task.lane);
+    }
+  }
+}
+
+// A transfer that was submitted beside others was planned narrow. The worker whose transfer has no
+// piece left for it goes to the one that has most for each of its own.
+void Engine::join_another_locked(Lane lane) {
+  if (!queue_.empty() || (lane != Lane::buffered && lane != Lane::direct)) {
+    return;
+  }
+  std::shared_ptr<Transfer> neediest;
+  std::uint64_t most_bytes = joined_bytes_min;
+  for (const auto& transfer : carried_) {
+    const Plan& plan = transfer->decision().choice().plan;
+    const auto channels = lane == Lane::buffered ? plan.buffered_channels : plan.direct_channels;
+    if (channels == 0 || transfer->task_count == 0 || !transfer->gate_open ||
+        transfer->stopping()) {
+      continue;
+    }
+    const std::uint64_t unclaimed = transfer->work.unclaimed_bytes();
+    const std::uint64_t held = transfer->work.held_bytes();
+    const std::uint64_t each = unclaimed > held ? (unclaimed - held) / transfer->task_count : 0;
+    if (each >= most_bytes) {
+      neediest = transfer;
+      most_bytes = each;
+    }
+  }
+  if (neediest != nullptr) {
+    enqueue_locked(neediest, lane, 1);
   }
 }
 

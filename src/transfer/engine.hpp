@@ -75,6 +75,7 @@ class Engine {
   void settle(const std::shared_ptr<Transfer>& transfer, std::unique_lock<std::mutex>& lock);
   void fail_without_thread(Transfer& transfer, int errno_value);
   void rescue_locked(const std::shared_ptr<Transfer>& transfer);
+  void join_another_locked(Lane lane);
   void finalize(Transfer& transfer);
   void prepare_to_map(const Transfer& transfer);
 
