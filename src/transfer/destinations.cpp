@@ -63,4 +63,16 @@ Destinations make_destinations(std::vector<Segment> segments) {
   return segments;
 }
 
+void append_joined(Destinations& joined, const Segment& segment) {
+  if (!joined.empty()) {
+    Segment& last = joined.back();
+    if (segment.range.offset == last.range.end() &&
+        segment.address.value - last.address.value == last.range.size) {
+      last.range.size += segment.range.size;
+      return;
+    }
+  }
+  joined.push_back(segment);
+}
+
 }  // namespace hippogriff

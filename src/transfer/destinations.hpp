@@ -38,4 +38,9 @@ void for_each_part(const Destinations& destinations, Range piece, Use&& use) {
   }
 }
 
+// Appends a segment, or lengthens the last one by it where they are neighbours in the file and in
+// memory, as arrays from one pool often are: every copy costs a device some two microseconds,
+// whatever its size. Both must be in one allocation of the device.
+void append_joined(Destinations& joined, const Segment& segment);
+
 }  // namespace hippogriff

@@ -45,6 +45,18 @@ TEST(Destinations, that_cannot_be_are_refused) {
   EXPECT_EQ(refusal({{{0, 10}, {100}}, {{10, 10}, {110}}}), "");
 }
 
+TEST(Destinations, that_are_neighbours_twice_are_joined) {
+  Destinations joined;
+  append_joined(joined, {{0, 10}, {100}});
+  append_joined(joined, {{10, 5}, {110}});
+  append_joined(joined, {{15, 5}, {200}});  // elsewhere in memory
+  append_joined(joined, {{21, 5}, {205}});  // elsewhere in the file
+  append_joined(joined, {{26, 4}, {90}});   // before it in memory
+  ASSERT_EQ(joined.size(), 4U);
+  EXPECT_EQ(joined[0].range.size, 15U);
+  EXPECT_EQ(joined[0].address.value, 100U);
+}
+
 // A layout of random parts and gaps in the file, placed in another order in memory.
 struct Layout {
   std::vector<Segment> segments;  // addresses count from 0
@@ -61,7 +73,9 @@ Layout random_layout(std::mt19937_64& random, std::uint64_t file_bytes) {
     layout.segments.push_back({{offset, size}, {}});
     offset += size + (random() % 3 == 0 ? random() % 50'000 : 0);
   }
-  std::shuffle(layout.segments.begin(), layout.segments.end(), random);
+  if (random() % 2 == 0) {
+    std::shuffle(layout.segments.begin(), layout.segments.end(), random);
+  }
   for (Segment& segment : layout.segments) {
     layout.memory_bytes += random() % 3 == 0 ? random() % 1000 : 0;
     segment.address = {layout.memory_bytes};
@@ -125,6 +139,22 @@ TEST_F(DestinationsTest, random_parts_arrive_by_every_route_and_nothing_else_doe
                  ", round " + std::to_string(round));
     send_and_compare(path, content, random_layout(random, content.size()), submission);
   }
+}
+
+TEST_F(DestinationsTest, neighbours_in_one_allocation_are_copied_together) {
+  const std::string path = folder_.file("data");
+  write_whole(path, random_bytes(mebibyte, 1));
+  const DeviceAddress memory = runtime_.device("linked").allocate(2 * mebibyte);
+  const auto half = mebibyte / 2;
+  Submission submission{.path = path, .device = "linked"};
+  submission.destinations = {{{0, half}, memory}, {{half, half}, memory + half}};
+  const auto together = runtime_.submit(submission);
+  ASSERT_TRUE(together->wait(long_enough));
+  EXPECT_EQ(together->request().destinations.size(), 1U);
+  submission.destinations = {{{0, half}, memory}, {{half, half}, memory + mebibyte}};
+  const auto apart = runtime_.submit(submission);
+  ASSERT_TRUE(apart->wait(long_enough));
+  EXPECT_EQ(apart->request().destinations.size(), 2U);
 }
 
 TEST_F(DestinationsTest, windows_mapped_beside_reads_are_scattered_too) {

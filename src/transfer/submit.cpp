@@ -103,9 +103,10 @@ Target target_of(const Submission& submission, Runtime& runtime) {
   return {state, find_memory(submission, state)};
 }
 
-// Many destinations lie in few allocations, in no order.
-void check_rooms(const Submission& submission, const Target& target) {
-  AllocationInfo allocation = *target.allocation;
+// Many destinations lie in few allocations, in no order. Returns them with neighbours joined.
+Destinations checked_destinations(const Submission& submission, const Target& target) {
+  Destinations joined;
+  AllocationInfo allocation = target.allocation.value_or(AllocationInfo{});
   const auto part = [&submission](const Segment& segment) {
     Submission one;
     one.path = submission.path;
@@ -114,6 +115,10 @@ void check_rooms(const Submission& submission, const Target& target) {
     return one;
   };
   for (const Segment& segment : submission.destinations) {
+    if (!target.allocation) {
+      append_joined(joined, segment);
+      continue;
+    }
     if (segment.address.value - allocation.base.value >= allocation.size_bytes) {
       allocation = find_memory(part(segment), target.state);
     }
@@ -124,15 +129,17 @@ void check_rooms(const Submission& submission, const Target& target) {
                        " here goes to device memory that holds only " + bytes(room) +
                        " from its pointer on");
     }
+    if (segment.address.value == allocation.base.value) {
+      joined.push_back(segment);  // its neighbour in memory is another allocation
+    } else {
+      append_joined(joined, segment);
+    }
   }
+  return joined;
 }
 
 void check_room(const Submission& submission, const Target& target, std::uint64_t size) {
   if (!target.allocation) {
-    return;
-  }
-  if (!submission.destinations.empty()) {
-    check_rooms(submission, target);
     return;
   }
   const std::uint64_t room = target.allocation->room_from(submission.address);
@@ -206,14 +213,17 @@ std::shared_ptr<Transfer> Runtime::submit(Submission given) {
   request.flags = submission.flags;
   request.stream = submission.stream;
   request.address = submission.address;
-  request.destinations = submission.destinations;
   const Target target = target_of(submission, *this);
   request.device = target.state.device;
   if (submission.direction == Direction::send) {
     request.file = submission.path.empty() ? storage_->adopt(submission.fd, FileAccess::read)
                                            : storage_->open(submission.path, FileAccess::read);
     request.extent = send_extent(submission, *request.file);
-    check_room(submission, target, request.extent.size);
+    if (submission.destinations.empty()) {
+      check_room(submission, target, request.extent.size);
+    } else {
+      request.destinations = checked_destinations(submission, target);
+    }
   } else {
     request.extent = {submission.offset, recv_size(submission, target)};
     checked_end(submission, request.extent.size);
