@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ _scratch = tempfile.TemporaryDirectory(prefix="hippogriff-tests-")
 atexit.register(_scratch.cleanup)
 os.environ["HIPPOGRIFF_CALIBRATION"] = str(Path(_scratch.name) / "calibration.json")
 os.environ.setdefault("HIPPOGRIFF_DEVICE", "host")
+
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile("hippogriff", deadline=None)
+hypothesis.settings.load_profile("hippogriff")
 
 
 @pytest.fixture(params=["disk", "memory"])
