@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from array import array
 from typing import TYPE_CHECKING
 
@@ -30,9 +31,7 @@ def start_scatter(
 
     `keep` holds their memory until it is finished.
     """
-    segments = array("Q")
-    for part in parts:
-        segments.extend(part)
+    segments = array("Q", itertools.chain.from_iterable(parts))
     address, words = segments.buffer_info()
     with file.borrowed() as descriptor:
         return request.start(

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import safetensors.numpy
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import hippogriff
 from hippogriff.safetensors import SafetensorError, load_file, safe_open
-from hippogriff.safetensors._header import format_header, header_bytes, parse_header
+from hippogriff.safetensors._header import (
+    _parse,
+    format_header,
+    header_bytes,
+    parse_header,
+    stream_tensors,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -162,3 +168,58 @@ def test_shapes_that_a_framework_cannot_have_are_told(tmp_path: Path, shape: lis
     path.write_bytes(raw_file(one(shape=shape, offsets=[0, size]), b"x" * size))
     with pytest.raises(hippogriff.Unsupported, match="tensor 'x' of shape"):
         load_file(path, framework="np")
+
+
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+
+
+@st.composite
+def compact_headers(draw: st.DrawFn) -> tuple[bytes, int]:
+    """Headers as writers write them, and the size of their files; some with a byte changed."""
+    fields: dict[str, Any] = {}
+    if draw(st.booleans()):
+        fields["__metadata__"] = draw(st.dictionaries(_TEXTS, _TEXTS, max_size=2))
+    end = 0
+    for name in draw(st.lists(_TEXTS, max_size=6, unique=True)):
+        shape = draw(st.lists(st.integers(0, 5), max_size=3))
+        dtype, bits = draw(st.sampled_from([("U8", 1), ("BF16", 2), ("C64", 8)]))
+        size = int(np.prod(shape, dtype=int)) * bits
+        fields[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = bytearray(json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode())
+    text += b" " * draw(st.integers(0, 3))
+    file_bytes = 8 + len(text) + end
+    for _ in range(draw(st.integers(0, 2))):
+        place = draw(st.integers(0, len(text) - 1))
+        text[place] = draw(st.sampled_from(b'0123,:"{}[] \\aU8\xff'))
+    return bytes(text), file_bytes
+
+
+@settings(max_examples=1000)
+@given(compact_headers())
+def test_entries_taken_early_are_what_the_strict_parser_finds(header: tuple[bytes, int]) -> None:
+    text, file_bytes = header
+    assume(text.startswith(b"{"))
+
+    def outcome(parse: Any) -> Any:
+        try:
+            return parse(text, file_bytes)
+        except SafetensorError as error:
+            return str(error)
+
+    strict = outcome(_parse)
+    assert outcome(parse_header) == strict
+    streamed = outcome(lambda *header: list(stream_tensors(*header)))
+    assert streamed == (strict if isinstance(strict, str) else list(strict.tensors.values()))
+
+
+def test_loading_begins_before_all_of_a_header_is_read() -> None:
+    fields = {
+        f"t{number}": {"dtype": "U8", "shape": [4], "data_offsets": [4 * number, 4 * number + 4]}
+        for number in range(10)
+    }
+    text = json.dumps(fields, separators=(",", ":")).encode()[:-20]
+    tensors = stream_tensors(text, 8 + len(text) + 40)
+    assert next(tensors).name == "t0"
+    with pytest.raises(SafetensorError):
+        list(tensors)

@@ -14,9 +14,12 @@ from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._into import LoadedNames, load_into
 from hippogriff.safetensors._load import load_file
 from hippogriff.safetensors._open import Slice, safe_open
+from hippogriff.safetensors._report import FileReport, LoadReport
 from hippogriff.safetensors._save import save_file
 
 __all__ = [
+    "FileReport",
+    "LoadReport",
     "LoadedNames",
     "SafetensorError",
     "Slice",

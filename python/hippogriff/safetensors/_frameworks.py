@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hippogriff._regions import Region
 from hippogriff._runtime import device_name
 from hippogriff.errors import InvalidArgument, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 # What safetensors calls an element type, by what NumPy, ml_dtypes and torch call it.
 _NUMPY_NAMES = {
@@ -49,6 +53,9 @@ _ALIASES = {
 }
 
 
+# Less than this is not worth getting at once.
+_PREPARED_BYTES = 64 << 20
+
 _HOST = Region(0, 0, "host", True, None, None)
 
 
@@ -59,11 +66,14 @@ class Framework(Protocol):
     def region(self) -> Region:
         """What `Request` needs to know of memory made just now; address and size do not count."""
 
+    def prepare(self, size_bytes: int) -> None:
+        """Tell that arrays of so many bytes together will be made now."""
+
     def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
         """Make an array that owns its memory; `dtype` is safetensors' name."""
 
-    def address(self, array: Any) -> int:
-        """Return where its bytes are."""
+    def addresses(self, arrays: list[Any]) -> list[int]:
+        """Return where their bytes are."""
 
 
 def make_framework(name: str, device: object) -> Framework:
@@ -111,15 +121,21 @@ def dtype_name(array: Any) -> str:
         When it has none.
     """
     dtype = getattr(array, "dtype", None)
-    name = _NAMES.get(str(dtype).removeprefix("torch."))
+    name = _name_of(dtype)
     if name is None:
         raise InvalidArgument(f"safetensors has no element type for {dtype!r:.100}")
     return name
 
 
+@functools.lru_cache(maxsize=256)
+def _name_of(dtype: Hashable) -> str | None:
+    return _NAMES.get(str(dtype).removeprefix("torch."))  # NumPy takes microseconds for it.
+
+
 class _Torch:
     def __init__(self, device: object) -> None:
         self._torch = _import("torch", "torch")
+        self._empty = self._torch.empty
         self._device = self._torch.device(device)
         if self._device.type == "cuda":
             self._torch.cuda.init()
@@ -138,25 +154,39 @@ class _Torch:
         stream = int(self._torch.cuda.current_stream(self._device).cuda_stream)
         return Region(0, 0, str(self._device), False, stream, None)
 
+    def prepare(self, size_bytes: int) -> None:
+        """Get the memory from the driver at once, for torch's cache to cut the arrays out of.
+
+        It takes as long for one array as for all, and holds up copies under way.
+        """
+        if self._device.type != "cuda" or size_bytes < _PREPARED_BYTES:
+            return
+        cuda = self._torch.cuda
+        cached = cuda.memory_reserved(self._device) - cuda.memory_allocated(self._device)
+        if cached >= size_bytes:
+            return
+        with contextlib.suppress(cuda.OutOfMemoryError):
+            self._torch.empty(size_bytes, dtype=self._torch.uint8, device=self._device)
+
     def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
-        theirs = self._dtypes.get(dtype)
-        if theirs is None:
-            theirs = getattr(self._torch, _TORCH_NAMES.get(dtype, ""), None)
-            if theirs is None:
-                raise Unsupported(
-                    f"torch {self._torch.__version__} has no element type for {dtype}"
-                )
-            self._dtypes[dtype] = theirs
+        theirs = self._dtypes.get(dtype) or self._find_dtype(dtype)
         if dtype == "F4":  # Two to a byte, and to an element.
             if not shape or shape[-1] % 2:
                 raise Unsupported(
                     f"torch packs F4 by two: shape {shape} does not end in an even number"
                 )
             shape = (*shape[:-1], shape[-1] // 2)
-        return self._torch.empty(shape, dtype=theirs, device=self._device)
+        return self._empty(shape, dtype=theirs, device=self._device)
 
-    def address(self, array: Any) -> int:
-        return int(array.data_ptr())
+    def _find_dtype(self, dtype: str) -> Any:
+        theirs = getattr(self._torch, _TORCH_NAMES.get(dtype, ""), None)
+        if theirs is None:
+            raise Unsupported(f"torch {self._torch.__version__} has no element type for {dtype}")
+        self._dtypes[dtype] = theirs
+        return theirs
+
+    def addresses(self, arrays: list[Any]) -> list[int]:
+        return [array.data_ptr() for array in arrays]
 
 
 class _Numpy:
@@ -166,11 +196,14 @@ class _Numpy:
         self._empty = _import("numpy", "numpy").empty
         self.region = _HOST
 
+    def prepare(self, size_bytes: int) -> None:
+        pass
+
     def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
         return self._empty(shape, _numpy_dtype(dtype))
 
-    def address(self, array: Any) -> int:
-        return int(array.__array_interface__["data"][0])
+    def addresses(self, arrays: list[Any]) -> list[int]:
+        return [array.ctypes.data for array in arrays]
 
 
 class _Cupy:
@@ -188,9 +221,12 @@ class _Cupy:
             stream = int(self._cupy.cuda.get_current_stream().ptr)
         return Region(0, 0, f"cuda:{self._device.id}", False, stream, None)
 
+    def prepare(self, size_bytes: int) -> None:
+        pass
+
     def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
         with self._device:
             return self._cupy.empty(shape, dtype=_numpy_dtype(dtype))
 
-    def address(self, array: Any) -> int:
-        return int(array.data.ptr)
+    def addresses(self, arrays: list[Any]) -> list[int]:
+        return [array.data.ptr for array in arrays]

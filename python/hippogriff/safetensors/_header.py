@@ -10,58 +10,26 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff.errors import InvalidArgument
+from hippogriff.safetensors._entries import Entries
+from hippogriff.safetensors._tensor import DTYPE_BITS, OFFSET_MAX, TensorInfo, count_bits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 # As the reference implementation has it: no parser should be made to take more.
 HEADER_BYTES_MAX = 100_000_000
 _PREFIX_BYTES = 8
 _METADATA = "__metadata__"
-_OFFSET_MAX = 2**63 - 1
-
-# Bits of an element.
-DTYPE_BITS = {
-    "BOOL": 8,
-    "F4": 4,
-    "F6_E2M3": 6,
-    "F6_E3M2": 6,
-    "U8": 8,
-    "I8": 8,
-    "F8_E5M2": 8,
-    "F8_E4M3": 8,
-    "F8_E8M0": 8,
-    "F8_E4M3FNUZ": 8,
-    "F8_E5M2FNUZ": 8,
-    "I16": 16,
-    "U16": 16,
-    "F16": 16,
-    "BF16": 16,
-    "I32": 32,
-    "U32": 32,
-    "F32": 32,
-    "C64": 64,
-    "F64": 64,
-    "I64": 64,
-    "U64": 64,
-}
+# As writers write it; with a backslash or a brace inside it is left to the JSON parser.
+_METADATA_FIRST = re.compile(r'\{"__metadata__":(\{[^{}\\]*\})(?:,(?=")|(?=\}))')
 
 
 class SafetensorError(InvalidArgument):
     """A file that is no safetensors file, or a tensor that is not in it."""
-
-
-class TensorInfo(NamedTuple):
-    """One tensor of a file. `offset` and `size_bytes` say where its bytes are in the file."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    size_bytes: int
 
 
 class Header(NamedTuple):
@@ -109,20 +77,56 @@ def parse_header(text: bytes, file_bytes: int) -> Header:
     SafetensorError
         When anything in it is not as the format says; nothing of it may be used then.
     """
-    if not text.startswith(b"{"):
-        raise SafetensorError("the header does not begin with '{'")
     collecting = gc.isenabled()
     gc.disable()  # Nothing here is garbage, and looking for some takes as long as parsing.
     try:
+        entries, metadata = _find_entries(text, file_bytes)
+        tensors = {tensor.name: tensor for tensor in entries}
+        if entries.complete:
+            return Header(tensors, metadata, _PREFIX_BYTES + len(text))
         return _parse(text, file_bytes)
     finally:
         if collecting:
             gc.enable()
 
 
+def stream_tensors(text: bytes, file_bytes: int) -> Iterator[TensorInfo]:
+    """Yield the tensors of a header in the order of their data, the first before all is parsed.
+
+    Takes and raises what `parse_header` does, but possibly after the first tensors.
+    """
+    entries, _ = _find_entries(text, file_bytes)
+    yield from entries
+    if not entries.complete:
+        tensors = parse_header(text, file_bytes).tensors
+        yield from (tensor for tensor in tensors.values() if tensor.name not in entries.names)
+
+
+def _find_entries(text: bytes, file_bytes: int) -> tuple[Entries, dict[str, str]]:
+    """Return what takes the entries, and the metadata, which come before them."""
+    if not text.startswith(b"{"):
+        raise SafetensorError("the header does not begin with '{'")
+    decoded, position, metadata = _decode(text), 1, {}
+    found = _METADATA_FIRST.match(decoded)
+    if found:
+        position = found.end()
+        try:
+            metadata = _parse_metadata(_parse_json(found[1]))
+        except SafetensorError:
+            position = len(decoded)  # Where nothing is: it is told where in the whole it is.
+    return Entries(decoded, position, _PREFIX_BYTES + len(text), file_bytes), metadata
+
+
+def _decode(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise SafetensorError(f"the header is not UTF-8: {error}") from None
+
+
 def _parse(text: bytes, file_bytes: int) -> Header:
     data_offset = _PREFIX_BYTES + len(text)
-    fields = _parse_json(text)
+    fields = _parse_json(_decode(text))
     metadata = _parse_metadata(fields.pop(_METADATA, None))
     if b"\\u" in text:  # only escapes can make what is no Unicode
         check_unicode([*fields, *metadata, *metadata.values()])
@@ -149,15 +153,11 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number")
 
 
-def _parse_json(text: bytes) -> dict[str, Any]:
+def _parse_json(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(
-            text.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant
-        )
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except SafetensorError:
         raise
-    except UnicodeDecodeError as error:
-        raise SafetensorError(f"the header is not UTF-8: {error}") from None
     except RecursionError:
         raise SafetensorError("the header nests too deep") from None
     except ValueError as error:
@@ -185,7 +185,7 @@ def _parse_metadata(value: Any) -> dict[str, str]:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _OFFSET_MAX
+    return type(value) is int and 0 <= value <= OFFSET_MAX
 
 
 def _parse_tensor(name: str, value: Any, data_offset: int) -> TensorInfo:
@@ -196,26 +196,15 @@ def _parse_tensor(name: str, value: Any, data_offset: int) -> TensorInfo:
         right = (
             type(begin) is int
             and type(end) is int
-            and 0 <= begin <= end <= _OFFSET_MAX
+            and 0 <= begin <= end <= OFFSET_MAX
             and type(shape) is list
-            and _count_bits(DTYPE_BITS[dtype], shape) == 8 * (end - begin)
+            and count_bits(DTYPE_BITS[dtype], shape) == 8 * (end - begin)
         )
     except (KeyError, TypeError, ValueError):
         right = False
     if not right:
         raise SafetensorError(_what_is_wrong(name, value))
     return TensorInfo(name, dtype, tuple(shape), data_offset + begin, end - begin)
-
-
-def _count_bits(bits: int, shape: list[Any]) -> int:
-    """Return the bits of a tensor; -1 when a dimension is none or they are beyond any file."""
-    for length in shape:
-        if type(length) is not int or not 0 <= length <= _OFFSET_MAX:
-            return -1
-        bits *= length
-        if bits > 8 * _OFFSET_MAX:
-            return -1
-    return bits
 
 
 def _what_is_wrong(name: str, value: Any) -> str:
@@ -228,7 +217,7 @@ def _what_is_wrong(name: str, value: Any) -> str:
         return f"tensor {name!r} has the shape {shape!r:.100}"
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_count, offsets)):
         return f"tensor {name!r} has the data_offsets {offsets!r:.100}"
-    bits = _count_bits(DTYPE_BITS[dtype], shape)
+    bits = count_bits(DTYPE_BITS[dtype], shape)
     size = f"{bits} bits" if bits >= 0 else "more than any file"
     return (
         f"tensor {name!r} has {size} by its dtype {dtype} and shape {shape!r:.100}, and "

@@ -9,8 +9,9 @@ from hippogriff._regions import describe
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
+from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._frameworks import dtype_name, make_framework
-from hippogriff.safetensors._load import load_tensors, opened_files, stop
+from hippogriff.safetensors._load import by_offset, load_tensors, stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from hippogriff._regions import Region
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Transfer
-    from hippogriff.safetensors._header import TensorInfo
+    from hippogriff.safetensors._tensor import TensorInfo
 
 # So many bytes at most are converted at a time, or one tensor.
 _CONVERTED_BYTES = 256 << 20
@@ -173,7 +174,7 @@ def _convert(file: File, tensors: list[TensorInfo], state: Mapping[str, Any]) ->
         ):
             size_bytes += tensors[count].size_bytes
             count += 1
-        loaded = load_tensors(file, tensors[:count], make_framework(*first))
+        loaded = load_tensors(file, by_offset(tensors[:count]), make_framework(*first))
         for name, array in loaded.items():
             if first[0] == "pt":
                 state[name].detach().copy_(array)

@@ -3,145 +3,91 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import stat
 from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._file import File
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
-from hippogriff.errors import HippogriffError, Unsupported, io_error
+from hippogriff.errors import HippogriffError, Unsupported
+from hippogriff.safetensors._files import add_names, files_of, stream_file
 from hippogriff.safetensors._frameworks import make_framework
-from hippogriff.safetensors._header import (
-    HEADER_BYTES_MAX,
-    Header,
-    SafetensorError,
-    TensorInfo,
-    header_bytes,
-    parse_header,
-)
+from hippogriff.safetensors._report import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Transfer
     from hippogriff.safetensors._frameworks import Framework
+    from hippogriff.safetensors._report import LoadReport
+    from hippogriff.safetensors._tensor import TensorInfo
 
-# While a transfer is under way the tensors of the next are made: so many at least, which takes some
-# milliseconds, and so many bytes, which take longer.
-_BATCH_TENSORS = 1024
-_BATCH_BYTES = 256 << 20
-# One at work, one that waits for its turn.
-_IN_FLIGHT = 2
+# While a batch is on its way the arrays of the next are made, which takes some microseconds each: a
+# batch is sent off when making it has taken about as long as moving it will. The first is small, so
+# that it is on its way soon; large arrays take no time to make, and the more there are in one
+# transfer the better.
+_FIRST_BYTES = 32 << 20
+_BATCH_GROWTH = 8
+_BATCH_TENSORS, _BATCH_TENSORS_MAX = 1024, 8192
+# Some wait for their turn, so that the next one begins as soon as one ends.
+_IN_FLIGHT = 4
 # A hole larger than this between wanted tensors is not read.
 _GAP_BYTES = 1 << 20
 # A cancelled transfer finishes within this time; else its memory is kept until it does.
 _SETTLE_SECONDS = 10.0
 
 
-def read_header(file: File) -> Header:
-    """Read and check the header of an open file.
-
-    Raises
-    ------
-    SafetensorError
-        When it is not one; the message names the file.
-    """
-    try:
-        size = file.size
-        with file.borrowed() as descriptor:
-            text_bytes = header_bytes(_read(descriptor, 0, min(8, size)), size)
-            return parse_header(_read(descriptor, 8, text_bytes), size)
-    except SafetensorError as error:
-        raise SafetensorError(f"{file.path}: {error}", object=file.path) from None
-    except OSError as error:
-        raise io_error("read", file.path, error) from None
-
-
-def _read(descriptor: int, offset: int, size: int) -> bytes:
-    text = bytearray()
-    while len(text) < size:
-        piece = os.pread(descriptor, size - len(text), offset + len(text))
-        if not piece:
-            raise SafetensorError("the file ends early; was it truncated meanwhile?")
-        text += piece
-    return bytes(text)
-
-
-def open_file(path: PathLike) -> tuple[File, Header]:
-    """Open a file and read its header; nothing stays open when that fails."""
-    file = File(path)
-    try:
-        return file, read_header(file)
-    except BaseException:
-        file.close()
-        raise
-
-
-@contextlib.contextmanager
-def opened_files(
-    paths: PathLike | Iterable[PathLike],
-) -> Iterator[list[tuple[File, Header]]]:
-    """Open all files for a scope, before anything is loaded, and refuse a name in two of them."""
-    names: set[str] = set()
-    with contextlib.ExitStack() as stack:
-        opened = []
-        for path in files_of(paths):
-            file, header = open_file(path)
-            opened.append((stack.enter_context(file), header))
-            twice = names & header.tensors.keys()
-            if twice:
-                raise SafetensorError(
-                    f"{path}: tensor {min(twice)!r} is also in a file before it", object=path
-                )
-            names |= header.tensors.keys()
-        yield opened
-
-
-def load_tensors(file: File, tensors: Iterable[TensorInfo], framework: Framework) -> dict[str, Any]:
-    """Load tensors of an open file into arrays of their own, ascending in the file.
+def load_tensors(
+    file: File, tensors: Iterable[TensorInfo], framework: Framework, watch: Watch | None = None
+) -> dict[str, Any]:
+    """Load tensors of an open file, given in the order of their data, into arrays of their own.
 
     Whatever ends it early stops the transfers under way before it is raised.
     """
+    watch = watch or Watch(progress=False)
+    watch.open(file)
     loaded: dict[str, Any] = {}
     flying: deque[Transfer[int]] = deque()
     try:
-        for batch in _batches(sorted(tensors, key=lambda tensor: tensor.offset)):
-            arrays = [make_array(framework, tensor) for tensor in batch]
+        for batch in _batches(tensors):
+            arrays = make_arrays(framework, batch)
             loaded.update(zip((tensor.name for tensor in batch), arrays, strict=True))
             parts = [
-                (tensor.offset, tensor.size_bytes, framework.address(array))
-                for tensor, array in zip(batch, arrays, strict=True)
+                (tensor.offset, tensor.size_bytes, address)
+                for tensor, address in zip(batch, framework.addresses(arrays), strict=True)
                 if tensor.size_bytes > 0
             ]
+            watch.start(len(batch), sum(size_bytes for _, size_bytes, _ in parts))
             if not parts:
                 continue
             if len(flying) == _IN_FLIGHT:
-                flying.popleft().wait()
+                watch.wait(flying[0])
+                flying.popleft()
             request = Request("auto", region=framework.region)
             flying.append(start_scatter(file, parts, request, arrays, cancel_when_dropped=True))
         while flying:
-            flying.popleft().wait()
+            watch.wait(flying[0])
+            flying.popleft()
     except BaseException:
         stop(flying)
         raise
     return loaded
 
 
-def make_array(framework: Framework, tensor: TensorInfo) -> Any:
-    """Make the array of a tensor; what the framework cannot have is told with the name."""
-    try:
-        return framework.empty(tensor.dtype, tensor.shape)
-    except HippogriffError as error:
-        raise type(error)(f"tensor {tensor.name!r}: {error}") from None
-    except (ValueError, OverflowError) as error:
-        raise Unsupported(
-            f"tensor {tensor.name!r} of shape {tensor.shape!r:.100}: {error}"
-        ) from None
+def make_arrays(framework: Framework, tensors: Iterable[TensorInfo]) -> list[Any]:
+    """Make the arrays of tensors; what the framework cannot have is told with the name."""
+    arrays: list[Any] = []
+    for tensor in tensors:
+        try:
+            arrays.append(framework.empty(tensor.dtype, tensor.shape))
+        except HippogriffError as error:
+            raise type(error)(f"tensor {tensor.name!r}: {error}") from None
+        except (ValueError, OverflowError) as error:
+            raise Unsupported(
+                f"tensor {tensor.name!r} of shape {tensor.shape!r:.100}: {error}"
+            ) from None
+    return arrays
 
 
 def stop(transfers: Iterable[Transfer[int]]) -> None:
@@ -154,77 +100,30 @@ def stop(transfers: Iterable[Transfer[int]]) -> None:
             transfer.wait(_SETTLE_SECONDS)
 
 
-def _batches(tensors: list[TensorInfo]) -> Iterator[list[TensorInfo]]:
-    """Cut an ascending list where a hole is, or where a batch is large enough."""
+def by_offset(tensors: Iterable[TensorInfo]) -> list[TensorInfo]:
+    """Return tensors in the order of their data."""
+    return sorted(tensors, key=lambda tensor: tensor.offset)
+
+
+def _batches(tensors: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
+    """Cut an ascending stream where a hole is, or where a batch is large enough."""
     batch: list[TensorInfo] = []
-    batch_bytes = 0
+    size_bytes, most_bytes, end = 0, _FIRST_BYTES, 0
     for tensor in tensors:
-        large = len(batch) >= _BATCH_TENSORS and batch_bytes >= _BATCH_BYTES
-        if batch and (
-            large or tensor.offset - batch[-1].offset - batch[-1].size_bytes > _GAP_BYTES
-        ):
+        large = (
+            size_bytes >= most_bytes
+            or (size_bytes >= _FIRST_BYTES and len(batch) >= _BATCH_TENSORS)
+            or len(batch) == _BATCH_TENSORS_MAX
+        )
+        if batch and (large or tensor.offset - end > _GAP_BYTES):
             yield batch
-            batch, batch_bytes = [], 0
+            batch, size_bytes = [], 0
+            most_bytes *= _BATCH_GROWTH
         batch.append(tensor)
-        batch_bytes += tensor.size_bytes
+        size_bytes += tensor.size_bytes
+        end = tensor.offset + tensor.size_bytes
     if batch:
         yield batch
-
-
-def files_of(paths: PathLike | Iterable[PathLike]) -> list[str]:
-    """Return the files that a path, a list of paths or an index of shards means.
-
-    Raises
-    ------
-    SafetensorError
-        When an index is none, or names a file outside its folder.
-    """
-    given = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else list(paths)
-    files: dict[str, None] = {}
-    for path in map(os.fsdecode, given):
-        names = _shards(Path(path)) if path.endswith(".index.json") else [path]
-        files.update(dict.fromkeys(names))
-    return list(files)
-
-
-def _shards(index: Path) -> list[str]:
-    text = _read_index(index)
-    try:
-        shards = json.loads(text)["weight_map"]
-        names = list(dict.fromkeys(shards.values()))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SafetensorError(
-            f"{index} is no index of shards: it has no weight_map of names ({error})"
-        ) from None
-    for name in names:
-        # Indexes come with checkpoints from anywhere.
-        if not isinstance(name, str) or not _is_file_name(name):
-            raise SafetensorError(f"{index} names the shard {name!r:.200}, which is no file name")
-    return [str(index.parent / name) for name in names]
-
-
-def _read_index(index: Path) -> bytes:
-    try:
-        # A pipe must not keep us waiting for its other end.
-        with File(index) as file, file.borrowed() as descriptor:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise SafetensorError(f"{index} is no file")
-            size = os.fstat(descriptor).st_size
-            if size > HEADER_BYTES_MAX:
-                raise SafetensorError(f"{index} has {size} bytes; {HEADER_BYTES_MAX} are the most")
-            return _read(descriptor, 0, size)
-    except HippogriffError:
-        raise
-    except OSError as error:
-        raise io_error("read", str(index), error) from None
-
-
-def _is_file_name(name: str) -> bool:
-    try:
-        encoded = name.encode()
-    except UnicodeEncodeError:
-        return False
-    return b"\0" not in encoded and Path(name).name == name and name not in {"", ".", ".."}
 
 
 def load_file(
@@ -232,6 +131,8 @@ def load_file(
     device: object = "cpu",
     *,
     framework: str = "pt",
+    explain: bool | Callable[[LoadReport], object] = False,
+    progress: bool | None = None,
 ) -> dict[str, Any]:
     """Load all tensors of a safetensors file, or of several.
 
@@ -243,6 +144,11 @@ def load_file(
         ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``1``.
     framework : {"pt", "np", "cupy"}
         Whose arrays. NumPy's and CuPy's bfloat16 and float8 need ml_dtypes.
+    explain : bool or callable
+        True prints for each file the route, GB/s, where the bytes came from and the time spent
+        waiting; a callable is given the `LoadReport`.
+    progress : bool, optional
+        Whether to show a bar on stderr; without it on a terminal, when loading takes a while.
 
     Returns
     -------
@@ -260,7 +166,15 @@ def load_file(
     """
     maker = make_framework(framework, device)
     loaded: dict[str, Any] = {}
-    with opened_files(paths) as files:
-        for file, header in files:
-            loaded.update(load_tensors(file, header.tensors.values(), maker))
+    names: set[str] = set()
+    with Watch(explain, progress) as watch, contextlib.ExitStack() as stack:
+        # All are opened before anything is loaded, so that a missing one is told at once.
+        files = [stack.enter_context(File(path)) for path in files_of(paths)]
+        for file in files:
+            watch.expect(file.size)
+        for file in files:
+            maker.prepare(file.size)
+            tensors = load_tensors(file, stream_file(file), maker, watch)
+            add_names(names, tensors, file)
+            loaded.update(tensors)
     return loaded

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
+from hippogriff.safetensors._files import open_file
 from hippogriff.safetensors._frameworks import make_framework
-from hippogriff.safetensors._header import DTYPE_BITS, SafetensorError, TensorInfo
-from hippogriff.safetensors._load import load_tensors, make_array, open_file
+from hippogriff.safetensors._header import SafetensorError
+from hippogriff.safetensors._load import by_offset, load_tensors, make_arrays
+from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,7 +93,7 @@ class safe_open:  # noqa: N801 (safetensors' name)
         if isinstance(names, str):
             raise InvalidArgument("names is one string; get_tensor loads one tensor")
         wanted = self._header.tensors if names is None else dict.fromkeys(names)
-        return load_tensors(self._file, map(self._find, wanted), self._framework)
+        return load_tensors(self._file, by_offset(map(self._find, wanted)), self._framework)
 
     def get_slice(self, name: str) -> Slice:
         """Return what can be cut from a tensor without loading the rest of it."""
@@ -133,7 +135,7 @@ class Slice:
         if any(step != 1 for step in steps):
             return self._cut_from_rows(bounds, kept, steps)
         shape = tuple(count for count, keep in zip(counts, kept, strict=True) if keep)
-        result = make_array(framework, tensor._replace(shape=shape))
+        result = make_arrays(framework, [tensor._replace(shape=shape)])[0]
         run_bytes, outer = _runs(tensor.shape, counts, bits // 8)
         if run_bytes == 0 or 0 in counts:
             return result
@@ -141,7 +143,7 @@ class Slice:
             return self._cut_from_rows(bounds, kept, steps)
         strides = _strides(tensor.shape, bits // 8)
         inner_offset = sum(s * stride for s, stride in zip(starts, strides, strict=True))
-        address = framework.address(result)
+        address = framework.addresses([result])[0]
         offsets = (
             sum(i * stride for i, stride in zip(place, strides, strict=False))
             for place in itertools.product(*map(range, counts[:outer]))

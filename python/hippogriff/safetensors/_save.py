@@ -17,14 +17,9 @@ from hippogriff._regions import describe
 from hippogriff._runtime import encode_path
 from hippogriff.errors import InvalidArgument, io_error
 from hippogriff.safetensors._frameworks import dtype_name
-from hippogriff.safetensors._header import (
-    DTYPE_BITS,
-    SafetensorError,
-    TensorInfo,
-    check_unicode,
-    format_header,
-)
+from hippogriff.safetensors._header import SafetensorError, check_unicode, format_header
 from hippogriff.safetensors._load import stop
+from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
 
 if TYPE_CHECKING:
     from hippogriff._regions import Region

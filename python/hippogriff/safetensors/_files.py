@@ -1,0 +1,174 @@
+"""Files of tensors: which a path means, opened, their headers read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hippogriff._file import File
+from hippogriff.errors import HippogriffError, io_error
+from hippogriff.safetensors._header import (
+    HEADER_BYTES_MAX,
+    Header,
+    SafetensorError,
+    header_bytes,
+    parse_header,
+    stream_tensors,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hippogriff._runtime import PathLike
+    from hippogriff.safetensors._tensor import TensorInfo
+
+
+@contextlib.contextmanager
+def _naming(file: File) -> Iterator[None]:
+    """Name the file in what is wrong with it."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise SafetensorError(f"{file.path}: {error}", object=file.path) from None
+    except OSError as error:
+        raise io_error("read", file.path, error) from None
+
+
+def _read_header(file: File) -> tuple[bytes, int]:
+    """Read the text of a file's header, and the size of the file."""
+    size = file.size
+    with file.borrowed() as descriptor:
+        text_bytes = header_bytes(_read(descriptor, 0, min(8, size)), size)
+        return _read(descriptor, 8, text_bytes), size
+
+
+def _read(descriptor: int, offset: int, size: int) -> bytes:
+    text = bytearray()
+    while len(text) < size:
+        piece = os.pread(descriptor, size - len(text), offset + len(text))
+        if not piece:
+            raise SafetensorError("the file ends early; was it truncated meanwhile?")
+        text += piece
+    return bytes(text)
+
+
+def stream_file(file: File) -> Iterator[TensorInfo]:
+    """Yield the tensors of an open file in the order of their data.
+
+    The first come before all of the header is parsed.
+
+    Raises
+    ------
+    SafetensorError
+        When it is no safetensors file, possibly after the first tensors; the message names it.
+    """
+    with _naming(file):
+        yield from stream_tensors(*_read_header(file))
+
+
+def open_file(path: PathLike) -> tuple[File, Header]:
+    """Open a file and read its header; nothing stays open when that fails.
+
+    Raises
+    ------
+    SafetensorError
+        When it is not one; the message names the file.
+    """
+    file = File(path)
+    try:
+        with _naming(file):
+            return file, parse_header(*_read_header(file))
+    except BaseException:
+        file.close()
+        raise
+
+
+@contextlib.contextmanager
+def opened_files(
+    paths: PathLike | Iterable[PathLike],
+) -> Iterator[list[tuple[File, Header]]]:
+    """Open all files for a scope and read their headers; refuse a name in two of them."""
+    names: set[str] = set()
+    with contextlib.ExitStack() as stack:
+        opened = []
+        for path in files_of(paths):
+            file, header = open_file(path)
+            opened.append((stack.enter_context(file), header))
+            add_names(names, header.tensors, file)
+        yield opened
+
+
+def add_names(names: set[str], more: Iterable[str], file: File) -> None:
+    """Add the names of a file to those before.
+
+    Raises
+    ------
+    SafetensorError
+        When one is there already.
+    """
+    twice = names.intersection(more)
+    if twice:
+        raise SafetensorError(
+            f"{file.path}: tensor {min(twice)!r} is also in a file before it", object=file.path
+        )
+    names.update(more)
+
+
+def files_of(paths: PathLike | Iterable[PathLike]) -> list[str]:
+    """Return the files that a path, a list of paths or an index of shards means.
+
+    Raises
+    ------
+    SafetensorError
+        When an index is none, or names a file outside its folder.
+    """
+    given = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else list(paths)
+    files: dict[str, None] = {}
+    for path in map(os.fsdecode, given):
+        names = _shards(Path(path)) if path.endswith(".index.json") else [path]
+        files.update(dict.fromkeys(names))
+    return list(files)
+
+
+def _shards(index: Path) -> list[str]:
+    text = _read_index(index)
+    try:
+        shards = json.loads(text)["weight_map"]
+        names = list(dict.fromkeys(shards.values()))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SafetensorError(
+            f"{index} is no index of shards: it has no weight_map of names ({error})"
+        ) from None
+    for name in names:
+        # Indexes come with checkpoints from anywhere.
+        if not isinstance(name, str) or not _is_file_name(name):
+            raise SafetensorError(f"{index} names the shard {name!r:.200}, which is no file name")
+    return [str(index.parent / name) for name in names]
+
+
+def _read_index(index: Path) -> bytes:
+    try:
+        # A pipe must not keep us waiting for its other end.
+        with File(index) as file, file.borrowed() as descriptor:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise SafetensorError(f"{index} is no file")
+            size = os.fstat(descriptor).st_size
+            if size > HEADER_BYTES_MAX:
+                raise SafetensorError(f"{index} has {size} bytes; {HEADER_BYTES_MAX} are the most")
+            return _read(descriptor, 0, size)
+    except HippogriffError:
+        raise
+    except OSError as error:
+        raise io_error("read", str(index), error) from None
+
+
+def _is_file_name(name: str) -> bool:
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:
+        return False
+    return b"\0" not in encoded and Path(name).name == name and name not in {"", ".", ".."}

@@ -1,0 +1,202 @@
+"""What a load tells: a bar while it goes on, and a report of how it went."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hippogriff._sizes import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from hippogriff._console import Follower
+    from hippogriff._file import File
+    from hippogriff._transfer import Transfer
+
+# What is over within this time shows no bar.
+_QUIET_SECONDS = 0.5
+
+
+@dataclass
+class FileReport:
+    """How the tensors of one file were loaded.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    tensors, bytes : int
+        How many, and their bytes in the file.
+    bytes_by_route : dict of str to int
+        For example ``{"pipelined": 4294967296}``.
+    bytes_from_page_cache, bytes_from_disk : int
+        Where the bytes came from.
+    seconds : float
+        From the first of its transfers to the end of the last.
+    cpu_seconds : float
+        Of the runtime's threads.
+    """
+
+    path: str
+    tensors: int = 0
+    bytes: int = 0
+    bytes_by_route: dict[str, int] = field(default_factory=dict)
+    bytes_from_page_cache: int = 0
+    bytes_from_disk: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    @property
+    def gb_per_second(self) -> float:
+        """In 10^9 bytes per second."""
+        return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
+
+
+@dataclass
+class LoadReport:
+    """How a load went.
+
+    Attributes
+    ----------
+    files : list of FileReport
+        In the order in which they were loaded.
+    seconds : float
+        The whole call.
+    waiting_seconds : float
+        Of these, waiting for bytes; the rest is reading headers and making arrays.
+    """
+
+    files: list[FileReport] = field(default_factory=list)
+    seconds: float = 0.0
+    waiting_seconds: float = 0.0
+
+    @property
+    def bytes(self) -> int:
+        """Of all files' tensors."""
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def gb_per_second(self) -> float:
+        """In 10^9 bytes per second, of the whole call."""
+        return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        facts = asdict(self)
+        for file, each in zip(self.files, facts["files"], strict=True):
+            each["gb_per_second"] = file.gb_per_second
+        return {**facts, "bytes": self.bytes, "gb_per_second": self.gb_per_second}
+
+    def __str__(self) -> str:
+        lines = [_line(file) for file in self.files]
+        lines.append(
+            f"{format_size(self.bytes)} in {self.seconds:.3f} s, {self.gb_per_second:.2f} GB/s; "
+            f"{self.waiting_seconds:.3f} s of it waiting for bytes"
+        )
+        return "\n".join(lines)
+
+
+def _line(file: FileReport) -> str:
+    routes = ", ".join(
+        f"{route} {format_size(size)}" for route, size in file.bytes_by_route.items() if size
+    )
+    return (
+        f"{file.path}: {file.tensors} tensors, {format_size(file.bytes)}, "
+        f"{file.gb_per_second:.2f} GB/s ({routes or 'nothing to move'}; "
+        f"{format_size(file.bytes_from_page_cache)} from the page cache, "
+        f"{format_size(file.bytes_from_disk)} from the drive; {file.cpu_seconds:.3f} CPU s)"
+    )
+
+
+class Watch:
+    """Follows the transfers of a load. Used from one thread, as a context manager.
+
+    Parameters
+    ----------
+    explain : bool or callable
+        True prints the report at the end; a callable gets it.
+    progress : bool, optional
+        Whether to show a bar; without it on a terminal only, and when it takes a while.
+    """
+
+    def __init__(
+        self, explain: bool | Callable[[LoadReport], object] = False, progress: bool | None = None
+    ) -> None:
+        self.report = LoadReport()
+        self._explain = explain
+        self._progress = sys.stderr.isatty() if progress is None else progress
+        self._at_once = progress is True
+        self._bar: Follower | None = None
+        self._done_bytes = self._total_bytes = 0
+        self._begin = time.monotonic()
+        self._file_begin = 0.0
+
+    def __enter__(self) -> Watch:
+        self._begin = time.monotonic()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.report.seconds = time.monotonic() - self._begin
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+        if kind is None and self._explain:
+            if callable(self._explain):
+                self._explain(self.report)
+            else:
+                print(self.report)
+
+    def expect(self, size_bytes: int) -> None:
+        """Tell how much there will be in all."""
+        self._total_bytes += size_bytes
+
+    def open(self, file: File) -> None:
+        """Tell that what follows is of this file."""
+        self.report.files.append(FileReport(file.path))
+        self._file_begin = time.monotonic()
+
+    def start(self, tensors: int, size_bytes: int) -> None:
+        """Tell that tensors are being loaded."""
+        report = self.report.files[-1]
+        report.tensors += tensors
+        report.bytes += size_bytes
+
+    def wait(self, transfer: Transfer[int]) -> None:
+        """Wait for a transfer; its failure is raised."""
+        begin = time.monotonic()
+        transfer.complete(None, self._tell if self._progress else None)
+        now = time.monotonic()
+        self.report.waiting_seconds += now - begin
+        self._done_bytes += transfer.progress.bytes_total
+        if not self._explain:
+            return
+        report, facts = self.report.files[-1], transfer.report()
+        report.seconds = now - self._file_begin
+        _add(report, facts)
+
+    def _tell(self, progress: Any) -> None:
+        if self._bar is None:
+            if not self._at_once and time.monotonic() - self._begin < _QUIET_SECONDS:
+                return
+            # Rich is needed by nobody else here, and takes longer to import than many a load.
+            from hippogriff._console import Follower
+
+            self._bar = Follower("load", self._total_bytes).__enter__()
+        self._bar.tell(self._done_bytes + progress.bytes_done)
+
+
+def _add(report: FileReport, facts: Mapping[str, Any]) -> None:
+    route = str(facts.get("route", "none"))
+    moved = int(facts.get("bytes", 0))
+    report.bytes_by_route[route] = report.bytes_by_route.get(route, 0) + moved
+    report.bytes_from_page_cache += int(facts.get("bytes_from_page_cache", 0))
+    report.bytes_from_disk += int(facts.get("bytes_from_disk", 0))
+    report.cpu_seconds += float(facts.get("cpu_seconds", 0.0))
