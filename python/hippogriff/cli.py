@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from hippogriff import _runtime, version
 from hippogriff._bench import ROUTES, Bench, make_file
 from hippogriff._console import Follower, print_json
 from hippogriff._copy import CopyOptions, copy_file
 from hippogriff._file import open_file
+from hippogriff._loaders.bench import LoadersBench, Plan
+from hippogriff._loaders.dry_run import dry_run, torch_device
+from hippogriff._loaders.show import show_loaders
 from hippogriff._measurement import backed
 from hippogriff._show import show_facts, show_info, show_outlook, show_rows
 from hippogriff._sizes import format_size, parse_size
@@ -175,9 +179,22 @@ def explain(
         show_outlook(outlook)
 
 
-@app.command()
+class _DefaultGroup(TyperGroup):
+    """Commands of which one is meant where none is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] != "--help"):
+            args = ["routes", *args]
+        return super().parse_args(ctx, args)
+
+
+bench_app = typer.Typer(cls=_DefaultGroup, help="Measure routes, or loaders of models.")
+app.add_typer(bench_app, name="bench")
+
+
+@bench_app.command(name="routes")
 @_reporting
-def bench(
+def bench_routes(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]")] = None,
     size: Annotated[str, typer.Option("--size", help="Of a file made for it.")] = "1GiB",
     folder: Annotated[Path, typer.Option("--dir", help="Where to write.")] = Path(),
@@ -185,7 +202,7 @@ def bench(
     repeat: Annotated[int, typer.Option("--repeat", min=1, max=1000)] = 3,
     json: Json = False,
 ) -> None:
-    """Measure every route side by side with the naive read and copy."""
+    """Measure every route side by side with the naive read and copy (meant where none is named)."""
     name = _runtime.device_name(device) or _runtime.default_device()
     made = folder / f".hippogriff-bench-{secrets.token_hex(8)}" if file is None else None
     try:
@@ -203,6 +220,62 @@ def bench(
         print_json({"device": name, "bytes": size_bytes, "rows": [row.as_dict() for row in rows]})
     else:
         show_rows(f"{format_size(size_bytes)} on {name}, medians of {repeat}", rows)
+
+
+@bench_app.command(name="loaders")
+@_reporting
+def bench_loaders(
+    folders: Annotated[
+        list[Path] | None, typer.Option("--dir", help="Where to write models; may be repeated.")
+    ] = None,
+    size: Annotated[str, typer.Option("--size", help="Of a model made for it.")] = "1GiB",
+    tensors: Annotated[
+        list[int] | None, typer.Option("--tensors", min=1, help="Of a model; may be repeated.")
+    ] = None,
+    device: Device = None,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, max=1000)] = 5,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Processes of each.")] = 3,
+    settings: Annotated[
+        bool, typer.Option("--settings", help="Try other loaders with other settings, too.")
+    ] = False,
+    cold: Annotated[bool, typer.Option(help="Load from the drive, too.")] = True,
+    save: Annotated[bool, typer.Option(help="Save, too.")] = True,
+    json: Json = False,
+) -> None:
+    """Measure loading models, beside whichever other loaders can be imported here."""
+    plan = Plan(
+        folders=tuple(folders or [Path()]),
+        device=torch_device(device),
+        tensors=tuple(tensors or [70]),
+        size_bytes=parse_size(size),
+        repeat=repeat,
+        rounds=rounds,
+        cold=cold,
+        save=save,
+        settings=settings,
+    )
+    loaders = LoadersBench(plan, lambda done, note: follower.tell(done, note))
+    with Follower("bench loaders", loaders.steps, in_bytes=False) as follower:
+        rows = loaders.run()
+    if json:
+        print_json({"device": plan.device, "rows": [row.as_dict() for row in rows]})
+    else:
+        show_loaders(plan, rows)
+
+
+@app.command()
+@_reporting
+def load(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...")],
+    device: Device = None,
+    json: Json = False,
+) -> None:
+    """Load safetensors FILEs, or an index of shards, tell how it went, and let go of them."""
+    result = dry_run(files, device)
+    if json:
+        print_json(result.as_dict())
+    else:
+        print(result)
 
 
 @app.command(name="version")

@@ -1,0 +1,260 @@
+"""Runs the loaders side by side: each in fresh processes, in turns, on files made for it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import secrets
+import statistics
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hippogriff._loaders.contenders import all_contenders, version_of
+from hippogriff._loaders.limits import link_limit, read_limit, write_limit
+from hippogriff._loaders.model import make_model, sums_path
+from hippogriff._loaders.worker import Outcome, Task, run
+from hippogriff._measurement import cached_fraction, make_cold
+from hippogriff._runtime import info
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hippogriff._loaders.contenders import Contender
+
+# A loader that takes longer is stopped: something is wrong with it here.
+_PROCESS_SECONDS = 120.0
+_COLD_FRACTION = 0.1
+_SAVES = 3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured.
+
+    Attributes
+    ----------
+    folders : tuple of Path
+        Where the models are made; each folder's file system is one case.
+    device : str
+        torch's name of it; "cpu" without a GPU.
+    tensors : tuple of int
+        How many a model has; each number is one case.
+    size_bytes : int
+        Of a model.
+    repeat : int
+        Loads in a process.
+    rounds : int
+        Processes of each loader with its defaults; of other settings there is one.
+    cold : bool
+        Whether to load from the drive, too.
+    save : bool
+        Whether to save, too.
+    settings : bool
+        Whether to try the other loaders with other settings.
+    seconds : float
+        After so many a process stops repeating.
+    """
+
+    folders: tuple[Path, ...]
+    device: str
+    tensors: tuple[int, ...] = (70,)
+    size_bytes: int = 1 << 30
+    repeat: int = 5
+    rounds: int = 3
+    cold: bool = True
+    save: bool = True
+    settings: bool = False
+    seconds: float = 5.0
+
+
+@dataclass
+class Row:
+    """One loader in one case: the processes' outcomes, or why there is none."""
+
+    case: dict[str, Any]
+    contender: str
+    defaults: bool
+    version: str
+    outcomes: list[Outcome] = field(default_factory=list)
+    why_not: str = ""
+
+    def first(self) -> float | None:
+        """Return the median of the processes' first loads, in GB/s."""
+        return self._rate([outcome.seconds[:1] for outcome in self._good()])
+
+    def later(self) -> float | None:
+        """Return the median of all later loads, in GB/s; of the first where there is no other."""
+        repeated = [outcome.seconds[1:] for outcome in self._good()]
+        return self._rate(repeated if any(repeated) else [o.seconds for o in self._good()])
+
+    def cpu_seconds_per_gb(self) -> float | None:
+        """Return the median over later loads."""
+        seconds = [s for o in self._good() for s in (o.cpu_seconds[1:] or o.cpu_seconds)]
+        return statistics.median(seconds) / self._size_bytes() * 1e9 if seconds else None
+
+    def _good(self) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.seconds and not outcome.failure]
+
+    def _size_bytes(self) -> int:
+        return max(outcome.size_bytes for outcome in self._good())
+
+    def _rate(self, seconds: list[list[float]]) -> float | None:
+        together = [second for each in seconds for second in each]
+        return self._size_bytes() / statistics.median(together) / 1e9 if together else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            **self.case,
+            "contender": self.contender,
+            "defaults": self.defaults,
+            "version": self.version,
+            "first_gb_per_second": self.first(),
+            "gb_per_second": self.later(),
+            "cpu_seconds_per_gb": self.cpu_seconds_per_gb(),
+            "processes": [outcome.as_dict() for outcome in self.outcomes],
+            "why_not": self.why_not,
+        }
+
+
+class LoadersBench:
+    """Measures a plan. `tell` is called with the steps taken so far, of `steps`, and a note."""
+
+    def __init__(self, plan: Plan, tell: Callable[[int, str], None]) -> None:
+        self._plan = plan
+        self._tell = tell
+        self._done = 0
+        # A server that has torch imported: a worker is forked from it and starts the GPU itself.
+        self._processes = multiprocessing.get_context("forkserver")
+        self._processes.set_forkserver_preload(["torch"])
+
+    @property
+    def steps(self) -> int:
+        """How often `tell` will be called, at most."""
+        plan = self._plan
+        contenders = [
+            each for each in all_contenders(settings=plan.settings) if not each.why_not(plan.device)
+        ]
+        processes = sum(plan.rounds if each.defaults else 1 for each in contenders)
+        cases = len(plan.folders) * len(plan.tensors)
+        return cases * (processes * (2 if plan.cold else 1) + (2 if plan.save else 0))
+
+    def run(self) -> list[Row]:
+        """Measure everything; what was made is removed."""
+        rows: list[Row] = []
+        plan = self._plan
+        for folder in plan.folders:
+            for tensors in plan.tensors:
+                path = folder / f".hippogriff-bench-{secrets.token_hex(8)}.safetensors"
+                case = {
+                    "folder": str(folder),
+                    "tensors": tensors,
+                    "size_bytes": plan.size_bytes,
+                }
+                try:
+                    make_model(path, tensors, plan.size_bytes)
+                    rows += self._run_file(path, case)
+                    if plan.save:
+                        rows += self._run_save(path, case)
+                finally:
+                    path.unlink(missing_ok=True)
+                    sums_path(path).unlink(missing_ok=True)
+        return rows
+
+    def _run_file(self, path: Path, case: dict[str, Any]) -> list[Row]:
+        rows = self._run_state(path, {**case, "state": "cached"})
+        make_cold(path)
+        if self._plan.cold and cached_fraction(path) <= _COLD_FRACTION:
+            rows += self._run_state(path, {**case, "state": "cold"})
+        return rows
+
+    def _run_state(self, path: Path, case: dict[str, Any]) -> list[Row]:
+        plan = self._plan
+        contenders = all_contenders(settings=plan.settings)
+        rows = {each.name: _row(case, each, plan.device) for each in contenders}
+        cold = case["state"] == "cold"
+        for number in range(plan.rounds):
+            # In turns, in another order each time: a drift of the machine hits all alike.
+            order = contenders if number % 2 == 0 else contenders[::-1]
+            for contender in order:
+                row = rows[contender.name]
+                if row.why_not or (number > 0 and not contender.defaults):
+                    continue
+                self._say(f"{case['state']}, {case['tensors']} tensors: {contender.name}")
+                repeat = 1 if cold else plan.repeat
+                row.outcomes.append(self._run_process(contender, path, case["state"], repeat))
+                row.why_not = row.outcomes[-1].failure
+        limits = [_limit(case, read_limit(path), "O_DIRECT, 8 threads")] if cold else []
+        if not cold and plan.device != "cpu":
+            limits = [_limit(case, link_limit(plan.device), "copies of pinned memory")]
+        return limits + list(rows.values())
+
+    def _run_process(self, contender: Contender, path: Path, state: str, repeat: int) -> Outcome:
+        plan = self._plan
+        task = Task(contender.name, str(path), plan.device, state, repeat, plan.seconds)
+        receiver, sender = self._processes.Pipe(duplex=False)
+        process = self._processes.Process(target=run, args=(task, sender), daemon=True)
+        process.start()
+        sender.close()
+        try:
+            if not receiver.poll(_PROCESS_SECONDS):
+                failure = f"not finished after {_PROCESS_SECONDS:.0f} s"
+                return Outcome(contender.name, failure=failure)
+            outcome: Outcome = receiver.recv()
+            return outcome
+        except EOFError:
+            process.join(10)
+            return Outcome(contender.name, failure=f"it died with code {process.exitcode}")
+        finally:
+            process.kill()
+            process.join()
+            receiver.close()
+
+    def _run_save(self, path: Path, case: dict[str, Any]) -> list[Row]:
+        """Save what the model holds, by this process: the loaders' own savers are few."""
+        from hippogriff._loaders.saving import savers
+
+        case = {**case, "state": "save"}
+        target = path.with_name(path.name + ".saved")
+        rows = {}
+        for name, package, save in savers(path, self._plan.device):
+            rows[name] = Row(case, name, defaults=True, version=version_of(package))
+            rows[name].outcomes.append(Outcome(name))
+            self._say(f"save, {case['tensors']} tensors: {name}")
+            outcome = rows[name].outcomes[0]
+            for _ in range(_SAVES):
+                target.unlink(missing_ok=True)
+                cpu, begin = time.process_time(), time.perf_counter()
+                outcome.size_bytes = save(target)
+                outcome.seconds.append(time.perf_counter() - begin)
+                outcome.cpu_seconds.append(time.process_time() - cpu)
+            target.unlink(missing_ok=True)
+        if info(target.parent)["path"]["drive"] is None:
+            return list(rows.values())  # What is written to memory has no drive's limit.
+        limit = _limit(case, write_limit(target, case["size_bytes"]), "O_DIRECT, 8 threads")
+        return [limit, *rows.values()]
+
+    def _say(self, note: str) -> None:
+        self._done += 1
+        self._tell(self._done, note)
+
+
+def _row(case: dict[str, Any], contender: Contender, device: str) -> Row:
+    return Row(
+        case,
+        contender.name,
+        contender.defaults,
+        version_of(contender.package),
+        why_not=contender.why_not(device),
+    )
+
+
+def _limit(case: dict[str, Any], gb_per_second: float | None, how: str) -> Row:
+    row = Row(case, f"limit: {how}", defaults=True, version="")
+    if gb_per_second is None:
+        row.why_not = "not possible here"
+    else:
+        seconds = case["size_bytes"] / gb_per_second / 1e9
+        row.outcomes.append(Outcome(row.contender, [seconds], size_bytes=case["size_bytes"]))
+    return row

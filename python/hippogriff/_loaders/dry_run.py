@@ -1,0 +1,50 @@
+"""`hippogriff load`: a load for its time alone, with or without torch."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from hippogriff._runtime import default_device, device_name
+from hippogriff.errors import InvalidArgument, Unsupported
+from hippogriff.safetensors._load import load_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hippogriff.safetensors._report import LoadReport
+
+
+def torch_device(device: str | None) -> str:
+    """Return torch's name of a device of ours, or of the default one."""
+    name = device_name(device) or default_device()
+    return "cpu" if name == "host" else name
+
+
+def dry_run(files: list[Path], device: str | None) -> LoadReport:
+    """Load files and let go of the tensors.
+
+    Raises
+    ------
+    InvalidArgument
+        When there is no file.
+    Unsupported
+        When nothing is installed whose arrays could be on the device.
+    """
+    if not files:
+        raise InvalidArgument("load: name a file")
+    target = torch_device(device)
+    reports: list[LoadReport] = []
+    load_file(files, target, framework=_framework_for(target), explain=reports.append)
+    return reports[0]
+
+
+def _framework_for(device: str) -> str:
+    """Name what can hold tensors there; on the CPU NumPy, which is imported soonest."""
+    wanted = {"np": "numpy", "pt": "torch"} if device == "cpu" else {"pt": "torch", "cupy": "cupy"}
+    for framework, module in wanted.items():
+        if importlib.util.find_spec(module) is not None:
+            return framework
+    raise Unsupported(
+        f"load: tensors on {device} need one of {', '.join(wanted.values())}, and none is installed"
+    )

@@ -1,0 +1,143 @@
+"""`hippogriff load` and `hippogriff bench loaders`, run as users run them."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from hippogriff import _library
+from hippogriff._loaders import bench, contenders, worker
+from hippogriff._loaders.bench import LoadersBench, Plan
+from hippogriff._loaders.contenders import Contender, all_contenders
+from hippogriff._loaders.model import make_model, wrong_tensors
+from hippogriff.errors import InvalidArgument
+from hippogriff.safetensors import load_file, save_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MIB = 1 << 20
+
+
+def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HIPPOGRIFF_LIBRARY": _library.lib._name}
+    environment["HIPPOGRIFF_DEVICE"] = "host"
+    return subprocess.run(
+        [sys.executable, "-m", "hippogriff", *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_load_is_timed_and_explained(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
+    for path in paths:
+        save_file({path.name: np.zeros(_MIB, np.uint8)}, path)
+    done = _run("load", *paths)
+    assert done.returncode == 0, done.stderr
+    assert "a.safetensors: 1 tensors, 1.00 MiB" in done.stdout
+    report = json.loads(_run("load", *paths, "--json").stdout)
+    assert [file["bytes"] for file in report["files"]] == [_MIB, _MIB]
+    assert report["bytes"] == 2 * _MIB
+    assert report["gb_per_second"] > 0
+
+
+def test_what_cannot_be_loaded_is_told_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_bytes(b"nothing like it")
+    for path in (tmp_path / "bad", tmp_path / "missing"):
+        done = _run("load", path)
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1
+        assert str(path) in done.stderr
+
+
+def test_loaders_are_compared(tmp_path: Path) -> None:
+    options = ("--dir", tmp_path, "--size", "4MiB", "--tensors", 7, "--repeat", 2, "--rounds", 1)
+    done = _run("bench", "loaders", *options, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert {row["state"] for row in rows} >= {"cached", "save"}
+    for name in ("hippogriff", "safetensors"):
+        (row,) = (r for r in rows if (r["contender"], r["state"]) == (name, "cached"))
+        assert row["why_not"] == ""
+        assert row["gb_per_second"] > 0
+        assert len(row["processes"][0]["seconds"]) == 2
+    absent = [row for row in rows if row["contender"] == "kvikio"]
+    assert all(row["why_not"] for row in absent)
+    assert list(tmp_path.iterdir()) == []
+    table = _run("bench", "loaders", *options, "--no-cold", "--no-save")
+    assert "hippogriff" in table.stdout
+
+
+def test_what_was_loaded_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    make_model(path, 5, 40_000)
+    loaded = load_file(path, framework="np")
+    assert wrong_tensors(path, loaded) == []
+    names = list(loaded)
+    loaded[names[1]][3, 7] += 1
+    del loaded[names[2]]
+    assert wrong_tensors(path, loaded) == sorted(names[1:3])
+    with pytest.raises(InvalidArgument, match="too few"):
+        make_model(tmp_path / "empty", 100, 1000)
+
+
+def test_who_takes_part_is_told() -> None:
+    found = all_contenders()
+    assert found[0].name == "hippogriff"
+    assert len({each.name for each in found}) == len(found)
+    assert all(each.defaults for each in all_contenders(settings=False))
+    for each in found:
+        assert each.on_cpu or "GPU" in each.why_not("cpu")
+
+
+def _crash(*_: Any) -> dict[str, Any]:
+    os._exit(7)
+
+
+def _wrong(path: str, *_: Any) -> dict[str, Any]:
+    loaded = load_file(path, framework="np")
+    next(iter(loaded.values()))[0, 0] += 1
+    return loaded
+
+
+@pytest.mark.parametrize(("load", "words"), [(_crash, "died"), (_wrong, "wrong tensors")])
+def test_a_loader_that_fails_is_told_and_does_not_end_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: Any, words: str
+) -> None:
+    def pair(*, settings: bool = True) -> list[Contender]:
+        assert isinstance(settings, bool)
+        good, bad = contenders._hippogriff, load
+        return [
+            Contender("good", "hippogriff-gpu", "hippogriff", good, on_cpu=True),
+            Contender("bad", "hippogriff-gpu", "hippogriff", bad, on_cpu=True),
+        ]
+
+    monkeypatch.setattr(bench, "all_contenders", pair)
+    monkeypatch.setattr(worker, "all_contenders", pair)
+    # Forked, so that the worker sees what was patched.
+    forked = _Forked(multiprocessing.get_context("fork"))
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: forked)
+    plan = Plan((tmp_path,), "cpu", (3,), 1 << 16, repeat=2, rounds=2, cold=False, save=False)
+    rows = {row.contender: row for row in LoadersBench(plan, lambda *_: None).run()}
+    assert rows["good"].why_not == ""
+    assert rows["good"].later() is not None
+    assert words in rows["bad"].why_not
+
+
+class _Forked:
+    def __init__(self, context: Any) -> None:
+        self.Pipe, self.Process = context.Pipe, context.Process
+
+    def set_forkserver_preload(self, modules: list[str]) -> None:
+        assert modules == ["torch"]
