@@ -31,7 +31,7 @@ export TSAN_OPTIONS ?= die_after_fork=0:suppressions=$(CURDIR)/tools/tsan.supp
 # Several targets build in the same folder; the builds are parallel in themselves.
 .NOTPARALLEL:
 .PHONY: all configure test test-cpp test-python check sanitize-address sanitize-thread fuzz lint
-.PHONY: format demo bench install clean help
+.PHONY: format demo bench install wheel clean help
 
 all: configure ## Build the library, the programs and the Python environment
 	@cmake --build $(BUILD) -j $(JOBS) --target hippogriff programs
@@ -92,6 +92,9 @@ bench: configure ## The benchmarks, side by side, within BENCH_SECONDS
 
 install: all ## Install library, headers, pkg-config and CMake files below PREFIX
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(abspath $(PREFIX))
+
+wheel: all ## The Python package with the library in it, in dist/
+	@$(VENV)/bin/python tools/make_wheel.py --library $(LIBRARY) --output dist
 
 clean: ## Remove what was built, not .venv
 	rm -rf $(BUILD) $(BUILD)-address $(BUILD)-thread $(BUILD)-fuzz dist python/*.egg-info

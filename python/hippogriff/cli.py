@@ -67,6 +67,24 @@ _NEXT: dict[type[BaseException], str] = {
 }
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(version)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
 def _what_next(error: BaseException) -> str:
     if isinstance(error, OutOfDeviceMemory) and error.object == "host":
         return "raise HIPPOGRIFF_HOST_MEMORY"

@@ -59,6 +59,7 @@ def _assert_one_line(done: subprocess.CompletedProcess[str], code: int = 1) -> N
 
 def test_version_is_the_libraries() -> None:
     assert _run("version").stdout == f"{hippogriff.version}\n"
+    assert _run("--version").stdout == f"{hippogriff.version}\n"
     assert _json("version") == {"version": hippogriff.version}
 
 
