@@ -31,7 +31,7 @@ export TSAN_OPTIONS ?= die_after_fork=0:suppressions=$(CURDIR)/tools/tsan.supp
 # Several targets build in the same folder; the builds are parallel in themselves.
 .NOTPARALLEL:
 .PHONY: all configure test test-cpp test-python check sanitize-address sanitize-thread fuzz lint
-.PHONY: format demo bench install wheel clean help
+.PHONY: format docs demo bench install wheel clean help
 
 all: configure ## Build the library, the programs and the Python environment
 	@cmake --build $(BUILD) -j $(JOBS) --target hippogriff programs
@@ -56,7 +56,7 @@ test-python: all ## The Python tests and those of the tools
 	@tools/bootstrap test
 	@HIPPOGRIFF_LIBRARY=$(LIBRARY) $(VENV)/bin/python -m pytest --junitxml=$(BUILD)/junit-python.xml
 
-check: test sanitize-address sanitize-thread fuzz lint ## Tests, sanitizers, fuzzers, linters
+check: test sanitize-address sanitize-thread fuzz lint docs ## Tests, sanitizers, fuzzers, linters, docs
 
 sanitize-address: ## The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/bootstrap build
@@ -84,6 +84,10 @@ lint: configure ## Formatting, static analysis, types, spelling, project rules
 format: ## Rewrite the sources as clang-format and ruff want them
 	@tools/bootstrap check
 	@$(VENV)/bin/python tools/lint.py --fix
+
+docs: ## The site, in $(BUILD)/site; warnings are errors
+	@tools/bootstrap docs
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --site-dir $(abspath $(BUILD))/site
 
 bench: configure ## The benchmarks, side by side, within BENCH_SECONDS
 	@tools/bootstrap bench
