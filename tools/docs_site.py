@@ -3,7 +3,7 @@
 - Files outside docs/ that pages link to (ARCHITECTURE.md, a header) become part of the site,
   without copies, and links between files work on the site as they do on a code host.
 - Lists are written as CommonMark has them, and rewritten as Python-Markdown wants them.
-- The C header becomes a reference page, from its own comments.
+- The C header becomes a reference page, from its own comments; the types in docstrings are mended.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ DOCS = "docs/"
 FENCE = re.compile(r"^ *(```+|~~~+)")
 LINK = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
 ITEM = re.compile(r"^( *)([-*+]|\d+\.)( +)(?=\S)")
+LIKE = re.compile(r"(?<=\w)(</\w+>)? - like(?=</code>)")
 HEADER_MARKER = re.compile(r"<!-- c-header: (\S+) -->")
 API_NAME = re.compile(r"\b((?:hippogriff|gullfoss)_\w+)\(")
 TYPE_NAME = re.compile(r"(?:typedef (?:enum|struct)|#define) (\w+)")
@@ -59,6 +60,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown,
     )
     return python_markdown_lists(site_links(path, markdown, is_file))
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Mend what mkdocstrings takes for a subtraction."""
+    del page, config, files
+    return LIKE.sub(r"\1-like", html)
 
 
 def is_file(path: str) -> bool:

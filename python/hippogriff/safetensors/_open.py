@@ -48,7 +48,7 @@ class safe_open:  # noqa: N801 (safetensors' name)
     Examples
     --------
     >>> with safe_open("model.safetensors", framework="pt", device="cuda:0") as file:
-    ...     head = file.get_slice("lm_head.weight")[:1024]
+    ...     head = file.get_slice("head.weight")[:1024]
     """
 
     def __init__(self, filename: PathLike, framework: str = "pt", device: object = "cpu") -> None:
