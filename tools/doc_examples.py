@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LANGUAGES = {"python", "sh", "c", "cpp"}
 # Shown, not run: output, configuration.
-OTHERS = {"text", "json", "toml", "yaml"}
+OTHERS = {"", "text", "json", "toml", "yaml"}
 PIECE = re.compile(
     r"^ *<!-- (?P<kind>example|setup|check):(?P<words>.*?)-->"
     r"|^(?P<indent> *)```(?P<language>\S*)[^\n]*\n(?P<code>.*?)^(?P=indent)```$",

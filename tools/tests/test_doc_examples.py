@@ -22,6 +22,10 @@ print(x)
 1
 ```
 
+```
+2
+```
+
 - in a list
   <!-- example: arguments a b -->
   ```c
@@ -72,7 +76,6 @@ def test_an_example_continues_those_of_its_language() -> None:
         ("\n<!-- example: continues -->\n", "a.md:2: no example follows"),
         ("<!-- check: True -->", "a.md:1: a check before the first example"),
         ("```fortran\n```", "a.md:1: the language 'fortran' is not known"),
-        ("```\n```", "the language '' is not known"),
     ],
 )
 def test_what_is_not_understood_is_refused(text: str, message: str) -> None:
