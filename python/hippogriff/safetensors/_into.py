@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hippogriff._flights import stop
+from hippogriff._frameworks import dtype_name, make_framework
 from hippogriff._regions import describe
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
-from hippogriff.safetensors._frameworks import dtype_name, make_framework
-from hippogriff.safetensors._load import load_tensors, opened_files, stop
+from hippogriff.safetensors._load import load_tensors, opened_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._file import File
+from hippogriff._flights import stop
+from hippogriff._frameworks import make_framework
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import HippogriffError, Unsupported, io_error
-from hippogriff.safetensors._frameworks import make_framework
 from hippogriff.safetensors._header import (
     HEADER_BYTES_MAX,
     Header,
@@ -27,9 +28,9 @@ from hippogriff.safetensors._header import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from hippogriff._frameworks import Framework
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Transfer
-    from hippogriff.safetensors._frameworks import Framework
 
 # While a transfer is under way the tensors of the next are made: so many at least, which takes some
 # milliseconds, and so many bytes, which take longer.
@@ -39,8 +40,6 @@ _BATCH_BYTES = 256 << 20
 _IN_FLIGHT = 2
 # A hole larger than this between wanted tensors is not read.
 _GAP_BYTES = 1 << 20
-# A cancelled transfer finishes within this time; else its memory is kept until it does.
-_SETTLE_SECONDS = 10.0
 
 
 def read_header(file: File) -> Header:
@@ -142,16 +141,6 @@ def make_array(framework: Framework, tensor: TensorInfo) -> Any:
         raise Unsupported(
             f"tensor {tensor.name!r} of shape {tensor.shape!r:.100}: {error}"
         ) from None
-
-
-def stop(transfers: Iterable[Transfer[int]]) -> None:
-    """Cancel transfers and wait until they use their memory no more."""
-    transfers = list(transfers)
-    for transfer in transfers:
-        transfer.cancel()
-    for transfer in transfers:
-        with contextlib.suppress(HippogriffError):
-            transfer.wait(_SETTLE_SECONDS)
 
 
 def _batches(tensors: list[TensorInfo]) -> Iterator[list[TensorInfo]]:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._file import File
+from hippogriff._flights import stop
+from hippogriff._frameworks import dtype_name
 from hippogriff._path import Replacement
 from hippogriff._regions import describe
 from hippogriff._runtime import encode_path
 from hippogriff.errors import InvalidArgument, io_error
-from hippogriff.safetensors._frameworks import dtype_name
 from hippogriff.safetensors._header import (
     DTYPE_BITS,
     SafetensorError,
@@ -24,7 +25,6 @@ from hippogriff.safetensors._header import (
     check_unicode,
     format_header,
 )
-from hippogriff.safetensors._load import stop
 
 if TYPE_CHECKING:
     from hippogriff._regions import Region

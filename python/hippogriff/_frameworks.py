@@ -1,4 +1,4 @@
-"""Whose arrays a tensor becomes: torch's, NumPy's or CuPy's, imported when they are asked for."""
+"""Whose arrays a file's bytes become: torch's, NumPy's, CuPy's; imported when asked for."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ _ML_DTYPES_NAMES = {
 _TORCH_NAMES = {**_NUMPY_NAMES, **_ML_DTYPES_NAMES, "F4": "float4_e2m1fn_x2"}
 
 _NAMES = {theirs: name for name, theirs in (_NUMPY_NAMES | _ML_DTYPES_NAMES).items()}
+# Names that are the same everywhere; NumPy has those of ml_dtypes where that is installed.
+_PLAIN_NUMPY_NAMES = frozenset({*_NUMPY_NAMES.values(), "complex128"})
+_PLAIN_TORCH_NAMES = frozenset({*_TORCH_NAMES.values(), "complex128"})
 
 _ALIASES = {
     "pt": "pt",
@@ -59,8 +62,11 @@ class Framework(Protocol):
     def region(self) -> Region:
         """What `Request` needs to know of memory made just now; address and size do not count."""
 
-    def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
-        """Make an array that owns its memory; `dtype` is safetensors' name."""
+    def empty(self, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
+        """Make an array that owns its memory, in C or Fortran (``"F"``) order.
+
+        `dtype` is safetensors' name ("BF16"), the common one ("bfloat16"), or a dtype of NumPy's.
+        """
 
     def address(self, array: Any) -> int:
         """Return where its bytes are."""
@@ -93,12 +99,13 @@ def _import(module: str, package: str) -> Any:
 
 @functools.cache
 def _numpy_dtype(name: str) -> Any:
-    """Return NumPy's dtype for a name of safetensors'."""
+    """Return NumPy's dtype for safetensors' name or the common one."""
     numpy = _import("numpy", "numpy")
-    if name in _NUMPY_NAMES:
-        return numpy.dtype(_NUMPY_NAMES[name])
-    if name in _ML_DTYPES_NAMES:
-        return numpy.dtype(getattr(_import("ml_dtypes", "ml-dtypes"), _ML_DTYPES_NAMES[name]))
+    plain = _TORCH_NAMES.get(name, name)
+    if plain in _PLAIN_NUMPY_NAMES:
+        return numpy.dtype(plain)
+    if plain in _ML_DTYPES_NAMES.values():
+        return numpy.dtype(getattr(_import("ml_dtypes", "ml-dtypes"), plain))
     raise Unsupported(f"NumPy has no element type for {name}")
 
 
@@ -128,7 +135,7 @@ class _Torch:
             self._device = self._torch.device("cuda", index)
         elif self._device.type != "cpu":
             raise InvalidArgument(f"torch device {self._device} is neither a CPU nor a CUDA device")
-        self._dtypes: dict[str, Any] = {}
+        self._dtypes: dict[str, Any] = {}  # By what `empty` was asked for.
 
     @property
     def region(self) -> Region:
@@ -138,15 +145,21 @@ class _Torch:
         stream = int(self._torch.cuda.current_stream(self._device).cuda_stream)
         return Region(0, 0, str(self._device), False, stream, None)
 
-    def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
+    def _find_dtype(self, dtype: Any) -> Any:
+        plain = _TORCH_NAMES.get(dtype, dtype) if isinstance(dtype, str) else ""
+        theirs = getattr(self._torch, plain, None) if plain in _PLAIN_TORCH_NAMES else None
+        if theirs is None:
+            raise Unsupported(f"torch {self._torch.__version__} has no element type for {dtype}")
+        self._dtypes[dtype] = theirs
+        return theirs
+
+    def empty(self, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
         theirs = self._dtypes.get(dtype)
         if theirs is None:
-            theirs = getattr(self._torch, _TORCH_NAMES.get(dtype, ""), None)
-            if theirs is None:
-                raise Unsupported(
-                    f"torch {self._torch.__version__} has no element type for {dtype}"
-                )
-            self._dtypes[dtype] = theirs
+            theirs = self._find_dtype(dtype)
+        if order == "F":
+            flipped = self._torch.empty(shape[::-1], dtype=theirs, device=self._device)
+            return flipped.permute(*range(len(shape) - 1, -1, -1)) if shape else flipped
         if dtype == "F4":  # Two to a byte, and to an element.
             if not shape or shape[-1] % 2:
                 raise Unsupported(
@@ -163,11 +176,12 @@ class _Numpy:
     def __init__(self, device: object) -> None:
         if device_name(device) not in {None, "host"}:
             raise InvalidArgument(f'NumPy\'s arrays are on the CPU: device {device!r} is not "cpu"')
-        self._empty = _import("numpy", "numpy").empty
+        self._ndarray = _import("numpy", "numpy").ndarray  # `empty` would change dtype "S0"
         self.region = _HOST
 
-    def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
-        return self._empty(shape, _numpy_dtype(dtype))
+    def empty(self, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
+        theirs = _numpy_dtype(dtype) if isinstance(dtype, str) else dtype
+        return self._ndarray(shape, theirs, order=order)
 
     def address(self, array: Any) -> int:
         return int(array.__array_interface__["data"][0])
@@ -188,9 +202,11 @@ class _Cupy:
             stream = int(self._cupy.cuda.get_current_stream().ptr)
         return Region(0, 0, f"cuda:{self._device.id}", False, stream, None)
 
-    def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
+    def empty(self, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
+        if not isinstance(dtype, str):
+            raise Unsupported(f"CuPy has no element type for {dtype}")
         with self._device:
-            return self._cupy.empty(shape, dtype=_numpy_dtype(dtype))
+            return self._cupy.empty(shape, dtype=_numpy_dtype(dtype), order=order)
 
     def address(self, array: Any) -> int:
         return int(array.data.ptr)
