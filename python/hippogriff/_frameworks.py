@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from hippogriff._regions import Region
 from hippogriff._runtime import device_name
-from hippogriff.errors import InvalidArgument, Unsupported
+from hippogriff.errors import HippogriffError, InvalidArgument, OutOfHostMemory, Unsupported
 
 # What safetensors calls an element type, by what NumPy, ml_dtypes and torch call it.
 _NUMPY_NAMES = {
@@ -88,6 +88,36 @@ def make_framework(name: str, device: object) -> Framework:
     if found == "pt":
         return _Torch(device)
     return _Numpy(device) if found == "np" else _Cupy(device)
+
+
+def make_array(framework: Framework, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
+    """Make an array as `Framework.empty` does; what it refuses is raised as our errors.
+
+    Raises
+    ------
+    Unsupported
+        When the framework has no such element type, or no arrays of this shape.
+    OutOfHostMemory
+        When the host has no room.
+    """
+    try:
+        return framework.empty(dtype, shape, order)
+    except HippogriffError:
+        raise
+    except (ValueError, OverflowError) as error:
+        raise Unsupported(f"an array of shape {shape!r:.100}: {error}") from None
+    except MemoryError as error:
+        raise OutOfHostMemory(f"an array of shape {shape!r:.100}: {error}") from error
+
+
+def framework_of(array: Any) -> tuple[str, object]:
+    """Return the framework and the device of an array; NumPy's for what is none of them."""
+    module = type(array).__module__.partition(".")[0]
+    if module == "cupy":
+        return "cupy", f"cuda:{array.device.id}"
+    if module == "numpy" or not hasattr(array, "copy_"):
+        return "np", "cpu"
+    return "pt", array.device
 
 
 def _import(module: str, package: str) -> Any:

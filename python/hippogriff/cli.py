@@ -14,7 +14,7 @@ from hippogriff import _runtime, version
 from hippogriff._bench import ROUTES, Bench, make_file
 from hippogriff._console import Follower, print_json
 from hippogriff._copy import CopyOptions, copy_file
-from hippogriff._file import open_file
+from hippogriff._file import File
 from hippogriff._measurement import backed
 from hippogriff._show import show_facts, show_info, show_outlook, show_rows
 from hippogriff._sizes import format_size, parse_size
@@ -165,7 +165,7 @@ def explain(
         raise InvalidArgument("explain --run reads the file: it goes with --direction send")
     outlook = _runtime.explain(file, offset=begin, size=length, direction=direction, device=device)
     if run:
-        with backed(outlook["bytes"], outlook["device"]) as array, open_file(file) as source:
+        with backed(outlook["bytes"], outlook["device"]) as array, File(file) as source:
             transfer = source.read_into_async(array, begin)
             transfer.complete(None, None)
             outlook["run"] = transfer.report()

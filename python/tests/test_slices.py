@@ -38,7 +38,7 @@ def load(path: Path, extent: _slices.Extent, index: Any) -> np.ndarray[Any, Any]
 def small_limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every way of reading, on small arrays."""
     limits = {
-        "runs": {"_PARTS_MAX": 7},
+        "runs": {"_PARTS_MAX": 50},
         "holes": {"_GAP_BYTES": 3, "_IN_FLIGHT": 2},
         "blocks": {"_RUNS_FEW": 1, "_BLOCK_BYTES": 100},
         "rows": {"_RUNS_FEW": 1, "_BLOCK_BYTES": 1},
@@ -48,23 +48,12 @@ def small_limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     return str(request.param)
 
 
-def draw_index(data: st.DataObject, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    bound = st.none() | st.integers(-12, 12)
-    step = st.none() | st.integers(1, 4)
-    number = st.integers(-9, 8)
-    parts = st.builds(slice, bound, bound, step) | number | number.map(np.int64)
-    index: list[Any] = data.draw(st.lists(parts, max_size=len(shape)))
-    if data.draw(st.booleans()):
-        index.insert(data.draw(st.integers(0, len(index))), Ellipsis)
-    return tuple(index)
-
-
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 @pytest.mark.usefixtures("small_limits")
-def test_parts_are_numpys(tmp_path: Path, data: st.DataObject) -> None:
+def test_parts_are_numpys(tmp_path: Path, data: st.DataObject, draw_index: Any) -> None:
     shape = tuple(data.draw(st.lists(st.integers(0, 9), max_size=4)))
     array = np.arange(np.prod(shape), dtype=np.int16).reshape(shape)
     extent = write_array(tmp_path / "x", array)
