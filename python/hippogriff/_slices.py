@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import math
 import operator
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._flights import Flights
+from hippogriff._frameworks import make_array
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
@@ -21,10 +24,14 @@ if TYPE_CHECKING:
     from hippogriff._regions import Region
     from hippogriff._transfer import Transfer
 
+# To host memory so little is read on the calling thread: a transfer would take longer to start.
+_SMALL_BYTES = 256 << 10
+_SMALL_RUNS = 16
 # Runs of bytes are read one by one while they are few, or so far apart (from one's beginning to the
 # next one's) that reading what is between takes longer than one more copy.
 _RUNS_FEW = 256
 _RUN_DISTANCE_BYTES = 64 << 10
+_RUN_DISTANCE_BYTES_HOST = 8 << 10
 # A hole larger than this is not read.
 _GAP_BYTES = 1 << 20
 _PARTS_MAX = 65536
@@ -178,13 +185,37 @@ def fill(file: File, extent: Extent, selection: Selection, target: Target) -> No
     if target.framework is not None and runs.number > _RUNS_FEW:
         # From the first run's beginning to the last one's.
         distance = sum(place[-1] - place[0] for place in runs.places)
-        if distance // (runs.number - 1) <= _RUN_DISTANCE_BYTES:
+        host = target.region.host_memory
+        near = _RUN_DISTANCE_BYTES_HOST if host else _RUN_DISTANCE_BYTES
+        if distance // (runs.number - 1) <= near:
             _cut_from_blocks(file, extent, selection, target.array, target.framework)
             return
+    if _fill_small(file, runs, extent.offset, target):
+        return
     with Flights(_IN_FLIGHT) as flights:
         for parts in _batches(runs, extent.offset, target.address):
             flights.make_room()
             flights.add(_start(file, parts, target.region, target.array))
+
+
+def _fill_small(file: File, runs: Runs, offset: int, target: Target) -> bool:
+    """Read a little at once, on this thread; False: not so, or failed, and a transfer says why."""
+    if not target.region.host_memory or runs.number > _SMALL_RUNS:
+        return False
+    if runs.number * runs.size_bytes > _SMALL_BYTES:
+        return False
+    address = target.address
+    with file.borrowed() as descriptor:
+        for begin in runs.offsets():
+            memory = (ctypes.c_char * runs.size_bytes).from_address(address)
+            try:
+                count = os.preadv(descriptor, [memory], offset + begin)
+            except OSError:
+                return False
+            if count < runs.size_bytes:
+                return False
+            address += runs.size_bytes
+    return True
 
 
 def _start(
@@ -220,7 +251,7 @@ def _cut_from_blocks(
     row_bytes = strides[split]
     count_max = min(count, max(1, _BLOCK_BYTES // (row_bytes * step)))
     shape = ((count_max - 1) * step + 1, *extent.shape[split + 1 :])
-    buffers = [framework.empty(extent.dtype, shape) for _ in range(2)]
+    buffers = [make_array(framework, extent.dtype, shape) for _ in range(2)]
     inside = _inside(selection, split + 1)
     whole = array.reshape(selection.counts)
     numbers = itertools.product(*map(range, selection.counts[:split]))

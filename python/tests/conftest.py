@@ -58,3 +58,25 @@ def draw_index() -> Callable[[st.DataObject, tuple[int, ...]], tuple[Any, ...]]:
         return tuple(index)
 
     return draw
+
+
+@pytest.fixture
+def torch() -> Any:
+    """Return torch where it sees a GPU."""
+    module = pytest.importorskip("torch")
+    if not module.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    return module
+
+
+@pytest.fixture
+def cupy() -> Any:
+    """Return CuPy where it sees a GPU."""
+    module = pytest.importorskip("cupy")
+    try:
+        count = module.cuda.runtime.getDeviceCount()
+    except module.cuda.runtime.CUDARuntimeError:
+        count = 0
+    if not count:
+        pytest.skip("CuPy sees no GPU")
+    return module

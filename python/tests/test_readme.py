@@ -19,9 +19,9 @@ README = Path(__file__).parents[2] / "README.md"
 CONTENT = random.Random(9).randbytes(4 * 123_457)
 
 
-def blocks(language: str) -> list[str]:
-    """Return the README's code blocks in one language."""
-    text = README.read_text(encoding="utf-8")
+def blocks(language: str, path: Path = README) -> list[str]:
+    """Return the README's code blocks in one language, or another document's."""
+    text = path.read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
@@ -48,6 +48,15 @@ def test_model_weights_block_loads_and_saves(with_input: Path) -> None:
     exec(compile(block, str(README), "exec"), {})
     saved = safetensors.numpy.load_file(with_input / "half.safetensors")
     assert (saved["half"] == weight[:3]).all()
+
+
+def test_what_the_document_of_arrays_shows_works(with_input: Path) -> None:
+    document = README.parent / "docs" / "arrays.md"
+    names: dict[str, object] = {}
+    for block in blocks("python", document):
+        exec(compile(block, str(document), "exec"), names)
+    assert (names["column"] == names["features"][:, 7]).all()  # type: ignore[index]
+    assert (with_input / "points.bin").stat().st_size == 12_000_000
 
 
 def test_every_command_of_the_command_line_block_works(with_input: Path) -> None:

@@ -34,12 +34,13 @@ def load(path: Path, extent: _slices.Extent, index: Any) -> np.ndarray[Any, Any]
     return array
 
 
-@pytest.fixture(params=["runs", "holes", "blocks", "rows"])
+@pytest.fixture(params=["small", "runs", "holes", "blocks", "rows"])
 def small_limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every way of reading, on small arrays."""
     limits = {
-        "runs": {"_PARTS_MAX": 50},
-        "holes": {"_GAP_BYTES": 3, "_IN_FLIGHT": 2},
+        "small": {},
+        "runs": {"_PARTS_MAX": 50, "_SMALL_RUNS": 0},
+        "holes": {"_GAP_BYTES": 3, "_IN_FLIGHT": 2, "_SMALL_RUNS": 0},
         "blocks": {"_RUNS_FEW": 1, "_BLOCK_BYTES": 100},
         "rows": {"_RUNS_FEW": 1, "_BLOCK_BYTES": 1},
     }

@@ -140,8 +140,8 @@ def load_npz(
     names : iterable of str, optional
         Which arrays; all if not given.
     verify : bool
-        Check the CRC-32 of stored arrays, too: reads the file once more, on the host, at some
-        1 GB/s. That of compressed ones is always checked.
+        Check the CRC-32 of stored arrays, too: reads the file once more, on the host, at
+        1 GB/s or less. That of compressed ones is always checked.
 
     Returns
     -------
