@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hippogriff._elements import find_element
 from hippogriff._flights import Flights
-from hippogriff._frameworks import framework_of, make_array, make_framework
+from hippogriff._frameworks import framework_of, make_array, make_framework, transposed
 from hippogriff._regions import describe
 from hippogriff._slices import Target, fill, find_runs, resolve, target_of
 from hippogriff.errors import InvalidArgument, Unsupported
@@ -197,11 +197,7 @@ class ArrayFile:
 
     def _flip(self, array: Any) -> Any:
         """Turn an array as it lies in the file into what is meant, or back."""
-        if not self._fortran_order or len(array.shape) < 2:
-            return array
-        if hasattr(array, "permute"):
-            return array.permute(*range(len(array.shape) - 1, -1, -1))
-        return array.transpose()
+        return transposed(array) if self._fortran_order and len(array.shape) > 1 else array
 
     def _agreeing(self, array: Any, selection: Selection) -> Any:
         """Check an array that a part goes to or comes from; return it as the file has it."""

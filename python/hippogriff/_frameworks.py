@@ -120,6 +120,13 @@ def framework_of(array: Any) -> tuple[str, object]:
     return "pt", array.device
 
 
+def transposed(array: Any) -> Any:
+    """Return an array with its dimensions in reverse, without a copy."""
+    if hasattr(array, "permute"):
+        return array.permute(*range(len(array.shape) - 1, -1, -1)) if array.shape else array
+    return array.transpose()
+
+
 def _import(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
@@ -189,7 +196,7 @@ class _Torch:
             theirs = self._find_dtype(dtype)
         if order == "F":
             flipped = self._torch.empty(shape[::-1], dtype=theirs, device=self._device)
-            return flipped.permute(*range(len(shape) - 1, -1, -1)) if shape else flipped
+            return transposed(flipped)
         if dtype == "F4":  # Two to a byte, and to an element.
             if not shape or shape[-1] % 2:
                 raise Unsupported(

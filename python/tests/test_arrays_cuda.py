@@ -112,8 +112,9 @@ def test_parts_are_written(tmp_path: Path, where: tuple[str, str]) -> None:
     assert (np.load(tmp_path / "x.npy") == array).all()
 
 
-def test_arrays_are_saved(tmp_path: Path, where: tuple[str, str]) -> None:
-    array = make_array("int16")
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_are_saved(tmp_path: Path, where: tuple[str, str], order: str) -> None:
+    array = np.array(make_array("int16"), order="F" if order == "F" else "C")
     np.save(tmp_path / "x.npy", array)
     save_npy(tmp_path / "y.npy", load_npy(tmp_path / "x.npy", where[1], framework=where[0]))
     assert (tmp_path / "y.npy").read_bytes() == (tmp_path / "x.npy").read_bytes()

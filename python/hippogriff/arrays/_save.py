@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._elements import find_element
+from hippogriff._frameworks import transposed
 from hippogriff._regions import describe
 from hippogriff._save import Part, save_parts
 from hippogriff.arrays._header import format_header
@@ -22,8 +23,8 @@ def save_npy(path: PathLike, array: Any) -> None:
     path : path-like
         Replaced when it exists; until the end what was there stays. Nothing is appended to it.
     array : array
-        NumPy's, torch's, CuPy's, hippogriff's, on any device, in C order; NumPy's and CuPy's also
-        in Fortran order. The file is byte for byte what `numpy.save` writes.
+        NumPy's, torch's, CuPy's, hippogriff's, on any device, in C or Fortran order. The file is
+        byte for byte what `numpy.save` writes.
 
     Raises
     ------
@@ -37,9 +38,16 @@ def save_npy(path: PathLike, array: Any) -> None:
     if not hasattr(array, "dtype") or not hasattr(array, "shape"):
         raise TypeError(f"{type(array).__name__} is no array: it has no dtype or no shape")
     shape = tuple(int(length) for length in array.shape)
-    flags: Any = getattr(array, "flags", None)
-    fortran_order = bool(getattr(flags, "f_contiguous", False)) and not flags.c_contiguous
-    data = array.T if fortran_order else array
+    fortran_order = _is_fortran_order(array)
+    data = transposed(array) if fortran_order else array
     header = format_header(find_element(array.dtype), shape, fortran_order=fortran_order)
     size_bytes = describe(data, writable=False).size_bytes
     save_parts(path, header, [Part("the array", data, len(header), size_bytes)])
+
+
+def _is_fortran_order(array: Any) -> bool:
+    """Whether an array is contiguous in Fortran order only."""
+    if hasattr(array, "is_contiguous"):
+        return not array.is_contiguous() and transposed(array).is_contiguous()
+    flags: Any = getattr(array, "flags", None)
+    return bool(getattr(flags, "f_contiguous", False)) and not flags.c_contiguous
