@@ -11,10 +11,11 @@ thread, and gives the interpreter lock back while it waits.
 """
 
 from hippogriff._array import Array, empty
+from hippogriff._array_file import ArrayFile
 from hippogriff._file import File
-from hippogriff._file import open_file as open  # noqa: A004 (the module's own open)
 from hippogriff._handle import Progress
 from hippogriff._library import lib
+from hippogriff._open import open_file as open  # noqa: A004 (the module's own open)
 from hippogriff._path import read, read_async, write, write_async
 from hippogriff._runtime import (
     calibrate,
@@ -50,6 +51,7 @@ __version__ = version
 
 __all__ = [
     "Array",
+    "ArrayFile",
     "Busy",
     "Cancelled",
     "DeviceError",

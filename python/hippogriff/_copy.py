@@ -83,11 +83,11 @@ def copy_file(source: Path, destination: Path, options: CopyOptions, tell: Tell)
     replacement = Replacement(destination)
     temporary = Path(os.fsdecode(replacement.temporary))
     try:
-        with _file.open_file(source) as reader:
+        with _file.File(source) as reader:
             size_bytes = reader.size
             piece_bytes = min(size_bytes, options.piece_bytes or _half_of_free(device))
             with (
-                _file.open_file(temporary, "w") as writer,
+                _file.File(temporary, "w") as writer,
                 empty(piece_bytes, device=device) as array,
             ):
                 mover = _Mover(reader, writer, array, options.route, tell)

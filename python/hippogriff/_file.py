@@ -362,31 +362,6 @@ class File:
             )
 
 
-def open_file(path: PathLike, mode: str = "r") -> File:
-    """Open a file for transfers of its parts.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    mode : {"r", "r+", "w"}
-        To read; to read and write in place; to create or empty it, then both.
-
-    Returns
-    -------
-    File
-        A context manager.
-
-    Raises
-    ------
-    IoError
-        When it cannot be opened; also FileNotFoundError and the like.
-    InvalidArgument
-        When there is no such mode.
-    """
-    return File(path, mode)
-
-
 def _common_region(parts: list[tuple[int, Region]]) -> Region:
     """Return a region that says what all of them say."""
     first = parts[0][1]

@@ -100,7 +100,7 @@ def time_read(
     path: Path, array: Array, route: str = "auto", progress: ProgressCallback | None = None
 ) -> Sample:
     """Move a file into an array of its size."""
-    with _file.open_file(path) as file, Stopwatch() as watch:
+    with _file.File(path) as file, Stopwatch() as watch:
         transfer = file.read_into_async(array, route=route)
         size_bytes = transfer.complete(None, progress)
     return Sample(transfer.route or route, size_bytes, watch.seconds, watch.cpu_seconds)

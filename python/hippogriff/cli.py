@@ -15,7 +15,7 @@ from hippogriff import _runtime, version
 from hippogriff._bench import ROUTES, Bench, make_file
 from hippogriff._console import Follower, print_json
 from hippogriff._copy import CopyOptions, copy_file
-from hippogriff._file import open_file
+from hippogriff._file import File
 from hippogriff._loaders.bench import LoadersBench, Plan
 from hippogriff._loaders.dry_run import dry_run, torch_device
 from hippogriff._loaders.show import show_loaders
@@ -187,7 +187,7 @@ def explain(
         raise InvalidArgument("explain --run reads the file: it goes with --direction send")
     outlook = _runtime.explain(file, offset=begin, size=length, direction=direction, device=device)
     if run:
-        with backed(outlook["bytes"], outlook["device"]) as array, open_file(file) as source:
+        with backed(outlook["bytes"], outlook["device"]) as array, File(file) as source:
             transfer = source.read_into_async(array, begin)
             transfer.complete(None, None)
             outlook["run"] = transfer.report()

@@ -21,26 +21,6 @@ def random_bytes(size_bytes: int) -> bytes:
 
 
 @pytest.fixture
-def torch() -> Any:
-    module = pytest.importorskip("torch")
-    if not module.cuda.is_available():
-        pytest.skip("torch sees no GPU")
-    return module
-
-
-@pytest.fixture
-def cupy() -> Any:
-    module = pytest.importorskip("cupy")
-    try:
-        count = module.cuda.runtime.getDeviceCount()
-    except module.cuda.runtime.CUDARuntimeError:
-        count = 0
-    if not count:
-        pytest.skip("CuPy sees no GPU")
-    return module
-
-
-@pytest.fixture
 def numbers_file(tmp_path: Path) -> Path:
     path = tmp_path / "numbers"
     path.write_bytes(np.arange(5 * _MIB, dtype=np.float32).tobytes())

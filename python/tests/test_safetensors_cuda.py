@@ -20,26 +20,6 @@ _MIB = 1 << 20
 _GPU = "cuda:0"
 
 
-@pytest.fixture
-def torch() -> Any:
-    module = pytest.importorskip("torch")
-    if not module.cuda.is_available():
-        pytest.skip("torch sees no GPU")
-    return module
-
-
-@pytest.fixture
-def cupy() -> Any:
-    module = pytest.importorskip("cupy")
-    try:
-        count = module.cuda.runtime.getDeviceCount()
-    except module.cuda.runtime.CUDARuntimeError:
-        count = 0
-    if not count:
-        pytest.skip("CuPy sees no GPU")
-    return module
-
-
 def _dtypes(torch: Any) -> list[Any]:
     names = (
         "bool uint8 int8 int16 uint16 float16 bfloat16 int32 uint32 float32 float64 int64 uint64 "

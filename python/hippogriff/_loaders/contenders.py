@@ -138,7 +138,7 @@ def _kvikio(path: str, device: str, options: dict[str, Any]) -> dict[str, Any]:
     """Read each tensor into one of torch's, all at once, as KvikIO's futures let one do."""
     torch, kvikio = _import("torch"), _import("kvikio")
     defaults = _import("kvikio.defaults")
-    names = _import("hippogriff.safetensors._frameworks")
+    names = _import("hippogriff._frameworks")
     with open(path, "rb") as opened:  # noqa: PTH123 (not what is measured)
         size = int.from_bytes(opened.read(8), "little")
         header = json.loads(opened.read(size))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hippogriff._flights import stop
+from hippogriff._frameworks import dtype_name, framework_of, make_framework
 from hippogriff._regions import describe
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._files import opened_files
-from hippogriff.safetensors._frameworks import dtype_name, make_framework
-from hippogriff.safetensors._load import by_offset, load_tensors, stop
+from hippogriff.safetensors._load import by_offset, load_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -166,11 +167,11 @@ def _convert(file: File, tensors: list[TensorInfo], state: Mapping[str, Any]) ->
     """Load tensors beside their places, a few at a time, and let the framework copy them."""
     while tensors:
         count, size_bytes = 0, 0
-        first = _framework_of(state[tensors[0].name])
+        first = framework_of(state[tensors[0].name])
         while (
             count < len(tensors)
             and (count == 0 or size_bytes + tensors[count].size_bytes <= _CONVERTED_BYTES)
-            and _framework_of(state[tensors[count].name]) == first
+            and framework_of(state[tensors[count].name]) == first
         ):
             size_bytes += tensors[count].size_bytes
             count += 1
@@ -186,12 +187,3 @@ def _convert(file: File, tensors: list[TensorInfo], state: Mapping[str, Any]) ->
 def _device_of(array: Any) -> str:
     """Name the device of an array that shows only an address."""
     return f"cuda:{array.device.id}" if hasattr(getattr(array, "device", None), "id") else ""
-
-
-def _framework_of(array: Any) -> tuple[str, object]:
-    module = type(array).__module__.partition(".")[0]
-    if module == "cupy":
-        return "cupy", f"cuda:{array.device.id}"
-    if module == "numpy" or not hasattr(array, "copy_"):
-        return "np", "cpu"
-    return "pt", array.device

@@ -7,19 +7,20 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._file import File
+from hippogriff._flights import stop
+from hippogriff._frameworks import make_framework
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import HippogriffError, Unsupported
 from hippogriff.safetensors._files import add_names, files_of, stream_file
-from hippogriff.safetensors._frameworks import make_framework
 from hippogriff.safetensors._report import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from hippogriff._frameworks import Framework
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Transfer
-    from hippogriff.safetensors._frameworks import Framework
     from hippogriff.safetensors._report import LoadReport
     from hippogriff.safetensors._tensor import TensorInfo
 
@@ -34,8 +35,6 @@ _BATCH_TENSORS, _BATCH_TENSORS_MAX = 1024, 8192
 _IN_FLIGHT = 4
 # A hole larger than this between wanted tensors is not read.
 _GAP_BYTES = 1 << 20
-# A cancelled transfer finishes within this time; else its memory is kept until it does.
-_SETTLE_SECONDS = 10.0
 
 
 def load_tensors(
@@ -88,16 +87,6 @@ def make_arrays(framework: Framework, tensors: Iterable[TensorInfo]) -> list[Any
                 f"tensor {tensor.name!r} of shape {tensor.shape!r:.100}: {error}"
             ) from None
     return arrays
-
-
-def stop(transfers: Iterable[Transfer[int]]) -> None:
-    """Cancel transfers and wait until they use their memory no more."""
-    transfers = list(transfers)
-    for transfer in transfers:
-        transfer.cancel()
-    for transfer in transfers:
-        with contextlib.suppress(HippogriffError):
-            transfer.wait(_SETTLE_SECONDS)
 
 
 def by_offset(tensors: Iterable[TensorInfo]) -> list[TensorInfo]:

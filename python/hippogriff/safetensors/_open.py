@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-import operator
 from typing import TYPE_CHECKING, Any
 
-from hippogriff._scatter import start_scatter
-from hippogriff._transfer import Request
+from hippogriff._frameworks import make_framework
+from hippogriff._slices import Extent, fill, resolve, target_of
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._files import open_file
-from hippogriff.safetensors._frameworks import make_framework
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import by_offset, load_tensors, make_arrays
 from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
@@ -21,9 +17,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hippogriff._runtime import PathLike
-
-# A slice of more runs than this is cut out of the rows around it, on the device.
-_RUNS_MAX = 65536
 
 
 class safe_open:  # noqa: N801 (safetensors' name)
@@ -124,116 +117,12 @@ class Slice:
         return self._tensor.dtype
 
     def __getitem__(self, index: Any) -> Any:
-        tensor = self._tensor
-        bounds, kept, steps = _resolve(index, tensor.shape)
+        tensor, opened = self._tensor, self._opened
+        selection = resolve(index, tensor.shape)
         bits = DTYPE_BITS[tensor.dtype]
         if bits % 8:
             raise InvalidArgument(f"{tensor.dtype} is packed: load the whole tensor")
-        starts = [start for start, _ in bounds]
-        counts = [stop - start for start, stop in bounds]
-        framework, file = self._opened._framework, self._opened._file
-        if any(step != 1 for step in steps):
-            return self._cut_from_rows(bounds, kept, steps)
-        shape = tuple(count for count, keep in zip(counts, kept, strict=True) if keep)
-        result = make_arrays(framework, [tensor._replace(shape=shape)])[0]
-        run_bytes, outer = _runs(tensor.shape, counts, bits // 8)
-        if run_bytes == 0 or 0 in counts:
-            return result
-        if math.prod(counts[:outer]) > _RUNS_MAX:
-            return self._cut_from_rows(bounds, kept, steps)
-        strides = _strides(tensor.shape, bits // 8)
-        inner_offset = sum(s * stride for s, stride in zip(starts, strides, strict=True))
-        address = framework.addresses([result])[0]
-        offsets = (
-            sum(i * stride for i, stride in zip(place, strides, strict=False))
-            for place in itertools.product(*map(range, counts[:outer]))
-        )
-        parts = (
-            (tensor.offset + inner_offset + offset, run_bytes, address + number * run_bytes)
-            for number, offset in enumerate(offsets)
-        )
-        request = Request("auto", region=framework.region)
-        transfer = start_scatter(file, parts, request, result, cancel_when_dropped=True)
-        transfer.complete(None, None)
-        return result
-
-    def _cut_from_rows(
-        self, bounds: list[tuple[int, int]], kept: list[bool], steps: list[int]
-    ) -> Any:
-        """Load the rows that hold the slice, and copy it out of them."""
-        start, stop = bounds[0]
-        tensor = self._tensor
-        row_bytes = tensor.size_bytes // max(tensor.shape[0], 1)
-        rows = tensor._replace(
-            shape=(stop - start, *tensor.shape[1:]),
-            offset=tensor.offset + start * row_bytes,
-            size_bytes=(stop - start) * row_bytes,
-        )
-        opened = self._opened
-        loaded = load_tensors(opened._file, [rows], opened._framework)[rows.name]
-        inside = [(0, stop - start), *bounds[1:]]
-        part = loaded[
-            tuple(
-                slice(begin, end, step) if keep else begin
-                for (begin, end), keep, step in zip(inside, kept, steps, strict=True)
-            )
-        ]
-        return part.clone() if hasattr(part, "clone") else part.copy()
-
-
-def _resolve(
-    index: Any, shape: tuple[int, ...]
-) -> tuple[list[tuple[int, int]], list[bool], list[int]]:
-    """Turn an index into [start, stop), whether it stays, and the step, of each dimension."""
-    parts = list(index) if isinstance(index, tuple) else [index]
-    if sum(part is Ellipsis for part in parts) > 1:
-        raise InvalidArgument("an index can have only one ellipsis")
-    places = [number for number, part in enumerate(parts) if part is Ellipsis]
-    missing = len(shape) - (len(parts) - len(places))
-    if missing < 0:
-        raise InvalidArgument(f"too many indices for the shape {shape}")
-    place = places[0] if places else len(parts)
-    parts[place : place + len(places)] = [slice(None)] * missing
-    bounds, steps = [], []
-    for number, (part, length) in enumerate(zip(parts, shape, strict=True)):
-        start, stop, step = _resolve_one(part, length, number)
-        bounds.append((start, max(start, stop)))
-        steps.append(step)
-    return bounds, [isinstance(part, slice) for part in parts], steps
-
-
-def _resolve_one(part: Any, length: int, number: int) -> tuple[int, int, int]:
-    if isinstance(part, slice):
-        start, stop, step = part.indices(length)
-        if step < 1:
-            raise InvalidArgument(f"a slice's step is {step}; it must be positive")
-        return start, stop, step
-    try:
-        if isinstance(part, bool) or str(getattr(part, "dtype", "")) == "bool":
-            raise TypeError
-        place = operator.index(part)
-    except TypeError:
-        words = f"an index is an integer, a slice or ..., not {part!r:.100}"
-        raise InvalidArgument(words) from None
-    if not -length <= place < length:
-        raise IndexError(f"index {place} is out of the {length} of dimension {number}")
-    return place % length, place % length + 1, 1
-
-
-def _strides(shape: tuple[int, ...], itemsize_bytes: int) -> list[int]:
-    strides = [itemsize_bytes] * len(shape)
-    for number in range(len(shape) - 2, -1, -1):
-        strides[number] = strides[number + 1] * shape[number + 1]
-    return strides
-
-
-def _runs(shape: tuple[int, ...], counts: list[int], itemsize_bytes: int) -> tuple[int, int]:
-    """Return the bytes that lie together in the file, and how many dimensions go round them."""
-    run_bytes = itemsize_bytes
-    outer = len(shape)
-    while outer > 0:
-        outer -= 1
-        run_bytes *= counts[outer]
-        if counts[outer] != shape[outer]:
-            break
-    return run_bytes, outer
+        array = make_arrays(opened._framework, [tensor._replace(shape=selection.shape)])[0]
+        extent = Extent(tensor.offset, tensor.shape, tensor.dtype, bits // 8)
+        fill(opened._file, extent, selection, target_of(opened._framework, array))
+        return array

@@ -1,4 +1,4 @@
-"""Whose arrays a tensor becomes: torch's, NumPy's or CuPy's, imported when they are asked for."""
+"""Whose arrays a file's bytes become: torch's, NumPy's, CuPy's; imported when asked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hippogriff._regions import Region
 from hippogriff._runtime import device_name
-from hippogriff.errors import InvalidArgument, Unsupported
+from hippogriff.errors import HippogriffError, InvalidArgument, OutOfHostMemory, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -41,6 +41,9 @@ _ML_DTYPES_NAMES = {
 _TORCH_NAMES = {**_NUMPY_NAMES, **_ML_DTYPES_NAMES, "F4": "float4_e2m1fn_x2"}
 
 _NAMES = {theirs: name for name, theirs in (_NUMPY_NAMES | _ML_DTYPES_NAMES).items()}
+# Names that are the same everywhere; NumPy has those of ml_dtypes where that is installed.
+_PLAIN_NUMPY_NAMES = frozenset({*_NUMPY_NAMES.values(), "complex128"})
+_PLAIN_TORCH_NAMES = frozenset({*_TORCH_NAMES.values(), "complex128"})
 
 _ALIASES = {
     "pt": "pt",
@@ -51,7 +54,6 @@ _ALIASES = {
     "cupy": "cupy",
     "cp": "cupy",
 }
-
 
 # Less than this is not worth getting at once.
 _PREPARED_BYTES = 64 << 20
@@ -66,14 +68,20 @@ class Framework(Protocol):
     def region(self) -> Region:
         """What `Request` needs to know of memory made just now; address and size do not count."""
 
+    def empty(self, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
+        """Make an array that owns its memory, in C or Fortran (``"F"``) order.
+
+        `dtype` is safetensors' name ("BF16"), the common one ("bfloat16"), or a dtype of NumPy's.
+        """
+
     def prepare(self, size_bytes: int) -> None:
         """Tell that arrays of so many bytes together will be made now."""
 
-    def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
-        """Make an array that owns its memory; `dtype` is safetensors' name."""
+    def address(self, array: Any) -> int:
+        """Return where its bytes are."""
 
     def addresses(self, arrays: list[Any]) -> list[int]:
-        """Return where their bytes are."""
+        """Return where the bytes of each are: for thousands, at the price of few."""
 
 
 def make_framework(name: str, device: object) -> Framework:
@@ -94,6 +102,43 @@ def make_framework(name: str, device: object) -> Framework:
     return _Numpy(device) if found == "np" else _Cupy(device)
 
 
+def make_array(framework: Framework, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
+    """Make an array as `Framework.empty` does; what it refuses is raised as our errors.
+
+    Raises
+    ------
+    Unsupported
+        When the framework has no such element type, or no arrays of this shape.
+    OutOfHostMemory
+        When the host has no room.
+    """
+    try:
+        return framework.empty(dtype, shape, order)
+    except HippogriffError:
+        raise
+    except (ValueError, OverflowError) as error:
+        raise Unsupported(f"an array of shape {shape!r:.100}: {error}") from None
+    except MemoryError as error:
+        raise OutOfHostMemory(f"an array of shape {shape!r:.100}: {error}") from error
+
+
+def framework_of(array: Any) -> tuple[str, object]:
+    """Return the framework and the device of an array; NumPy's for what is none of them."""
+    module = type(array).__module__.partition(".")[0]
+    if module == "cupy":
+        return "cupy", f"cuda:{array.device.id}"
+    if module == "numpy" or not hasattr(array, "copy_"):
+        return "np", "cpu"
+    return "pt", array.device
+
+
+def transposed(array: Any) -> Any:
+    """Return an array with its dimensions in reverse, without a copy."""
+    if hasattr(array, "permute"):
+        return array.permute(*range(len(array.shape) - 1, -1, -1)) if array.shape else array
+    return array.transpose()
+
+
 def _import(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
@@ -103,12 +148,13 @@ def _import(module: str, package: str) -> Any:
 
 @functools.cache
 def _numpy_dtype(name: str) -> Any:
-    """Return NumPy's dtype for a name of safetensors'."""
+    """Return NumPy's dtype for safetensors' name or the common one."""
     numpy = _import("numpy", "numpy")
-    if name in _NUMPY_NAMES:
-        return numpy.dtype(_NUMPY_NAMES[name])
-    if name in _ML_DTYPES_NAMES:
-        return numpy.dtype(getattr(_import("ml_dtypes", "ml-dtypes"), _ML_DTYPES_NAMES[name]))
+    plain = _TORCH_NAMES.get(name, name)
+    if plain in _PLAIN_NUMPY_NAMES:
+        return numpy.dtype(plain)
+    if plain in _ML_DTYPES_NAMES.values():
+        return numpy.dtype(getattr(_import("ml_dtypes", "ml-dtypes"), plain))
     raise Unsupported(f"NumPy has no element type for {name}")
 
 
@@ -144,7 +190,7 @@ class _Torch:
             self._device = self._torch.device("cuda", index)
         elif self._device.type != "cpu":
             raise InvalidArgument(f"torch device {self._device} is neither a CPU nor a CUDA device")
-        self._dtypes: dict[str, Any] = {}
+        self._dtypes: dict[str, Any] = {}  # By what `empty` was asked for.
 
     @property
     def region(self) -> Region:
@@ -153,6 +199,14 @@ class _Torch:
         # Memory may come from torch's cache, with work on it still under way.
         stream = int(self._torch.cuda.current_stream(self._device).cuda_stream)
         return Region(0, 0, str(self._device), False, stream, None)
+
+    def _find_dtype(self, dtype: Any) -> Any:
+        plain = _TORCH_NAMES.get(dtype, dtype) if isinstance(dtype, str) else ""
+        theirs = getattr(self._torch, plain, None) if plain in _PLAIN_TORCH_NAMES else None
+        if theirs is None:
+            raise Unsupported(f"torch {self._torch.__version__} has no element type for {dtype}")
+        self._dtypes[dtype] = theirs
+        return theirs
 
     def prepare(self, size_bytes: int) -> None:
         """Get the memory from the driver at once, for torch's cache to cut the arrays out of.
@@ -168,8 +222,11 @@ class _Torch:
         with contextlib.suppress(cuda.OutOfMemoryError):
             self._torch.empty(size_bytes, dtype=self._torch.uint8, device=self._device)
 
-    def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
+    def empty(self, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
         theirs = self._dtypes.get(dtype) or self._find_dtype(dtype)
+        if order == "F":
+            flipped = self._torch.empty(shape[::-1], dtype=theirs, device=self._device)
+            return transposed(flipped)
         if dtype == "F4":  # Two to a byte, and to an element.
             if not shape or shape[-1] % 2:
                 raise Unsupported(
@@ -178,12 +235,8 @@ class _Torch:
             shape = (*shape[:-1], shape[-1] // 2)
         return self._empty(shape, dtype=theirs, device=self._device)
 
-    def _find_dtype(self, dtype: str) -> Any:
-        theirs = getattr(self._torch, _TORCH_NAMES.get(dtype, ""), None)
-        if theirs is None:
-            raise Unsupported(f"torch {self._torch.__version__} has no element type for {dtype}")
-        self._dtypes[dtype] = theirs
-        return theirs
+    def address(self, array: Any) -> int:
+        return int(array.data_ptr())
 
     def addresses(self, arrays: list[Any]) -> list[int]:
         return [array.data_ptr() for array in arrays]
@@ -193,14 +246,18 @@ class _Numpy:
     def __init__(self, device: object) -> None:
         if device_name(device) not in {None, "host"}:
             raise InvalidArgument(f'NumPy\'s arrays are on the CPU: device {device!r} is not "cpu"')
-        self._empty = _import("numpy", "numpy").empty
+        self._ndarray = _import("numpy", "numpy").ndarray  # `empty` would change dtype "S0"
         self.region = _HOST
+
+    def empty(self, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
+        theirs = _numpy_dtype(dtype) if isinstance(dtype, str) else dtype
+        return self._ndarray(shape, theirs, order=order)
 
     def prepare(self, size_bytes: int) -> None:
         pass
 
-    def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
-        return self._empty(shape, _numpy_dtype(dtype))
+    def address(self, array: Any) -> int:
+        return int(array.ctypes.data)
 
     def addresses(self, arrays: list[Any]) -> list[int]:
         return [array.ctypes.data for array in arrays]
@@ -221,12 +278,17 @@ class _Cupy:
             stream = int(self._cupy.cuda.get_current_stream().ptr)
         return Region(0, 0, f"cuda:{self._device.id}", False, stream, None)
 
+    def empty(self, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
+        if not isinstance(dtype, str):
+            raise Unsupported(f"CuPy has no element type for {dtype}")
+        with self._device:
+            return self._cupy.empty(shape, dtype=_numpy_dtype(dtype), order=order)
+
     def prepare(self, size_bytes: int) -> None:
         pass
 
-    def empty(self, dtype: str, shape: tuple[int, ...]) -> Any:
-        with self._device:
-            return self._cupy.empty(shape, dtype=_numpy_dtype(dtype))
+    def address(self, array: Any) -> int:
+        return int(array.data.ptr)
 
     def addresses(self, arrays: list[Any]) -> list[int]:
         return [array.data.ptr for array in arrays]

@@ -1,0 +1,216 @@
+"""Files that hold one array: its parts are loaded, and written, by index."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import math
+from typing import TYPE_CHECKING, Any
+
+from hippogriff._elements import find_element
+from hippogriff._flights import Flights
+from hippogriff._frameworks import framework_of, make_array, make_framework, transposed
+from hippogriff._regions import describe
+from hippogriff._slices import Target, fill, find_runs, resolve, target_of
+from hippogriff.errors import InvalidArgument, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from hippogriff._file import File
+    from hippogriff._frameworks import Framework
+    from hippogriff._slices import Extent, Selection
+
+_IN_FLIGHT = 8
+# More pieces than this are not written one by one.
+_PIECES_MAX = 65536
+
+
+class ArrayFile:
+    """An open file that is an array: ``file[2:5, ..., 7]`` loads only that. Thread-safe.
+
+    Made by `open` with an element type, and by `hippogriff.arrays.open_npy`. An index has integers,
+    slices with positive steps, and at most one ellipsis. What it names comes as an array of its
+    own, of the framework and on the device that the file was opened for; the file may be larger
+    than memory. With mode ``"r+"`` or ``"w"``, ``file[2:5] = array`` writes in place.
+    """
+
+    def __init__(
+        self, file: File, extent: Extent, framework: Framework, *, fortran_order: bool = False
+    ) -> None:
+        # In Fortran order the file is the transposed array in C order.
+        self._file = file
+        self._extent = extent
+        self._framework = framework
+        self._fortran_order = fortran_order
+
+    @property
+    def path(self) -> str:
+        """The path it was opened by."""
+        return self._file.path
+
+    @property
+    def mode(self) -> str:
+        """The mode it was opened with."""
+        return self._file.mode
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths, in elements."""
+        return self._extent.shape[::-1] if self._fortran_order else self._extent.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self._extent.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self._extent.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return self._extent.size_bytes
+
+    @property
+    def dtype(self) -> Any:
+        """The element type: its name, as ``"float32"``, or a dtype that NumPy alone has."""
+        return self._extent.dtype
+
+    @property
+    def offset(self) -> int:
+        """Where the first element is in the file, in bytes."""
+        return self._extent.offset
+
+    @property
+    def fortran_order(self) -> bool:
+        """Whether the first index varies fastest in the file."""
+        return self._fortran_order
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._file.closed
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> ArrayFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        what = f"shape={self.shape}, dtype={str(self.dtype)!r}"
+        return f"<hippogriff.ArrayFile {self.path!r}, {what}, mode={self.mode!r}>"
+
+    def __len__(self) -> int:
+        if not self._extent.shape:
+            raise TypeError("len() of an array without dimensions")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[number] for number in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise ValueError("an array that is in a file cannot become NumPy's without a copy")
+        return importlib.import_module("numpy").asarray(self[...], dtype)
+
+    def __getitem__(self, index: Any) -> Any:
+        selection = self._resolve(index)
+        array = make_array(self._framework, self.dtype, selection.shape)
+        fill(self._file, self._extent, selection, target_of(self._framework, array))
+        return self._flip(array)
+
+    def read_into(self, array: Any, index: Any = ...) -> None:
+        """Load a part into an array that is there already.
+
+        Parameters
+        ----------
+        array : array
+            Of the part's shape and element type, C-contiguous (Fortran-contiguous where the file
+            is), writable; on any device.
+        index : index
+            As in ``file[index]``; everything if not given.
+
+        Raises
+        ------
+        InvalidArgument
+            When the array does not agree, or there is no such part.
+        IoError, ShortFile, DeviceError
+            When loading fails; the array may be filled in part then.
+        """
+        selection = self._resolve(index)
+        array = self._agreeing(array, selection)
+        region = describe(array, writable=True)
+        self._check_size(region.size_bytes, selection)
+        # Nothing can be assigned to parts of buffers, and of our own arrays.
+        parted = hasattr(array, "__setitem__") and hasattr(array, "reshape")
+        framework = make_framework(*framework_of(array)) if parted else None
+        fill(self._file, self._extent, selection, Target(array, region.address, region, framework))
+
+    def __setitem__(self, index: Any, array: Any) -> None:
+        if self.mode == "r":
+            raise InvalidArgument(f'{self.path} is open for reading: open it with mode "r+"')
+        selection = self._resolve(index)
+        array = self._agreeing(array, selection)
+        region = describe(array, writable=False)
+        self._check_size(region.size_bytes, selection)
+        if region.size_bytes == 0:
+            return
+        runs = find_runs(self._extent, selection)
+        if runs.number == 1:
+            self._file.write_from(array, self._extent.offset + next(runs.offsets()))
+            return
+        if runs.number > _PIECES_MAX or not hasattr(array, "reshape"):
+            raise Unsupported(
+                f"the part lies in {runs.number} pieces of {self.path}, too many to write one by "
+                "one: write whole rows"
+            )
+        whole = array.reshape(selection.counts)
+        places = itertools.product(*map(range, selection.counts[: runs.outer]))
+        with Flights(_IN_FLIGHT) as flights:
+            for place, offset in zip(places, runs.offsets(), strict=True):
+                flights.make_room()
+                start = self._extent.offset + offset
+                # An ellipsis: an array also where an element is meant.
+                flights.add(self._file.write_from_async(whole[(*place, ...)], start))
+
+    def _resolve(self, index: Any) -> Selection:
+        """Find what is meant of the array as it lies in the file."""
+        selection = resolve(index, self.shape)
+        if self._fortran_order:
+            for each in selection:
+                each.reverse()
+        return selection
+
+    def _flip(self, array: Any) -> Any:
+        """Turn an array as it lies in the file into what is meant, or back."""
+        return transposed(array) if self._fortran_order and len(array.shape) > 1 else array
+
+    def _agreeing(self, array: Any, selection: Selection) -> Any:
+        """Check an array that a part goes to or comes from; return it as the file has it."""
+        shape = getattr(array, "shape", None)
+        expected = selection.shape[::-1] if self._fortran_order else selection.shape
+        if shape is not None and tuple(shape) != expected:
+            raise InvalidArgument(f"the array has the shape {tuple(shape)}, the part {expected}")
+        dtype = getattr(array, "dtype", None)
+        if dtype is not None and find_element(dtype).dtype != self.dtype:
+            raise InvalidArgument(f"the array's elements are {dtype}, the file's {self.dtype}")
+        return array if shape is None else self._flip(array)
+
+    def _check_size(self, size_bytes: int, selection: Selection) -> None:
+        expected = math.prod(selection.counts) * self._extent.itemsize_bytes
+        if size_bytes != expected:
+            raise InvalidArgument(f"the array has {size_bytes} bytes, the part {expected}")

@@ -1,0 +1,69 @@
+"""A few transfers at a time, none of which stays under way when something goes wrong."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from hippogriff.errors import HippogriffError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+
+    from hippogriff._transfer import Transfer
+
+# A cancelled transfer finishes within this time; else its memory is kept until it does.
+_SETTLE_SECONDS = 10.0
+
+
+class Flights:
+    """Transfers under way, at most `most`; the end of the ``with`` waits for all.
+
+    Whatever ends it early stops them before it is raised.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._flying: deque[tuple[Transfer[Any], Callable[[], object] | None]] = deque()
+
+    def __enter__(self) -> Flights:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            while kind is None and self._flying:
+                self._land()
+        finally:
+            stop(transfer for transfer, _ in self._flying)
+
+    def make_room(self) -> None:
+        """Wait until one more may start."""
+        while len(self._flying) >= self._most:
+            self._land()
+
+    def add(self, transfer: Transfer[Any], then: Callable[[], object] | None = None) -> None:
+        """Take a transfer that has started; `then` is called once it has ended well."""
+        self._flying.append((transfer, then))
+
+    def _land(self) -> None:
+        self._flying[0][0].wait()
+        _, then = self._flying.popleft()
+        if then is not None:
+            then()
+
+
+def stop(transfers: Iterable[Transfer[int]]) -> None:
+    """Cancel transfers and wait until they use their memory no more."""
+    transfers = list(transfers)
+    for transfer in transfers:
+        transfer.cancel()
+    for transfer in transfers:
+        with contextlib.suppress(HippogriffError):
+            transfer.wait(_SETTLE_SECONDS)

@@ -1,0 +1,156 @@
+"""New files from a header and arrays: complete and on the disk, or not there."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hippogriff._file import File
+from hippogriff._flights import Flights
+from hippogriff._path import Replacement
+from hippogriff._regions import describe
+from hippogriff._runtime import encode_path
+from hippogriff.errors import InvalidArgument, io_error
+
+if TYPE_CHECKING:
+    from hippogriff._regions import Region
+    from hippogriff._runtime import PathLike
+
+_IN_FLIGHT = 8
+# What one call of the system takes at most, and enough for one.
+_GATHER_REGIONS = 1024
+_GATHER_BYTES = 8 << 20
+
+
+class Part(NamedTuple):
+    """An array to be written at an offset of the file; `what` it is, for errors."""
+
+    what: str
+    array: Any
+    offset: int
+    size_bytes: int
+
+
+def save_parts(filename: PathLike, header: bytes, parts: list[Part]) -> None:
+    """Write a file: the header, then each part, ascending and without holes.
+
+    Raises
+    ------
+    InvalidArgument
+        When the target is no regular file, or an array has another size than it had.
+    IoError
+        When writing fails; the temporary file is removed then.
+    """
+    replacement = _replacement(filename)
+    try:
+        _create(replacement, len(header) + sum(part.size_bytes for part in parts))
+        with File(replacement.temporary, "r+") as file:
+            _write(file, header, parts)
+            _sync(file, replacement.name)
+        replacement.commit()
+    except BaseException:
+        replacement.discard()
+        raise
+
+
+def _replacement(filename: PathLike) -> Replacement:
+    """Return what will become the file; refuse what is no regular file or may not be written."""
+    encoded = encode_path(filename)
+    name = os.fsdecode(encoded)
+    if name.endswith("/"):
+        raise InvalidArgument(f"{name} names a folder", object=name)
+    replacement = Replacement(encoded)
+    try:
+        facts = Path(replacement.name).stat()
+    except FileNotFoundError:
+        return replacement
+    except OSError as error:
+        raise io_error("replace", name, error) from None
+    if not stat.S_ISREG(facts.st_mode):
+        raise InvalidArgument(f"{name} is not a regular file", object=name)
+    if not os.access(replacement.name, os.W_OK, effective_ids=True):
+        denied = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        raise io_error("replace", name, denied)
+    return replacement
+
+
+def _create(replacement: Replacement, size_bytes: int) -> None:
+    """Create the temporary file with its whole size; nobody else may read it before its end."""
+    mode = 0o600 if Path(replacement.name).exists() else 0o666
+    try:
+        descriptor = os.open(replacement.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            os.posix_fallocate(descriptor, 0, size_bytes)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise io_error("create a temporary file for", replacement.name, error) from None
+
+
+def _sync(file: File, name: str) -> None:
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        raise io_error("sync", name, error) from None
+
+
+def _write(file: File, header: bytes, parts: list[Part]) -> None:
+    """Write what is on the host by this thread, and what is on devices by transfers beside it."""
+    host = _HostWriter(file)
+    with Flights(_IN_FLIGHT) as flights:
+        host.write(describe(header, writable=False), 0)
+        for part in parts:
+            region = describe(part.array, writable=False)
+            if region.size_bytes != part.size_bytes:
+                raise InvalidArgument(f"{part.what} has changed its size meanwhile")
+            if part.size_bytes == 0:
+                continue
+            if region.host_memory:
+                host.write(region, part.offset)
+                continue
+            flights.make_room()
+            flights.add(file.write_from_async(part.array, part.offset, part.size_bytes))
+        host.flush()
+
+
+class _HostWriter:
+    """Gathers adjacent memory, so that many small arrays are written by few calls."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._regions: list[Region] = []
+        self._offset = self._bytes = 0
+
+    def write(self, region: Region, offset: int) -> None:
+        """Write memory at an offset, now or with what comes next."""
+        adjacent = self._offset + self._bytes == offset
+        if not adjacent or self._bytes >= _GATHER_BYTES or len(self._regions) == _GATHER_REGIONS:
+            self.flush()
+            self._offset = offset
+        self._regions.append(region)
+        self._bytes += region.size_bytes
+
+    def flush(self) -> None:
+        """Write what was gathered."""
+        views = [
+            memoryview((ctypes.c_char * region.size_bytes).from_address(region.address)).cast("B")
+            for region in self._regions
+        ]
+        while views:
+            try:
+                written = os.pwritev(self._file.fileno(), views, self._offset)
+                if written == 0:
+                    raise OSError(errno.EIO, "nothing more is written")
+            except OSError as error:
+                raise io_error("write", self._file.path, error) from None
+            self._offset += written
+            while views and written >= len(views[0]):
+                written -= len(views.pop(0))
+            if views:
+                views[0] = views[0][written:]
+        self._regions.clear()
+        self._bytes = 0

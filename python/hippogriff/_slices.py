@@ -1,0 +1,280 @@
+"""Parts of an array in a file: which bytes an index names, and reading only those."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import math
+import operator
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hippogriff._flights import Flights
+from hippogriff._frameworks import make_array
+from hippogriff._scatter import start_scatter
+from hippogriff._transfer import Request
+from hippogriff.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hippogriff._file import File
+    from hippogriff._frameworks import Framework
+    from hippogriff._regions import Region
+    from hippogriff._transfer import Transfer
+
+# To host memory so little is read on the calling thread: a transfer would take longer to start.
+_SMALL_BYTES = 256 << 10
+_SMALL_RUNS = 16
+# Runs of bytes are read one by one while they are few, or so far apart (from one's beginning to the
+# next one's) that reading what is between takes longer than one more copy.
+_RUNS_FEW = 256
+_RUN_DISTANCE_BYTES = 64 << 10
+_RUN_DISTANCE_BYTES_HOST = 8 << 10
+# A hole larger than this is not read.
+_GAP_BYTES = 1 << 20
+_PARTS_MAX = 65536
+_IN_FLIGHT = 8
+# What is cut out of the rows around it comes in blocks of this size, two at a time.
+_BLOCK_BYTES = 8 << 20
+
+
+class Extent(NamedTuple):
+    """A C-contiguous array in a file. `dtype` is what `Framework.empty` takes."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: Any
+    itemsize_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all elements."""
+        return math.prod(self.shape) * self.itemsize_bytes
+
+    @property
+    def strides(self) -> list[int]:
+        """Bytes from one index of a dimension to the next."""
+        strides = [self.itemsize_bytes] * len(self.shape)
+        for number in range(len(self.shape) - 2, -1, -1):
+            strides[number] = strides[number + 1] * self.shape[number + 1]
+        return strides
+
+
+class Selection(NamedTuple):
+    """What an index names of each dimension, and whether the dimension stays."""
+
+    starts: list[int]
+    counts: list[int]
+    steps: list[int]
+    kept: list[bool]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the part."""
+        return tuple(itertools.compress(self.counts, self.kept))
+
+
+class Runs(NamedTuple):
+    """The bytes of a selection: `number` runs of `size_bytes`, in the dimensions before `outer`."""
+
+    number: int
+    size_bytes: int
+    outer: int
+    places: list[range]  # For each outer dimension the offsets in it; those of the others first.
+
+    def offsets(self) -> Iterator[int]:
+        """Return where the runs begin, ascending, from the array's first byte."""
+        return map(sum, itertools.product(*self.places))
+
+
+class Target(NamedTuple):
+    """A C-contiguous array to fill. Without a framework nothing can be assigned to its parts."""
+
+    array: Any
+    address: int
+    region: Region
+    framework: Framework | None
+
+
+def target_of(framework: Framework, array: Any) -> Target:
+    """Return an array that a framework made as what is to be filled."""
+    return Target(array, framework.address(array), framework.region, framework)
+
+
+def resolve(index: Any, shape: tuple[int, ...]) -> Selection:
+    """Find what an index of integers, slices and at most one ellipsis names.
+
+    Raises
+    ------
+    InvalidArgument
+        When it has anything else, too many parts, or a step that is not positive.
+    IndexError
+        When an integer is out of its dimension.
+    """
+    parts = list(index) if isinstance(index, tuple) else [index]
+    if sum(part is Ellipsis for part in parts) > 1:
+        raise InvalidArgument("an index can have only one ellipsis")
+    places = [number for number, part in enumerate(parts) if part is Ellipsis]
+    missing = len(shape) - (len(parts) - len(places))
+    if missing < 0:
+        raise InvalidArgument(f"too many indices for the shape {shape}")
+    place = places[0] if places else len(parts)
+    parts[place : place + len(places)] = [slice(None)] * missing
+    selection = Selection([], [], [], [isinstance(part, slice) for part in parts])
+    for number, (part, length) in enumerate(zip(parts, shape, strict=True)):
+        start, stop, step = _resolve_one(part, length, number)
+        count = len(range(start, stop, step))
+        selection.starts.append(start)
+        selection.counts.append(count)
+        selection.steps.append(step if count > 1 else 1)
+    return selection
+
+
+def _resolve_one(part: Any, length: int, number: int) -> tuple[int, int, int]:
+    if isinstance(part, slice):
+        start, stop, step = part.indices(length)
+        if step < 1:
+            raise InvalidArgument(f"a slice's step is {step}; it must be positive")
+        return start, stop, step
+    try:
+        if isinstance(part, bool) or str(getattr(part, "dtype", "")) == "bool":
+            raise TypeError
+        place = operator.index(part)
+    except TypeError:
+        words = f"an index is an integer, a slice or ..., not {part!r:.100}"
+        raise InvalidArgument(words) from None
+    if not -length <= place < length:
+        raise IndexError(f"index {place} is out of the {length} of dimension {number}")
+    return place % length, place % length + 1, 1
+
+
+def find_runs(extent: Extent, selection: Selection) -> Runs:
+    """Find which bytes of a selection lie together."""
+    size_bytes, outer = extent.itemsize_bytes, len(extent.shape)
+    while outer > 0 and selection.steps[outer - 1] == 1:
+        outer -= 1
+        size_bytes *= selection.counts[outer]
+        if selection.counts[outer] != extent.shape[outer]:
+            break
+    places = _places(extent, selection, outer)
+    inner = zip(selection.starts[outer:], extent.strides[outer:], strict=True)
+    begin = sum(start * stride for start, stride in inner)
+    number = math.prod(selection.counts[:outer])
+    return Runs(number, size_bytes, outer, [range(begin, begin + 1), *places])
+
+
+def _places(extent: Extent, selection: Selection, outer: int) -> list[range]:
+    """Return the offsets that the selection has in each of the dimensions before `outer`."""
+    return [
+        range(start * stride, (start + n * step) * stride, step * stride)
+        for start, n, step, stride in zip(
+            *(each[:outer] for each in (selection.starts, selection.counts, selection.steps)),
+            extent.strides[:outer],
+            strict=True,
+        )
+    ]
+
+
+def fill(file: File, extent: Extent, selection: Selection, target: Target) -> None:
+    """Read a selection into an array of its shape; what a failure leaves in it is undefined."""
+    if 0 in selection.counts or extent.itemsize_bytes == 0:
+        return
+    runs = find_runs(extent, selection)
+    if target.framework is not None and runs.number > _RUNS_FEW:
+        # From the first run's beginning to the last one's.
+        distance = sum(place[-1] - place[0] for place in runs.places)
+        host = target.region.host_memory
+        near = _RUN_DISTANCE_BYTES_HOST if host else _RUN_DISTANCE_BYTES
+        if distance // (runs.number - 1) <= near:
+            _cut_from_blocks(file, extent, selection, target.array, target.framework)
+            return
+    if _fill_small(file, runs, extent.offset, target):
+        return
+    with Flights(_IN_FLIGHT) as flights:
+        for parts in _batches(runs, extent.offset, target.address):
+            flights.make_room()
+            flights.add(_start(file, parts, target.region, target.array))
+
+
+def _fill_small(file: File, runs: Runs, offset: int, target: Target) -> bool:
+    """Read a little at once, on this thread; False: not so, or failed, and a transfer says why."""
+    if not target.region.host_memory or runs.number > _SMALL_RUNS:
+        return False
+    if runs.number * runs.size_bytes > _SMALL_BYTES:
+        return False
+    address = target.address
+    with file.borrowed() as descriptor:
+        for begin in runs.offsets():
+            memory = (ctypes.c_char * runs.size_bytes).from_address(address)
+            try:
+                count = os.preadv(descriptor, [memory], offset + begin)
+            except OSError:
+                return False
+            if count < runs.size_bytes:
+                return False
+            address += runs.size_bytes
+    return True
+
+
+def _start(
+    file: File, parts: list[tuple[int, int, int]], region: Region, keep: object
+) -> Transfer[int]:
+    request = Request("auto", region=region)
+    return start_scatter(file, parts, request, keep, cancel_when_dropped=True)
+
+
+def _batches(runs: Runs, offset: int, address: int) -> Iterator[list[tuple[int, int, int]]]:
+    """Yield parts of a transfer each: cut where a hole is, or where they are many."""
+    parts: list[tuple[int, int, int]] = []
+    end = 0
+    for begin in map(offset.__add__, runs.offsets()):
+        if parts and (begin - end > _GAP_BYTES or len(parts) == _PARTS_MAX):
+            yield parts
+            parts = []
+        parts.append((begin, runs.size_bytes, address))
+        end = begin + runs.size_bytes
+        address += runs.size_bytes
+    yield parts
+
+
+def _cut_from_blocks(
+    file: File, extent: Extent, selection: Selection, array: Any, framework: Framework
+) -> None:
+    """Read the rows that hold the selection, a block at a time, and copy it out of them."""
+    strides, steps = extent.strides, selection.steps
+    # The outermost dimension of which a block holds some rows.
+    fitting = (n for n, stride in enumerate(strides) if stride * steps[n] <= _BLOCK_BYTES)
+    split = next(fitting, len(strides) - 1)
+    start, count, step = (each[split] for each in selection[:3])
+    row_bytes = strides[split]
+    count_max = min(count, max(1, _BLOCK_BYTES // (row_bytes * step)))
+    shape = ((count_max - 1) * step + 1, *extent.shape[split + 1 :])
+    buffers = [make_array(framework, extent.dtype, shape) for _ in range(2)]
+    inside = _inside(selection, split + 1)
+    whole = array.reshape(selection.counts)
+    numbers = itertools.product(*map(range, selection.counts[:split]))
+    offsets = map(sum, itertools.product(*_places(extent, selection, split)))
+    blocks = itertools.product(zip(numbers, offsets, strict=True), range(0, count, count_max))
+    with Flights(2) as flights:
+        for turn, ((place, offset), first) in enumerate(blocks):
+            flights.make_room()
+            buffer = buffers[turn % 2]
+            end = min(first + count_max, count)
+            rows = (end - first - 1) * step + 1
+            begin = extent.offset + offset + (start + first * step) * row_bytes
+            part = (begin, rows * row_bytes, framework.address(buffer))
+            cut = buffer[(slice(0, rows, step), *inside)]
+            take = functools.partial(operator.setitem, whole, (*place, slice(first, end)), cut)
+            flights.add(_start(file, [part], framework.region, buffer), take)
+
+
+def _inside(selection: Selection, outer: int) -> list[slice]:
+    """Return what is to be taken of the dimensions from `outer` on, all of which stay."""
+    return [
+        slice(start, start + (count - 1) * step + 1, step)
+        for start, count, step in zip(
+            selection.starts[outer:], selection.counts[outer:], selection.steps[outer:], strict=True
+        )
+    ]

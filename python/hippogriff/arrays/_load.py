@@ -1,0 +1,233 @@
+"""Loading `.npy` and `.npz` files: headers, then all arrays by as few transfers as serve them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hippogriff._array_file import ArrayFile
+from hippogriff._file import File
+from hippogriff._flights import Flights
+from hippogriff._frameworks import make_framework
+from hippogriff._scatter import start_scatter
+from hippogriff._slices import Extent
+from hippogriff._transfer import Request
+from hippogriff.arrays._archive import Archive
+from hippogriff.arrays._header import (
+    PREFIX_BYTES,
+    ArrayHeader,
+    header_end,
+    make_array_of,
+    naming,
+    parse_header,
+)
+from hippogriff.arrays._inflate import load_compressed
+from hippogriff.errors import InvalidArgument, io_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hippogriff._frameworks import Framework
+    from hippogriff._runtime import PathLike
+
+# A hole larger than this between arrays is not read.
+_GAP_BYTES = 1 << 20
+_IN_FLIGHT = 2
+
+
+class _Stored(NamedTuple):
+    """An array of a file that is there as it is. `offset`: where its first element is."""
+
+    offset: int
+    header: ArrayHeader
+    array: Any
+
+
+def load_npy(path: PathLike, device: object = "cpu", *, framework: str = "np") -> Any:
+    """Load the array of an `.npy` file.
+
+    Parameters
+    ----------
+    path : path-like
+        The file. Object arrays are refused: nothing is ever unpickled.
+    device : str, int or torch.device
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``1``.
+    framework : {"np", "pt", "cupy"}
+        Whose array. NumPy's can have any element type, the others' those that they have.
+
+    Returns
+    -------
+    array
+        Owns its memory; in Fortran order where the file is. Ordered after the work on torch's or
+        CuPy's current stream.
+
+    Raises
+    ------
+    ArrayFormatError
+        When it is no `.npy` file.
+    Unsupported
+        When the framework is not installed or has no such element type.
+    IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
+        When loading fails; nothing is under way then.
+    """
+    maker = make_framework(framework, device)
+    with File(path) as file:
+        with naming(file.path):
+            header = _header_of(file)
+            array = make_array_of(maker, header)
+        _load(file, [_Stored(header.data_offset, header, array)], maker)
+    return array
+
+
+def open_npy(
+    path: PathLike, mode: str = "r", *, device: object = "cpu", framework: str = "np"
+) -> ArrayFile:
+    """Open an `.npy` file, to load, or write, parts of its array by index.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    mode : {"r", "r+"}
+        To read; to read and write in place.
+    device, framework
+        As in `load_npy`.
+
+    Returns
+    -------
+    ArrayFile
+        A context manager; ``file[2:5]`` loads only that.
+
+    Raises
+    ------
+    ArrayFormatError, IoError, Unsupported
+        As in `load_npy`.
+    InvalidArgument
+        When there is no such mode.
+    """
+    if mode not in {"r", "r+"}:
+        raise InvalidArgument(f"mode {mode!r} is none of 'r', 'r+': save_npy makes new files")
+    maker = make_framework(framework, device)
+    file = File(path, mode)
+    try:
+        with naming(file.path):
+            header = _header_of(file)
+    except BaseException:
+        file.close()
+        raise
+    shape = header.shape[::-1] if header.fortran_order else header.shape
+    extent = Extent(header.data_offset, shape, *header.element)
+    return ArrayFile(file, extent, maker, fortran_order=header.fortran_order)
+
+
+def load_npz(
+    path: PathLike,
+    device: object = "cpu",
+    *,
+    framework: str = "np",
+    names: Iterable[str] | None = None,
+    verify: bool = False,
+) -> dict[str, Any]:
+    """Load the arrays of an `.npz` file, all of them or some.
+
+    Parameters
+    ----------
+    path : path-like
+        The file. What `numpy.savez` stored is loaded as fast as `.npy`; what
+        `numpy.savez_compressed` made is decompressed by one thread of the host.
+    device, framework
+        As in `load_npy`.
+    names : iterable of str, optional
+        Which arrays; all if not given.
+    verify : bool
+        Check the CRC-32 of stored arrays, too: reads the file once more, on the host, at
+        1 GB/s or less. That of compressed ones is always checked.
+
+    Returns
+    -------
+    dict of str to array
+        In the order of the archive's directory, or of `names`. Each array owns its memory.
+
+    Raises
+    ------
+    ArrayFormatError
+        When it is no `.npz` file, has no such name, or two arrays of one name.
+    Unsupported
+        As in `load_npy`; when an array is encrypted, or compressed otherwise than by deflate.
+    IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
+        When loading fails; nothing is under way then.
+    """
+    if isinstance(names, str):
+        raise InvalidArgument("names is one string; give a list of names")
+    maker = make_framework(framework, device)
+    arrays: dict[str, Any] = {}
+    with File(path) as file, Archive(file) as archive:
+        members = archive.find(names)
+        stored = []
+        for member in members:
+            if member.compressed:
+                arrays[member.name] = load_compressed(archive, member, maker)
+                continue
+            with naming(archive.where(member.name)):
+                header = _read_header(file, member.offset, member.size_bytes)
+                arrays[member.name] = array = make_array_of(maker, header)
+            stored.append(_Stored(member.offset + header.data_offset, header, array))
+        _load(file, stored, maker)
+        if verify:
+            for member in members:
+                archive.verify(member)
+    return arrays
+
+
+def _header_of(file: File) -> ArrayHeader:
+    with file.borrowed() as descriptor:
+        size_bytes = os.fstat(descriptor).st_size
+    return _read_header(file, 0, size_bytes)
+
+
+def _read_header(file: File, offset: int, size_bytes: int) -> ArrayHeader:
+    """Read and check the header of an array that has so many bytes of a file, header included."""
+    try:
+        with file.borrowed() as descriptor:
+            # Most headers are as short as this.
+            begin = os.pread(descriptor, min(size_bytes, 512), offset)
+            end = min(header_end(begin[:PREFIX_BYTES]), size_bytes)
+            data = begin[:end]
+            while len(data) < end:
+                piece = os.pread(descriptor, end - len(data), offset + len(data))
+                if not piece:
+                    break
+                data += piece
+        return parse_header(data, size_bytes)
+    except OSError as error:
+        raise io_error("read", file.path, error) from None
+
+
+def _load(file: File, arrays: list[_Stored], framework: Framework) -> None:
+    filled = sorted(
+        (stored for stored in arrays if stored.header.size_bytes > 0),
+        key=lambda stored: stored.offset,
+    )
+    with Flights(_IN_FLIGHT) as flights:
+        for batch in _batches(filled):
+            flights.make_room()
+            parts = [
+                (stored.offset, stored.header.size_bytes, framework.address(stored.array))
+                for stored in batch
+            ]
+            request = Request("auto", region=framework.region)
+            flights.add(start_scatter(file, parts, request, batch, cancel_when_dropped=True))
+
+
+def _batches(arrays: list[_Stored]) -> Iterator[list[_Stored]]:
+    """Cut an ascending list where a hole is."""
+    batch: list[_Stored] = []
+    end = 0
+    for stored in arrays:
+        if batch and stored.offset - end > _GAP_BYTES:
+            yield batch
+            batch = []
+        batch.append(stored)
+        end = stored.offset + stored.header.size_bytes
+    if batch:
+        yield batch
