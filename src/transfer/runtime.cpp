@@ -34,6 +34,12 @@ std::shared_ptr<Device> make_device(const std::string& name, const Settings& set
     if (*index < presence.device_count) {
       return make_cuda_device(*index);
     }
+    if (presence.forked) {
+      throw Error({.status = Status::forked,
+                   .operation = "open device " + name,
+                   .object = name,
+                   .detail = presence.why_not});
+    }
     throw_invalid("open device " + name,
                   presence.device_count == 0
                       ? presence.why_not
