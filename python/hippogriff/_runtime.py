@@ -12,6 +12,7 @@ import json
 import os
 import queue
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from hippogriff import _abi
@@ -43,6 +44,7 @@ class _Runtime:
         self.live_allocations: set[tuple[int, int]] = set()
         self.before_stop: list[Callable[[], None]] = []
         self.parent_used_cuda = False  # through us: then it does not work here
+        self.warned = False  # that transfers are slower than they could be
         self._lock = threading.RLock()
 
     def start(self) -> None:
@@ -72,6 +74,20 @@ class _Runtime:
         self.live_allocations = set()
         self._lock = threading.RLock()
         _driver.cache_clear()
+
+    def warn_of_notices(self) -> None:
+        """Warn, once in a process, of what makes its transfers slower than they could be."""
+        if self.warned or not self.running:
+            return
+        text = ctypes.c_void_p()
+        if lib.hippogriff_notices(ctypes.byref(text)) != 0 or not text.value:
+            return
+        try:
+            sentences = ctypes.string_at(text.value).decode(errors="replace").splitlines()
+        finally:
+            lib.hippogriff_free_string(text)
+        self.warned = True
+        warnings.warn("hippogriff: " + "; ".join(sentences), RuntimeWarning, stacklevel=4)
 
 
 runtime = _Runtime()

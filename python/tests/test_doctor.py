@@ -63,7 +63,7 @@ def test_io_uring_forbidden_by_sysctl_names_the_sysctl(made: Made) -> None:
     ("reason", "word"),
     [
         ("Operation not permitted", "--security-opt seccomp"),
-        ("Cannot allocate memory", "--ulimit memlock=-1"),
+        ("the limit of locked memory (RLIMIT_MEMLOCK) is too small", "--ulimit memlock=-1"),
         ("Function not implemented", "CONFIG_IO_URING"),
         ("the kernel is older than 5.11", "CONFIG_IO_URING"),
     ],

@@ -228,6 +228,28 @@ RuntimeStats Runtime::stats() const {
   return stats_;
 }
 
+std::vector<std::string> Runtime::notices() {
+  constexpr const char* advice =
+      ": raise the limit of locked memory (ulimit -l unlimited, docker run --ulimit memlock=-1, "
+      "systemd LimitMEMLOCK=infinity)";
+  std::vector<std::string> sentences;
+  for (DeviceState* state : opened_devices()) {
+    const std::string refusal = state->engine->pinning_refusal();
+    if (!refusal.empty()) {
+      sentences.push_back("copies to and from " + state->device->info().name +
+                          " go through memory that is not pinned, several times slower (" +
+                          refusal + ")" + advice);
+    }
+  }
+  if (storage_->queue_kind().find(locked_memory_refusal) != std::string::npos) {
+    sentences.push_back(
+        "drives are read and written by threads instead of io_uring, with more CPU "
+        "time" +
+        std::string(advice));
+  }
+  return sentences;
+}
+
 Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookRequest& request) {
   TransferFacts facts = facts_of(*state.device, file, request.extent, request.direction);
   facts.device_ready = request.device_ready;

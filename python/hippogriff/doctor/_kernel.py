@@ -58,9 +58,9 @@ def io_uring(machine: Machine) -> Finding | None:
     if _NOT_PERMITTED in queue:
         calls = "io_uring_setup, io_uring_enter and io_uring_register"
         return note(f"{found}: a sandbox forbids it", slower, _SECCOMP.format(calls=calls))
-    if "Cannot allocate memory" in queue:
+    if "RLIMIT_MEMLOCK" in queue:
         return note(
-            f"{found}: the limit of locked memory is too small for its rings",
+            found,
             slower,
             "ulimit -l unlimited, or docker run --ulimit memlock=-1",
         )
