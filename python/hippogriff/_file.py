@@ -130,6 +130,9 @@ class File:
         if getattr(self, "_descriptor", -1) >= 0:
             self.close()
 
+    def __reduce__(self) -> Any:
+        raise TypeError(f"cannot pickle an open file: open {self.path} in the worker process")
+
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"mode {self.mode!r}"
         return f"<hippogriff.File {self.path!r}, {state}>"

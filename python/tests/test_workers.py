@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -179,6 +180,11 @@ def test_a_childs_death_does_not_disturb_the_parent(model: Path) -> None:
         os.kill(os.getpid(), 9)
     assert os.waitpid(pid, 0)[1] == 9
     _load(model)
+
+
+def test_an_open_file_says_why_spawn_cannot_take_it_along(model: Path) -> None:
+    with safe_open(model, framework="np") as file, pytest.raises(TypeError, match="in the worker"):
+        pickle.dumps(file)
 
 
 class _Samples:

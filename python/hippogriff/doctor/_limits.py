@@ -38,7 +38,7 @@ def memory_limit(machine: Machine) -> Finding:
         )
     parking = _setting(machine, "HIPPOGRIFF_PARKING", machine.memory_bytes // 4)
     if parking + pinbuffer > limit:
-        return problem(
+        return note(
             f"{found}, data that waits for a device may take {format_size(parking)}",
             "that counts the machine's memory, not the container's: a load that waits for GPU "
             "memory may be ended by the kernel (OOM)",
