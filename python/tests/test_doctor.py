@@ -301,6 +301,7 @@ def test_probes_that_hang_crash_or_talk_nonsense_are_told(
 
 def test_this_machine_is_asked_without_a_failure(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(10000))
+    assert Machine(tmp_path / "a").file["folder"] == str(tmp_path)
     for path in (tmp_path, tmp_path / "a", tmp_path / "nothing"):
         findings = diagnose(path)
         assert not any("the check failed" in finding.found for finding in findings)

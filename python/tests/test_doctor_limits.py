@@ -212,7 +212,7 @@ def test_few_cpus_are_told(made: Made, quota: str, status: str) -> None:
 
 def test_one_cpu_by_affinity_is_told(made: Made) -> None:
     made.write("/proc/self/status", "Cpus_allowed_list:\t5\n")
-    made.expect("cpu_quota", Status.PROBLEM, "1 CPUs")
+    made.expect("cpu_quota", Status.PROBLEM, "CPUs: 1")
 
 
 def test_few_threads_are_told(made: Made) -> None:

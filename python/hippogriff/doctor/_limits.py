@@ -66,7 +66,7 @@ def cpu_quota(machine: Machine) -> Finding | None:
     if not count:
         return None
     usable = min(count, quota or count)
-    found = f"{count} CPUs" + (f", the control group's quota is {quota:g}" if quota else "")
+    found = f"CPUs: {count}" + (f", the control group's quota is {quota:g}" if quota else "")
     slow = "page-cache reads need some CPUs: one copies 4 to 8 GB/s"
     more = "docker run --cpus=8; Kubernetes: resources.limits.cpu; taskset, if it was used"
     if usable <= 1:

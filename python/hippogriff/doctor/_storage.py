@@ -98,7 +98,8 @@ def calibration(machine: Machine) -> Finding | None:
     if "error" in facts or "calibration_file" not in facts:
         return None
     file, drive = str(facts["calibration_file"]), str((facts.get("drive") or {}).get("name", ""))
-    command = f"hippogriff calibrate {machine.path} (10 s for each device: --device)"
+    folder = machine.file.get("folder", machine.path)
+    command = f"hippogriff calibrate {folder} (10 s for each device: --device)"
     if not file:
         return note("HIPPOGRIFF_CALIBRATION is empty", _DEFAULT_SPEEDS, "unset it")
     text = machine.read(file)

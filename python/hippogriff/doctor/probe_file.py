@@ -2,7 +2,7 @@
 
 A program of its own, standing on the standard library alone: a dead server holds whoever asks it.
 Its argument is a file, or a folder, where a file without a name is made for a moment. It prints a
-JSON object: `why_not` (nothing could be tried), `block_bytes`, and `direct_io`, `nowait`,
+JSON object: `why_not` (nothing could be tried), `folder`, `block_bytes`, and `direct_io`, `nowait`,
 `cachestat`: an empty text where it works, else why not.
 """
 
@@ -17,6 +17,7 @@ import os
 import stat
 import sys
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,8 +29,10 @@ _BLOCK_BYTES = 4096
 
 def ask(path: str) -> dict[str, Any]:
     """Return what the file system at `path` can do."""
-    facts: dict[str, Any] = {"why_not": "", "block_bytes": 0}
+    facts: dict[str, Any] = {"why_not": "", "folder": path, "block_bytes": 0}
     try:
+        if not _is_folder(path):
+            facts["folder"] = str(Path(path).parent)
         with contextlib.ExitStack() as stack:
             descriptor = stack.enter_context(_sample(path))
             facts["block_bytes"] = os.fstat(descriptor).st_blksize
@@ -41,9 +44,13 @@ def ask(path: str) -> dict[str, Any]:
     return facts
 
 
+def _is_folder(path: str) -> bool:
+    return stat.S_ISDIR(Path(path).stat().st_mode)  # an error where is_dir says no
+
+
 @contextlib.contextmanager
 def _sample(path: str) -> Iterator[int]:
-    if not stat.S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116
+    if not _is_folder(path):
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
         descriptor = os.open(path, flags)
         try:
