@@ -294,6 +294,11 @@ HIPPOGRIFF_API int hippogriff_explain(
  *  parked bytes, device memory. */
 HIPPOGRIFF_API int hippogriff_stats(char** json);
 
+/** What makes this process's transfers slower than they could be, and what to change, a sentence a
+ *  line; NULL when nothing does. hippogriff_info has the same in "notices". Free it with
+ *  hippogriff_free_string. */
+HIPPOGRIFF_API int hippogriff_notices(char** text);
+
 /** Measures the device's link and the drive below `directory` (about 10 s, up to 1 GiB of temporary
  *  file), keeps the result for the router in the calibration file, and returns it as JSON.
  *  `progress` (may be NULL) is called from this thread; non-zero cancels. */

@@ -169,6 +169,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "hippogriff_info": (_int, [_string, _void_pp]),
     "hippogriff_explain": (_int, [_string, _size, _size, _int, _string, _void_pp]),
     "hippogriff_stats": (_int, [_void_pp]),
+    "hippogriff_notices": (_int, [_void_pp]),
     "hippogriff_calibrate": (_int, [_string, _string, CalibrateCallback, _void_p, _void_pp]),
     "hippogriff_free_string": (None, [_void_p]),
 }

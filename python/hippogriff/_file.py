@@ -7,6 +7,7 @@ import ctypes
 import os
 import stat
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from hippogriff import _abi
@@ -34,6 +35,10 @@ _MODES = {
 }
 
 
+# Open in this process; a forked child has them too.
+_files: weakref.WeakSet[File] = weakref.WeakSet()
+
+
 class File:
     """An open file whose parts go to arrays and come from them. Made by `open`. Thread-safe."""
 
@@ -45,6 +50,7 @@ class File:
         self._lock = threading.Lock()
         self._descriptor = self._closing = -1
         self._borrowers = 0
+        _files.add(self)
         try:
             # A pipe must not keep us waiting for its other end: its first transfer is refused.
             flags = _MODES[mode] | os.O_CLOEXEC | os.O_NONBLOCK
@@ -123,6 +129,9 @@ class File:
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0:
             self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"cannot pickle an open file: open {self.path} in the worker process")
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"mode {self.mode!r}"
@@ -360,6 +369,16 @@ class File:
             return request.start(
                 call[0], descriptor, call[1], offset, size, keep=region, finish=bytes_moved
             )
+
+
+def _after_fork() -> None:
+    """Give files locks that no thread of the parent holds."""
+    for file in list(_files):
+        file._lock = threading.Lock()
+        file._borrowers = 0
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _common_region(parts: list[tuple[int, Region]]) -> Region:

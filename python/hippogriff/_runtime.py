@@ -12,11 +12,12 @@ import json
 import os
 import queue
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from hippogriff import _abi
 from hippogriff._library import lib
-from hippogriff.errors import Busy, InvalidArgument, check
+from hippogriff.errors import Busy, Forked, InvalidArgument, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 _DIRECTIONS = {"send": 0, "recv": 1}
 _STOP_SECONDS = 30.0  # Between two steps of a calibration.
+_CUDA_NOT_INITIALIZED = 3  # What cuInit says in a process forked after another cuInit.
+_FORKED = (
+    "find the default device: this process was forked after CUDA was used, where CUDA does not "
+    "work: use multiprocessing's spawn start method, or device='host'"
+)
 
 
 class _Runtime:
@@ -37,6 +43,8 @@ class _Runtime:
         self.generation = 0  # grows with every start: older memory is gone
         self.live_allocations: set[tuple[int, int]] = set()
         self.before_stop: list[Callable[[], None]] = []
+        self.parent_used_cuda = False  # through us: then it does not work here
+        self.warned = False  # that transfers are slower than they could be
         self._lock = threading.RLock()
 
     def start(self) -> None:
@@ -58,11 +66,28 @@ class _Runtime:
 
     def after_fork(self) -> None:
         self.running = False
+        # Nothing is asked anew: only what the parent knew.
+        if _driver.cache_info().currsize and _driver() is not None:
+            self.parent_used_cuda = True
         self.process_count += 1
         self.generation += 1
         self.live_allocations = set()
         self._lock = threading.RLock()
         _driver.cache_clear()
+
+    def warn_of_notices(self) -> None:
+        """Warn, once in a process, of what makes its transfers slower than they could be."""
+        if self.warned or not self.running:
+            return
+        text = ctypes.c_void_p()
+        if lib.hippogriff_notices(ctypes.byref(text)) != 0 or not text.value:
+            return
+        try:
+            sentences = ctypes.string_at(text.value).decode(errors="replace").splitlines()
+        finally:
+            lib.hippogriff_free_string(text)
+        self.warned = True
+        warnings.warn("hippogriff: " + "; ".join(sentences), RuntimeWarning, stacklevel=4)
 
 
 runtime = _Runtime()
@@ -173,6 +198,11 @@ def default_device() -> str:
 
     What HIPPOGRIFF_DEVICE says, else the GPU that is current on this thread, else the first one,
     else ``"host"``.
+
+    Raises
+    ------
+    Forked
+        In a process that was forked after CUDA was used, where it does not work.
     """
     named = os.environ.get("HIPPOGRIFF_DEVICE")
     if named:
@@ -188,12 +218,20 @@ def default_device() -> str:
 @functools.cache
 def _driver() -> ctypes.CDLL | None:
     """Load CUDA's driver; None unless it has devices. It makes no context, unlike `devices`."""
+    if runtime.parent_used_cuda:
+        raise Forked(_FORKED)
     count = ctypes.c_int()
+    library = os.environ.get("HIPPOGRIFF_CUDA_DRIVER", "libcuda.so.1")
+    if not library:
+        return None
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
+        driver = ctypes.CDLL(library)
     except OSError:
         return None
-    usable = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+    status = driver.cuInit(0)
+    if status == _CUDA_NOT_INITIALIZED:
+        raise Forked(_FORKED)  # Somebody else used CUDA in the parent.
+    usable = status == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
     return driver if usable and count.value else None
 
 

@@ -29,6 +29,8 @@ def show_info(facts: Mapping[str, Any]) -> None:
     for title in ("cuda", "gpudirect_storage"):
         if facts[title]["why_not"]:
             console.print(f"{title.replace('_', ' ')}: no: {facts[title]['why_not']}", markup=False)
+    for notice in facts["notices"]:
+        console.print(f"slower: {notice}", markup=False)
     columns = ("device", "model", "memory", "free", "calibrated")
     devices = make_table("", columns, numbers=("memory", "free"))
     routes = make_table("", ("device", "route", "file to device", "device to file"))

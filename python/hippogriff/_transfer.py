@@ -94,6 +94,7 @@ class Flight(Generic[T]):
         self.settle()
         if self._error is not None:
             raise self._error
+        runtime.warn_of_notices()
         return self._result  # type: ignore[return-value]
 
 

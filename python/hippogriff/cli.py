@@ -22,6 +22,7 @@ from hippogriff._loaders.show import show_loaders
 from hippogriff._measurement import backed
 from hippogriff._show import show_facts, show_info, show_outlook, show_rows
 from hippogriff._sizes import format_size, parse_size
+from hippogriff.doctor._command import run as run_doctor
 from hippogriff.errors import (
     Busy,
     DeviceError,
@@ -121,6 +122,19 @@ def info(
         print_json(facts)
     else:
         show_info(facts)
+
+
+@app.command()
+@_reporting
+def doctor(
+    path: Annotated[Path, typer.Argument(help="A file or folder.")] = Path(), json: Json = False
+) -> None:
+    """Say what makes loading files below PATH slow or impossible here, and what to change.
+
+    Exit code 1 when something is a problem.
+    """
+    if not run_doctor(path, json=json):
+        raise typer.Exit(1)
 
 
 @app.command()

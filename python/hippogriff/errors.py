@@ -88,7 +88,7 @@ class NotInitialized(HippogriffError):
 
 
 class Forked(HippogriffError):
-    """The object belongs to the process that this one was forked from."""
+    """The object belongs to the process that this one was forked from, or CUDA was used there."""
 
     default_status = Status.FORKED
 

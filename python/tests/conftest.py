@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import random
 import tempfile
@@ -26,6 +27,9 @@ os.environ.setdefault("HIPPOGRIFF_DEVICE", "host")
 # How long an example takes depends on what else the machine does.
 hypothesis.settings.register_profile("hippogriff", deadline=None)
 hypothesis.settings.load_profile("hippogriff")
+
+from hippogriff import doctor  # noqa: E402
+from hippogriff.doctor import Finding, Machine, Status  # noqa: E402
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -85,3 +89,84 @@ def cupy() -> Any:
     if not count:
         pytest.skip("CuPy sees no GPU")
     return module
+
+
+_GIB = 1 << 30
+_GPU = {"name": "H100", "uuid": "GPU-1", "bus_id": "0000:1b:00.0", "compute_mode": 0}
+_LIMITS = """Limit                     Soft Limit           Hard Limit           Units
+Max processes             {processes}                96365                processes
+Max open files            {files}                20000                files
+Max locked memory         {locked}              unlimited              bytes
+Max address space         {space}            unlimited            bytes
+"""
+_PLACE = {"path": "/models", "mount_point": "/", "filesystem": "ext4", "drive": {"name": "nvme0n1"}}
+_LIBRARY = {
+    "version": "0.1.0",
+    "io_queue": "io_uring",
+    "path": _PLACE,
+    "drive": {"name": "nvme0n1"},
+}
+_FILE = {"why_not": "", "block_bytes": 4096, "direct_io": "", "nowait": "", "cachestat": ""}
+
+
+class Made:
+    """A made-up machine: files below a folder, and what the probes answer."""
+
+    bus_id = _GPU["bus_id"]
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.machine = Machine("/models", root=folder, environ={})
+        # Cached properties: what is stored here is not asked.
+        self.library: dict[str, Any] = json.loads(json.dumps(_LIBRARY))
+        self.driver: dict[str, Any] = {"devices": [], "why_not": "libcuda.so.1: no such file"}
+        self.file: dict[str, Any] = dict(_FILE)
+        self.write("/proc/sys/kernel/osrelease", "6.8.0-45-generic\n")
+        self.write("/proc/meminfo", f"MemTotal:       {512 * _GIB // 1024} kB\nMemFree: 1 kB\n")
+        self.write("/proc/self/status", "Name:\tx\nCpus_allowed_list:\t0-15\n")
+        self.write("/proc/self/cgroup", "0::/\n")
+        self.limits()
+
+    def write(self, name: str, text: str) -> Path:
+        file = self.folder / name.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def limits(
+        self,
+        processes: str = "unlimited",
+        files: str = "1048576",
+        locked: str = "unlimited",
+        space: str = "unlimited",
+    ) -> None:
+        text = _LIMITS.format(processes=processes, files=files, locked=locked, space=space)
+        self.write("/proc/self/limits", text)
+
+    def gpus(self, count: int = 1, **facts: Any) -> None:
+        self.driver = {"devices": [{**_GPU, **facts}] * count, "version": 13000, "why_not": ""}
+
+    def ask(self, name: str) -> list[Finding]:
+        vars(self.machine).update(library=self.library, driver=self.driver, file=self.file)
+        checks = [check for check in doctor.CHECKS if check.__name__ == name]
+        assert len(checks) == 1
+        return doctor.diagnose(machine=self.machine, checks=checks)
+
+    def one(self, name: str) -> Finding:
+        (finding,) = self.ask(name)
+        assert finding.check == name.replace("_", " ")
+        assert (finding.meaning == "") == (finding.status == Status.OK)
+        return finding
+
+    def expect(self, name: str, status: Status, *words: str) -> None:
+        """Of the one finding of a check: its status, and words in it."""
+        finding = self.one(name)
+        assert finding.status == status, finding
+        for word in words:
+            assert word in f"{finding.found}\n{finding.meaning}\n{finding.advice}"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    """A made-up machine on which all is well."""
+    return Made(tmp_path)

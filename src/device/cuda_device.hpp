@@ -15,6 +15,7 @@ struct CudaPresence {
   int device_count = 0;
   std::string why_not;     // "" when there are devices; else what is missing and what to do
   int driver_version = 0;  // 13000 for 13.0; 0 when there is none
+  bool forked = false;     // CUDA works in the parent, and not in this process
 };
 
 // Loads libcuda.so.1 at the first call. Thread-safe; never throws.

@@ -162,8 +162,9 @@ const CudaPresence& cuda_presence() noexcept {
   static const auto* const forked = new (std::nothrow) CudaPresence{
       0,
       "this process was forked after CUDA was initialized, where CUDA does not work: start the "
-      "child with exec (Python: multiprocessing's spawn method)",
-      load.presence.driver_version};
+      "child with exec (Python: multiprocessing's spawn start method)",
+      load.presence.driver_version,
+      true};
   return forked == nullptr ? load.presence : *forked;
 }
 

@@ -18,6 +18,9 @@ namespace hippogriff {
 
 enum class FileAccess : std::uint8_t { read, write, read_write };
 
+inline constexpr const char* locked_memory_refusal =
+    "the limit of locked memory (RLIMIT_MEMLOCK) is too small";
+
 // What is known of an open file. Sizes in bytes.
 struct FileFacts {
   std::string path;        // as opened, else what /proc says; for messages
@@ -157,7 +160,8 @@ class Storage {
   // `buffers`: memory the requests will use, registered with the ring if the system lets it.
   [[nodiscard]] virtual std::unique_ptr<IoQueue> create_queue(
       std::size_t depth, std::span<const std::span<std::byte>> buffers) = 0;
-  // "io_uring", or "threads (io_uring: <why not>)"
+  // "io_uring", or "threads (io_uring: <why not>)"; why_not is locked_memory_refusal where that is
+  // the reason.
   [[nodiscard]] virtual std::string queue_kind() = 0;
 };
 

@@ -63,6 +63,9 @@ std::string explain(int errno_value) {
   if (errno_value == EOPNOTSUPP) {
     return "the kernel is older than 5.11";
   }
+  if (errno_value == ENOMEM) {
+    return locked_memory_refusal;  // rings counted against it before Linux 5.12
+  }
   return ::strerrordesc_np(errno_value);
 }
 

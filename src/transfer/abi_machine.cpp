@@ -202,6 +202,19 @@ int hippogriff_stats(char** json) {
   return give_json(json, [] { return hippogriff::stats_json(*current_runtime()); });
 }
 
+int hippogriff_notices(char** text) {
+  return guarded([&] {
+    if (text == nullptr) {
+      throw_invalid("ask for notices", "text is NULL");
+    }
+    std::string lines;
+    for (const std::string& sentence : current_runtime()->notices()) {
+      lines += (lines.empty() ? "" : "\n") + sentence;
+    }
+    *text = lines.empty() ? nullptr : hippogriff::copy_string(lines);
+  });
+}
+
 int hippogriff_calibrate(const char* device,
                          const char* directory,
                          int (*progress)(void* context, const char* step, double fraction),

@@ -199,6 +199,38 @@ TEST_F(DeviceFaultsTest, first_pinned_memory_that_cannot_be_had_fails_the_transf
   run_and_check(send_of(Route::pipelined), Status::out_of_host_memory);
 }
 
+// What a driver answers under a small limit of locked memory.
+Failure pinning_refused() {
+  constexpr int operating_system_said_no = 304;
+  return {.status = Status::device_error,
+          .operation = "pin host memory",
+          .object = "faulty",
+          .device_status = operating_system_said_no,
+          .detail = "injected"};
+}
+
+TEST_F(DeviceFaultsTest, a_driver_that_pins_no_memory_is_done_without_and_told) {
+  constexpr std::uint64_t always = 1'000'000;
+  for (const Route route : send_routes) {
+    faults().fail(DeviceOperation::allocate_pinned, 1, pinning_refused(), always);
+    run_and_check(send_of(route), Status::ok);
+  }
+  for (const Route route : recv_routes) {
+    faults().fail(DeviceOperation::allocate_pinned, 1, pinning_refused(), always);
+    run_and_check(recv_of(route), Status::ok);
+  }
+  const auto notices = on_.runtime->notices();
+  ASSERT_EQ(notices.size(), 1U);
+  EXPECT_NE(notices[0].find("faulty"), std::string::npos) << notices[0];
+  EXPECT_NE(notices[0].find("ulimit -l unlimited"), std::string::npos) << notices[0];
+}
+
+TEST_F(DeviceFaultsTest, a_driver_that_pins_some_memory_is_no_reason_for_a_notice) {
+  faults().fail(DeviceOperation::allocate_pinned, 2, pinning_refused(), 1000);
+  run_and_check(send_of(Route::pipelined), Status::ok);
+  EXPECT_TRUE(on_.runtime->notices().empty());
+}
+
 TEST_F(DeviceFaultsTest, parking_that_cannot_be_had_fails_the_transfer) {
   faults().fail(DeviceOperation::allocate_pinned,
                 1,

@@ -2,6 +2,8 @@
 #include "transfer/pinbuffer.hpp"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 namespace hippogriff {
 
@@ -9,13 +11,22 @@ Pinbuffer::Pinbuffer(Device& device, std::size_t limit_bytes)
     : device_(device), segments_max_(std::max<std::size_t>(1, limit_bytes / segment_bytes)) {}
 
 Pinbuffer::~Pinbuffer() {
-  HIPPO_ASSERT(free_.size() + abandoned_.size() == segments_.size() * segment_slots);
-  for (std::byte* segment : segments_) {
-    const auto inside = [segment](const std::byte* slot) {
+  HIPPO_ASSERT(free_.size() + abandoned_.size() ==
+               (segments_.size() + ordinary_segments_.size()) * segment_slots);
+  const auto is_in_use = [this](const std::byte* segment) {
+    return std::any_of(abandoned_.begin(), abandoned_.end(), [segment](const std::byte* slot) {
       return slot >= segment && slot < segment + segment_bytes;
-    };
-    if (std::none_of(abandoned_.begin(), abandoned_.end(), inside)) {
+    });
+  };
+  for (std::byte* segment : segments_) {
+    if (!is_in_use(segment)) {
       device_.release_pinned(segment);
+    }
+  }
+  for (auto& segment : ordinary_segments_) {
+    if (is_in_use(segment->data())) {
+      auto* const kept = segment.release();  // the device may still use it
+      static_cast<void>(kept);
     }
   }
 }
@@ -46,7 +57,7 @@ std::byte* Pinbuffer::grow(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   std::byte* segment = nullptr;
   try {
-    segment = device_.allocate_pinned(segment_bytes);
+    segment = new_segment();
   } catch (const Error&) {
     lock.lock();
     --segments_reserved_;
@@ -57,12 +68,51 @@ std::byte* Pinbuffer::grow(std::unique_lock<std::mutex>& lock) {
     return nullptr;
   }
   lock.lock();
-  segments_.push_back(segment);
   for (std::size_t index = 1; index < segment_slots; ++index) {
     free_.push_back(segment + index * slot_bytes);
   }
   slot_free_.notify_all();
   return segment;
+}
+
+// A driver that pins no memory at all leaves us ordinary memory; one that pins some, just that.
+std::byte* Pinbuffer::new_segment() {
+  {
+    const std::lock_guard lock(mutex_);
+    segments_.reserve(segments_max_);
+    if (!refusal_.empty()) {
+      return new_ordinary_segment();
+    }
+  }
+  try {
+    std::byte* segment = device_.allocate_pinned(segment_bytes);
+    const std::lock_guard lock(mutex_);
+    segments_.push_back(segment);
+    return segment;
+  } catch (const Error& error) {
+    const std::lock_guard lock(mutex_);
+    // Without a word of the driver's it is the machine that has no memory.
+    if (!segments_.empty() || error.failure().device_status == 0) {
+      throw;
+    }
+    std::byte* segment = new_ordinary_segment();
+    refusal_ = error.what();
+    return segment;
+  }
+}
+
+std::byte* Pinbuffer::new_ordinary_segment() {
+  try {
+    auto pages = std::make_unique<PageMapping>(segment_bytes);
+    pages->populate();
+    ordinary_segments_.push_back(std::move(pages));
+  } catch (const std::bad_alloc&) {
+    throw Error({.status = Status::out_of_host_memory,
+                 .operation = "allocate the pinbuffer",
+                 .object = "host",
+                 .detail = "asked for " + std::to_string(segment_bytes) + " bytes"});
+  }
+  return ordinary_segments_.back()->data();
 }
 
 void Pinbuffer::release(std::byte* slot) noexcept {
@@ -83,7 +133,12 @@ void Pinbuffer::abandon(std::byte* slot) noexcept {
 
 std::size_t Pinbuffer::allocated_bytes() const {
   const std::lock_guard lock(mutex_);
-  return segments_.size() * segment_bytes;
+  return (segments_.size() + ordinary_segments_.size()) * segment_bytes;
+}
+
+std::string Pinbuffer::refusal() const {
+  const std::lock_guard lock(mutex_);
+  return refusal_;
 }
 
 }  // namespace hippogriff

@@ -3,17 +3,21 @@
 #pragma once
 
 #include "device/device.hpp"
+#include "device/host_memory.hpp"
 
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace hippogriff {
 
-// Thread-safe. Slots must come back before the pinbuffer is destroyed.
+// Where the device refuses to pin even the first segment, segments are ordinary memory, from which
+// copies are slower. Thread-safe. Slots must come back before the pinbuffer is destroyed.
 class Pinbuffer {
  public:
   // Small enough that the slots of all channels stay in the processor's caches between the read and
@@ -38,6 +42,8 @@ class Pinbuffer {
   void abandon(std::byte* slot) noexcept;
 
   [[nodiscard]] std::size_t allocated_bytes() const;
+  // Why memory is not pinned; "" when it is.
+  [[nodiscard]] std::string refusal() const;
 
   [[nodiscard]] std::size_t limit_bytes() const { return segments_max_ * segment_bytes; }
 
@@ -45,13 +51,17 @@ class Pinbuffer {
   static constexpr std::size_t segment_bytes = slot_bytes * segment_slots;
 
   std::byte* grow(std::unique_lock<std::mutex>& lock);
+  std::byte* new_segment();
+  std::byte* new_ordinary_segment();
 
   Device& device_;
   const std::size_t segments_max_;
   mutable std::mutex mutex_;
   std::condition_variable slot_free_;
   std::vector<std::byte*> free_;
-  std::vector<std::byte*> segments_;
+  std::vector<std::byte*> segments_;  // pinned ones
+  std::vector<std::unique_ptr<PageMapping>> ordinary_segments_;
+  std::string refusal_;
   std::vector<std::byte*> abandoned_;
   std::size_t segments_reserved_ = 0;  // allocated or being allocated
 };

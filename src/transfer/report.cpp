@@ -227,6 +227,7 @@ std::string info_json(Runtime& runtime, const std::string& path) {
                  {"driver_version", cuda.driver_version},
                  {"why_not", cuda.why_not}}},
                {"gpudirect_storage", {{"real", gds.real}, {"why_not", gds.why_not}}}};
+  json["notices"] = runtime.notices();
   json["devices"] = Json::array();
   for (DeviceState* state : runtime.all_devices()) {
     Json device = device_json(*state, runtime, drive);

@@ -34,6 +34,12 @@ std::shared_ptr<Device> make_device(const std::string& name, const Settings& set
     if (*index < presence.device_count) {
       return make_cuda_device(*index);
     }
+    if (presence.forked) {
+      throw Error({.status = Status::forked,
+                   .operation = "open device " + name,
+                   .object = name,
+                   .detail = presence.why_not});
+    }
     throw_invalid("open device " + name,
                   presence.device_count == 0
                       ? presence.why_not
@@ -220,6 +226,28 @@ bool Runtime::free(DeviceAddress address) {
 RuntimeStats Runtime::stats() const {
   const std::lock_guard lock(mutex_);
   return stats_;
+}
+
+std::vector<std::string> Runtime::notices() {
+  constexpr const char* advice =
+      ": raise the limit of locked memory (ulimit -l unlimited, docker run --ulimit memlock=-1, "
+      "systemd LimitMEMLOCK=infinity)";
+  std::vector<std::string> sentences;
+  for (DeviceState* state : opened_devices()) {
+    const std::string refusal = state->engine->pinning_refusal();
+    if (!refusal.empty()) {
+      sentences.push_back("copies to and from " + state->device->info().name +
+                          " go through memory that is not pinned, several times slower (" +
+                          refusal + ")" + advice);
+    }
+  }
+  if (storage_->queue_kind().find(locked_memory_refusal) != std::string::npos) {
+    sentences.push_back(
+        "drives are read and written by threads instead of io_uring, with more CPU "
+        "time" +
+        std::string(advice));
+  }
+  return sentences;
 }
 
 Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookRequest& request) {

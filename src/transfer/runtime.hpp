@@ -106,6 +106,9 @@ class Runtime {
 
   [[nodiscard]] RuntimeStats stats() const;
 
+  // What makes transfers of this process slower than they could be, and what to change: sentences.
+  [[nodiscard]] std::vector<std::string> notices();
+
   [[nodiscard]] const Settings& settings() const { return settings_; }
 
  private:

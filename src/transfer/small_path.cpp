@@ -169,7 +169,7 @@ SmallPath::~SmallPath() {
 
 SmallPath::Channel* SmallPath::acquire() {
   std::unique_lock lock(mutex_);
-  if (free_.empty() && channels_reserved_ < channels_max) {
+  if (free_.empty() && channels_reserved_ < channels_max && Clock::now() >= retry_at_) {
     ++channels_reserved_;
     lock.unlock();
     auto channel = std::make_unique<Channel>();
@@ -184,13 +184,14 @@ SmallPath::Channel* SmallPath::acquire() {
       // Short of threads or memory: the engine may have enough, or says what is wrong.
       lock.lock();
       --channels_reserved_;
+      retry_at_ = Clock::now() + retry_time;
       return nullptr;
     }
     lock.lock();
     channels_.push_back(std::move(channel));
     return channels_.back().get();
   }
-  if (lost_ == channels_max) {
+  if (lost_ == channels_max || channels_reserved_ == 0) {
     return nullptr;
   }
   if (!channel_free_.wait_for(lock, std::chrono::seconds(1), [this] { return !free_.empty(); })) {

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -66,6 +67,7 @@ class SmallPath {
   void release(Channel* channel, bool reusable);
 
   static constexpr std::size_t channels_max = 32;
+  static constexpr std::chrono::seconds retry_time{1};
 
   std::shared_ptr<Device> device_;
   mutable std::mutex mutex_;
@@ -74,6 +76,7 @@ class SmallPath {
   std::vector<Channel*> free_;
   std::size_t channels_reserved_ = 0;
   std::size_t lost_ = 0;
+  std::chrono::steady_clock::time_point retry_at_;  // no channel is made before
   std::atomic<bool> stopping_{false};
 };
 

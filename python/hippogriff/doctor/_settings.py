@@ -1,0 +1,124 @@
+"""Checks of the environment variables."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from hippogriff._sizes import format_size, parse_size
+from hippogriff.doctor._finding import Finding, note, ok, problem
+from hippogriff.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from hippogriff.doctor._machine import Machine
+
+_PREFIX = "HIPPOGRIFF_"
+_SIZES = ("PINBUFFER", "PARKING", "MAPPED_AFTER", "HOST_MEMORY", "HOST_LINK")
+_NUMBERS = ("THREADS", "CPUS", "MEMORY_TIMEOUT_MS")
+_OTHERS = (
+    *("DEVICE", "CALIBRATION", "TRACE", "IO", "CUDA_DRIVER", "CUFILE", "GDS_ROOT", "LIBRARY"),
+    # Of the build and the demo.
+    *("CUDA", "VENV", "DEMO_BYTES", "DEMO_ORDER"),
+)
+_NAMES = (*_SIZES, *_NUMBERS, *_OTHERS)
+KNOWN = tuple(_PREFIX + name for name in _NAMES)
+_PINBUFFER_BYTES_MIN = 64 << 20
+_FEW = 4
+_DOCUMENTED = "docs/routes.md lists the variables"
+
+
+def unknown_variables(machine: Machine) -> list[Finding]:
+    """Whether a variable is misspelled."""
+    findings = []
+    for name in sorted(machine.environ):
+        if not name.upper().startswith("HIPPOGRIFF") or name in KNOWN:
+            continue
+        rest = name.upper().removeprefix("HIPPOGRIFF").lstrip("_")
+        near = difflib.get_close_matches(rest, _NAMES, 1)
+        advice = f"did you mean {_PREFIX}{near[0]}?" if near else _DOCUMENTED
+        findings.append(
+            problem(f"{name} is no variable of hippogriff's", "it does nothing", advice)
+        )
+    return findings
+
+
+def wrong_values(machine: Machine) -> list[Finding]:
+    """Whether a value can be understood."""
+    findings = []
+    for name in KNOWN:
+        value = machine.environ.get(name, "")
+        wrong = _what_is_wrong(name.removeprefix(_PREFIX), value) if value else ""
+        if wrong:
+            meaning = "the library refuses to start"
+            findings.append(problem(f"{name} is {value!r:.80}", meaning, wrong))
+    return findings
+
+
+def _what_is_wrong(name: str, value: str) -> str:
+    if name in _SIZES:
+        try:
+            parse_size(value)
+        except InvalidArgument:
+            return "write a size like 256MiB"
+    elif name in _NUMBERS:
+        if not value.removeprefix("-").isdecimal():
+            return "write a whole number"
+    elif name == "IO" and value not in ("uring", "threads"):
+        return "write uring or threads, or unset it"
+    return ""
+
+
+def unusual_values(machine: Machine) -> list[Finding]:
+    """Whether a variable makes transfers slow, or is meant for tests."""
+    words = (
+        ("HOST_LINK", "device host has a simulated link", "for tests: unset it"),
+        ("TRACE", "every piece of a transfer is written down", "unset it when done"),
+        ("GDS_ROOT", "GPUDirect Storage is looked for in another place", "for tests: unset it"),
+    )
+    findings = [
+        note(f"{_PREFIX}{name} is set", meaning, advice)
+        for name, meaning, advice in words
+        if machine.environ.get(_PREFIX + name)
+    ]
+    for name in ("THREADS", "CPUS"):
+        value = machine.environ.get(_PREFIX + name, "")
+        if value.isdecimal() and 0 < int(value) < _FEW:
+            found = f"{_PREFIX}{name} is {value}"
+            findings.append(note(found, "so few do not fill a GPU's link", "unset it, or raise it"))
+    size_bytes = _size_of(machine.environ.get("HIPPOGRIFF_PINBUFFER", ""))
+    if size_bytes is not None and size_bytes < _PINBUFFER_BYTES_MIN:
+        findings.append(
+            note(
+                f"HIPPOGRIFF_PINBUFFER is {format_size(size_bytes)}",
+                "no device gets less than 64 MiB",
+                "HIPPOGRIFF_PINBUFFER=64MiB says what happens",
+            )
+        )
+    return findings
+
+
+def device_variable(machine: Machine) -> Finding | None:
+    """Whether HIPPOGRIFF_DEVICE names a device that is there."""
+    name = machine.environ.get("HIPPOGRIFF_DEVICE", "")
+    if not name or name in ("host", "cpu"):
+        return None
+    index = name.removeprefix("cuda").removeprefix(":") or "0"
+    count = len(machine.driver.get("devices") or [])
+    if name.startswith("cuda") and index.isdecimal() and int(index) < count:
+        return ok(f"HIPPOGRIFF_DEVICE is {name}")
+    devices = ", ".join(["host", *(f"cuda:{number}" for number in range(count))])
+    return problem(
+        f"HIPPOGRIFF_DEVICE is {name!r:.80}",
+        "there is no such device here: what names no device fails",
+        f"one of {devices}; or unset it",
+    )
+
+
+def _size_of(text: str) -> int | None:
+    try:
+        return parse_size(text)
+    except InvalidArgument:
+        return None
+
+
+CHECKS = (unknown_variables, wrong_values, unusual_values, device_variable)
