@@ -16,6 +16,9 @@ constexpr std::uint64_t window_bytes_max = std::uint64_t{64} << 20;
 constexpr std::uint64_t window_bytes_first = std::uint64_t{16} << 20;
 constexpr std::uint64_t window_bytes_min = std::uint64_t{4} << 20;
 constexpr std::uint64_t shares = 8;
+// Where the host itself is the device nothing is registered and windows cost nothing: small ones
+// keep the process's resident memory, which counts mapped pages, as it was.
+constexpr std::uint64_t host_window_bytes = std::uint64_t{8} << 20;
 
 // Registered pages cannot be reclaimed meanwhile.
 constexpr std::uint64_t pinned_bytes_max = std::uint64_t{4} << 30;
@@ -24,6 +27,9 @@ constexpr std::uint64_t pinned_share_of_memory = 16;
 // Unregistering takes the driver a third of the time that registering takes, in which it registers
 // nothing. So it is put off until the transfer is over, as far as memory allows.
 std::uint64_t pinned_bytes(Device& device, const Transfer& transfer) {
+  if (device.info().can.host_addressable) {
+    return 2 * host_window_bytes;
+  }
   struct sysinfo memory{};
   const std::uint64_t total =
       sysinfo(&memory) == 0 ? std::uint64_t{memory.totalram} * memory.mem_unit : 0;
@@ -66,9 +72,10 @@ std::uint64_t MappedWindows::window_bytes(const Transfer& transfer, std::uint64_
   const std::uint64_t unclaimed = transfer.work.unclaimed_bytes();
   const std::uint64_t claimed = transfer.request().extent.size - unclaimed;
   const std::uint64_t ramp = window_bytes_first + claimed / shares;
+  const bool on_host = transfer.request().device->info().can.host_addressable;
   return std::clamp(align_down(std::min({unclaimed / shares, ramp, most}), window_bytes_min),
                     window_bytes_min,
-                    window_bytes_max);
+                    on_host ? host_window_bytes : window_bytes_max);
 }
 
 bool MappedWindows::copy(Range piece) {
