@@ -83,6 +83,12 @@ class Framework(Protocol):
     def addresses(self, arrays: list[Any]) -> list[int]:
         """Return where the bytes of each are: for thousands, at the price of few."""
 
+    def copy_of(self, array: Any) -> Any:
+        """Copy an array that may be on another device; it may take until `synchronize`."""
+
+    def synchronize(self) -> None:
+        """Wait for copies."""
+
 
 def make_framework(name: str, device: object) -> Framework:
     """Find a framework by safetensors' name for it, for arrays on one device.
@@ -241,6 +247,13 @@ class _Torch:
     def addresses(self, arrays: list[Any]) -> list[int]:
         return [array.data_ptr() for array in arrays]
 
+    def copy_of(self, array: Any) -> Any:
+        return array.to(self._device, non_blocking=True, copy=True)
+
+    def synchronize(self) -> None:
+        if self._device.type == "cuda":
+            self._torch.cuda.current_stream(self._device).synchronize()
+
 
 class _Numpy:
     def __init__(self, device: object) -> None:
@@ -261,6 +274,12 @@ class _Numpy:
 
     def addresses(self, arrays: list[Any]) -> list[int]:
         return [array.ctypes.data for array in arrays]
+
+    def copy_of(self, array: Any) -> Any:
+        return array.copy()
+
+    def synchronize(self) -> None:
+        pass
 
 
 class _Cupy:
@@ -292,3 +311,11 @@ class _Cupy:
 
     def addresses(self, arrays: list[Any]) -> list[int]:
         return [array.data.ptr for array in arrays]
+
+    def copy_of(self, array: Any) -> Any:
+        with self._device:
+            return self._cupy.array(array, copy=True)
+
+    def synchronize(self) -> None:
+        with self._device:
+            self._cupy.cuda.get_current_stream().synchronize()

@@ -270,8 +270,9 @@ def bench_loaders(
     settings: Annotated[
         bool, typer.Option("--settings", help="Try other loaders with other settings, too.")
     ] = False,
-    cold: Annotated[bool, typer.Option(help="Load from the drive, too.")] = True,
-    save: Annotated[bool, typer.Option(help="Save, too.")] = True,
+    cached: Annotated[bool, typer.Option(help="Load from the page cache.")] = True,
+    cold: Annotated[bool, typer.Option(help="Load from the drive.")] = True,
+    save: Annotated[bool, typer.Option(help="Save.")] = True,
     json: Json = False,
 ) -> None:
     """Measure loading models, beside whichever other loaders can be imported here."""
@@ -282,6 +283,7 @@ def bench_loaders(
         size_bytes=parse_size(size),
         repeat=repeat,
         rounds=rounds,
+        cached=cached,
         cold=cold,
         save=save,
         settings=settings,

@@ -68,9 +68,11 @@ def docstrings() -> Iterator[tuple[str, str]]:
 def require(needs: list[str]) -> None:
     """Skip the test where something that an example needs is missing."""
     for need in needs:
-        if need == "cuda":
-            if not any(device["name"].startswith("cuda:") for device in hippogriff.devices()):
-                pytest.skip("no GPU here")
+        if need in {"cuda", "two-gpus"}:
+            names = [device["name"] for device in hippogriff.devices()]
+            count = sum(name.startswith("cuda:") for name in names)
+            if count < 1 + (need == "two-gpus"):
+                pytest.skip(f"{count} GPUs here")
         else:
             pytest.importorskip(need)
 

@@ -127,6 +127,12 @@ def test_a_column_takes_no_more_memory_than_itself_and_two_blocks(
         def prepare(self, size_bytes: int) -> None:
             framework.prepare(size_bytes)
 
+        def copy_of(self, array: Any) -> Any:
+            return framework.copy_of(array)
+
+        def synchronize(self) -> None:
+            framework.synchronize()
+
     selection = _slices.resolve(np.s_[:, ::3, 1], extent.shape)
     found = np.empty(selection.shape, np.uint8)
     with hippogriff.open(tmp_path / "x") as file:

@@ -46,8 +46,8 @@ class Plan:
         Loads in a process.
     rounds : int
         Processes of each loader with its defaults; of other settings there is one.
-    cold : bool
-        Whether to load from the drive, too.
+    cached, cold : bool
+        Whether to load from the page cache, and from the drive.
     save : bool
         Whether to save, too.
     settings : bool
@@ -62,6 +62,7 @@ class Plan:
     size_bytes: int = 1 << 30
     repeat: int = 5
     rounds: int = 3
+    cached: bool = True
     cold: bool = True
     save: bool = True
     settings: bool = False
@@ -138,7 +139,7 @@ class LoadersBench:
         ]
         processes = sum(plan.rounds if each.defaults else 1 for each in contenders)
         cases = len(plan.folders) * len(plan.tensors)
-        return cases * (processes * (2 if plan.cold else 1) + (2 if plan.save else 0))
+        return cases * (processes * (plan.cached + plan.cold) + 2 * plan.save)
 
     def run(self) -> list[Row]:
         """Measure everything; what was made is removed."""
@@ -163,10 +164,13 @@ class LoadersBench:
         return rows
 
     def _run_file(self, path: Path, case: dict[str, Any]) -> list[Row]:
-        rows = self._run_state(path, {**case, "state": "cached"})
-        make_cold(path)
-        if self._plan.cold and cached_fraction(path) <= _COLD_FRACTION:
-            rows += self._run_state(path, {**case, "state": "cold"})
+        rows: list[Row] = []
+        if self._plan.cached:
+            rows += self._run_state(path, {**case, "state": "cached"})
+        if self._plan.cold:
+            make_cold(path)
+            if cached_fraction(path) <= _COLD_FRACTION:  # A file in memory has no cold state.
+                rows += self._run_state(path, {**case, "state": "cold"})
         return rows
 
     def _run_state(self, path: Path, case: dict[str, Any]) -> list[Row]:

@@ -82,11 +82,10 @@ def run(task: Task, results: Connection) -> None:
 
 def _measure(contender: Contender, task: Task, outcome: Outcome) -> None:
     device = _Device(task.device)
-    prepare = make_cold if task.state == "cold" else warm
     path = Path(task.path)
     begin = time.monotonic()
     while len(outcome.seconds) < task.repeat:
-        prepare(path)
+        _prepare(path, task.state)
         outcome.cached_before.append(cached_fraction(path))
         loaded = _timed(contender, task, outcome, device)
         if not outcome.size_bytes:
@@ -100,6 +99,13 @@ def _measure(contender: Contender, task: Task, outcome: Outcome) -> None:
             break
     if task.state == "cached":
         _look_at_memory(contender, task, outcome, device)
+
+
+def _prepare(path: Path, state: str) -> None:
+    if state == "cold":
+        make_cold(path)
+    elif cached_fraction(path) < 1:
+        warm(path)
 
 
 def _timed(contender: Contender, task: Task, outcome: Outcome, device: _Device) -> dict[str, Any]:

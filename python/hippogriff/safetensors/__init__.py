@@ -16,6 +16,7 @@ from hippogriff.safetensors._load import load_file
 from hippogriff.safetensors._open import Slice, safe_open
 from hippogriff.safetensors._report import FileReport, LoadReport
 from hippogriff.safetensors._save import save_file
+from hippogriff.safetensors._several import load_plan
 
 __all__ = [
     "FileReport",
@@ -25,6 +26,7 @@ __all__ = [
     "Slice",
     "load_file",
     "load_into",
+    "load_plan",
     "safe_open",
     "save_file",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._file import File
 from hippogriff._flights import stop
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 # transfer the better.
 _FIRST_BYTES = 32 << 20
 _BATCH_GROWTH = 8
+_BATCH_BYTES = 1 << 40
+# What is done with a batch that has landed is done while others fly: there should be some.
+_LANDING_BYTES = 256 << 20
 _BATCH_TENSORS, _BATCH_TENSORS_MAX = 1024, 8192
 # Some wait for their turn, so that the next one begins as soon as one ends.
 _IN_FLIGHT = 4
@@ -37,39 +40,62 @@ _IN_FLIGHT = 4
 _GAP_BYTES = 1 << 20
 
 
+class Batch(NamedTuple):
+    """Tensors that one transfer loads, and the arrays they become."""
+
+    tensors: list[TensorInfo]
+    arrays: list[Any]
+    addresses: list[int]
+
+
 def load_tensors(
-    file: File, tensors: Iterable[TensorInfo], framework: Framework, watch: Watch | None = None
+    file: File,
+    tensors: Iterable[TensorInfo],
+    framework: Framework,
+    watch: Watch | None = None,
+    landed: Callable[[Batch], object] | None = None,
+    to: str = "",
 ) -> dict[str, Any]:
     """Load tensors of an open file, given in the order of their data, into arrays of their own.
 
-    Whatever ends it early stops the transfers under way before it is raised.
+    `landed` is called for each batch once it is there, while later ones are on their way; `to`
+    names the device in the report. Whatever ends it early stops what is under way first.
     """
     watch = watch or Watch(progress=False)
-    watch.open(file)
+    watch.open(file, to)
     loaded: dict[str, Any] = {}
-    flying: deque[Transfer[int]] = deque()
+    flying: deque[tuple[Transfer[int], Batch]] = deque()
+
+    def finish_first() -> Batch:
+        watch.wait(flying[0][0])
+        return flying.popleft()[1]
+
     try:
-        for batch in _batches(tensors):
-            arrays = make_arrays(framework, batch)
-            loaded.update(zip((tensor.name for tensor in batch), arrays, strict=True))
+        most_bytes = _BATCH_BYTES if landed is None else _LANDING_BYTES
+        for group in _batches(tensors, most_bytes):
+            arrays = make_arrays(framework, group)
+            batch = Batch(group, arrays, framework.addresses(arrays))
+            loaded.update(zip((tensor.name for tensor in group), arrays, strict=True))
             parts = [
                 (tensor.offset, tensor.size_bytes, address)
-                for tensor, address in zip(batch, framework.addresses(arrays), strict=True)
+                for tensor, address in zip(group, batch.addresses, strict=True)
                 if tensor.size_bytes > 0
             ]
-            watch.start(len(batch), sum(size_bytes for _, size_bytes, _ in parts))
-            if not parts:
-                continue
-            if len(flying) == _IN_FLIGHT:
-                watch.wait(flying[0])
-                flying.popleft()
-            request = Request("auto", region=framework.region)
-            flying.append(start_scatter(file, parts, request, arrays, cancel_when_dropped=True))
+            watch.start(len(group), sum(size_bytes for _, size_bytes, _ in parts))
+            ended = finish_first() if len(flying) == _IN_FLIGHT else None
+            if parts:
+                request = Request("auto", region=framework.region)
+                transfer = start_scatter(file, parts, request, arrays, cancel_when_dropped=True)
+                flying.append((transfer, batch))
+            for there in (ended, None if parts else batch):
+                if landed is not None and there is not None:
+                    landed(there)
         while flying:
-            watch.wait(flying[0])
-            flying.popleft()
+            ended = finish_first()
+            if landed is not None:
+                landed(ended)
     except BaseException:
-        stop(flying)
+        stop(transfer for transfer, _ in flying)
         raise
     return loaded
 
@@ -94,7 +120,7 @@ def by_offset(tensors: Iterable[TensorInfo]) -> list[TensorInfo]:
     return sorted(tensors, key=lambda tensor: tensor.offset)
 
 
-def _batches(tensors: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
+def _batches(tensors: Iterable[TensorInfo], bytes_max: int) -> Iterator[list[TensorInfo]]:
     """Cut an ascending stream where a hole is, or where a batch is large enough."""
     batch: list[TensorInfo] = []
     size_bytes, most_bytes, end = 0, _FIRST_BYTES, 0
@@ -107,7 +133,7 @@ def _batches(tensors: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
         if batch and (large or tensor.offset - end > _GAP_BYTES):
             yield batch
             batch, size_bytes = [], 0
-            most_bytes *= _BATCH_GROWTH
+            most_bytes = min(most_bytes * _BATCH_GROWTH, bytes_max)
         batch.append(tensor)
         size_bytes += tensor.size_bytes
         end = tensor.offset + tensor.size_bytes

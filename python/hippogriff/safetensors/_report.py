@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._sizes import format_size
+from hippogriff.errors import Cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from hippogriff._console import Follower
     from hippogriff._file import File
+    from hippogriff._handle import Progress
     from hippogriff._transfer import Transfer
 
 # What is over within this time shows no bar.
@@ -29,6 +32,8 @@ class FileReport:
     ----------
     path : str
         The file.
+    device : str
+        Where to, where that is several.
     tensors, bytes : int
         How many, and their bytes in the file.
     bytes_by_route : dict of str to int
@@ -42,6 +47,7 @@ class FileReport:
     """
 
     path: str
+    device: str = ""
     tensors: int = 0
     bytes: int = 0
     bytes_by_route: dict[str, int] = field(default_factory=dict)
@@ -104,12 +110,56 @@ def _line(file: FileReport) -> str:
     routes = ", ".join(
         f"{route} {format_size(size)}" for route, size in file.bytes_by_route.items() if size
     )
+    to = file.device and f" to {file.device}"
     return (
-        f"{file.path}: {file.tensors} tensors, {format_size(file.bytes)}, "
+        f"{file.path}{to}: {file.tensors} tensors, {format_size(file.bytes)}, "
         f"{file.gb_per_second:.2f} GB/s ({routes or 'nothing to move'}; "
         f"{format_size(file.bytes_from_page_cache)} from the page cache, "
         f"{format_size(file.bytes_from_disk)} from the drive; {file.cpu_seconds:.3f} CPU s)"
     )
+
+
+class Bar:
+    """How far a load is, on stderr. Thread-safe.
+
+    Parameters
+    ----------
+    progress : bool, optional
+        Whether to show it; without it on a terminal only, and when it takes a while.
+    """
+
+    def __init__(self, progress: bool | None) -> None:
+        self.shown = sys.stderr.isatty() if progress is None else progress
+        self._quiet_until = time.monotonic() + (0 if progress else _QUIET_SECONDS)
+        self._lock = threading.Lock()
+        self._follower: Follower | None = None
+        self._total_bytes = 0
+        self._done: dict[int, int] = {}
+
+    def expect(self, size_bytes: int) -> None:
+        """Tell how much more there will be."""
+        with self._lock:
+            self._total_bytes += size_bytes
+
+    def tell(self, who: object, done_bytes: int) -> None:
+        """Tell how much one of those who load has done so far."""
+        with self._lock:
+            self._done[id(who)] = done_bytes
+            if self._follower is None:
+                if time.monotonic() < self._quiet_until:
+                    return
+                # Rich is needed by nobody else here, and takes longer to import than many a load.
+                from hippogriff._console import Follower
+
+                self._follower = Follower("load", self._total_bytes).__enter__()
+            self._follower.tell(sum(self._done.values()))
+
+    def close(self) -> None:
+        """Take it away."""
+        with self._lock:
+            if self._follower is not None:
+                self._follower.__exit__(None, None, None)
+                self._follower = None
 
 
 class Watch:
@@ -120,18 +170,25 @@ class Watch:
     explain : bool or callable
         True prints the report at the end; a callable gets it.
     progress : bool, optional
-        Whether to show a bar; without it on a terminal only, and when it takes a while.
+        As `Bar` has it.
+    bar : Bar, optional
+        One that others tell too.
+    stopping : threading.Event, optional
+        When it is set, waiting ends with `Cancelled`.
     """
 
     def __init__(
-        self, explain: bool | Callable[[LoadReport], object] = False, progress: bool | None = None
+        self,
+        explain: bool | Callable[[LoadReport], object] = False,
+        progress: bool | None = None,
+        bar: Bar | None = None,
+        stopping: threading.Event | None = None,
     ) -> None:
         self.report = LoadReport()
         self._explain = explain
-        self._progress = sys.stderr.isatty() if progress is None else progress
-        self._at_once = progress is True
-        self._bar: Follower | None = None
-        self._done_bytes = self._total_bytes = 0
+        self._bar = bar or Bar(progress)
+        self._stopping = stopping
+        self._done_bytes = 0
         self._begin = time.monotonic()
         self._file_begin = 0.0
 
@@ -146,8 +203,7 @@ class Watch:
         trace: TracebackType | None,
     ) -> None:
         self.report.seconds = time.monotonic() - self._begin
-        if self._bar is not None:
-            self._bar.__exit__(None, None, None)
+        self._bar.close()
         if kind is None and self._explain:
             if callable(self._explain):
                 self._explain(self.report)
@@ -155,12 +211,12 @@ class Watch:
                 print(self.report)
 
     def expect(self, size_bytes: int) -> None:
-        """Tell how much there will be in all."""
-        self._total_bytes += size_bytes
+        """Tell how much more there will be."""
+        self._bar.expect(size_bytes)
 
-    def open(self, file: File) -> None:
+    def open(self, file: File, device: str = "") -> None:
         """Tell that what follows is of this file."""
-        self.report.files.append(FileReport(file.path))
+        self.report.files.append(FileReport(file.path, device))
         self._file_begin = time.monotonic()
 
     def start(self, tensors: int, size_bytes: int) -> None:
@@ -172,25 +228,20 @@ class Watch:
     def wait(self, transfer: Transfer[int]) -> None:
         """Wait for a transfer; its failure is raised."""
         begin = time.monotonic()
-        transfer.complete(None, self._tell if self._progress else None)
+        transfer.complete(None, self._tell if self._bar.shown or self._stopping else None)
         now = time.monotonic()
         self.report.waiting_seconds += now - begin
         self._done_bytes += transfer.progress.bytes_total
-        if not self._explain:
-            return
-        report, facts = self.report.files[-1], transfer.report()
+        report = self.report.files[-1]
         report.seconds = now - self._file_begin
-        _add(report, facts)
+        if self._explain:
+            _add(report, transfer.report())
 
-    def _tell(self, progress: Any) -> None:
-        if self._bar is None:
-            if not self._at_once and time.monotonic() - self._begin < _QUIET_SECONDS:
-                return
-            # Rich is needed by nobody else here, and takes longer to import than many a load.
-            from hippogriff._console import Follower
-
-            self._bar = Follower("load", self._total_bytes).__enter__()
-        self._bar.tell(self._done_bytes + progress.bytes_done)
+    def _tell(self, progress: Progress) -> None:
+        if self._stopping is not None and self._stopping.is_set():
+            raise Cancelled("load: stopped because another part of it failed", operation="load")
+        if self._bar.shown:
+            self._bar.tell(self, self._done_bytes + progress.bytes_done)
 
 
 def _add(report: FileReport, facts: Mapping[str, Any]) -> None:

@@ -1,0 +1,246 @@
+"""Loading to several GPUs: each gets what a plan says, and no byte is read twice."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hippogriff._frameworks import make_framework
+from hippogriff._slices import Extent, Selection, fill, find_runs, resolve, target_of
+from hippogriff.errors import Cancelled, InvalidArgument
+from hippogriff.safetensors._files import opened_files
+from hippogriff.safetensors._header import SafetensorError
+from hippogriff.safetensors._load import Batch, by_offset, load_tensors, make_arrays
+from hippogriff.safetensors._report import Bar, Watch
+from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from hippogriff._file import File
+    from hippogriff._frameworks import Framework
+    from hippogriff._runtime import PathLike
+    from hippogriff.safetensors._header import Header
+    from hippogriff.safetensors._report import LoadReport
+
+    Wishes = Mapping[str, Any] | Iterable[str] | None
+
+# How often a waiting caller looks for Ctrl-C.
+_SLICE_SECONDS = 0.05
+
+
+class _Part(NamedTuple):
+    """A tensor or a slice of one: the array it becomes, and who wants it.
+
+    `scattered` says which elements, when their bytes do not lie together.
+    """
+
+    whole: TensorInfo
+    tensor: TensorInfo
+    scattered: Selection | None
+    devices: list[Any]
+
+
+def load_plan(
+    paths: PathLike | Iterable[PathLike],
+    plan: Mapping[Any, Wishes],
+    *,
+    framework: str = "pt",
+    explain: bool | Callable[[LoadReport], object] = False,
+    progress: bool | None = None,
+) -> dict[Any, dict[str, Any]]:
+    """Load what several GPUs need; what several of them need is read once, and goes on from there.
+
+    Parameters
+    ----------
+    paths : path-like or iterable of path-like
+        As `load_file` takes them.
+    plan : mapping of device to wishes
+        What each device gets: None for all tensors; an iterable of names; or a mapping of names
+        to what is wanted of each: None for all of it, else integers and slices as in
+        ``tensor[...]``.
+    framework, explain, progress
+        As in `load_file`. The report has a line for each file and device.
+
+    Returns
+    -------
+    dict of device to dict of str to array
+        With the devices as the plan names them. Each array owns its memory.
+
+    Raises
+    ------
+    SafetensorError
+        When a file is no safetensors file, or has no tensor of a name in the plan.
+    InvalidArgument, IndexError
+        When a plan or a slice cannot be.
+    Unsupported, IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
+        As `load_file`; nothing is under way then.
+
+    Examples
+    --------
+    >>> from hippogriff.safetensors import load_plan
+    >>> plan = {
+    ...     "cuda:0": {"embed.weight": None, "head.weight": slice(0, 8)},
+    ...     "cuda:1": {"embed.weight": None, "head.weight": slice(8, 16)},
+    ... }
+    >>> shards = load_plan("model.safetensors", plan)
+    """
+    makers = {device: make_framework(framework, device) for device in plan}
+    if not makers:
+        raise InvalidArgument("the plan names no device")
+    loaded: dict[Any, dict[str, Any]] = {device: {} for device in plan}
+    stopping = threading.Event()
+    with Watch(explain, progress) as watch, opened_files(paths) as files:
+        work = _share_out(files, plan)
+        bar = Bar(progress)
+        watches = {device: Watch(bool(explain), bar=bar, stopping=stopping) for device in plan}
+        for parts in work.values():
+            bar.expect(sum(part.tensor.size_bytes for _, wanted in parts for part in wanted))
+
+        def load(device: Any) -> None:
+            _Loader(device, makers, loaded, watches[device]).load(work[device])
+
+        try:
+            _run_all([functools.partial(load, device) for device in plan], stopping)
+        finally:
+            bar.close()
+        for each in watches.values():
+            watch.report.files += each.report.files
+            waited = each.report.waiting_seconds
+            watch.report.waiting_seconds = max(watch.report.waiting_seconds, waited)
+    return loaded
+
+
+def _share_out(
+    files: list[tuple[File, Header]], plan: Mapping[Any, Wishes]
+) -> dict[Any, list[tuple[File, list[_Part]]]]:
+    """Say for each device what it reads: what several want goes to who has least to read so far."""
+    wishes = {device: _by_name(device, wanted) for device, wanted in plan.items()}
+    missing = {name for wanted in wishes.values() if wanted is not None for name in wanted}
+    work: dict[Any, list[tuple[File, list[_Part]]]] = {device: [] for device in plan}
+    read_bytes = dict.fromkeys(plan, 0)
+    for file, header in files:
+        mine: dict[Any, list[_Part]] = {device: [] for device in plan}
+        for tensor in header.tensors.values():
+            missing.discard(tensor.name)
+            for part in _parts_of(tensor, wishes):
+                reader = min(part.devices, key=lambda device: read_bytes[device])
+                read_bytes[reader] += part.tensor.size_bytes
+                mine[reader].append(part)
+        for device, parts in mine.items():
+            work[device].append((file, parts))
+    if missing:
+        raise SafetensorError(f"no file has the tensor {min(missing)!r} of the plan")
+    return work
+
+
+def _by_name(device: Any, wanted: Wishes) -> dict[str, Any] | None:
+    if wanted is None:
+        return None
+    if isinstance(wanted, str):
+        raise InvalidArgument(f"what the plan has for {device!r} is one string, not names")
+    return dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted)
+
+
+def _parts_of(tensor: TensorInfo, wishes: Mapping[Any, dict[str, Any] | None]) -> list[_Part]:
+    """Return the different parts of a tensor that somebody wants, and who each."""
+    parts: dict[str, _Part] = {}
+    for device, wanted in wishes.items():
+        if wanted is not None and tensor.name not in wanted:
+            continue
+        index = None if wanted is None else wanted[tensor.name]
+        selection = None if index is None else resolve(index, tensor.shape)
+        part = parts.setdefault(repr(selection), _cut(tensor, selection))
+        part.devices.append(device)
+    return list(parts.values())
+
+
+def _cut(tensor: TensorInfo, selection: Selection | None) -> _Part:
+    if selection is None:
+        return _Part(tensor, tensor, None, [])
+    if DTYPE_BITS[tensor.dtype] % 8:
+        raise InvalidArgument(f"{tensor.dtype} is packed: load the whole tensor {tensor.name!r}")
+    if 0 in selection.counts:
+        return _Part(tensor, tensor._replace(shape=selection.shape, size_bytes=0), None, [])
+    runs = find_runs(_extent(tensor), selection)
+    size_bytes = runs.number * runs.size_bytes
+    cut = tensor._replace(shape=selection.shape, size_bytes=size_bytes)
+    if runs.number == 1:
+        offset = tensor.offset + next(runs.offsets())
+        return _Part(tensor, cut._replace(offset=offset), None, [])
+    return _Part(tensor, cut, selection, [])
+
+
+def _extent(tensor: TensorInfo) -> Extent:
+    return Extent(tensor.offset, tensor.shape, tensor.dtype, DTYPE_BITS[tensor.dtype] // 8)
+
+
+class _Loader:
+    """Loads one device's part, and hands on what others want too. Runs on a thread of its own."""
+
+    def __init__(
+        self,
+        device: Any,
+        makers: Mapping[Any, Framework],
+        loaded: dict[Any, dict[str, Any]],
+        watch: Watch,
+    ) -> None:
+        self._device = device
+        self._makers = makers
+        self._loaded = loaded
+        self._watch = watch
+
+    def load(self, work: list[tuple[File, list[_Part]]]) -> None:
+        maker = self._makers[self._device]
+        for file, parts in work:
+            together = [part for part in parts if part.scattered is None]
+            others = {
+                part.tensor.name: [each for each in part.devices if each != self._device]
+                for part in parts
+            }
+
+            def hand_on(batch: Batch, others: dict[str, list[Any]] = others) -> None:
+                for tensor, array in zip(batch.tensors, batch.arrays, strict=True):
+                    for other in others[tensor.name]:
+                        self._loaded[other][tensor.name] = self._makers[other].copy_of(array)
+
+            maker.prepare(sum(part.tensor.size_bytes for part in parts))
+            tensors = by_offset(part.tensor for part in together)
+            name = str(self._device)
+            loaded = load_tensors(file, tensors, maker, self._watch, landed=hand_on, to=name)
+            self._loaded[self._device].update(loaded)
+            for part in parts:
+                if part.scattered is not None:
+                    array = self._fill(file, part, part.scattered)
+                    hand_on(Batch([part.tensor], [array], []))
+                    self._loaded[self._device][part.tensor.name] = array
+        for each in self._makers.values():
+            each.synchronize()
+
+    def _fill(self, file: File, part: _Part, selection: Selection) -> Any:
+        maker = self._makers[self._device]
+        array = make_arrays(maker, [part.tensor])[0]
+        self._watch.start(1, part.tensor.size_bytes)
+        fill(file, _extent(part.whole), selection, target_of(maker, array))
+        return array
+
+
+def _run_all(tasks: list[Callable[[], None]], stopping: threading.Event) -> None:
+    """Run tasks on threads; when one fails, or Ctrl-C comes, stop the others and raise that."""
+    with concurrent.futures.ThreadPoolExecutor(len(tasks), "hippogriff-load") as pool:
+        futures = [pool.submit(task) for task in tasks]
+        try:
+            waiting = set(futures)
+            while waiting and not any(each.done() and each.exception() for each in futures):
+                _, waiting = concurrent.futures.wait(waiting, _SLICE_SECONDS)
+        finally:
+            if any(not each.done() for each in futures) or any(
+                each.exception() for each in futures if each.done()
+            ):
+                stopping.set()
+    errors = [error for each in futures if (error := each.exception()) is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, Cancelled)):
+        raise error

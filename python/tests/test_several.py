@@ -1,0 +1,138 @@
+"""Loading by a plan: on one machine's CPU, whose two names stand for two devices, and on GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import hippogriff
+from hippogriff.safetensors import (
+    LoadReport,
+    SafetensorError,
+    _load,
+    _several,
+    load_plan,
+    save_file,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_ONE, _OTHER = "cpu", "host"
+
+
+@pytest.fixture
+def files(folder: Path) -> tuple[list[Path], dict[str, Any]]:
+    """Two files and what is in them."""
+    random = np.random.default_rng(1)
+    tensors = {
+        "a": random.standard_normal((64, 1000)).astype(np.float32),
+        "b": random.integers(0, 255, (3_000_000,), np.uint8),
+        "c": random.standard_normal((40, 30, 20)).astype(np.float16),
+        "d": np.zeros((0, 4), np.int32),
+        "e": np.float64(2.5).reshape(()),
+    }
+    paths = [folder / "1.safetensors", folder / "2.safetensors"]
+    save_file({name: tensors[name] for name in "abd"}, paths[0])
+    save_file({name: tensors[name] for name in "ce"}, paths[1])
+    return paths, tensors
+
+
+def test_each_gets_what_the_plan_says(files: tuple[list[Path], dict[str, Any]]) -> None:
+    paths, tensors = files
+    plan = {
+        _ONE: {"a": np.s_[:32], "c": np.s_[:, 10:20], "b": None, "e": None},
+        _OTHER: {"a": np.s_[32:], "c": np.s_[:, 20:, ::3], "b": None, "d": np.s_[:]},
+    }
+    loaded = load_plan(paths, plan, framework="np")
+    assert {device: set(found) for device, found in loaded.items()} == {
+        _ONE: set("aceb"),
+        _OTHER: set("acbd"),
+    }
+    for device, wanted in plan.items():
+        for name, index in wanted.items():
+            expected = tensors[name] if index is None else tensors[name][index]
+            found = loaded[device][name]
+            assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+            assert (found == expected).all(), (device, name)
+            assert found.flags.owndata
+    assert loaded[_ONE]["b"].ctypes.data != loaded[_OTHER]["b"].ctypes.data
+
+
+def test_what_both_want_is_read_once_and_shared_out(
+    files: tuple[list[Path], dict[str, Any]],
+) -> None:
+    paths, tensors = files
+    reports: list[LoadReport] = []
+    loaded = load_plan(paths, {_ONE: None, _OTHER: None}, framework="np", explain=reports.append)
+    for found in loaded.values():
+        assert found.keys() == tensors.keys()
+        assert all((found[name] == tensors[name]).all() for name in tensors)
+    (report,) = reports
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    assert report.bytes == total
+    assert {file.device for file in report.files} == {_ONE, _OTHER}
+    read = [sum(f.bytes for f in report.files if f.device == each) for each in (_ONE, _OTHER)]
+    assert min(read) > 0
+    assert f"to {_ONE}" in str(report)
+
+
+def test_plans_that_cannot_be_are_refused(files: tuple[list[Path], dict[str, Any]]) -> None:
+    paths, _ = files
+    with pytest.raises(SafetensorError, match="'x'"):
+        load_plan(paths, {_ONE: ["a", "x"]}, framework="np")
+    with pytest.raises(hippogriff.InvalidArgument, match="no device"):
+        load_plan(paths, {}, framework="np")
+    with pytest.raises(hippogriff.InvalidArgument, match="one string"):
+        load_plan(paths, {_ONE: "a"}, framework="np")
+    with pytest.raises(hippogriff.InvalidArgument, match="step"):
+        load_plan(paths, {_ONE: {"a": np.s_[::-1]}}, framework="np")
+    with pytest.raises(IndexError):
+        load_plan(paths, {_ONE: {"a": 64}}, framework="np")
+
+
+def test_one_devices_failure_stops_the_others(
+    files: tuple[list[Path], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, _ = files
+    original = _load.load_tensors
+
+    def fail(*arguments: Any, **more: Any) -> dict[str, Any]:
+        if more["to"] == _OTHER:
+            raise hippogriff.IoError("read: made to fail")
+        return original(*arguments, **more)
+
+    monkeypatch.setattr(_several, "load_tensors", fail)
+    with pytest.raises(hippogriff.IoError, match="made to fail"):
+        load_plan(paths, {_ONE: None, _OTHER: None}, framework="np")
+
+
+def test_gpus_get_what_the_plan_says(torch: Any, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    count = torch.cuda.device_count()
+    random = np.random.default_rng(2)
+    tensors = {f"t{n}": random.standard_normal((256, 1024)).astype(np.float32) for n in range(40)}
+    save_file(tensors, path)
+    devices = [f"cuda:{number}" for number in range(count)]
+    rows = 256 // count
+    plan: dict[Any, Any] = {
+        device: {
+            **dict.fromkeys(list(tensors)[:20]),
+            **{
+                name: np.s_[number * rows : (number + 1) * rows] if index % 2 else np.s_[:, ::2]
+                for index, name in enumerate(list(tensors)[20:])
+            },
+        }
+        for number, device in enumerate(devices)
+    }
+    loaded = load_plan(path, plan)
+    for device, wanted in plan.items():
+        for name, index in wanted.items():
+            expected = tensors[name] if index is None else tensors[name][index]
+            assert loaded[device][name].device == torch.device(device)
+            assert (loaded[device][name].cpu().numpy() == expected).all(), (device, name)
+    for device, found in load_plan(path, dict.fromkeys(devices)).items():
+        for name, tensor in tensors.items():
+            assert (found[name].cpu().numpy() == tensor).all(), (device, name)
