@@ -30,6 +30,7 @@ from hippogriff._transfer import Transfer
 from hippogriff.errors import (
     Busy,
     Cancelled,
+    ChecksumMismatch,
     DeviceError,
     Forked,
     HippogriffError,
@@ -52,6 +53,7 @@ __all__ = [
     "Array",
     "Busy",
     "Cancelled",
+    "ChecksumMismatch",
     "DeviceError",
     "File",
     "Forked",

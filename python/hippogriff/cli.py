@@ -12,6 +12,7 @@ import typer
 
 from hippogriff import _runtime, version
 from hippogriff._bench import ROUTES, Bench, make_file
+from hippogriff._checksum_files import checksum_files
 from hippogriff._console import Follower, print_json
 from hippogriff._copy import CopyOptions, copy_file
 from hippogriff._file import open_file
@@ -28,6 +29,7 @@ from hippogriff.errors import (
     OutOfHostMemory,
     Unsupported,
 )
+from hippogriff.safetensors._load import files_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,6 +175,34 @@ def explain(
         print_json(outlook)
     else:
         show_outlook(outlook)
+
+
+@app.command()
+@_reporting
+def checksum(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…")],
+    check: Annotated[bool, typer.Option("--check", help="Compare with those there are.")] = False,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Where the checksums are, if not beside.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write the checksums of each FILE to FILE.xxh3, or compare it with them (--check).
+
+    An index of shards (model.safetensors.index.json) stands for its files. Exit code 1 when a file
+    is not what its checksums are of.
+    """
+    paths = files_of(files)
+    total = sum(Path(path).stat().st_size for path in paths if Path(path).exists())
+    with Follower("checksum", total) as follower:
+        results = checksum_files(paths, folder, check=check, tell=follower.tell)
+    if json:
+        print_json([result.as_dict() for result in results])
+    else:
+        for result in results:
+            print("\n".join(result.lines()))
+    if not all(result.ok for result in results):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -54,7 +54,7 @@ def test_every_command_of_the_command_line_block_works(with_input: Path) -> None
     (block,) = [block for block in blocks("sh") if block.startswith("hippogriff ")]
     environment = {**os.environ, "HIPPOGRIFF_LIBRARY": _library.lib._name}
     commands = [line.split("#")[0].split() for line in block.splitlines()]
-    assert len(commands) == 5
+    assert len(commands) == 6
     for _, *arguments in commands:
         if arguments == ["bench"]:
             arguments += ["--size", "1MiB"]  # as large as the file in the README would take long

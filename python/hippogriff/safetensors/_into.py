@@ -11,6 +11,7 @@ from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._frameworks import dtype_name, make_framework
 from hippogriff.safetensors._load import load_tensors, opened_files, stop
+from hippogriff.safetensors._verify import open_verifiers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Transfer
     from hippogriff.safetensors._header import TensorInfo
+    from hippogriff.safetensors._verify import Verifier, Verify
 
 # So many bytes at most are converted at a time, or one tensor.
 _CONVERTED_BYTES = 256 << 20
@@ -38,6 +40,7 @@ def load_into(
     *,
     strict: bool = True,
     convert: bool = False,
+    verify: Verify = False,
 ) -> LoadedNames:
     """Fill a module's or a mapping's arrays from safetensors files, in place.
 
@@ -51,6 +54,8 @@ def load_into(
         Refuse names that are only here or only there. Shapes must always agree.
     convert : bool
         Convert element types, on the device. Without it they must agree.
+    verify : bool or path-like
+        As in `load_file`.
 
     Returns
     -------
@@ -61,7 +66,7 @@ def load_into(
     ------
     InvalidArgument
         When names, shapes or element types do not agree; nothing was loaded then.
-    SafetensorError, IoError, ShortFile, DeviceError
+    SafetensorError, ChecksumMismatch, SidecarError, IoError, ShortFile, DeviceError
         As `load_file`. Arrays may be filled in part then.
     """
     state = target.state_dict() if hasattr(target, "state_dict") else target
@@ -72,8 +77,9 @@ def load_into(
         missing, unexpected = state.keys() - found.keys(), found.keys() - state.keys()
         names = LoadedNames(sorted(missing), sorted(unexpected))
         _check(target, state, found, names if strict else LoadedNames([], []), convert)
-        for file, header in files:
-            _fill(file, [t for t in header.tensors.values() if t.name in state], state)
+        verifiers = open_verifiers(files, verify)
+        for (file, header), verifier in zip(files, verifiers, strict=True):
+            _fill(file, [t for t in header.tensors.values() if t.name in state], state, verifier)
     return names
 
 
@@ -101,7 +107,12 @@ def _check(
         raise InvalidArgument(f"loading into {type(target).__name__}: " + "; ".join(sorted(wrong)))
 
 
-def _fill(file: File, tensors: list[TensorInfo], state: Mapping[str, Any]) -> None:
+def _fill(
+    file: File,
+    tensors: list[TensorInfo],
+    state: Mapping[str, Any],
+    verifier: Verifier | None,
+) -> None:
     """Read what lies as it should straight into place, and convert the rest."""
     straight: dict[tuple[Any, ...], list[tuple[TensorInfo, Region]]] = {}
     others = []
@@ -113,21 +124,31 @@ def _fill(file: File, tensors: list[TensorInfo], state: Mapping[str, Any]) -> No
             key = (region.device or _device_of(state[tensor.name]), region.host_memory)
             straight.setdefault((*key, region.stream), []).append((tensor, region))
     flying: list[Transfer[int]] = []
+    first: list[list[tuple[TensorInfo, Region]]] = []
     again: list[list[tuple[TensorInfo, Region]]] = []
     try:
         for parts in straight.values():
             once, rest = _without_overlaps(parts)
             again += [[part] for part in rest]
+            first.append(once)
             flying.append(_start(file, once))
-        while flying:
+        for parts in first:
             flying.pop(0).wait()
+            _verify(parts, verifier)
         for parts in again:
             flying.append(_start(file, parts))
             flying.pop(0).wait()
+            _verify(parts, verifier)
     except BaseException:
         stop(flying)
         raise
-    _convert(file, others, state)
+    _convert(file, others, state, verifier)
+
+
+def _verify(parts: list[tuple[TensorInfo, Region]], verifier: Verifier | None) -> None:
+    if verifier is not None:
+        tensors, regions = zip(*parts, strict=True)
+        verifier.check(tensors, [region.address for region in regions], regions[0])
 
 
 def _straight_region(tensor: TensorInfo, array: Any) -> Region | None:
@@ -161,7 +182,12 @@ def _start(file: File, parts: list[tuple[TensorInfo, Region]]) -> Transfer[int]:
     return start_scatter(file, segments, request, parts, cancel_when_dropped=True)
 
 
-def _convert(file: File, tensors: list[TensorInfo], state: Mapping[str, Any]) -> None:
+def _convert(
+    file: File,
+    tensors: list[TensorInfo],
+    state: Mapping[str, Any],
+    verifier: Verifier | None,
+) -> None:
     """Load tensors beside their places, a few at a time, and let the framework copy them."""
     while tensors:
         count, size_bytes = 0, 0
@@ -173,7 +199,7 @@ def _convert(file: File, tensors: list[TensorInfo], state: Mapping[str, Any]) ->
         ):
             size_bytes += tensors[count].size_bytes
             count += 1
-        loaded = load_tensors(file, tensors[:count], make_framework(*first))
+        loaded = load_tensors(file, tensors[:count], make_framework(*first), verifier)
         for name, array in loaded.items():
             if first[0] == "pt":
                 state[name].detach().copy_(array)

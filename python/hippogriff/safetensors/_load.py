@@ -23,6 +23,7 @@ from hippogriff.safetensors._header import (
     header_bytes,
     parse_header,
 )
+from hippogriff.safetensors._verify import open_verifiers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Transfer
     from hippogriff.safetensors._frameworks import Framework
+    from hippogriff.safetensors._verify import Verifier, Verify
 
 # While a transfer is under way the tensors of the next are made: so many at least, which takes some
 # milliseconds, and so many bytes, which take longer.
@@ -102,30 +104,49 @@ def opened_files(
         yield opened
 
 
-def load_tensors(file: File, tensors: Iterable[TensorInfo], framework: Framework) -> dict[str, Any]:
+def load_tensors(
+    file: File,
+    tensors: Iterable[TensorInfo],
+    framework: Framework,
+    verifier: Verifier | None = None,
+) -> dict[str, Any]:
     """Load tensors of an open file into arrays of their own, ascending in the file.
 
     Whatever ends it early stops the transfers under way before it is raised.
     """
     loaded: dict[str, Any] = {}
     flying: deque[Transfer[int]] = deque()
+    to_verify: deque[tuple[list[TensorInfo], list[int]]] = deque()
+
+    def verify_first() -> None:
+        if verifier is not None:
+            verifier.check(*to_verify.popleft(), framework.region)
+
+    # What is verified is so while the next is under way: there should be a next.
+    tensors_min = _BATCH_TENSORS if verifier is None else 1
     try:
-        for batch in _batches(sorted(tensors, key=lambda tensor: tensor.offset)):
+        for batch in _batches(sorted(tensors, key=lambda tensor: tensor.offset), tensors_min):
             arrays = [make_array(framework, tensor) for tensor in batch]
             loaded.update(zip((tensor.name for tensor in batch), arrays, strict=True))
+            addresses = [framework.address(array) for array in arrays]
             parts = [
-                (tensor.offset, tensor.size_bytes, framework.address(array))
-                for tensor, array in zip(batch, arrays, strict=True)
+                (tensor.offset, tensor.size_bytes, address)
+                for tensor, address in zip(batch, addresses, strict=True)
                 if tensor.size_bytes > 0
             ]
             if not parts:
                 continue
-            if len(flying) == _IN_FLIGHT:
+            full = len(flying) == _IN_FLIGHT
+            if full:
                 flying.popleft().wait()
             request = Request("auto", region=framework.region)
             flying.append(start_scatter(file, parts, request, arrays, cancel_when_dropped=True))
+            to_verify.append((batch, addresses))
+            if full:
+                verify_first()
         while flying:
             flying.popleft().wait()
+            verify_first()
     except BaseException:
         stop(flying)
         raise
@@ -154,12 +175,12 @@ def stop(transfers: Iterable[Transfer[int]]) -> None:
             transfer.wait(_SETTLE_SECONDS)
 
 
-def _batches(tensors: list[TensorInfo]) -> Iterator[list[TensorInfo]]:
+def _batches(tensors: list[TensorInfo], tensors_min: int) -> Iterator[list[TensorInfo]]:
     """Cut an ascending list where a hole is, or where a batch is large enough."""
     batch: list[TensorInfo] = []
     batch_bytes = 0
     for tensor in tensors:
-        large = len(batch) >= _BATCH_TENSORS and batch_bytes >= _BATCH_BYTES
+        large = len(batch) >= tensors_min and batch_bytes >= _BATCH_BYTES
         if batch and (
             large or tensor.offset - batch[-1].offset - batch[-1].size_bytes > _GAP_BYTES
         ):
@@ -232,6 +253,7 @@ def load_file(
     device: object = "cpu",
     *,
     framework: str = "pt",
+    verify: Verify = False,
 ) -> dict[str, Any]:
     """Load all tensors of a safetensors file, or of several.
 
@@ -243,6 +265,10 @@ def load_file(
         ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``1``.
     framework : {"pt", "np", "cupy"}
         Whose arrays. NumPy's and CuPy's bfloat16 and float8 need ml_dtypes.
+    verify : bool or path-like
+        Compare all bytes, where they are loaded, with checksums that `hippogriff checksum` or
+        ``save_file(..., checksum=True)`` made; True: beside each file; a path: that file, or the
+        folder they are in.
 
     Returns
     -------
@@ -255,12 +281,17 @@ def load_file(
         When a file is no safetensors file, or a name is in two of them.
     Unsupported
         When the framework is not installed or has no such element type.
+    ChecksumMismatch
+        When what was loaded is not what the checksums are of; names tensors and bytes.
+    SidecarError
+        When the checksums are damaged, or of a file of another kind.
     IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
         When loading fails; nothing is under way then.
     """
     maker = make_framework(framework, device)
     loaded: dict[str, Any] = {}
     with opened_files(paths) as files:
-        for file, header in files:
-            loaded.update(load_tensors(file, header.tensors.values(), maker))
+        verifiers = open_verifiers(files, verify)
+        for (file, header), verifier in zip(files, verifiers, strict=True):
+            loaded.update(load_tensors(file, header.tensors.values(), maker, verifier))
     return loaded

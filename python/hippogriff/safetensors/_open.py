@@ -13,12 +13,14 @@ from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._frameworks import make_framework
 from hippogriff.safetensors._header import DTYPE_BITS, SafetensorError, TensorInfo
 from hippogriff.safetensors._load import load_tensors, make_array, open_file
+from hippogriff.safetensors._verify import open_verifiers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
     from hippogriff._runtime import PathLike
+    from hippogriff.safetensors._verify import Verify
 
 # A slice of more runs than this is cut out of the rows around it, on the device.
 _RUNS_MAX = 65536
@@ -35,11 +37,15 @@ class safe_open:  # noqa: N801 (safetensors' name)
         Whose arrays.
     device : str, int or torch.device
         Where to.
+    verify : bool or path-like
+        As in `load_file`; counts for whole tensors, not for slices.
 
     Raises
     ------
     SafetensorError
         When it is no safetensors file.
+    ChecksumMismatch, SidecarError
+        When its header is not what the checksums are of, or they cannot be used.
     IoError
         When it cannot be opened.
 
@@ -49,9 +55,21 @@ class safe_open:  # noqa: N801 (safetensors' name)
     ...     head = file.get_slice("lm_head.weight")[:1024]
     """
 
-    def __init__(self, filename: PathLike, framework: str = "pt", device: object = "cpu") -> None:
+    def __init__(
+        self,
+        filename: PathLike,
+        framework: str = "pt",
+        device: object = "cpu",
+        *,
+        verify: Verify = False,
+    ) -> None:
         self._framework = make_framework(framework, device)
         self._file, self._header = open_file(filename)
+        try:
+            [self._verifier] = open_verifiers([(self._file, self._header)], verify)
+        except BaseException:
+            self._file.close()
+            raise
 
     def __enter__(self) -> safe_open:
         return self
@@ -83,6 +101,8 @@ class safe_open:  # noqa: N801 (safetensors' name)
         ------
         SafetensorError
             When there is none of this name.
+        ChecksumMismatch
+            When it is to be verified, and differs.
         """
         return self.get_tensors([name])[name]
 
@@ -91,7 +111,8 @@ class safe_open:  # noqa: N801 (safetensors' name)
         if isinstance(names, str):
             raise InvalidArgument("names is one string; get_tensor loads one tensor")
         wanted = self._header.tensors if names is None else dict.fromkeys(names)
-        return load_tensors(self._file, map(self._find, wanted), self._framework)
+        found = map(self._find, wanted)
+        return load_tensors(self._file, found, self._framework, self._verifier)
 
     def get_slice(self, name: str) -> Slice:
         """Return what can be cut from a tensor without loading the rest of it."""

@@ -15,6 +15,7 @@ from hippogriff._file import File
 from hippogriff._path import Replacement
 from hippogriff._regions import describe
 from hippogriff._runtime import encode_path
+from hippogriff._sidecar import SidecarWriter, sidecar_path
 from hippogriff.errors import InvalidArgument, io_error
 from hippogriff.safetensors._frameworks import dtype_name
 from hippogriff.safetensors._header import (
@@ -25,6 +26,7 @@ from hippogriff.safetensors._header import (
     format_header,
 )
 from hippogriff.safetensors._load import stop
+from hippogriff.safetensors._verify import make_sidecar
 
 if TYPE_CHECKING:
     from hippogriff._regions import Region
@@ -38,7 +40,11 @@ _GATHER_BYTES = 8 << 20
 
 
 def save_file(
-    tensors: Mapping[str, Any], filename: PathLike, metadata: Mapping[str, str] | None = None
+    tensors: Mapping[str, Any],
+    filename: PathLike,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    checksum: bool = False,
 ) -> None:
     """Save tensors as a safetensors file: complete and on the disk, or not at all.
 
@@ -51,6 +57,9 @@ def save_file(
         Replaced when it exists; until the end what was there stays.
     metadata : mapping of str to str, optional
         Kept in the header.
+    checksum : bool
+        Write checksums too, of the arrays as they are where they are. Those that were there are
+        removed before the file is replaced: whatever happens, none stay beside another file.
 
     Raises
     ------
@@ -63,14 +72,23 @@ def save_file(
     infos = [info for info, _ in contents]
     header = format_header(infos, _checked_metadata(metadata))
     replacement = _replacement(filename)
+    sidecar: SidecarWriter | None = None
     try:
         _create(replacement, len(header) + sum(info.size_bytes for info in infos))
         with File(replacement.temporary, "r+") as file:
             _write_tensors(file, header, contents)
             _sync(file, replacement.name)
+        if checksum:
+            sums = make_sidecar(header, [each for _, each in contents])
+            sidecar = SidecarWriter(sidecar_path(replacement.name), sums)
+            sidecar.remove_old()
         replacement.commit()
+        if sidecar is not None:
+            sidecar.commit()
     except BaseException:
         replacement.discard()
+        if sidecar is not None:
+            sidecar.discard()
         raise
 
 
