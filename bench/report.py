@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.cases import FIRST, GIB, KIB, MIB
+from bench.loaders_page import is_loaders, page_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -434,7 +435,7 @@ def load(paths: list[Path]) -> Results:
     return Results(documents)
 
 
-def write_page(results: Results, output: Path, plots: bool) -> None:
+def write_page(results: Results, loaders: list[Path], output: Path, plots: bool) -> None:
     """Write the page, and the plots into a folder beside it."""
     lines = [
         "# Performance",
@@ -457,6 +458,7 @@ def write_page(results: Results, output: Path, plots: bool) -> None:
             path = plot(results, setting, folder)
             lines += [f"![{setting.title()}]({path.relative_to(output.parent)})", ""]
     lines += latency_table(results)
+    lines += page_lines(loaders, output, plots=plots)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text("\n".join(lines).rstrip() + "\n")
 
@@ -472,7 +474,9 @@ def main() -> int:
     if not paths:
         print("no results in bench/results", file=sys.stderr)
         return 1
-    write_page(load(paths), options.output, plots=not options.no_plots)
+    loaders = [path for path in paths if is_loaders(path)]
+    transfers = [path for path in paths if path not in loaders]
+    write_page(load(transfers), loaders, options.output, plots=not options.no_plots)
     return 0
 
 

@@ -2,8 +2,8 @@
 # from PyPI. nvcc compiles each .cu by a custom command; only executables link the CUDA runtime.
 #
 # Sets HIPPOGRIFF_HAS_CUDA (0 or 1) and defines the interface target `hippogriff_cuda_headers`, which
-# gives HIPPOGRIFF_HAS_CUDA, HIPPOGRIFF_HAS_NVTX and the headers, and the function
-# hippogriff_add_cuda_object(target source.cu…).
+# gives HIPPOGRIFF_HAS_CUDA, HIPPOGRIFF_HAS_NVTX and the headers, and the functions
+# hippogriff_add_cuda_object(target source.cu…) and hippogriff_add_cuda_image(…).
 
 set(HIPPOGRIFF_HAS_CUDA 0)
 set(HIPPOGRIFF_HAS_NVTX 0)
@@ -77,4 +77,25 @@ function(hippogriff_add_cuda_object target)
     set_source_files_properties("${object}" PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
   endforeach()
   target_link_libraries(${target} PRIVATE "${HIPPOGRIFF_CUDART}" Threads::Threads ${CMAKE_DL_LIBS} rt)
+endfunction()
+
+# Compiles a .cu file with nvcc to an image of all architectures, for the driver to load at run
+# time: nothing links CUDA. The C++ file that takes it in finds its path in the definition named.
+function(hippogriff_add_cuda_image source definition kernel)
+  if(NOT HIPPOGRIFF_HAS_CUDA)
+    return()
+  endif()
+  cmake_path(GET kernel STEM stem)
+  set(image "${CMAKE_CURRENT_BINARY_DIR}/${stem}.fatbin")
+  add_custom_command(
+    OUTPUT "${image}"
+    COMMAND "${HIPPOGRIFF_NVCC}" -fatbin -std=c++20 -O3 ${HIPPOGRIFF_CUDA_TARGETS}
+            -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}" "-I${PROJECT_SOURCE_DIR}/src"
+            -MD -MT "${image}" -MF "${image}.d" -o "${image}" "${kernel}"
+    DEPENDS "${kernel}" "${HIPPOGRIFF_NVCC}"
+    DEPFILE "${image}.d"
+    COMMENT "nvcc ${kernel}"
+    VERBATIM)
+  set_source_files_properties("${source}" PROPERTIES OBJECT_DEPENDS "${image}" COMPILE_DEFINITIONS
+                              "${definition}=\"${image}\"")
 endfunction()

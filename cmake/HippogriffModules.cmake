@@ -1,7 +1,7 @@
 # Turns the folders of src/ into the library, one test binary per module, fuzzers and benchmarks.
 # Files are found by their names: x.cpp, x_test.cpp, x_fuzz.cpp, x_bench.cpp.
 
-set(hippogriff_modules base device storage node transfer)
+set(hippogriff_modules base device storage node checksum transfer)
 
 # The .cpp files of src/<module> that end, or do not end, in one of the special suffixes.
 function(hippogriff_module_sources module suffix result)
@@ -46,9 +46,30 @@ function(hippogriff_find_uring)
   endif()
 endfunction()
 
+# xxHash's header, which holds all of it: nothing is linked.
+function(hippogriff_find_xxhash)
+  find_path(HIPPOGRIFF_XXHASH_INCLUDE xxhash.h)
+  if(NOT HIPPOGRIFF_XXHASH_INCLUDE)
+    message(FATAL_ERROR "xxhash.h was not found (Debian: libxxhash-dev)")
+  endif()
+  add_library(hippogriff_xxhash INTERFACE)
+  target_include_directories(hippogriff_xxhash SYSTEM INTERFACE "${HIPPOGRIFF_XXHASH_INCLUDE}")
+endfunction()
+
+# What of src/checksum is compiled for some processors only: AVX2, and CUDA's.
+function(hippogriff_add_checksum_kernels)
+  set(folder "${PROJECT_SOURCE_DIR}/src/checksum")
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+    set_source_files_properties("${folder}/xxh3_avx2.cpp" PROPERTIES COMPILE_OPTIONS -mavx2)
+  endif()
+  hippogriff_add_cuda_image("${folder}/xxh3_image.cpp" HIPPOGRIFF_XXH3_IMAGE
+                            "${folder}/xxh3_kernel.cu")
+endfunction()
+
 # The objects, which tests link to reach what is inside, and libhippogriff.so made of them.
 function(hippogriff_add_library)
   hippogriff_find_uring()
+  hippogriff_find_xxhash()
   set(all_sources "")
   foreach(module IN LISTS hippogriff_modules)
     hippogriff_module_sources(${module} "" sources)
@@ -60,7 +81,8 @@ function(hippogriff_add_library)
   add_library(hippogriff_objects OBJECT ${all_sources})
   target_compile_definitions(hippogriff_objects PRIVATE HIPPOGRIFF_BUILD)
   target_link_libraries(hippogriff_objects PUBLIC hippogriff_flags hippogriff_cuda_headers
-                                                  hippogriff_uring)
+                                                  hippogriff_uring hippogriff_xxhash)
+  hippogriff_add_checksum_kernels()
   set_target_properties(hippogriff_objects PROPERTIES CXX_VISIBILITY_PRESET hidden
                                                       VISIBILITY_INLINES_HIDDEN ON)
   if(HIPPOGRIFF_FUZZ)

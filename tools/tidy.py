@@ -24,7 +24,8 @@ MODULE_ARROWS = {
     "device": {"base"},
     "storage": {"base", "device"},
     "node": {"base", "device"},
-    "transfer": {"base", "device", "storage", "node"},
+    "checksum": {"base", "device"},
+    "transfer": {"base", "device", "storage", "node", "checksum"},
 }
 
 FILE_LINES_MAX = 600

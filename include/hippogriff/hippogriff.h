@@ -114,6 +114,12 @@ typedef struct hippogriff_segment {
   void* memory;    /**< device memory, or host memory with HIPPOGRIFF_HOST_MEMORY */
 } hippogriff_segment;
 
+/** Memory to compute checksums of. */
+typedef struct hippogriff_memory {
+  const void* address; /**< device memory, or host memory with HIPPOGRIFF_HOST_MEMORY */
+  uint64_t size;       /**< in bytes; 0 has no block */
+} hippogriff_memory;
+
 /** Why something failed. Strings belong to the handle, or to the calling thread for
  *  hippogriff_last_error, until its next failing call. */
 typedef struct hippogriff_error {
@@ -254,6 +260,20 @@ HIPPOGRIFF_API int hippogriff_free(void* pointer);
  *  HIPPOGRIFF_BUSY while a transfer writes the device memory, or reads what would be written. */
 HIPPOGRIFF_API int hippogriff_copy_to_device(void* device_pointer, const void* host, size_t size);
 HIPPOGRIFF_API int hippogriff_copy_to_host(void* host, const void* device_pointer, size_t size);
+
+/** Computes checksums of memory where it is, and waits: XXH3 (64 bits, seed 0) of each block of
+ * each part, in order. A part is cut every `block_bytes` from its own beginning; its last block may
+ * be shorter. `checksums` gets exactly `checksum_count`, as many as there are blocks. All parts
+ * belong to one device. `options` may be NULL; of them device, stream and the flags AFTER_STREAM
+ * and HOST_MEMORY count, and the rest must be zero. CUDA devices hash their memory by a kernel;
+ * host memory is hashed by up to HIPPOGRIFF_THREADS threads, the caller's first. HIPPOGRIFF_BUSY
+ * while a transfer writes some of the memory. */
+HIPPOGRIFF_API int hippogriff_checksum(const hippogriff_memory* parts,
+                                       size_t count,
+                                       size_t block_bytes,
+                                       const hippogriff_options* options,
+                                       uint64_t* checksums,
+                                       size_t checksum_count);
 
 /** Streams, for programs without CUDA and for tests: work in order on a device. `function` runs
  *  when all work before it has finished; it must not call hippogriff. */

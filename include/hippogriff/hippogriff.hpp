@@ -489,6 +489,20 @@ inline DeviceBuffer send(const FileName& file,
   return DeviceBuffer::adopt(transfer.address(), transfer.progress().bytes_total);
 }
 
+// XXH3 (64 bits, seed 0) of each `block_bytes` of memory, computed where it is; waits. Of the
+// options only device, stream, HIPPOGRIFF_AFTER_STREAM and HIPPOGRIFF_HOST_MEMORY count.
+inline std::vector<std::uint64_t> checksum(DeviceSpan of,
+                                           std::size_t block_bytes,
+                                           const Options& options = {}) {
+  const hippogriff_options c = options.to_c();
+  const hippogriff_memory part{of.data(), of.size_bytes()};
+  const std::size_t whole_blocks = block_bytes == 0 ? 0 : of.size_bytes() / block_bytes;
+  std::vector<std::uint64_t> checksums(whole_blocks +
+                                       (whole_blocks * block_bytes < of.size_bytes() ? 1 : 0));
+  detail::check(hippogriff_checksum(&part, 1, block_bytes, &c, checksums.data(), checksums.size()));
+  return checksums;
+}
+
 // Work in order on a device, for programs without CUDA. Move-only; destroying it waits for the work
 // that is on it, as hippogriff_stream_destroy does.
 class Stream {

@@ -31,6 +31,7 @@ from hippogriff._transfer import Transfer
 from hippogriff.errors import (
     Busy,
     Cancelled,
+    ChecksumMismatch,
     DeviceError,
     Forked,
     HippogriffError,
@@ -54,6 +55,7 @@ __all__ = [
     "ArrayFile",
     "Busy",
     "Cancelled",
+    "ChecksumMismatch",
     "DeviceError",
     "File",
     "Forked",

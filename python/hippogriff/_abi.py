@@ -94,6 +94,12 @@ class Segment(ctypes.Structure):
     )
 
 
+class Memory(ctypes.Structure):
+    """`hippogriff_memory`, in bytes."""
+
+    _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_uint64))
+
+
 class Error(ctypes.Structure):
     """`hippogriff_error`."""
 
@@ -158,6 +164,17 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "hippogriff_free": (_int, [_void_p]),
     "hippogriff_copy_to_device": (_int, [_void_p, _void_p, _size]),
     "hippogriff_copy_to_host": (_int, [_void_p, _void_p, _size]),
+    "hippogriff_checksum": (
+        _int,
+        [
+            ctypes.POINTER(Memory),
+            _size,
+            _size,
+            _options_p,
+            ctypes.POINTER(ctypes.c_uint64),
+            _size,
+        ],
+    ),
     "hippogriff_stream_create": (_int, [_string, _void_pp]),
     "hippogriff_stream_launch": (_int, [_string, _void_p, StreamFunction, _void_p]),
     "hippogriff_stream_synchronize": (_int, [_string, _void_p, _ms]),

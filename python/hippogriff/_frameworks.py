@@ -12,7 +12,7 @@ from hippogriff._runtime import device_name
 from hippogriff.errors import HippogriffError, InvalidArgument, OutOfHostMemory, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
 # What safetensors calls an element type, by what NumPy, ml_dtypes and torch call it.
 _NUMPY_NAMES = {
@@ -61,6 +61,15 @@ _PREPARED_BYTES = 64 << 20
 _HOST = Region(0, 0, "host", True, None, None)
 
 
+class Wanted(Protocol):
+    """What an array shall be, as `Framework.empty` has it."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
 class Framework(Protocol):
     """Makes arrays and tells about them."""
 
@@ -76,6 +85,9 @@ class Framework(Protocol):
 
     def prepare(self, size_bytes: int) -> None:
         """Tell that arrays of so many bytes together will be made now."""
+
+    def empties(self, wanted: Sequence[Wanted]) -> list[Any]:
+        """Make thousands of arrays at the price of few, in C order; all or none."""
 
     def address(self, array: Any) -> int:
         """Return where its bytes are."""
@@ -206,6 +218,15 @@ class _Torch:
         stream = int(self._torch.cuda.current_stream(self._device).cuda_stream)
         return Region(0, 0, str(self._device), False, stream, None)
 
+    def empties(self, wanted: Sequence[Wanted]) -> list[Any]:
+        for dtype in {each.dtype for each in wanted}:
+            if dtype == "F4":
+                return [self.empty(each.dtype, each.shape) for each in wanted]
+            if dtype not in self._dtypes:
+                self._find_dtype(dtype)
+        empty, dtypes, device = self._empty, self._dtypes, self._device
+        return [empty(each.shape, dtype=dtypes[each.dtype], device=device) for each in wanted]
+
     def _find_dtype(self, dtype: Any) -> Any:
         plain = _TORCH_NAMES.get(dtype, dtype) if isinstance(dtype, str) else ""
         theirs = getattr(self._torch, plain, None) if plain in _PLAIN_TORCH_NAMES else None
@@ -266,6 +287,10 @@ class _Numpy:
         theirs = _numpy_dtype(dtype) if isinstance(dtype, str) else dtype
         return self._ndarray(shape, theirs, order=order)
 
+    def empties(self, wanted: Sequence[Wanted]) -> list[Any]:
+        ndarray = self._ndarray
+        return [ndarray(each.shape, _numpy_dtype(each.dtype)) for each in wanted]
+
     def prepare(self, size_bytes: int) -> None:
         pass
 
@@ -302,6 +327,11 @@ class _Cupy:
             raise Unsupported(f"CuPy has no element type for {dtype}")
         with self._device:
             return self._cupy.empty(shape, dtype=_numpy_dtype(dtype), order=order)
+
+    def empties(self, wanted: Sequence[Wanted]) -> list[Any]:
+        empty = self._cupy.empty
+        with self._device:
+            return [empty(each.shape, dtype=_numpy_dtype(each.dtype)) for each in wanted]
 
     def prepare(self, size_bytes: int) -> None:
         pass

@@ -30,7 +30,11 @@ class Region(NamedTuple):
     owner: object
 
 
-def describe(array: object, *, writable: bool) -> Region:
+# The current stream of each of torch's devices, where it is asked for thousands of times at once.
+Streams = dict[Any, tuple[str, int]]
+
+
+def describe(array: object, *, writable: bool, streams: Streams | None = None) -> Region:
     """Find the memory of anything that shows it: hippogriff, torch, CuPy, NumPy, DLPack, buffers.
 
     Parameters
@@ -39,6 +43,8 @@ def describe(array: object, *, writable: bool) -> Region:
         With ``__cuda_array_interface__``, the buffer protocol or DLPack.
     writable : bool
         Whether a transfer will write into it.
+    streams : dict, optional
+        Keeps torch's current streams from one call to the next.
 
     Raises
     ------
@@ -47,6 +53,9 @@ def describe(array: object, *, writable: bool) -> Region:
     TypeError
         When it shows no memory at all.
     """
+    torch_region = _describe_torch(array, streams)
+    if torch_region is not None:
+        return torch_region
     cupy = sys.modules.get("cupy")
     if cupy is not None and isinstance(array, getattr(cupy, "ndarray", ())):
         return _describe_cupy(array, cupy)
@@ -61,9 +70,6 @@ def describe(array: object, *, writable: bool) -> Region:
         return Region(
             allocation.address, array.nbytes, allocation.device, inherited, stream, allocation
         )
-    torch_region = _describe_torch(array)
-    if torch_region is not None:
-        return torch_region
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None:
         return _describe_cuda(array, interface, writable=writable)
@@ -104,7 +110,7 @@ def _current_stream() -> int:
     return 0
 
 
-def _describe_torch(array: object) -> Region | None:
+def _describe_torch(array: object, streams: Streams | None) -> Region | None:
     """Describe a torch tensor, on a GPU as in use on its current stream; None for others."""
     torch = sys.modules.get("torch")
     tensor_type = getattr(torch, "Tensor", None)
@@ -118,15 +124,19 @@ def _describe_torch(array: object) -> Region | None:
             "the tensor is conjugated or negated only by name: use "
             "tensor.resolve_conj().resolve_neg()"
         )
-    if tensor.device.type == "cpu":
-        size_bytes = tensor.numel() * tensor.element_size()
-        return Region(tensor.data_ptr(), size_bytes, "host", True, None, tensor)
-    if not tensor.is_cuda:
-        return None
-    stream = torch.cuda.current_stream(tensor.device).cuda_stream
     size_bytes = tensor.numel() * tensor.element_size()
-    device = f"cuda:{tensor.device.index}"
-    return Region(tensor.data_ptr(), size_bytes, device, False, int(stream), tensor)
+    device = tensor.device
+    if device.type == "cpu":
+        return Region(tensor.data_ptr(), size_bytes, "host", True, None, tensor)
+    if device.type != "cuda":
+        return None
+    known = None if streams is None else streams.get(device)
+    if known is None:
+        known = f"cuda:{device.index}", int(torch.cuda.current_stream(device).cuda_stream)
+        if streams is not None:
+            streams[device] = known
+    name, stream = known
+    return Region(tensor.data_ptr(), size_bytes, name, False, stream, tensor)
 
 
 def _describe_cupy(array: Any, cupy: Any) -> Region:

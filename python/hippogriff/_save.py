@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hippogriff._file import File
 from hippogriff._flights import Flights
@@ -17,6 +17,8 @@ from hippogriff._runtime import encode_path
 from hippogriff.errors import InvalidArgument, io_error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hippogriff._regions import Region
     from hippogriff._runtime import PathLike
 
@@ -35,8 +37,29 @@ class Part(NamedTuple):
     size_bytes: int
 
 
-def save_parts(filename: PathLike, header: bytes, parts: list[Part]) -> None:
+class Beside(Protocol):
+    """A file that goes with another one, written and not in its place yet."""
+
+    def remove_old(self) -> None:
+        """Remove what is there of the file before."""
+
+    def commit(self) -> None:
+        """Put it in its place."""
+
+    def discard(self) -> None:
+        """Remove it."""
+
+
+def save_parts(
+    filename: PathLike,
+    header: bytes,
+    parts: list[Part],
+    make_beside: Callable[[str], Beside] | None = None,
+) -> None:
     """Write a file: the header, then each part, ascending and without holes.
+
+    `make_beside` writes what goes with the file of a name. A crash leaves the file before or the
+    new one, and beside it its own or nothing.
 
     Raises
     ------
@@ -46,14 +69,22 @@ def save_parts(filename: PathLike, header: bytes, parts: list[Part]) -> None:
         When writing fails; the temporary file is removed then.
     """
     replacement = _replacement(filename)
+    beside: Beside | None = None
     try:
         _create(replacement, len(header) + sum(part.size_bytes for part in parts))
         with File(replacement.temporary, "r+") as file:
             _write(file, header, parts)
             _sync(file, replacement.name)
+        if make_beside is not None:
+            beside = make_beside(replacement.name)
+            beside.remove_old()
         replacement.commit()
+        if beside is not None:
+            beside.commit()
     except BaseException:
         replacement.discard()
+        if beside is not None:
+            beside.discard()
         raise
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import secrets
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -13,11 +14,13 @@ from typer.core import TyperGroup
 
 from hippogriff import _runtime, version
 from hippogriff._bench import ROUTES, Bench, make_file
+from hippogriff._checksum_files import checksum_files
 from hippogriff._console import Follower, print_json
 from hippogriff._copy import CopyOptions, copy_file
 from hippogriff._file import File
 from hippogriff._loaders.bench import LoadersBench, Plan
 from hippogriff._loaders.dry_run import dry_run, torch_device
+from hippogriff._loaders.facts import document
 from hippogriff._loaders.show import show_loaders
 from hippogriff._measurement import backed
 from hippogriff._show import show_facts, show_info, show_outlook, show_rows
@@ -33,6 +36,7 @@ from hippogriff.errors import (
     OutOfHostMemory,
     Unsupported,
 )
+from hippogriff.safetensors._files import files_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -211,6 +215,34 @@ def explain(
         show_outlook(outlook)
 
 
+@app.command()
+@_reporting
+def checksum(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…")],
+    check: Annotated[bool, typer.Option("--check", help="Compare with those there are.")] = False,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Where the checksums are, if not beside.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write the checksums of each FILE to FILE.xxh3, or compare it with them (--check).
+
+    An index of shards (model.safetensors.index.json) stands for its files. Exit code 1 when a file
+    is not what its checksums are of.
+    """
+    paths = files_of(files)
+    total = sum(Path(path).stat().st_size for path in paths if Path(path).exists())
+    with Follower("checksum", total) as follower:
+        results = checksum_files(paths, folder, check=check, tell=follower.tell)
+    if json:
+        print_json([result.as_dict() for result in results])
+    else:
+        for result in results:
+            print("\n".join(result.lines()))
+    if not all(result.ok for result in results):
+        raise typer.Exit(1)
+
+
 class _DefaultGroup(TyperGroup):
     """Commands of which one is meant where none is named."""
 
@@ -288,11 +320,12 @@ def bench_loaders(
         save=save,
         settings=settings,
     )
+    started = time.time()
     loaders = LoadersBench(plan, lambda done, note: follower.tell(done, note))
     with Follower("bench loaders", loaders.steps, in_bytes=False) as follower:
         rows = loaders.run()
     if json:
-        print_json({"device": plan.device, "rows": [row.as_dict() for row in rows]})
+        print_json(document(plan, rows, started))
     else:
         show_loaders(plan, rows)
 

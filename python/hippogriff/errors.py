@@ -7,7 +7,7 @@ The names are those of hippogriff_status, without a suffix, in C, C++ and Python
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from hippogriff._abi import NO_OFFSET, Error, Status
 from hippogriff._library import lib
@@ -160,6 +160,64 @@ class InternalError(HippogriffError):
     """A bug of hippogriff's: please report it."""
 
     default_status = Status.INTERNAL
+
+
+class Mismatch(NamedTuple):
+    """A block of a file that does not have its checksum.
+
+    Attributes
+    ----------
+    tensor : str
+        The tensor's name; ``""`` for the head of a file, and for files without tensors.
+    offset, size : int
+        The block's bytes in the file.
+    tensor_offset : int
+        Where it begins in the tensor, in bytes.
+    expected, found : int
+        XXH3 of it, 64 bits.
+    """
+
+    tensor: str
+    offset: int
+    size: int
+    tensor_offset: int
+    expected: int
+    found: int
+
+    def __str__(self) -> str:
+        end = self.offset + self.size
+        where = f"bytes {self.offset} to {end} of the file"
+        if self.tensor:
+            last = self.tensor_offset + self.size
+            where = f"tensor {self.tensor!r}, bytes {self.tensor_offset} to {last} ({where})"
+        return f"{where}: expected {self.expected:#018x}, found {self.found:#018x}"
+
+
+class ChecksumMismatch(HippogriffError):
+    """A file does not have the bytes that its checksums were made of.
+
+    Attributes
+    ----------
+    mismatches : tuple of Mismatch
+        The blocks that differ, ascending; none when it is the file's size that does. ``missing``
+        says the same as offsets and sizes, adjacent ones put together.
+    """
+
+    default_status = Status.IO_ERROR
+
+    def __init__(
+        self, message: str, *, mismatches: tuple[Mismatch, ...] = (), **fields: Any
+    ) -> None:
+        super().__init__(message, operation="verify", **fields)
+        self.mismatches = mismatches
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = {"object": self.object, "missing": self.missing, "mismatches": self.mismatches}
+        return _rebuild_mismatch, (str(self), fields)
+
+
+def _rebuild_mismatch(message: str, fields: dict[str, Any]) -> ChecksumMismatch:
+    return ChecksumMismatch(message, **fields)
 
 
 _BY_STATUS: dict[int, type[HippogriffError]] = {

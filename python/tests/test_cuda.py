@@ -168,3 +168,29 @@ def test_streams_of_all_kinds_are_understood() -> None:
     assert [stream_pointer(each) for each in (10, Torch(), Cupy(), Protocol())] == [10, 11, 12, 13]
     with pytest.raises(TypeError):
         stream_pointer("stream")
+
+
+@pytest.mark.parametrize("framework", ["pt", "cupy"])
+def test_what_is_loaded_on_a_gpu_is_verified_there(
+    framework: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    from hippogriff.safetensors import load_file, load_into, save_file
+
+    module = request.getfixturevalue({"pt": "torch"}.get(framework, framework))
+    path = tmp_path / "model.safetensors"
+    sizes = (0, 1, 239, 241, 3 * _MIB + 5)
+    tensors = {f"t{size}": np.frombuffer(random_bytes(size), np.uint8) for size in sizes}
+    save_file(tensors, path, checksum=True)
+    loaded = load_file(path, device="cuda:0", framework=framework, verify=True)
+    other = tmp_path / "other.safetensors"
+    save_file(loaded, other, checksum=True)
+    sidecars = [file.with_name(file.name + ".xxh3").read_bytes() for file in (path, other)]
+    assert sidecars[0] == sidecars[1]
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(hippogriff.ChecksumMismatch, match="tensor 't"):
+        load_file(path, device="cuda:0", framework=framework, verify=True)
+    with pytest.raises(hippogriff.ChecksumMismatch, match="tensor 't"):
+        load_into(loaded, path, verify=True)
+    assert module is not None

@@ -127,6 +127,7 @@ def test_python(example: Example) -> None:
 @pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in docstrings()])
 def test_docstring(code: str) -> None:
     require(["torch", "cuda"] if "cuda:" in code else [])
+    require(["two-gpus"] if "cuda:1" in code else [])
     exec(compile(code, "docstring", "exec"), {"__name__": "example"})
 
 

@@ -118,6 +118,9 @@ def test_a_column_takes_no_more_memory_than_itself_and_two_blocks(
             made.append(int(np.prod(shape)))
             return framework.empty(dtype, shape, order)
 
+        def empties(self, wanted: Any) -> list[Any]:
+            return framework.empties(wanted)
+
         def address(self, array: Any) -> int:
             return framework.address(array)
 

@@ -67,6 +67,7 @@ DeviceInfo describe_device(const CudaContext& context) {
   // Of the memory operations only the 64-bit ones still have an attribute; they imply ours.
   info.can.stream_wait_flag =
       context.attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) != 0;
+  info.can.cuda_kernels = true;
   return info;
 }
 

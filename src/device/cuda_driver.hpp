@@ -67,7 +67,11 @@ namespace hippogriff {
   X(event_create, cuEventCreate)                               \
   X(event_destroy, cuEventDestroy_v2)                          \
   X(event_record, cuEventRecord)                               \
-  X(event_query, cuEventQuery)
+  X(event_query, cuEventQuery)                                 \
+  X(module_load_data, cuModuleLoadData)                        \
+  X(module_unload, cuModuleUnload)                             \
+  X(module_get_function, cuModuleGetFunction)                  \
+  X(launch_kernel, cuLaunchKernel)
 
 // The oldest driver we run on: 12.0, the first whose stream memory operations need no switch.
 inline constexpr int cuda_driver_version_min = 12000;

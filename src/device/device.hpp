@@ -35,6 +35,7 @@ struct DeviceCapabilities {
   bool registers_read_write = false;  // ... of a shared memory mapping, for writing
   bool registers_aside = false;       // registers_aside() may become true
   bool stream_wait_flag = false;      // streams can wait for and write words in host memory
+  bool cuda_kernels = false;          // its streams' handles are CUstreams: kernels run on them
 };
 
 struct DeviceInfo {

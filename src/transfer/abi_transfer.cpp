@@ -1,9 +1,9 @@
 // The C functions that move data: the papers' interface, Gullfoss's forms, asynchronous handles.
 #include "transfer/abi.hpp"
+#include "transfer/options.hpp"
 #include "transfer/report.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 
 using hippogriff::Direction;
@@ -24,37 +24,6 @@ std::uint64_t address_value(const void* pointer) {
 
 void* pointer_of(hippogriff::DeviceAddress address) {
   return reinterpret_cast<void*>(address.value);  // NOLINT(performance-no-int-to-ptr)
-}
-
-// Options of another version of the library: what it has beyond ours must be zero.
-hippogriff_options checked_options(const hippogriff_options* given) {
-  hippogriff_options options = HIPPOGRIFF_OPTIONS_INIT;
-  if (given == nullptr) {
-    return options;
-  }
-  if (given->struct_size < sizeof(std::size_t) || given->struct_size > 4096) {
-    throw_invalid("read the options",
-                  "struct_size is not sizeof(hippogriff_options); start from "
-                  "HIPPOGRIFF_OPTIONS_INIT");
-  }
-  std::memcpy(&options, given, std::min(given->struct_size, sizeof options));
-  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
-  const bool known = std::all_of(bytes + std::min(given->struct_size, sizeof options),
-                                 bytes + given->struct_size,
-                                 [](unsigned char byte) { return byte == 0; });
-  constexpr std::uint32_t all_flags = HIPPOGRIFF_AFTER_STREAM | HIPPOGRIFF_BEFORE_STREAM |
-                                      HIPPOGRIFF_HOST_MEMORY | HIPPOGRIFF_DURABLE |
-                                      HIPPOGRIFF_FREE_SOURCE;
-  if (!known || (options.flags & ~all_flags) != 0) {
-    throw_invalid("read the options", "they ask for something this version does not know");
-  }
-  std::uint32_t route = 0;  // what the caller wrote need not be a value of the enumeration
-  static_assert(sizeof route == sizeof options.route);
-  std::memcpy(&route, &options.route, sizeof route);
-  if (route >= HIPPOGRIFF_ROUTE_COUNT) {
-    throw_invalid("read the options", "there is no route " + std::to_string(route));
-  }
-  return options;
 }
 
 void apply(const hippogriff_options& options, Submission& submission) {
@@ -105,7 +74,7 @@ int submit_send(const Source& source,
     if (address == nullptr || handle == nullptr) {
       throw_invalid("send", "gpuMemPtr or transfer is NULL");
     }
-    apply(checked_options(options), submission);
+    apply(hippogriff::checked_options(options), submission);
     apply(source, submission);
     submission.address = {address_value(*address)};
   });
@@ -122,7 +91,7 @@ int submit_recv(const Source& source,
     if (handle == nullptr) {
       throw_invalid("recv", "transfer is NULL");
     }
-    apply(checked_options(options), submission);
+    apply(hippogriff::checked_options(options), submission);
     apply(source, submission);
     submission.address = {address_value(address)};
   });
@@ -269,7 +238,7 @@ int hippogriff_sendv_async(int fd,
     if (count > segments_max) {
       throw_invalid("send", "count is more than " + std::to_string(segments_max));
     }
-    apply(checked_options(options), submission);
+    apply(hippogriff::checked_options(options), submission);
     apply(Source{.fd = fd}, submission);
     submission.destinations.reserve(count);
     for (const hippogriff_segment& segment : std::span(segments, count)) {

@@ -222,4 +222,14 @@ TEST_F(CppHeader, buffers_move_and_copy_and_check_their_ends) {
   EXPECT_THROW(hippogriff::DeviceBuffer(1, "nowhere:3"), hippogriff::TransferError);
 }
 
+TEST_F(CppHeader, checksums_are_those_of_xxhash) {
+  hippogriff::DeviceBuffer buffer(16, "host");
+  const std::vector<std::uint32_t> values = {1, 2, 3, 4};
+  buffer.copy_from(std::span(values));
+  EXPECT_EQ(hippogriff::checksum(buffer, 12),
+            (std::vector<std::uint64_t>{0x6bbf7429332bea48, 0x971560b110149498}));
+  EXPECT_EQ(hippogriff::checksum(buffer, 16).size(), 1U);
+  EXPECT_THROW(static_cast<void>(hippogriff::checksum(buffer, 0)), hippogriff::TransferError);
+}
+
 }  // namespace

@@ -1,6 +1,8 @@
 // Flags and allocations of one device.
 #include "transfer/device_state.hpp"
 
+#include "transfer/device_wait.hpp"
+
 #include <atomic>
 #include <iterator>
 
@@ -40,6 +42,7 @@ DeviceState::DeviceState(std::shared_ptr<Device> the_device,
     : device(std::move(the_device)),
       flags(device),
       small(device),
+      checksum(device, device_timeout),
       engine(std::make_unique<Engine>(device, storage, options)) {}
 
 DeviceAddress DeviceState::allocate(std::size_t size_bytes) {

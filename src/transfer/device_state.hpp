@@ -1,7 +1,8 @@
-// All that the runtime keeps for one device: its engine, its short path, what is in flight, what
-// was allocated for callers, and the words its streams wait for.
+// All that the runtime keeps for one device: its engine, its short path, its checksums, what is in
+// flight, what was allocated for callers, and the words its streams wait for.
 #pragma once
 
+#include "checksum/device_checksum.hpp"
 #include "transfer/engine.hpp"
 #include "transfer/in_flight.hpp"
 #include "transfer/small_path.hpp"
@@ -60,6 +61,7 @@ struct DeviceState {
   InFlight in_flight;
   StreamFlags flags;
   SmallPath small;
+  DeviceChecksum checksum;
   std::unique_ptr<Engine> engine;
 
  private:

@@ -1,6 +1,8 @@
 // Slots out of pinned segments.
 #include "transfer/pinbuffer.hpp"
 
+#include "transfer/device_wait.hpp"
+
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -83,20 +85,30 @@ std::byte* Pinbuffer::new_segment() {
     if (!refusal_.empty()) {
       return new_ordinary_segment();
     }
+    ++pinning_;
   }
   try {
     std::byte* segment = device_.allocate_pinned(segment_bytes);
     const std::lock_guard lock(mutex_);
+    --pinning_;
     segments_.push_back(segment);
+    slot_free_.notify_all();
     return segment;
   } catch (const Error& error) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    --pinning_;
+    slot_free_.notify_all();
+    // Others that pin at the same moment may be luckier.
+    slot_free_.wait_for(lock, device_timeout, [this] {
+      return pinning_ == 0 || !segments_.empty() || !refusal_.empty();
+    });
     // Without a word of the driver's it is the machine that has no memory.
     if (!segments_.empty() || error.failure().device_status == 0) {
       throw;
     }
     std::byte* segment = new_ordinary_segment();
     refusal_ = error.what();
+    slot_free_.notify_all();
     return segment;
   }
 }

@@ -43,8 +43,8 @@ class FakeCuda {
   }
 
   // How many there are now: "streams" (without the default ones), "events", "allocations",
-  // "registrations", "contexts", of those "own_contexts", "pools"; or how many bytes our pools hold
-  // unused: "cached_bytes".
+  // "registrations", "contexts", of those "own_contexts", "pools", "modules"; or how many bytes our
+  // pools hold unused: "cached_bytes".
   [[nodiscard]] int count(const char* what) const {
     return exported<fake_cuda_count_function>("fake_cuda_count")(what);
   }

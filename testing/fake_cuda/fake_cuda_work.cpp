@@ -18,7 +18,9 @@
   }
 
 using fake_cuda::Event;
+using fake_cuda::is_device_range;
 using fake_cuda::Marker;
+using fake_cuda::push;
 using fake_cuda::state;
 using fake_cuda::Stream;
 
@@ -35,21 +37,6 @@ std::shared_ptr<Stream> find_stream(CUstream handle) {
   return found == state().streams.end() ? nullptr : found->second;
 }
 
-CUresult push(CUstream handle, Stream::Work work) {
-  const auto stream = find_stream(handle);
-  if (stream == nullptr) {
-    return CUDA_ERROR_INVALID_HANDLE;
-  }
-  stream->push(std::move(work));
-  return CUDA_SUCCESS;
-}
-
-bool is_device_range(CUdeviceptr address, std::size_t size_bytes) {
-  const std::lock_guard lock(state().mutex);
-  const auto* range = fake_cuda::around(state().allocations, address);
-  return range != nullptr && address - range->first + size_bytes <= range->second.size_bytes;
-}
-
 CUresult copy(
     CUdeviceptr device, void* to, const void* from, std::size_t size_bytes, CUstream stream) {
   if (size_bytes != 0 && !is_device_range(device, size_bytes)) {
@@ -63,6 +50,25 @@ CUresult copy(
 }
 
 }  // namespace
+
+namespace fake_cuda {
+
+CUresult push(CUstream handle, Stream::Work work) {
+  const auto stream = find_stream(handle);
+  if (stream == nullptr) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  stream->push(std::move(work));
+  return CUDA_SUCCESS;
+}
+
+bool is_device_range(CUdeviceptr address, std::size_t size_bytes) {
+  const std::lock_guard lock(state().mutex);
+  const auto* range = around(state().allocations, address);
+  return range != nullptr && address - range->first + size_bytes <= range->second.size_bytes;
+}
+
+}  // namespace fake_cuda
 
 extern "C" {
 #pragma GCC visibility push(default)

@@ -204,6 +204,7 @@ HIPPO_FAKE_API int fake_cuda_count(const char* what) {
       {"allocations", all.allocations.size()},
       {"registrations", all.registrations.size()},
       {"pools", all.pools.size()},
+      {"modules", all.modules.size()},
       {"contexts", static_cast<std::uint64_t>(contexts) + all.own_contexts.size()},
       {"own_contexts", all.own_contexts.size()},
       {"cached_bytes", cached_bytes},

@@ -66,6 +66,7 @@ struct State {
   std::map<CUevent, std::shared_ptr<Event>> events;
   std::set<CUstream> capturing;
   std::set<CUcontext> own_contexts;  // made beside the primary ones
+  std::set<CUmodule> modules;
 };
 
 State& state();
@@ -86,6 +87,10 @@ CUcontext make_context(int device);
 CUresult take(CUdeviceptr* address, std::size_t size_bytes, int device, Pool* pool);
 CUresult give(CUdeviceptr address);
 void trim(Pool& pool, std::uint64_t bytes_to_keep);
+// Queues work on a stream, by its handle; the two default streams are made at their first use.
+CUresult push(CUstream handle, Stream::Work work);
+// Whether all of a range lies in one allocation of device memory.
+bool is_device_range(CUdeviceptr address, std::size_t size_bytes);
 // The allocation or registration around an address, or null. Call with the lock held.
 const std::pair<const CUdeviceptr, Allocation>* around(
     const std::map<CUdeviceptr, Allocation>& ranges, CUdeviceptr address);

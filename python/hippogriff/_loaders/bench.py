@@ -150,6 +150,7 @@ class LoadersBench:
                 path = folder / f".hippogriff-bench-{secrets.token_hex(8)}.safetensors"
                 case = {
                     "folder": str(folder),
+                    "filesystem": info(folder)["path"]["filesystem"],
                     "tensors": tensors,
                     "size_bytes": plan.size_bytes,
                 }

@@ -8,6 +8,7 @@ is left to the strict parser of `_header`, which alone says what is wrong.
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +25,8 @@ _ENTRY = re.compile(
 )
 _SHAPE = re.compile(rf"(?:{_NUMBER}(?:,{_NUMBER})*)?")
 _END = re.compile(r"\} *\Z")
+# So much text is taken at a time: some hundred entries.
+_PIECE = 1 << 16
 
 
 class _Kind(NamedTuple):
@@ -63,30 +66,47 @@ class Entries:
 
     def __iter__(self) -> Iterator[TensorInfo]:
         kinds: dict[tuple[str, str], _Kind | None] = {}
-        position, offset = self._position, self._data_offset
-        for match in _ENTRY.finditer(self._text, position):
-            name, dtype, lengths, begin, end, after = match.groups()
-            key = dtype, lengths
-            if key not in kinds:
-                kinds[key] = _read_kind(*key)
-            kind, first = kinds[key], self._data_offset + int(begin)
-            if (
-                kind is None
-                or match.start() != position
-                or first != offset
-                or int(end) - int(begin) != kind.size_bytes
-                or name in self.names
-                or name == "__metadata__"
-            ):
+        offset = self._data_offset
+        while not self.complete:
+            tensors = self._take(kinds, offset)
+            if not tensors:
                 return
-            position, offset = match.end(), offset + kind.size_bytes
-            self.names.add(name)
-            if after == "}":
-                self._position = position - 1
-                self.complete = self._is_complete(offset)
-            yield TensorInfo(name, dtype, kind.shape, first, kind.size_bytes)
-            if after == "}":
-                return
+            offset = tensors[-1].offset + tensors[-1].size_bytes
+            self.names.update(tensor.name for tensor in tensors)
+            yield from tensors
+
+    def _take(self, kinds: dict[tuple[str, str], _Kind | None], offset: int) -> list[TensorInfo]:
+        """Return the tensors of the next piece of text; none when it is not as it should be."""
+        piece = self._text[self._position : self._position + _PIECE]
+        # What is between the entries, their six fields, and what is left of the piece.
+        between, names, dtypes, lengths, begins, ends, after = (
+            _ENTRY.split(piece)[field::7] for field in range(7)
+        )
+        rest = between.pop()
+        ended = after[-1:] == ["}"]
+        if any(between) or not names or "}" in after[:-1]:
+            return []
+        keys = list(zip(dtypes, lengths, strict=True))
+        for key in {*keys} - kinds.keys():
+            kinds[key] = _read_kind(*key)
+        found = [kinds[key] for key in keys]
+        sizes = [kind.size_bytes if kind else -1 for kind in found]
+        offsets = list(itertools.accumulate(sizes, initial=offset))
+        end = offsets.pop()
+        if (
+            None in found
+            or [self._data_offset + int(begin) for begin in begins] != offsets
+            or [self._data_offset + int(each) for each in ends] != [*offsets[1:], end]
+            or len(self.names.union(names)) != len(self.names) + len(names)
+            or "__metadata__" in names
+        ):
+            return []
+        self._position += len(piece) - len(rest) - ended
+        self.complete = ended and self._is_complete(end)
+        if ended and not self.complete:
+            return []
+        shapes = [kind.shape for kind in found if kind]
+        return list(map(TensorInfo, names, dtypes, shapes, offsets, sizes))
 
     def _is_complete(self, offset: int) -> bool:
         """Whether only the closing brace is left of the header, and nothing of the file."""

@@ -70,6 +70,18 @@ def stream_file(file: File) -> Iterator[TensorInfo]:
         yield from stream_tensors(*_read_header(file))
 
 
+def read_header(file: File) -> Header:
+    """Read and check the header of an open file.
+
+    Raises
+    ------
+    SafetensorError
+        When it is not one; the message names the file.
+    """
+    with _naming(file):
+        return parse_header(*_read_header(file))
+
+
 def open_file(path: PathLike) -> tuple[File, Header]:
     """Open a file and read its header; nothing stays open when that fails.
 
@@ -80,8 +92,7 @@ def open_file(path: PathLike) -> tuple[File, Header]:
     """
     file = File(path)
     try:
-        with _naming(file):
-            return file, parse_header(*_read_header(file))
+        return file, read_header(file)
     except BaseException:
         file.close()
         raise

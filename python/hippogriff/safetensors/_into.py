@@ -13,15 +13,17 @@ from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._load import by_offset, load_tensors
+from hippogriff.safetensors._verify import check_batches, open_verifiers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hippogriff._file import File
-    from hippogriff._regions import Region
+    from hippogriff._regions import Region, Streams
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Transfer
     from hippogriff.safetensors._tensor import TensorInfo
+    from hippogriff.safetensors._verify import Verifier, Verify
 
 # So many bytes at most are converted at a time, or one tensor.
 _CONVERTED_BYTES = 256 << 20
@@ -40,6 +42,7 @@ def load_into(
     *,
     strict: bool = True,
     convert: bool = False,
+    verify: Verify = False,
 ) -> LoadedNames:
     """Fill a module's or a mapping's arrays from safetensors files, in place.
 
@@ -53,6 +56,8 @@ def load_into(
         Refuse names that are only here or only there. Shapes must always agree.
     convert : bool
         Convert element types, on the device. Without it they must agree.
+    verify : bool or path-like
+        As in `load_file`.
 
     Returns
     -------
@@ -63,7 +68,7 @@ def load_into(
     ------
     InvalidArgument
         When names, shapes or element types do not agree; nothing was loaded then.
-    SafetensorError, IoError, ShortFile, DeviceError
+    SafetensorError, ChecksumMismatch, SidecarError, IoError, ShortFile, DeviceError
         As `load_file`. Arrays may be filled in part then.
     """
     state = target.state_dict() if hasattr(target, "state_dict") else target
@@ -74,8 +79,9 @@ def load_into(
         missing, unexpected = state.keys() - found.keys(), found.keys() - state.keys()
         names = LoadedNames(sorted(missing), sorted(unexpected))
         _check(target, state, found, names if strict else LoadedNames([], []), convert)
-        for file, header in files:
-            _fill(file, [t for t in header.tensors.values() if t.name in state], state)
+        verifiers = open_verifiers(files, verify)
+        for (file, header), verifier in zip(files, verifiers, strict=True):
+            _fill(file, [t for t in header.tensors.values() if t.name in state], state, verifier)
     return names
 
 
@@ -94,7 +100,7 @@ def _check(
         wrong.append("missing in the files: " + ", ".join(names.missing_keys))
     for name in state.keys() & found.keys():
         theirs, ours = found[name], state[name]
-        if tuple(ours.shape) != theirs.shape:
+        if ours.shape != theirs.shape:
             wrong.append(f"{name} has the shape {theirs.shape} there and {tuple(ours.shape)} here")
         elif dtype_name(ours) != theirs.dtype and not convert:
             types = f"{name} is {theirs.dtype} there and {dtype_name(ours)} here"
@@ -103,40 +109,56 @@ def _check(
         raise InvalidArgument(f"loading into {type(target).__name__}: " + "; ".join(sorted(wrong)))
 
 
-def _fill(file: File, tensors: list[TensorInfo], state: Mapping[str, Any]) -> None:
+def _fill(
+    file: File,
+    tensors: list[TensorInfo],
+    state: Mapping[str, Any],
+    verifier: Verifier | None,
+) -> None:
     """Read what lies as it should straight into place, and convert the rest."""
     straight: dict[tuple[Any, ...], list[tuple[TensorInfo, Region]]] = {}
     others = []
+    streams: Streams = {}
     for tensor in tensors:
-        region = _straight_region(tensor, state[tensor.name])
+        region = _straight_region(tensor, state[tensor.name], streams)
         if region is None:
             others.append(tensor)
         elif tensor.size_bytes:
             key = (region.device or _device_of(state[tensor.name]), region.host_memory)
             straight.setdefault((*key, region.stream), []).append((tensor, region))
     flying: list[Transfer[int]] = []
+    first: list[list[tuple[TensorInfo, Region]]] = []
     again: list[list[tuple[TensorInfo, Region]]] = []
     try:
         for parts in straight.values():
             once, rest = _without_overlaps(parts)
             again += [[part] for part in rest]
+            first.append(once)
             flying.append(_start(file, once))
-        while flying:
+        for parts in first:
             flying.pop(0).wait()
+            _verify(parts, verifier)
         for parts in again:
             flying.append(_start(file, parts))
             flying.pop(0).wait()
+            _verify(parts, verifier)
     except BaseException:
         stop(flying)
         raise
-    _convert(file, others, state)
+    _convert(file, others, state, verifier)
 
 
-def _straight_region(tensor: TensorInfo, array: Any) -> Region | None:
+def _verify(parts: list[tuple[TensorInfo, Region]], verifier: Verifier | None) -> None:
+    if verifier is not None:
+        tensors, regions = zip(*parts, strict=True)
+        verifier.check(tensors, [region.address for region in regions], regions[0])
+
+
+def _straight_region(tensor: TensorInfo, array: Any, streams: Streams) -> Region | None:
     if dtype_name(array) != tensor.dtype:
         return None
     try:
-        region = describe(array, writable=True)
+        region = describe(array, writable=True, streams=streams)
     except InvalidArgument:
         return None  # Not contiguous: filled by the framework.
     return region if region.size_bytes == tensor.size_bytes else None
@@ -163,7 +185,12 @@ def _start(file: File, parts: list[tuple[TensorInfo, Region]]) -> Transfer[int]:
     return start_scatter(file, segments, request, parts, cancel_when_dropped=True)
 
 
-def _convert(file: File, tensors: list[TensorInfo], state: Mapping[str, Any]) -> None:
+def _convert(
+    file: File,
+    tensors: list[TensorInfo],
+    state: Mapping[str, Any],
+    verifier: Verifier | None,
+) -> None:
     """Load tensors beside their places, a few at a time, and let the framework copy them."""
     while tensors:
         count, size_bytes = 0, 0
@@ -175,7 +202,9 @@ def _convert(file: File, tensors: list[TensorInfo], state: Mapping[str, Any]) ->
         ):
             size_bytes += tensors[count].size_bytes
             count += 1
-        loaded = load_tensors(file, by_offset(tensors[:count]), make_framework(*first))
+        framework = make_framework(*first)
+        chosen = by_offset(tensors[:count])
+        loaded = load_tensors(file, chosen, framework, landed=check_batches(verifier, framework))
         for name, array in loaded.items():
             if first[0] == "pt":
                 state[name].detach().copy_(array)

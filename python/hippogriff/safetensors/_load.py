@@ -12,8 +12,9 @@ from hippogriff._frameworks import make_framework
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import HippogriffError, Unsupported
-from hippogriff.safetensors._files import add_names, files_of, stream_file
+from hippogriff.safetensors._files import add_names, files_of, opened_files, stream_file
 from hippogriff.safetensors._report import Watch
+from hippogriff.safetensors._verify import check_batches, open_verifiers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from hippogriff._transfer import Transfer
     from hippogriff.safetensors._report import LoadReport
     from hippogriff.safetensors._tensor import TensorInfo
+    from hippogriff.safetensors._verify import Verifier, Verify
 
 # While a batch is on its way the arrays of the next are made, which takes some microseconds each: a
 # batch is sent off when making it has taken about as long as moving it will. The first is small, so
@@ -100,19 +102,23 @@ def load_tensors(
     return loaded
 
 
-def make_arrays(framework: Framework, tensors: Iterable[TensorInfo]) -> list[Any]:
+def make_arrays(framework: Framework, tensors: list[TensorInfo]) -> list[Any]:
     """Make the arrays of tensors; what the framework cannot have is told with the name."""
-    arrays: list[Any] = []
-    for tensor in tensors:
-        try:
-            arrays.append(framework.empty(tensor.dtype, tensor.shape))
-        except HippogriffError as error:
-            raise type(error)(f"tensor {tensor.name!r}: {error}") from None
-        except (ValueError, OverflowError) as error:
-            raise Unsupported(
-                f"tensor {tensor.name!r} of shape {tensor.shape!r:.100}: {error}"
-            ) from None
-    return arrays
+    try:
+        return framework.empties(tensors)
+    except (HippogriffError, ValueError, OverflowError):
+        return [_make_array(framework, tensor) for tensor in tensors]
+
+
+def _make_array(framework: Framework, tensor: TensorInfo) -> Any:
+    try:
+        return framework.empty(tensor.dtype, tensor.shape)
+    except HippogriffError as error:
+        raise type(error)(f"tensor {tensor.name!r}: {error}") from None
+    except (ValueError, OverflowError) as error:
+        raise Unsupported(
+            f"tensor {tensor.name!r} of shape {tensor.shape!r:.100}: {error}"
+        ) from None
 
 
 def by_offset(tensors: Iterable[TensorInfo]) -> list[TensorInfo]:
@@ -146,6 +152,7 @@ def load_file(
     device: object = "cpu",
     *,
     framework: str = "pt",
+    verify: Verify = False,
     explain: bool | Callable[[LoadReport], object] = False,
     progress: bool | None = None,
 ) -> dict[str, Any]:
@@ -159,6 +166,10 @@ def load_file(
         ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``1``.
     framework : {"pt", "np", "cupy"}
         Whose arrays. NumPy's and CuPy's bfloat16 and float8 need ml_dtypes.
+    verify : bool or path-like
+        Compare all bytes, where they are loaded, with checksums that `hippogriff checksum` or
+        ``save_file(..., checksum=True)`` made; True: beside each file; a path: that file, or the
+        folder they are in.
     explain : bool or callable
         True prints for each file the route, GB/s, where the bytes came from and the time spent
         waiting; a callable is given the `LoadReport`.
@@ -176,6 +187,10 @@ def load_file(
         When a file is no safetensors file, or a name is in two of them.
     Unsupported
         When the framework is not installed or has no such element type.
+    ChecksumMismatch
+        When what was loaded is not what the checksums are of; names tensors and bytes.
+    SidecarError
+        When the checksums are damaged, or of a file of another kind.
     IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
         When loading fails; nothing is under way then.
     """
@@ -183,13 +198,37 @@ def load_file(
     loaded: dict[str, Any] = {}
     names: set[str] = set()
     with Watch(explain, progress) as watch, contextlib.ExitStack() as stack:
-        # All are opened before anything is loaded, so that a missing one is told at once.
-        files = [stack.enter_context(File(path)) for path in files_of(paths)]
-        for file in files:
-            watch.expect(file.size)
-        for file in files:
+        sources = _open(paths, verify, stack)
+        for source in sources:
+            watch.expect(source.file.size)
+        for file, stream, verifier in sources:
             maker.prepare(file.size)
-            tensors = load_tensors(file, stream_file(file), maker, watch)
+            tensors = load_tensors(
+                file, stream, maker, watch, landed=check_batches(verifier, maker)
+            )
             add_names(names, tensors, file)
             loaded.update(tensors)
     return loaded
+
+
+class _Source(NamedTuple):
+    """A file, its tensors in the order of their data, and what they are compared with."""
+
+    file: File
+    tensors: Iterable[TensorInfo]
+    verifier: Verifier | None
+
+
+def _open(
+    paths: PathLike | Iterable[PathLike], verify: Verify, stack: contextlib.ExitStack
+) -> list[_Source]:
+    """Open all files before anything is loaded, so that a missing one is told at once."""
+    if verify is None or verify is False:
+        files = [stack.enter_context(File(path)) for path in files_of(paths)]
+        return [_Source(file, stream_file(file), None) for file in files]
+    opened = stack.enter_context(opened_files(paths))
+    verifiers = open_verifiers(opened, verify)
+    return [
+        _Source(file, header.tensors.values(), verifier)
+        for (file, header), verifier in zip(opened, verifiers, strict=True)
+    ]

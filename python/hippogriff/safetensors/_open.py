@@ -11,12 +11,14 @@ from hippogriff.safetensors._files import open_file
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import by_offset, load_tensors, make_arrays
 from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
+from hippogriff.safetensors._verify import check_batches, open_verifiers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
     from hippogriff._runtime import PathLike
+    from hippogriff.safetensors._verify import Verify
 
 
 class safe_open:  # noqa: N801 (safetensors' name)
@@ -30,23 +32,40 @@ class safe_open:  # noqa: N801 (safetensors' name)
         Whose arrays.
     device : str, int or torch.device
         Where to.
+    verify : bool or path-like
+        As in `load_file`; counts for whole tensors, not for slices.
 
     Raises
     ------
     SafetensorError
         When it is no safetensors file.
+    ChecksumMismatch, SidecarError
+        When its header is not what the checksums are of, or they cannot be used.
     IoError
         When it cannot be opened.
 
     Examples
     --------
+    >>> from hippogriff.safetensors import safe_open
     >>> with safe_open("model.safetensors", framework="pt", device="cuda:0") as file:
     ...     head = file.get_slice("head.weight")[:1024]
     """
 
-    def __init__(self, filename: PathLike, framework: str = "pt", device: object = "cpu") -> None:
+    def __init__(
+        self,
+        filename: PathLike,
+        framework: str = "pt",
+        device: object = "cpu",
+        *,
+        verify: Verify = False,
+    ) -> None:
         self._framework = make_framework(framework, device)
         self._file, self._header = open_file(filename)
+        try:
+            [self._verifier] = open_verifiers([(self._file, self._header)], verify)
+        except BaseException:
+            self._file.close()
+            raise
 
     def __enter__(self) -> safe_open:
         return self
@@ -78,6 +97,8 @@ class safe_open:  # noqa: N801 (safetensors' name)
         ------
         SafetensorError
             When there is none of this name.
+        ChecksumMismatch
+            When it is to be verified, and differs.
         """
         return self.get_tensors([name])[name]
 
@@ -86,7 +107,9 @@ class safe_open:  # noqa: N801 (safetensors' name)
         if isinstance(names, str):
             raise InvalidArgument("names is one string; get_tensor loads one tensor")
         wanted = self._header.tensors if names is None else dict.fromkeys(names)
-        return load_tensors(self._file, by_offset(map(self._find, wanted)), self._framework)
+        found = by_offset(map(self._find, wanted))
+        checked = check_batches(self._verifier, self._framework)
+        return load_tensors(self._file, found, self._framework, landed=checked)
 
     def get_slice(self, name: str) -> Slice:
         """Return what can be cut from a tensor without loading the rest of it."""

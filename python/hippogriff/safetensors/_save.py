@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING, Any
 from hippogriff._frameworks import dtype_name
 from hippogriff._regions import describe
 from hippogriff._save import Part, save_parts
+from hippogriff._sidecar import SidecarWriter, sidecar_path
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._header import SafetensorError, check_unicode, format_header
 from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
+from hippogriff.safetensors._verify import make_sidecar
 
 if TYPE_CHECKING:
     from hippogriff._runtime import PathLike
 
 
 def save_file(
-    tensors: Mapping[str, Any], filename: PathLike, metadata: Mapping[str, str] | None = None
+    tensors: Mapping[str, Any],
+    filename: PathLike,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    checksum: bool = False,
 ) -> None:
     """Save tensors as a safetensors file: complete and on the disk, or not at all.
 
@@ -30,6 +36,9 @@ def save_file(
         Replaced when it exists; until the end what was there stays.
     metadata : mapping of str to str, optional
         Kept in the header.
+    checksum : bool
+        Write checksums too, of the arrays as they are where they are. Those that were there are
+        removed before the file is replaced: whatever happens, none stay beside another file.
 
     Raises
     ------
@@ -44,7 +53,11 @@ def save_file(
         Part(f"tensor {info.name!r}", array, len(header) + info.offset, info.size_bytes)
         for info, array in contents
     ]
-    save_parts(filename, header, parts)
+
+    def make_beside(name: str) -> SidecarWriter:
+        return SidecarWriter(sidecar_path(name), make_sidecar(header, [a for _, a in contents]))
+
+    save_parts(filename, header, parts, make_beside if checksum else None)
 
 
 def _checked_metadata(metadata: Mapping[str, str] | None) -> dict[str, str] | None:

@@ -1,0 +1,97 @@
+"""What `hippogriff checksum` does: many files, each with what became of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hippogriff._sidecar import sidecar_path
+from hippogriff._sizes import format_size
+from hippogriff.errors import ChecksumMismatch, HippogriffError
+from hippogriff.integrity import verify_checksums, write_checksums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_LINES_MAX = 20
+
+
+class FileResult(NamedTuple):
+    """What became of one file. `error` is None where all is well."""
+
+    path: str
+    sidecar: str
+    size_bytes: int
+    checked: bool
+    error: HippogriffError | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether its checksums are written, or are its own."""
+        return self.error is None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON; checksums as hexadecimal text."""
+        mismatches = self.error.mismatches if isinstance(self.error, ChecksumMismatch) else ()
+        return {
+            "file": self.path,
+            "checksums": self.sidecar,
+            "bytes": self.size_bytes,
+            "ok": self.ok,
+            "error": None if self.error is None else str(self.error),
+            "mismatches": [
+                {
+                    **each._asdict(),
+                    "expected": f"{each.expected:016x}",
+                    "found": f"{each.found:016x}",
+                }
+                for each in mismatches
+            ],
+        }
+
+    def lines(self) -> list[str]:
+        """Return it for people."""
+        if self.error is None:
+            size = format_size(self.size_bytes)
+            done = "verified" if self.checked else f"checksums in {self.sidecar}"
+            return [f"{self.path}: {done}, {size}"]
+        if isinstance(self.error, ChecksumMismatch) and self.error.mismatches:
+            differing = self.error.mismatches
+            lines = [f"{self.path}: DIFFERS in {len(differing)} blocks"]
+            lines += [f"  {each}" for each in differing[:_LINES_MAX]]
+            if len(differing) > _LINES_MAX:
+                lines.append(f"  and {len(differing) - _LINES_MAX} blocks more")
+            return lines
+        return [f"{self.path}: FAILED: {self.error}"]
+
+
+def checksum_files(
+    paths: Iterable[str],
+    folder: Path | None,
+    *,
+    check: bool,
+    tell: Callable[[int, str], object],
+) -> list[FileResult]:
+    """Write or compare the checksums of files; one that fails does not keep the others from it.
+
+    `tell` is called with the bytes of all that are done, and the name of the file at work.
+    """
+    results = []
+    before = 0
+    for path in paths:
+        error, size_bytes = None, 0
+
+        def progress(done: int, _total: int, path: str = path, before: int = before) -> None:
+            tell(before + done, path)
+
+        try:
+            size_bytes = Path(path).stat().st_size if Path(path).is_file() else 0
+            if check:
+                verify_checksums(path, folder, progress=progress)
+            else:
+                write_checksums(path, folder, progress=progress)
+        except HippogriffError as failure:
+            error = failure
+        results.append(FileResult(path, sidecar_path(path, folder), size_bytes, check, error))
+        before += size_bytes
+    return results

@@ -1,0 +1,239 @@
+"""Checksums of files: made once, compared at every later look.
+
+A file's checksums lie beside it, in ``NAME.xxh3``: XXH3 of every 256 KiB of every tensor, or of
+the file where it has none. `hippogriff.safetensors` compares what it loads with them when it is
+asked to (``verify=True``).
+
+Examples
+--------
+>>> from hippogriff.integrity import verify_checksums, write_checksums
+>>> write_checksums("model.safetensors")
+'model.safetensors.xxh3'
+>>> verify_checksums("model.safetensors")
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from array import array
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from hippogriff._compare import (
+    check_head,
+    checksum_head,
+    mismatch_at,
+    raise_mismatches,
+)
+from hippogriff._file import File
+from hippogriff._flights import stop
+from hippogriff._regions import describe
+from hippogriff._sidecar import (
+    BLOCK_BYTES,
+    Layout,
+    Sidecar,
+    SidecarError,
+    SidecarWriter,
+    check_count,
+    lay_out,
+    read_sidecar,
+    sidecar_path,
+)
+from hippogriff._xxh3 import checksum_parts, count_blocks
+from hippogriff.errors import ChecksumMismatch, InvalidArgument, Mismatch
+from hippogriff.safetensors._files import read_header
+from hippogriff.safetensors._header import Header, SafetensorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hippogriff._runtime import PathLike
+    from hippogriff._transfer import Transfer
+
+    Tell = Callable[[int, int], object]
+
+__all__ = ["ChecksumMismatch", "Mismatch", "SidecarError", "verify_checksums", "write_checksums"]
+
+# Two of these are filled and hashed in turns.
+_CHUNK_BYTES = 16 << 20
+
+
+def write_checksums(
+    path: PathLike, where: PathLike | None = None, *, progress: Tell | None = None
+) -> str:
+    """Compute the checksums of a file and write them beside it.
+
+    Thread-safe. The file is read by the best route: from the page cache where it is there.
+
+    Parameters
+    ----------
+    path : path-like
+        Any file; of a safetensors file each tensor gets checksums of its own.
+    where : path-like, optional
+        A folder for the checksums, or a file for them.
+    progress : callable, optional
+        Called on this thread with the bytes done and all bytes.
+
+    Returns
+    -------
+    str
+        The file of checksums, which was replaced as a whole if it was there.
+
+    Raises
+    ------
+    IoError, ShortFile
+        When the file cannot be read, or its checksums cannot be written.
+    InvalidArgument
+        When it is no regular file.
+    SafetensorError
+        When its name ends in ``.safetensors``, and it is no safetensors file.
+    """
+    with File(path) as file:
+        layout = layout_of(file, BLOCK_BYTES)
+        sidecar = Sidecar(
+            layout.file_bytes,
+            layout.head_bytes,
+            layout.block_bytes,
+            checksum_head(file, layout.head_bytes),
+            _checksum_file(file, layout, progress),
+        )
+    target = sidecar_path(path, where)
+    writer = SidecarWriter(target, sidecar)
+    try:
+        writer.commit()
+    except BaseException:
+        writer.discard()
+        raise
+    return target
+
+
+def verify_checksums(
+    path: PathLike, where: PathLike | None = None, *, progress: Tell | None = None
+) -> None:
+    """Compare a file with its checksums.
+
+    Parameters
+    ----------
+    path, where, progress
+        As in `write_checksums`.
+
+    Raises
+    ------
+    ChecksumMismatch
+        When it has not the bytes that its checksums were made of; names all blocks that differ.
+    SidecarError
+        When its checksums are damaged or of another kind of file.
+    IoError
+        When one of both cannot be read; also FileNotFoundError.
+    """
+    with File(path) as file:
+        sidecar = read_sidecar(sidecar_path(path, where), file.path, file.size)
+        try:
+            layout = layout_of(file, sidecar.block_bytes)
+        except SafetensorError:
+            check_head(file, sidecar.head_bytes, sidecar)  # says more, when that is why
+            raise
+        check_head(file, layout.head_bytes, sidecar)
+        check_count(sidecar, layout.block_count, file.path)
+        found = _checksum_file(file, layout, progress)
+        raise_mismatches(file.path, _mismatches(layout, sidecar.checksums, found))
+
+
+def layout_of(file: File, block_bytes: int) -> Layout:
+    """Say how a file is cut: by its tensors where it is a safetensors file."""
+    with file.borrowed() as descriptor:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InvalidArgument(f"{file.path} is no regular file", object=file.path)
+    file_bytes = file.size
+    header = _find_header(file)
+    if header is None:
+        whole = [("", 0, file_bytes)] if file_bytes else []
+        return lay_out(file_bytes, 0, whole, block_bytes)
+    tensors = header.tensors.values()
+    spans = [(each.name, each.offset, each.size_bytes) for each in tensors if each.size_bytes]
+    return lay_out(file_bytes, header.data_offset, spans, block_bytes)
+
+
+def _find_header(file: File) -> Header | None:
+    try:
+        return read_header(file)
+    except SafetensorError:
+        if file.path.endswith(".safetensors"):
+            raise
+        return None
+
+
+def _mismatches(layout: Layout, expected: array[int], found: array[int]) -> Iterator[Mismatch]:
+    """Name the blocks that differ."""
+    if expected == found:
+        return
+    for span in layout.spans:
+        blocks = count_blocks(span.size_bytes, layout.block_bytes)
+        for number in range(blocks):
+            block = span.first_block + number
+            if expected[block] != found[block]:
+                yield mismatch_at(span, number, layout.block_bytes, expected[block], found[block])
+
+
+class _Chunk(NamedTuple):
+    """Adjacent bytes of a file: where, and the sizes of the parts that are cut by themselves."""
+
+    offset: int
+    sizes: list[int]
+
+
+def _chunks(layout: Layout) -> Iterator[_Chunk]:
+    """Cut a file into chunks of whole blocks."""
+    step = _CHUNK_BYTES // layout.block_bytes * layout.block_bytes
+    chunk, chunk_bytes = _Chunk(layout.head_bytes, []), 0
+    for span in layout.spans:
+        for start in range(0, span.size_bytes, step):
+            size = min(step, span.size_bytes - start)
+            if chunk.sizes and chunk_bytes + size > _CHUNK_BYTES:
+                yield chunk
+                chunk, chunk_bytes = _Chunk(span.offset + start, []), 0
+            chunk.sizes.append(size)
+            chunk_bytes += size
+    if chunk.sizes:
+        yield chunk
+
+
+def _checksum_file(file: File, layout: Layout, progress: Tell | None) -> array[int]:
+    """Compute the checksums of all blocks; a chunk is read while the one before is hashed."""
+    checksums = array("Q")
+    total = sum(span.size_bytes for span in layout.spans)
+    buffer_bytes = min(_CHUNK_BYTES, total)
+    free = [bytearray(buffer_bytes) for _ in range(2)]
+    flying: deque[tuple[Transfer[int], bytearray, _Chunk]] = deque()
+    done = 0
+
+    def finish() -> None:
+        nonlocal done
+        transfer, buffer, chunk = flying[0]
+        transfer.wait()
+        flying.popleft()
+        region = describe(buffer, writable=False)
+        parts, address = [], region.address
+        for size in chunk.sizes:
+            parts.append((address, size))
+            address += size
+        checksums.extend(checksum_parts(parts, region, layout.block_bytes))
+        free.append(buffer)
+        done += sum(chunk.sizes)
+        if progress is not None:
+            progress(done, total)
+
+    try:
+        for chunk in _chunks(layout):
+            if not free:
+                finish()
+            buffer = free.pop()
+            transfer = file.read_into_async(buffer, chunk.offset, sum(chunk.sizes))
+            flying.append((transfer, buffer, chunk))
+        while flying:
+            finish()
+    except BaseException:
+        stop(transfer for transfer, _, _ in flying)
+        raise
+    return checksums

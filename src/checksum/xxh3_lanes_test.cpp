@@ -1,0 +1,64 @@
+// The kernel's algorithm, run on the host, beside the xxHash library.
+#include "checksum/xxh3_host.hpp"
+#include "checksum/xxh3_lane_loop.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+namespace hippogriff {
+namespace {
+
+// Room around the bytes: the lanes read whole words.
+std::vector<std::uint8_t> random_bytes(std::size_t size, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::uint8_t> bytes(size + 16);
+  for (std::uint8_t& byte : bytes) {
+    byte = static_cast<std::uint8_t>(random());
+  }
+  return bytes;
+}
+
+TEST(Xxh3, of_nothing_is_what_its_specification_says) {
+  EXPECT_EQ(xxh3_of(nullptr, 0), 0x2D06800538D394C2);
+  EXPECT_EQ(xxh3::hash_by_lanes(nullptr, 0), 0x2D06800538D394C2);
+}
+
+TEST(Xxh3, lanes_agree_with_the_library_for_all_small_sizes_at_all_alignments) {
+  constexpr std::size_t size_max = 4200;
+  const auto bytes = random_bytes(size_max + 8, 1);
+  for (std::size_t start = 0; start < 8; ++start) {
+    for (std::size_t size = 0; size <= size_max; ++size) {
+      const std::uint8_t* input = bytes.data() + start;
+      ASSERT_EQ(xxh3::hash_by_lanes(input, size), xxh3_of(input, size))
+          << size << " bytes from " << start;
+    }
+  }
+}
+
+TEST(Xxh3, lanes_agree_with_the_library_for_random_large_sizes) {
+  constexpr std::size_t size_max = 600'000;
+  const auto bytes = random_bytes(size_max + 8, 2);
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 100; ++round) {
+    const std::size_t size = random() % size_max;
+    const std::uint8_t* input = bytes.data() + random() % 8;
+    ASSERT_EQ(xxh3::hash_by_lanes(input, size), xxh3_of(input, size)) << size << " bytes";
+  }
+}
+
+TEST(Xxh3, stream_of_pieces_gives_what_the_whole_gives) {
+  const auto bytes = random_bytes(100'000, 4);
+  Xxh3Stream stream;
+  for (int round = 0; round < 2; ++round) {
+    stream.reset();
+    for (std::size_t offset = 0, piece = 1; offset < bytes.size(); offset += piece++) {
+      stream.update(bytes.data() + offset, std::min(piece, bytes.size() - offset));
+    }
+    EXPECT_EQ(stream.digest(), xxh3_of(bytes.data(), bytes.size()));
+  }
+}
+
+}  // namespace
+}  // namespace hippogriff
