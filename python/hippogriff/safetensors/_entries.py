@@ -72,15 +72,15 @@ class Entries:
             if not tensors:
                 return
             offset = tensors[-1].offset + tensors[-1].size_bytes
-            self.names.update(tensor.name for tensor in tensors)
             yield from tensors
 
     def _take(self, kinds: dict[tuple[str, str], _Kind | None], offset: int) -> list[TensorInfo]:
         """Return the tensors of the next piece of text; none when it is not as it should be."""
         piece = self._text[self._position : self._position + _PIECE]
         # What is between the entries, their six fields, and what is left of the piece.
+        fields = _ENTRY.split(piece)
         between, names, dtypes, lengths, begins, ends, after = (
-            _ENTRY.split(piece)[field::7] for field in range(7)
+            fields[number::7] for number in range(7)
         )
         rest = between.pop()
         ended = after[-1:] == ["}"]
@@ -97,7 +97,8 @@ class Entries:
             None in found
             or [self._data_offset + int(begin) for begin in begins] != offsets
             or [self._data_offset + int(each) for each in ends] != [*offsets[1:], end]
-            or len(self.names.union(names)) != len(self.names) + len(names)
+            or len(set(names)) != len(names)
+            or not self.names.isdisjoint(names)
             or "__metadata__" in names
         ):
             return []
@@ -105,6 +106,7 @@ class Entries:
         self.complete = ended and self._is_complete(end)
         if ended and not self.complete:
             return []
+        self.names.update(names)
         shapes = [kind.shape for kind in found if kind]
         return list(map(TensorInfo, names, dtypes, shapes, offsets, sizes))
 
