@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import secrets
 import sys
 import time
@@ -302,6 +303,9 @@ def bench_loaders(
     settings: Annotated[
         bool, typer.Option("--settings", help="Try other loaders with other settings, too.")
     ] = False,
+    budget: Annotated[
+        float, typer.Option("--budget", min=1, help="Seconds after which nothing more is begun.")
+    ] = math.inf,
     cached: Annotated[bool, typer.Option(help="Load from the page cache.")] = True,
     cold: Annotated[bool, typer.Option(help="Load from the drive.")] = True,
     save: Annotated[bool, typer.Option(help="Save.")] = True,
@@ -319,6 +323,7 @@ def bench_loaders(
         cold=cold,
         save=save,
         settings=settings,
+        budget_seconds=budget,
     )
     started = time.time()
     loaders = LoadersBench(plan, lambda done, note: follower.tell(done, note))

@@ -79,6 +79,14 @@ def test_loaders_are_compared(tmp_path: Path) -> None:
     assert "hippogriff" in table.stdout
 
 
+def test_what_no_time_is_left_for_says_so(tmp_path: Path) -> None:
+    plan = Plan((tmp_path,), "cpu", (3,), 1 << 16, cold=False, save=False, budget_seconds=0)
+    rows = {row.contender: row for row in LoadersBench(plan, lambda *_: None).run()}
+    assert rows["hippogriff"].why_not == "no time was left"
+    assert rows["hippogriff"].later() is None
+    assert "GPU" in rows["kvikio"].why_not
+
+
 def test_what_was_loaded_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     make_model(path, 5, 40_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import secrets
 import statistics
@@ -54,6 +55,8 @@ class Plan:
         Whether to try the other loaders with other settings.
     seconds : float
         After so many a process stops repeating.
+    budget_seconds : float
+        After so many no more is begun; what is missing then says so.
     """
 
     folders: tuple[Path, ...]
@@ -67,6 +70,7 @@ class Plan:
     save: bool = True
     settings: bool = False
     seconds: float = 5.0
+    budget_seconds: float = math.inf
 
 
 @dataclass
@@ -126,6 +130,7 @@ class LoadersBench:
         self._plan = plan
         self._tell = tell
         self._done = 0
+        self._begin = time.monotonic()
         # A server that has torch imported: a worker is forked from it and starts the GPU itself.
         self._processes = multiprocessing.get_context("forkserver")
         self._processes.set_forkserver_preload(["torch"])
@@ -184,6 +189,9 @@ class LoadersBench:
             order = contenders if number % 2 == 0 else contenders[::-1]
             for contender in order:
                 row = rows[contender.name]
+                if self._is_over():
+                    row.why_not = row.why_not or ("" if row.outcomes else "no time was left")
+                    continue
                 if row.why_not or (number > 0 and not contender.defaults):
                     continue
                 self._say(f"{case['state']}, {case['tensors']} tensors: {contender.name}")
@@ -239,6 +247,9 @@ class LoadersBench:
             return list(rows.values())  # What is written to memory has no drive's limit.
         limit = _limit(case, write_limit(target, case["size_bytes"]), "O_DIRECT, 8 threads")
         return [limit, *rows.values()]
+
+    def _is_over(self) -> bool:
+        return time.monotonic() - self._begin > self._plan.budget_seconds
 
     def _say(self, note: str) -> None:
         self._done += 1
