@@ -22,7 +22,7 @@ import safetensors.numpy
 
 import hippogriff
 from hippogriff import _library
-from hippogriff.safetensors import load_file, load_into, safe_open
+from hippogriff.safetensors import load_file, load_into, safe_open, save_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -342,6 +342,26 @@ def test_7_defaults_choose_by_the_state_of_each_file(tmp_path: Path) -> None:
     """
     # No variable of ours but the library's name; a home without a calibration.
     assert _in_process(program, *paths, XDG_CACHE_HOME=str(tmp_path)) == [0, 16 * MIB]
+
+
+# 8. Corrupt shards are served.
+
+
+def test_8_a_corrupt_shard_is_refused_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "shard.safetensors"
+    save_file(_tensors(8, 4, MIB), path, checksum=True)
+    loaded = load_file(path, framework="np", verify=True)
+    place = path.stat().st_size - MIB - 5  # in the last but one
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+    with pytest.raises(hippogriff.ChecksumMismatch, match="layer02") as raised:
+        load_file(path, framework="np", verify=True)
+    (mismatch,) = raised.value.mismatches
+    assert mismatch.offset <= place < mismatch.offset + mismatch.size
+    assert load_file(path, framework="np").keys() == loaded.keys()
 
 
 def test_the_documentation_names_these_tests() -> None:

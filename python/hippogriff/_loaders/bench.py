@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hippogriff._loaders.contenders import Contender
+    from hippogriff._loaders.saving import Save
 
 # A loader that takes longer is stopped: something is wrong with it here.
 _PROCESS_SECONDS = 120.0
@@ -183,8 +184,9 @@ class LoadersBench:
         plan = self._plan
         contenders = all_contenders(settings=plan.settings)
         rows = {each.name: _row(case, each, plan.device) for each in contenders}
-        cold = case["state"] == "cold"
+        limit = self._limit_row(case)
         for number in range(plan.rounds):
+            self._measure_limit(limit, path, case)
             # In turns, in another order each time: a drift of the machine hits all alike.
             order = contenders if number % 2 == 0 else contenders[::-1]
             for contender in order:
@@ -195,13 +197,28 @@ class LoadersBench:
                 if row.why_not or (number > 0 and not contender.defaults):
                     continue
                 self._say(f"{case['state']}, {case['tensors']} tensors: {contender.name}")
-                repeat = 1 if cold else plan.repeat
+                repeat = 1 if case["state"] == "cold" else plan.repeat
                 row.outcomes.append(self._run_process(contender, path, case["state"], repeat))
                 row.why_not = row.outcomes[-1].failure
-        limits = [_limit(case, read_limit(path), "O_DIRECT, 8 threads")] if cold else []
-        if not cold and plan.device != "cpu":
-            limits = [_limit(case, link_limit(plan.device), "copies of pinned memory")]
-        return limits + list(rows.values())
+        self._measure_limit(limit, path, case)
+        return ([limit] if limit.outcomes else []) + list(rows.values())
+
+    @staticmethod
+    def _limit_row(case: dict[str, Any]) -> Row:
+        how = "O_DIRECT, 8 threads" if case["state"] != "cached" else "copies of pinned memory"
+        return Row(case, f"limit: {how}", defaults=True, version="")
+
+    def _measure_limit(self, row: Row, path: Path, case: dict[str, Any]) -> None:
+        """Measure once more what the machine does at most: drives drift, and links too."""
+        if case["state"] == "save":
+            rate = write_limit(path, case["size_bytes"])
+        elif case["state"] == "cold":
+            rate = read_limit(path)
+        else:
+            rate = None if self._plan.device == "cpu" else link_limit(self._plan.device)
+        if rate is not None:
+            seconds = [case["size_bytes"] / rate / 1e9]
+            row.outcomes.append(Outcome(row.contender, seconds, size_bytes=case["size_bytes"]))
 
     def _run_process(self, contender: Contender, path: Path, state: str, repeat: int) -> Outcome:
         plan = self._plan
@@ -230,23 +247,20 @@ class LoadersBench:
 
         case = {**case, "state": "save"}
         target = path.with_name(path.name + ".saved")
-        rows = {}
+        # What is written to memory has no drive's limit.
+        has_drive = info(target.parent)["path"]["drive"] is not None
+        limit = self._limit_row(case)
+        rows = []
         for name, package, save in savers(path, self._plan.device):
-            rows[name] = Row(case, name, defaults=True, version=version_of(package))
-            rows[name].outcomes.append(Outcome(name))
+            row = Row(case, name, defaults=True, version=version_of(package))
+            row.outcomes.append(Outcome(name))
             self._say(f"save, {case['tensors']} tensors: {name}")
-            outcome = rows[name].outcomes[0]
+            if has_drive:
+                self._measure_limit(limit, target, case)
             for _ in range(_SAVES):
-                target.unlink(missing_ok=True)
-                cpu, begin = time.process_time(), time.perf_counter()
-                outcome.size_bytes = save(target)
-                outcome.seconds.append(time.perf_counter() - begin)
-                outcome.cpu_seconds.append(time.process_time() - cpu)
-            target.unlink(missing_ok=True)
-        if info(target.parent)["path"]["drive"] is None:
-            return list(rows.values())  # What is written to memory has no drive's limit.
-        limit = _limit(case, write_limit(target, case["size_bytes"]), "O_DIRECT, 8 threads")
-        return [limit, *rows.values()]
+                _save(save, target, row.outcomes[0])
+            rows.append(row)
+        return ([limit] if limit.outcomes else []) + rows
 
     def _is_over(self) -> bool:
         return time.monotonic() - self._begin > self._plan.budget_seconds
@@ -266,11 +280,11 @@ def _row(case: dict[str, Any], contender: Contender, device: str) -> Row:
     )
 
 
-def _limit(case: dict[str, Any], gb_per_second: float | None, how: str) -> Row:
-    row = Row(case, f"limit: {how}", defaults=True, version="")
-    if gb_per_second is None:
-        row.why_not = "not possible here"
-    else:
-        seconds = case["size_bytes"] / gb_per_second / 1e9
-        row.outcomes.append(Outcome(row.contender, [seconds], size_bytes=case["size_bytes"]))
-    return row
+def _save(save: Save, target: Path, outcome: Outcome) -> None:
+    try:
+        cpu, begin = time.process_time(), time.perf_counter()
+        outcome.size_bytes = save(target)
+        outcome.seconds.append(time.perf_counter() - begin)
+        outcome.cpu_seconds.append(time.process_time() - cpu)
+    finally:
+        target.unlink(missing_ok=True)

@@ -69,6 +69,8 @@ class Contender:
 
 def version_of(package: str) -> str:
     """Return the version of an installed distribution; "" when it is none."""
+    if package == "hippogriff-gpu":
+        return str(_import("hippogriff").version)  # also from a checkout
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

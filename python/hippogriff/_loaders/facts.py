@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hippogriff import version
 from hippogriff._loaders.contenders import version_of
 from hippogriff._runtime import info
 
@@ -29,7 +30,8 @@ def document(plan: Plan, rows: Sequence[Row], started: float) -> dict[str, Any]:
         "command_line": shlex.join(["hippogriff", *sys.argv[1:]]),
         "versions": {
             "python": platform.python_version(),
-            **{name: version_of(name) for name in ("hippogriff-gpu", "numpy", "torch")},
+            "hippogriff": version,
+            **{name: version_of(name) for name in ("numpy", "torch")},
         },
         "machine": {
             "processor": _first("/proc/cpuinfo", "model name"),
