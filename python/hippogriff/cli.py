@@ -340,10 +340,11 @@ def bench_loaders(
 def load(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...")],
     device: Device = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare with the checksums.")] = False,
     json: Json = False,
 ) -> None:
     """Load safetensors FILEs, or an index of shards, tell how it went, and let go of them."""
-    result = dry_run(files, device)
+    result = dry_run(files, device, verify=verify)
     if json:
         print_json(result.as_dict())
     else:

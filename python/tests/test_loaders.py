@@ -42,7 +42,8 @@ def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_a_load_is_timed_and_explained(tmp_path: Path) -> None:
     paths = [tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
     for path in paths:
-        save_file({path.name: np.zeros(_MIB, np.uint8)}, path)
+        save_file({path.name: np.zeros(_MIB, np.uint8)}, path, checksum=True)
+    assert _run("load", *paths, "--verify").returncode == 0
     done = _run("load", *paths)
     assert done.returncode == 0, done.stderr
     assert "a.safetensors: 1 tensors, 1.00 MiB" in done.stdout
@@ -54,6 +55,8 @@ def test_a_load_is_timed_and_explained(tmp_path: Path) -> None:
 
 def test_what_cannot_be_loaded_is_told_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "bad").write_bytes(b"nothing like it")
+    save_file({"a": np.zeros(9)}, tmp_path / "unchecked")
+    assert "unchecked.xxh3" in _run("load", tmp_path / "unchecked", "--verify").stderr
     for path in (tmp_path / "bad", tmp_path / "missing"):
         done = _run("load", path)
         assert done.returncode == 1

@@ -35,8 +35,8 @@ def files(folder: Path) -> tuple[list[Path], dict[str, Any]]:
         "e": np.float64(2.5).reshape(()),
     }
     paths = [folder / "1.safetensors", folder / "2.safetensors"]
-    save_file({name: tensors[name] for name in "abd"}, paths[0])
-    save_file({name: tensors[name] for name in "ce"}, paths[1])
+    save_file({name: tensors[name] for name in ("a", "b", "d")}, paths[0])
+    save_file({name: tensors[name] for name in ("c", "e")}, paths[1])
     return paths, tensors
 
 

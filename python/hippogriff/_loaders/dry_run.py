@@ -21,8 +21,8 @@ def torch_device(device: str | None) -> str:
     return "cpu" if name == "host" else name
 
 
-def dry_run(files: list[Path], device: str | None) -> LoadReport:
-    """Load files and let go of the tensors.
+def dry_run(files: list[Path], device: str | None, *, verify: bool) -> LoadReport:
+    """Load files, compared with their checksums where that is wanted, and let go of the tensors.
 
     Raises
     ------
@@ -35,7 +35,8 @@ def dry_run(files: list[Path], device: str | None) -> LoadReport:
         raise InvalidArgument("load: name a file")
     target = torch_device(device)
     reports: list[LoadReport] = []
-    load_file(files, target, framework=_framework_for(target), explain=reports.append)
+    framework = _framework_for(target)
+    load_file(files, target, framework=framework, verify=verify, explain=reports.append)
     return reports[0]
 
 
