@@ -12,7 +12,7 @@ from hippogriff._runtime import device_name
 from hippogriff.errors import HippogriffError, InvalidArgument, OutOfHostMemory, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
 # What safetensors calls an element type, by what NumPy, ml_dtypes and torch call it.
 _NUMPY_NAMES = {
@@ -57,6 +57,9 @@ _ALIASES = {
 
 # Less than this is not worth getting at once.
 _PREPARED_BYTES = 64 << 20
+# Of torch's allocator for GPUs: what is small, and what sizes are multiples of (c10's
+# CUDACachingAllocator: kSmallSize, kMinBlockSize).
+_SMALL_BYTES, _ROUNDED = 1 << 20, 512
 
 _HOST = Region(0, 0, "host", True, None, None)
 
@@ -83,8 +86,8 @@ class Framework(Protocol):
         `dtype` is safetensors' name ("BF16"), the common one ("bfloat16"), or a dtype of NumPy's.
         """
 
-    def prepare(self, size_bytes: int) -> None:
-        """Tell that arrays of so many bytes together will be made now."""
+    def prepare(self, sizes_bytes: Iterable[int]) -> None:
+        """Tell that arrays of these sizes will be made now."""
 
     def empties(self, wanted: Sequence[Wanted]) -> list[Any]:
         """Make thousands of arrays at the price of few, in C order; all or none."""
@@ -235,19 +238,21 @@ class _Torch:
         self._dtypes[dtype] = theirs
         return theirs
 
-    def prepare(self, size_bytes: int) -> None:
+    def prepare(self, sizes_bytes: Iterable[int]) -> None:
         """Get the memory from the driver at once, for torch's cache to cut the arrays out of.
 
-        It takes as long for one array as for all, and holds up copies under way.
+        It takes as long for one array as for all, and holds up copies under way. Of small arrays
+        torch's cache keeps pages of their own.
         """
-        if self._device.type != "cuda" or size_bytes < _PREPARED_BYTES:
+        if self._device.type != "cuda":
             return
+        large = sum(-(-size // _ROUNDED) * _ROUNDED for size in sizes_bytes if size > _SMALL_BYTES)
         cuda = self._torch.cuda
         cached = cuda.memory_reserved(self._device) - cuda.memory_allocated(self._device)
-        if cached >= size_bytes:
+        if large < _PREPARED_BYTES or cached >= large:
             return
         with contextlib.suppress(cuda.OutOfMemoryError):
-            self._torch.empty(size_bytes, dtype=self._torch.uint8, device=self._device)
+            self._torch.empty(large, dtype=self._torch.uint8, device=self._device)
 
     def empty(self, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
         theirs = self._dtypes.get(dtype) or self._find_dtype(dtype)
@@ -291,7 +296,7 @@ class _Numpy:
         ndarray = self._ndarray
         return [ndarray(each.shape, _numpy_dtype(each.dtype)) for each in wanted]
 
-    def prepare(self, size_bytes: int) -> None:
+    def prepare(self, sizes_bytes: Iterable[int]) -> None:
         pass
 
     def address(self, array: Any) -> int:
@@ -333,7 +338,7 @@ class _Cupy:
         with self._device:
             return [empty(each.shape, dtype=_numpy_dtype(each.dtype)) for each in wanted]
 
-    def prepare(self, size_bytes: int) -> None:
+    def prepare(self, sizes_bytes: Iterable[int]) -> None:
         pass
 
     def address(self, array: Any) -> int:

@@ -206,6 +206,23 @@ def test_nothing_is_kept_on_the_gpu_beside_the_tensors(torch: Any, tmp_path: Pat
     gc.collect()
 
 
+@pytest.mark.parametrize("each_bytes", [_MIB // 2, 8 * _MIB])
+def test_a_load_takes_the_memory_of_its_tensors_and_no_more(
+    torch: Any, tmp_path: Path, each_bytes: int
+) -> None:
+    path = tmp_path / "model.safetensors"
+    count = 256 * _MIB // each_bytes
+    zeros = np.zeros(each_bytes, np.uint8)
+    save_file({f"t{number}": zeros for number in range(count)}, path)
+    load_file(path, device=_GPU)  # What the driver and the runtime make once.
+    gc.collect()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved(0)
+    loaded = load_file(path, device=_GPU)
+    assert torch.cuda.memory_reserved(0) - before < 256 * _MIB + 32 * _MIB
+    assert len(loaded) == count
+
+
 def test_what_is_saved_from_the_gpu_the_reference_loads(torch: Any, tmp_path: Path) -> None:
     reference = pytest.importorskip("safetensors.torch")
     tensors = make_model(torch)

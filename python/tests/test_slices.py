@@ -127,8 +127,8 @@ def test_a_column_takes_no_more_memory_than_itself_and_two_blocks(
         def addresses(self, arrays: list[Any]) -> list[int]:
             return framework.addresses(arrays)
 
-        def prepare(self, size_bytes: int) -> None:
-            framework.prepare(size_bytes)
+        def prepare(self, sizes_bytes: Any) -> None:
+            framework.prepare(sizes_bytes)
 
         def copy_of(self, array: Any) -> Any:
             return framework.copy_of(array)

@@ -75,6 +75,7 @@ def load_tensors(
     try:
         most_bytes = _BATCH_BYTES if landed is None else _LANDING_BYTES
         for group in _batches(tensors, most_bytes):
+            framework.prepare(tensor.size_bytes for tensor in group)
             arrays = make_arrays(framework, group)
             batch = Batch(group, arrays, framework.addresses(arrays))
             loaded.update(zip((tensor.name for tensor in group), arrays, strict=True))
@@ -202,7 +203,6 @@ def load_file(
         for source in sources:
             watch.expect(source.file.size)
         for file, stream, verifier in sources:
-            maker.prepare(file.size)
             tensors = load_tensors(
                 file, stream, maker, watch, landed=check_batches(verifier, maker)
             )

@@ -207,7 +207,6 @@ class _Loader:
                     for other in others[tensor.name]:
                         self._loaded[other][tensor.name] = self._makers[other].copy_of(array)
 
-            maker.prepare(sum(part.tensor.size_bytes for part in parts))
             tensors = by_offset(part.tensor for part in together)
             name = str(self._device)
             loaded = load_tensors(file, tensors, maker, self._watch, landed=hand_on, to=name)
