@@ -44,5 +44,5 @@ class Buffer:
         self.size_bytes: int = self._view.len
 
     def __del__(self, _release: Any = _release_buffer) -> None:
-        if self._held:
+        if getattr(self, "_held", False):
             _release(self._view)

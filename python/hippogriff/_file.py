@@ -127,8 +127,11 @@ class File:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_descriptor", -1) >= 0:
-            self.close()
+        # An interrupt can have left a borrower counted that is none.
+        for descriptor in (getattr(self, "_descriptor", -1), getattr(self, "_closing", -1)):
+            if descriptor >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"cannot pickle an open file: open {self.path} in the worker process")

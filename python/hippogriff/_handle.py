@@ -229,6 +229,7 @@ class Caretaker:
             for transfer in held:
                 if transfer.handle.progress().finished:
                     transfer.settle()
+            del transfer  # It may be the last to hold it.
             held = [transfer for transfer in held if not transfer.handle.progress().finished]
 
 

@@ -57,6 +57,14 @@ class Flight(Generic[T]):
         if abandon is not None:
             _to_clear_up.add(self)
 
+    def begin(self) -> None:
+        """Stay until it is settled, whoever holds it: C uses its handle and memory from now on.
+
+        The garbage collector finalizes the parts of a cycle in any order, the handle before what
+        would hold it on.
+        """
+        _under_way.add(self)
+
     def settle(self) -> None:
         """Take the outcome of a finished transfer and let go of its memory."""
         with self._lock:
@@ -76,6 +84,7 @@ class Flight(Generic[T]):
                 self.settled = True
                 self._keep = None
                 _to_clear_up.discard(self)
+                _under_way.discard(self)
                 if self._error is not None and abandon is not None:
                     abandon()
 
@@ -86,6 +95,7 @@ class Flight(Generic[T]):
             self.settled = True
             self._finish = self._keep = None
             _to_clear_up.discard(self)
+            _under_way.discard(self)
         if abandon is not None:
             abandon()
 
@@ -98,6 +108,8 @@ class Flight(Generic[T]):
         return self._result  # type: ignore[return-value]
 
 
+# Transfers that C has, or is being given.
+_under_way: set[Flight[Any]] = set()
 # Transfers that would leave a temporary file behind.
 _to_clear_up: set[Flight[Any]] = set()
 
@@ -114,6 +126,7 @@ def _clear_up_at_exit() -> None:
 
 def _forget_parents_files() -> None:
     _to_clear_up.clear()
+    _under_way.clear()
 
 
 os.register_at_fork(after_in_child=_forget_parents_files)
@@ -376,6 +389,7 @@ class Request:
         flight.cancel_when_dropped = cancel_when_dropped
         transfer = Transfer(flight)
         try:
+            flight.begin()
             check(call(*arguments, ctypes.byref(self.options), ctypes.byref(flight.handle.cell)))
         except BaseException:
             if flight.handle.started:

@@ -152,3 +152,32 @@ def test_a_source_checkouts_build_is_found(tmp_path: Path) -> None:
     assert found.index(tmp_path / "build" / "libhippogriff.so") < found.index(
         tmp_path / "build-mine" / "libhippogriff.so"
     )
+
+
+def test_a_transfer_in_a_cycle_outlives_the_garbage_collector(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(bytes(64 << 20))
+    program = """
+import gc, sys, time
+import hippogriff
+
+gc.disable()
+with hippogriff.open(sys.argv[1]) as file:
+    for _ in range(5):
+        array = hippogriff.empty(64 << 20, dtype="uint8", device="host")
+        cycle = [file.read_into_async(array)]
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
+time.sleep(0.3)
+print("alive")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)],
+        env={**os.environ, "HIPPOGRIFF_HOST_LINK": "1GB", "HIPPOGRIFF_LIBRARY": _library.lib._name},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
