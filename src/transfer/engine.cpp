@@ -19,6 +19,7 @@ constexpr auto time_slice = std::chrono::milliseconds(4);
 constexpr std::uint32_t parked_channels = 4;
 // Less than this left of a transfer is over before another worker has found its way into it.
 constexpr std::uint64_t joined_bytes_min = std::uint64_t{8} << 20;
+constexpr std::size_t joinable_max = 64;  // so many are looked at
 
 }  // namespace
 
@@ -221,31 +222,40 @@ void Engine::run_tasks(LaneContext& context) {
   }
 }
 
+// What a worker that runs `lane` would find to do in a transfer, for each that is there already.
+std::uint64_t Engine::left_for_each(const Transfer& transfer, Lane lane) {
+  const Plan& plan = transfer.decision().choice().plan;
+  const auto channels = lane == Lane::buffered ? plan.buffered_channels : plan.direct_channels;
+  if (channels == 0 || transfer.task_count == 0 || !transfer.gate_open || transfer.stopping()) {
+    return 0;
+  }
+  if (lane == Lane::buffered) {  // Cold pieces are another lane's.
+    return transfer.work.perhaps_warm_bytes() / transfer.task_count;
+  }
+  const std::uint64_t unclaimed = transfer.work.unclaimed_bytes();
+  const std::uint64_t held = transfer.work.held_bytes();
+  return unclaimed > held ? (unclaimed - held) / transfer.task_count : 0;
+}
+
 // A transfer that was submitted beside others was planned narrow. The worker whose transfer has no
-// piece left for it goes to the one that has most for each of its own.
+// piece left for it takes a task of the one that has most for each of its own.
 void Engine::join_another_locked(Lane lane) {
   if (!queue_.empty() || (lane != Lane::buffered && lane != Lane::direct)) {
     return;
   }
   std::shared_ptr<Transfer> neediest;
   std::uint64_t most_bytes = joined_bytes_min;
-  for (const auto& transfer : carried_) {
-    const Plan& plan = transfer->decision().choice().plan;
-    const auto channels = lane == Lane::buffered ? plan.buffered_channels : plan.direct_channels;
-    if (channels == 0 || transfer->task_count == 0 || !transfer->gate_open ||
-        transfer->stopping()) {
-      continue;
-    }
-    const std::uint64_t unclaimed = transfer->work.unclaimed_bytes();
-    const std::uint64_t held = transfer->work.held_bytes();
-    const std::uint64_t each = unclaimed > held ? (unclaimed - held) / transfer->task_count : 0;
+  for (std::size_t index = 0; index < std::min(carried_.size(), joinable_max); ++index) {
+    const std::uint64_t each = left_for_each(*carried_[index], lane);
     if (each >= most_bytes) {
-      neediest = transfer;
+      neediest = carried_[index];
       most_bytes = each;
     }
   }
   if (neediest != nullptr) {
-    enqueue_locked(neediest, lane, 1);
+    ++neediest->task_count;
+    queue_.push_back({std::move(neediest), lane});  // for this worker: no other is woken
+    ++queued_;
   }
 }
 

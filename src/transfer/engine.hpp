@@ -79,6 +79,7 @@ class Engine {
   void fail_without_thread(Transfer& transfer, int errno_value);
   void rescue_locked(const std::shared_ptr<Transfer>& transfer);
   void join_another_locked(Lane lane);
+  static std::uint64_t left_for_each(const Transfer& transfer, Lane lane);
   void finalize(Transfer& transfer);
   void prepare_to_map(const Transfer& transfer);
 

@@ -337,6 +337,20 @@ TEST_F(RuntimeTest, what_was_planned_beside_others_gets_their_channels_when_they
   EXPECT_TRUE(runtime.shutdown(long_enough));
 }
 
+TEST_F(RuntimeTest, channels_do_not_join_for_what_only_the_drives_lane_may_take) {
+  const std::string path = folder_.file("data");
+  const auto content = random_bytes(160 * mebibyte, 3);
+  write_whole(path, content);
+  drop_cache(path, 16 * mebibyte, content.size() - 16 * mebibyte);
+  const auto transfer =
+      runtime_.submit({.path = path, .device = "linked", .route = Route::pipelined});
+  ASSERT_TRUE(transfer->wait(long_enough));
+  ASSERT_FALSE(transfer->failed()) << transfer->failure_message();
+  EXPECT_LE(transfer->tally(Lane::buffered).channels, 16U) << report_json(*transfer);
+  EXPECT_EQ(std::memcmp(device_bytes(transfer->address()), content.data(), content.size()), 0);
+  EXPECT_TRUE(runtime_.free(transfer->address()));
+}
+
 TEST_F(RuntimeTest, overlapping_device_memory_is_refused_while_in_flight) {
   const std::string path = folder_.file("data");
   const auto content = random_bytes(8 * mebibyte, 9);

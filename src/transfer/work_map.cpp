@@ -160,6 +160,17 @@ std::uint64_t WorkMap::held_bytes() const {
   return held_.size;
 }
 
+std::uint64_t WorkMap::perhaps_warm_bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t bytes = unknown_.size;
+  for (const auto* runs : {&warm_front_, &warm_back_}) {
+    for (const Range& run : *runs) {
+      bytes += run.size;
+    }
+  }
+  return bytes;
+}
+
 void WorkMap::give_back(Range range, Warmth warmth) {
   if (range.empty()) {
     return;

@@ -55,6 +55,9 @@ class WorkMap {
   bool release_held();
   [[nodiscard]] std::uint64_t held_bytes() const;
 
+  // Bytes nobody has claimed that claim_warm might give: warm, or not looked up yet.
+  [[nodiscard]] std::uint64_t perhaps_warm_bytes() const;
+
   // Bytes nobody has claimed.
   [[nodiscard]] std::uint64_t unclaimed_bytes() const { return unclaimed_bytes_.load(); }
 
