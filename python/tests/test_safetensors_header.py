@@ -213,6 +213,32 @@ def test_entries_taken_early_are_what_the_strict_parser_finds(header: tuple[byte
     assert streamed == (strict if isinstance(strict, str) else list(strict.tensors.values()))
 
 
+def test_a_truncated_file_of_many_tensors_is_refused_as_such(tmp_path: Path) -> None:
+    tensors = {f"tensor.{number:06}": np.zeros(1000, np.uint8) for number in range(3000)}
+    path = tmp_path / "model.safetensors"
+    safetensors.numpy.save_file(tensors, path)
+    path.write_bytes(path.read_bytes()[:-1_000_000])
+    with pytest.raises(SafetensorError, match="is it complete"):
+        load_file(path, framework="np")
+
+
+def test_sizes_beyond_the_file_are_refused_before_memory_is_asked_for(tmp_path: Path) -> None:
+    size = 10**13
+    fields = {
+        f"t{number}": {
+            "dtype": "U8",
+            "shape": [size],
+            "data_offsets": [number * size, (number + 1) * size],
+        }
+        for number in range(2000)
+    }
+    path = tmp_path / "hostile.safetensors"
+    text = json.dumps(fields, separators=(",", ":")).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(1 << 20))
+    with pytest.raises(SafetensorError):
+        load_file(path, framework="np")
+
+
 def test_loading_begins_before_all_of_a_header_is_read() -> None:
     fields = {
         f"t{number}": {"dtype": "U8", "shape": [4], "data_offsets": [4 * number, 4 * number + 4]}

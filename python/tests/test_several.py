@@ -79,6 +79,17 @@ def test_what_both_want_is_read_once_and_shared_out(
     assert f"to {_ONE}" in str(report)
 
 
+def test_all_of_a_tensor_is_read_once_however_it_is_said(
+    files: tuple[list[Path], dict[str, Any]],
+) -> None:
+    paths, tensors = files
+    reports: list[LoadReport] = []
+    plan: dict[Any, Any] = {_ONE: {"a": None}, _OTHER: {"a": np.s_[:]}}
+    loaded = load_plan(paths, plan, framework="np", explain=reports.append)
+    assert reports[0].bytes == tensors["a"].nbytes
+    assert (loaded[_OTHER]["a"] == tensors["a"]).all()
+
+
 def test_plans_that_cannot_be_are_refused(files: tuple[list[Path], dict[str, Any]]) -> None:
     paths, _ = files
     with pytest.raises(SafetensorError, match="'x'"):
@@ -87,6 +98,12 @@ def test_plans_that_cannot_be_are_refused(files: tuple[list[Path], dict[str, Any
         load_plan(paths, {}, framework="np")
     with pytest.raises(hippogriff.InvalidArgument, match="one string"):
         load_plan(paths, {_ONE: "a"}, framework="np")
+    wrongs: list[Any] = [5, [5], {1: None, "a": None}]
+    for wrong in wrongs:
+        with pytest.raises(hippogriff.InvalidArgument, match="names"):
+            load_plan(paths, {_ONE: wrong}, framework="np")
+    with pytest.raises(hippogriff.InvalidArgument, match="mapping"):
+        load_plan(paths, [_ONE], framework="np")  # type: ignore[arg-type]
     with pytest.raises(hippogriff.InvalidArgument, match="step"):
         load_plan(paths, {_ONE: {"a": np.s_[::-1]}}, framework="np")
     with pytest.raises(IndexError):

@@ -95,6 +95,7 @@ class Entries:
         end = offsets.pop()
         if (
             None in found
+            or end > self._file_bytes
             or [self._data_offset + int(begin) for begin in begins] != offsets
             or [self._data_offset + int(each) for each in ends] != [*offsets[1:], end]
             or len(set(names)) != len(names)

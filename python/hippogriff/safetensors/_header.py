@@ -78,8 +78,8 @@ def parse_header(text: bytes, file_bytes: int) -> Header:
         When anything in it is not as the format says; nothing of it may be used then.
     """
     collecting = gc.isenabled()
-    gc.disable()  # Nothing here is garbage, and looking for some takes as long as parsing.
     try:
+        gc.disable()  # Nothing here is garbage, and looking for some takes as long as parsing.
         entries, metadata = _find_entries(text, file_bytes)
         tensors = {tensor.name: tensor for tensor in entries}
         if entries.complete:

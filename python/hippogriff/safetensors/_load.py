@@ -11,7 +11,7 @@ from hippogriff._flights import stop
 from hippogriff._frameworks import make_framework
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
-from hippogriff.errors import HippogriffError, Unsupported
+from hippogriff.errors import HippogriffError, OutOfHostMemory, Unsupported
 from hippogriff.safetensors._files import add_names, files_of, opened_files, stream_file
 from hippogriff.safetensors._report import Watch
 from hippogriff.safetensors._verify import check_batches, open_verifiers
@@ -107,7 +107,7 @@ def make_arrays(framework: Framework, tensors: list[TensorInfo]) -> list[Any]:
     """Make the arrays of tensors; what the framework cannot have is told with the name."""
     try:
         return framework.empties(tensors)
-    except (HippogriffError, ValueError, OverflowError):
+    except (HippogriffError, ValueError, OverflowError, MemoryError):
         return [_make_array(framework, tensor) for tensor in tensors]
 
 
@@ -118,6 +118,10 @@ def _make_array(framework: Framework, tensor: TensorInfo) -> Any:
         raise type(error)(f"tensor {tensor.name!r}: {error}") from None
     except (ValueError, OverflowError) as error:
         raise Unsupported(
+            f"tensor {tensor.name!r} of shape {tensor.shape!r:.100}: {error}"
+        ) from None
+    except MemoryError as error:
+        raise OutOfHostMemory(
             f"tensor {tensor.name!r} of shape {tensor.shape!r:.100}: {error}"
         ) from None
 

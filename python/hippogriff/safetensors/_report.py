@@ -151,7 +151,8 @@ class Bar:
                 # Rich is needed by nobody else here, and takes longer to import than many a load.
                 from hippogriff._console import Follower
 
-                self._follower = Follower("load", self._total_bytes).__enter__()
+                self._follower = Follower("load", self._total_bytes)
+                self._follower.__enter__()
             self._follower.tell(sum(self._done.values()))
 
     def close(self) -> None:
@@ -237,9 +238,13 @@ class Watch:
         if self._explain:
             _add(report, transfer.report())
 
-    def _tell(self, progress: Progress) -> None:
+    def check(self) -> None:
+        """Raise `Cancelled` when another part of the load has failed or was interrupted."""
         if self._stopping is not None and self._stopping.is_set():
             raise Cancelled("load: stopped because another part of it failed", operation="load")
+
+    def _tell(self, progress: Progress) -> None:
+        self.check()
         if self._bar.shown:
             self._bar.tell(self, self._done_bytes + progress.bytes_done)
 

@@ -88,6 +88,8 @@ def load_plan(
     ... }
     >>> shards = load_plan("model.safetensors", plan)
     """
+    if not isinstance(plan, Mapping):
+        raise InvalidArgument(f"the plan is no mapping of devices: {plan!r:.100}")
     makers = {device: make_framework(framework, device) for device in plan}
     if not makers:
         raise InvalidArgument("the plan names no device")
@@ -142,7 +144,15 @@ def _by_name(device: Any, wanted: Wishes) -> dict[str, Any] | None:
         return None
     if isinstance(wanted, str):
         raise InvalidArgument(f"what the plan has for {device!r} is one string, not names")
-    return dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted)
+    try:
+        named = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted)
+    except TypeError:
+        named = {None: None}
+    if not all(isinstance(name, str) for name in named):
+        raise InvalidArgument(
+            f"what the plan has for {device!r} is neither None nor names: {wanted!r:.100}"
+        )
+    return named
 
 
 def _parts_of(tensor: TensorInfo, wishes: Mapping[Any, dict[str, Any] | None]) -> list[_Part]:
@@ -153,9 +163,15 @@ def _parts_of(tensor: TensorInfo, wishes: Mapping[Any, dict[str, Any] | None]) -
             continue
         index = None if wanted is None else wanted[tensor.name]
         selection = None if index is None else resolve(index, tensor.shape)
+        if selection == _all_of(tensor):
+            selection = None
         part = parts.setdefault(repr(selection), _cut(tensor, selection))
         part.devices.append(device)
     return list(parts.values())
+
+
+def _all_of(tensor: TensorInfo) -> Selection:
+    return resolve(..., tensor.shape)
 
 
 def _cut(tensor: TensorInfo, selection: Selection | None) -> _Part:
@@ -213,6 +229,7 @@ class _Loader:
             self._loaded[self._device].update(loaded)
             for part in parts:
                 if part.scattered is not None:
+                    self._watch.check()
                     array = self._fill(file, part, part.scattered)
                     hand_on(Batch([part.tensor], [array], []))
                     self._loaded[self._device][part.tensor.name] = array
@@ -230,15 +247,15 @@ class _Loader:
 def _run_all(tasks: list[Callable[[], None]], stopping: threading.Event) -> None:
     """Run tasks on threads; when one fails, or Ctrl-C comes, stop the others and raise that."""
     with concurrent.futures.ThreadPoolExecutor(len(tasks), "hippogriff-load") as pool:
-        futures = [pool.submit(task) for task in tasks]
+        futures: list[concurrent.futures.Future[None]] = []
         try:
+            futures += [pool.submit(task) for task in tasks]
             waiting = set(futures)
             while waiting and not any(each.done() and each.exception() for each in futures):
                 _, waiting = concurrent.futures.wait(waiting, _SLICE_SECONDS)
         finally:
-            if any(not each.done() for each in futures) or any(
-                each.exception() for each in futures if each.done()
-            ):
+            done = len(futures) == len(tasks) and all(each.done() for each in futures)
+            if not done or any(each.exception() for each in futures):
                 stopping.set()
     errors = [error for each in futures if (error := each.exception()) is not None]
     for error in sorted(errors, key=lambda error: isinstance(error, Cancelled)):
