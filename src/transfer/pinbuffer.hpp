@@ -64,7 +64,7 @@ class Pinbuffer {
   std::string refusal_;
   std::vector<std::byte*> abandoned_;
   std::size_t segments_reserved_ = 0;  // allocated or being allocated
-  std::size_t pinning_ = 0;  // calls of the driver under way
+  std::size_t pinning_ = 0;            // calls of the driver under way
 };
 
 }  // namespace hippogriff

@@ -318,9 +318,8 @@ TEST_F(RuntimeTest, many_threads_move_many_extents_at_once) {
 TEST_F(RuntimeTest, what_was_planned_beside_others_gets_their_channels_when_they_end) {
   const std::string path = folder_.file("data");
   write_whole(path, random_bytes(48 * mebibyte, 9));
-  const auto device = make_host_device({.name = "slow",
-                                        .memory_bytes = std::uint64_t{256} << 20,
-                                        .link_bytes_per_second = 0.5e9});
+  const auto device = make_host_device(
+      {.name = "slow", .memory_bytes = std::uint64_t{256} << 20, .link_bytes_per_second = 0.5e9});
   Runtime runtime(test_settings(), make_system_storage(), {device});
   const Submission submission{.path = path, .device = "slow", .route = Route::pipelined};
   const auto first = runtime.submit(submission);
