@@ -198,7 +198,8 @@ void Engine::run_tasks(LaneContext& context) {
       return queued_.load(std::memory_order_relaxed) > 0 && Clock::now() > slice_end;
     };
     ++busy_;
-    const LaneOutcome outcome = run_lane(context, *task.transfer, task.lane);
+    const Lane lane = task.lane;
+    const LaneOutcome outcome = run_lane(context, *task.transfer, lane);
     if (task.transfer->failed()) {
       // The next transfer must not inherit the failure.
       static_cast<void>(context.stream.drain());
@@ -217,7 +218,7 @@ void Engine::run_tasks(LaneContext& context) {
     context.copied_windows.close();
     lock.lock();
     if (outcome == LaneOutcome::finished) {
-      join_another_locked(task.lane);
+      join_another_locked(lane);
     }
   }
 }
@@ -229,12 +230,13 @@ std::uint64_t Engine::left_for_each(const Transfer& transfer, Lane lane) {
   if (channels == 0 || transfer.task_count == 0 || !transfer.gate_open || transfer.stopping()) {
     return 0;
   }
+  const auto tasks = static_cast<std::uint64_t>(transfer.task_count);
   if (lane == Lane::buffered) {  // Cold pieces are another lane's.
-    return transfer.work.perhaps_warm_bytes() / transfer.task_count;
+    return transfer.work.perhaps_warm_bytes() / tasks;
   }
   const std::uint64_t unclaimed = transfer.work.unclaimed_bytes();
   const std::uint64_t held = transfer.work.held_bytes();
-  return unclaimed > held ? (unclaimed - held) / transfer.task_count : 0;
+  return unclaimed > held ? (unclaimed - held) / tasks : 0;
 }
 
 // A transfer that was submitted beside others was planned narrow. The worker whose transfer has no
