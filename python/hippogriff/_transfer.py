@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import ctypes
 import os
@@ -17,6 +16,7 @@ from hippogriff._runtime import encode_device, ensure, runtime
 from hippogriff.errors import HippogriffError, InvalidArgument, TimedOut, check
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Generator
 
     from hippogriff.errors import Ranges
@@ -253,6 +253,8 @@ class Transfer(Generic[T_co]):
         return self._flight.outcome()
 
     async def _finished_event(self) -> None:
+        import asyncio  # Who awaits has it; for others it is a quarter of what we take to import.
+
         loop = asyncio.get_running_loop()
         finished: asyncio.Future[None] = loop.create_future()
         # A duplicate: two tasks may await one transfer, and a loop knows a descriptor once.

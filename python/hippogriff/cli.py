@@ -1,4 +1,4 @@
-"""The command `hippogriff`."""
+"""The command `hippogriff`. What only one of its commands needs is imported there."""
 
 from __future__ import annotations
 
@@ -15,18 +15,12 @@ from typer.core import TyperGroup
 
 from hippogriff import _runtime, version
 from hippogriff._bench import ROUTES, Bench, make_file
-from hippogriff._checksum_files import checksum_files
 from hippogriff._console import Follower, print_json
 from hippogriff._copy import CopyOptions, copy_file
 from hippogriff._file import File
-from hippogriff._loaders.bench import LoadersBench, Plan
-from hippogriff._loaders.dry_run import dry_run, torch_device
-from hippogriff._loaders.facts import document
-from hippogriff._loaders.show import show_loaders
 from hippogriff._measurement import backed
 from hippogriff._show import show_facts, show_info, show_outlook, show_rows
 from hippogriff._sizes import format_size, parse_size
-from hippogriff.doctor._command import run as run_doctor
 from hippogriff.errors import (
     Busy,
     DeviceError,
@@ -37,7 +31,6 @@ from hippogriff.errors import (
     OutOfHostMemory,
     Unsupported,
 )
-from hippogriff.safetensors._files import files_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,6 +131,8 @@ def doctor(
 
     Exit code 1 when something is a problem.
     """
+    from hippogriff.doctor._command import run as run_doctor
+
     if not run_doctor(path, json=json):
         raise typer.Exit(1)
 
@@ -231,6 +226,9 @@ def checksum(
     An index of shards (model.safetensors.index.json) stands for its files. Exit code 1 when a file
     is not what its checksums are of.
     """
+    from hippogriff._checksum_files import checksum_files
+    from hippogriff.safetensors._files import files_of
+
     paths = files_of(files)
     total = sum(Path(path).stat().st_size for path in paths if Path(path).exists())
     with Follower("checksum", total) as follower:
@@ -312,6 +310,11 @@ def bench_loaders(
     json: Json = False,
 ) -> None:
     """Measure loading models, beside whichever other loaders can be imported here."""
+    from hippogriff._loaders.bench import LoadersBench, Plan
+    from hippogriff._loaders.dry_run import torch_device
+    from hippogriff._loaders.facts import document
+    from hippogriff._loaders.show import show_loaders
+
     plan = Plan(
         folders=tuple(folders or [Path()]),
         device=torch_device(device),
@@ -344,6 +347,8 @@ def load(
     json: Json = False,
 ) -> None:
     """Load safetensors FILEs, or an index of shards, tell how it went, and let go of them."""
+    from hippogriff._loaders.dry_run import dry_run
+
     result = dry_run(files, device, verify=verify)
     if json:
         print_json(result.as_dict())
