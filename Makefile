@@ -1,5 +1,5 @@
 # The everyday targets: `make help` lists them. Each sets up what it needs through tools/bootstrap.
-# Variables: PYTHON, JOBS, BUILD, PREFIX, DESTDIR, HIPPOGRIFF_CUDA=ON|OFF, WERROR=ON|OFF,
+# Variables: PYTHON, JOBS, PYTEST_JOBS, BUILD, PREFIX, DESTDIR, HIPPOGRIFF_CUDA=ON|OFF, WERROR=ON|OFF,
 # HIPPOGRIFF_DEMO_BYTES, FUZZ_SECONDS, BENCH_SECONDS.
 
 PYTHON ?= python3
@@ -19,6 +19,10 @@ CONFIGURE := cmake -S . -G Ninja --log-level=NOTICE -DCMAKE_BUILD_TYPE=Release \
   -DHIPPOGRIFF_CUDA=$(HIPPOGRIFF_CUDA)
 CONFIGURE_SANITIZED := $(CONFIGURE) -DHIPPOGRIFF_BENCH=OFF -DHIPPOGRIFF_WORKLOADS=OFF
 CTEST := ctest --output-on-failure --no-tests=error --timeout 120 -j $(JOBS) --output-junit junit.xml
+CHECKS := test benchmarks sanitize-address sanitize-thread fuzz lint docs
+# Processes of pytest; 0: none beside itself. Tests that use a GPU fill its memory: one at a time.
+PYTEST_JOBS ?= $(if $(wildcard /dev/nvidiactl),0,$(shell echo $$(($(JOBS) < 8 ? $(JOBS) : 8))))
+PYTEST := -m pytest -n $(PYTEST_JOBS) --dist worksteal
 LIBRARY := $(abspath $(BUILD))/libhippogriff.so
 
 # Address space randomisation beyond what TSan expects makes it give up; setarch -R takes it away.
@@ -31,7 +35,7 @@ export TSAN_OPTIONS ?= die_after_fork=0:suppressions=$(CURDIR)/tools/tsan.supp
 # Several targets build in the same folder; the builds are parallel in themselves.
 .NOTPARALLEL:
 .PHONY: all configure test test-cpp test-python check sanitize-address sanitize-thread fuzz lint
-.PHONY: format docs demo bench install wheel clean help
+.PHONY: format model docs demo benchmarks bench install wheel clean help
 
 all: configure ## Build the library, the programs and the Python environment
 	@cmake --build $(BUILD) -j $(JOBS) --target hippogriff programs
@@ -49,14 +53,14 @@ demo: all ## LU decomposition as the papers print it, then a real file both ways
 test: test-cpp test-python ## All tests, C++ and Python
 
 test-cpp: configure ## The C++ tests
-	@cmake --build $(BUILD) -j $(JOBS)
+	@cmake --build $(BUILD) -j $(JOBS) --target hippogriff programs tests
 	@cd $(BUILD) && $(CTEST)
 
 test-python: all ## The Python tests and those of the tools
 	@tools/bootstrap test
-	@HIPPOGRIFF_LIBRARY=$(LIBRARY) $(VENV)/bin/python -m pytest --junitxml=$(BUILD)/junit-python.xml
+	@HIPPOGRIFF_LIBRARY=$(LIBRARY) $(VENV)/bin/python $(PYTEST) --junitxml=$(BUILD)/junit-python.xml
 
-check: test sanitize-address sanitize-thread fuzz lint docs ## Tests, sanitizers, fuzzers, linters, docs
+check: $(CHECKS) ## Tests, benchmarks built, sanitizers, fuzzers, linters, docs
 
 sanitize-address: ## The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/bootstrap build
@@ -70,12 +74,12 @@ sanitize-thread: ## The C++ tests under ThreadSanitizer
 	@cmake --build $(BUILD)-thread -j $(JOBS)
 	@cd $(BUILD)-thread && $(NO_ASLR) $(CTEST)
 
-fuzz: ## Every fuzzer for FUZZ_SECONDS
+fuzz: all ## Every fuzzer for FUZZ_SECONDS
 	@tools/bootstrap check
 	@$(CONFIGURE) -B $(BUILD)-fuzz -DHIPPOGRIFF_FUZZ=ON -DCMAKE_C_COMPILER=clang \
 	  -DCMAKE_CXX_COMPILER=clang++
 	@cmake --build $(BUILD)-fuzz -j $(JOBS)
-	@JOBS=$(JOBS) tools/fuzz $(BUILD)-fuzz $(FUZZ_SECONDS)
+	@JOBS=$(JOBS) tools/fuzz $(BUILD)-fuzz $(FUZZ_SECONDS) $(VENV)/bin/python
 
 lint: configure ## Formatting, static analysis, types, spelling, project rules
 	@tools/bootstrap check
@@ -85,13 +89,18 @@ format: ## Rewrite the sources as clang-format and ruff want them
 	@tools/bootstrap check
 	@$(VENV)/bin/python tools/lint.py --fix
 
+model: ## The node's protocol by spin, where it is installed
+	@tools/model $(BUILD)
+
 docs: ## The site, in $(BUILD)/site; warnings are errors
 	@tools/bootstrap docs
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --site-dir $(abspath $(BUILD))/site
 
-bench: configure ## The benchmarks, side by side, within BENCH_SECONDS
+benchmarks: configure ## Build the benchmarks
+	@cmake --build $(BUILD) -j $(JOBS) --target benchmarks
+
+bench: all benchmarks ## The benchmarks, side by side, within BENCH_SECONDS
 	@tools/bootstrap bench
-	@cmake --build $(BUILD) -j $(JOBS)
 	@BUILD=$(abspath $(BUILD)) PATH="$(VENV)/bin:$$PATH" bench/run_all.sh $(BENCH_SECONDS)
 
 install: all ## Install library, headers, pkg-config and CMake files below PREFIX

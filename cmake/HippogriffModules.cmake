@@ -132,6 +132,7 @@ endfunction()
 function(hippogriff_add_tests)
   hippogriff_add_testing()
   target_link_libraries(hippogriff_testing PUBLIC GTest::gtest)
+  target_compile_options(hippogriff_testing PRIVATE ${hippogriff_test_options})
   foreach(module IN LISTS hippogriff_modules)
     hippogriff_module_sources(${module} test sources)
     if(sources)
@@ -142,11 +143,14 @@ function(hippogriff_add_tests)
 endfunction()
 
 # hippogriff_add_test_binary(name source.cpp… [ENVIRONMENT NAME=value…]): a GoogleTest program that
-# sees the inside of the library; its tests run with the environment given.
+# sees the inside of the library; its tests run with the environment given. The target `tests` builds
+# every one.
 function(hippogriff_add_test_binary name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ENVIRONMENT")
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE hippogriff_testing hippogriff_objects GTest::gtest_main)
+  target_compile_options(${name} PRIVATE ${hippogriff_test_options})
+  add_dependencies(tests ${name})
   set(discover DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}: ")
   set(properties TIMEOUT 120)
   if(arg_ENVIRONMENT)
@@ -174,10 +178,12 @@ function(hippogriff_add_fuzzers)
 endfunction()
 
 # bench/CMakeLists.txt where there is one, else a program per bench/*.cpp against the C interface;
-# and a program per src/<module>/x_bench.cpp against the objects.
+# and a program per src/<module>/x_bench.cpp against the objects. The target `benchmarks` builds all.
 function(hippogriff_add_benchmarks)
   if(EXISTS "${PROJECT_SOURCE_DIR}/bench/CMakeLists.txt")
     add_subdirectory("${PROJECT_SOURCE_DIR}/bench")
+    get_property(targets DIRECTORY "${PROJECT_SOURCE_DIR}/bench" PROPERTY BUILDSYSTEM_TARGETS)
+    add_dependencies(benchmarks ${targets})
   else()
     file(GLOB programs CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/*.cpp")
     foreach(program IN LISTS programs)
@@ -185,6 +191,7 @@ function(hippogriff_add_benchmarks)
       add_executable(${stem} "${program}")
       target_link_libraries(${stem} PRIVATE hippogriff hippogriff_flags hippogriff_cuda_headers
                                             hippogriff_uring hippogriff_portable_link)
+      add_dependencies(benchmarks ${stem})
     endforeach()
   endif()
   foreach(module IN LISTS hippogriff_modules)
@@ -193,6 +200,7 @@ function(hippogriff_add_benchmarks)
       cmake_path(GET source STEM stem)
       add_executable(${module}_${stem} "${source}")
       target_link_libraries(${module}_${stem} PRIVATE hippogriff_objects hippogriff_portable_link)
+      add_dependencies(benchmarks ${module}_${stem})
     endforeach()
   endforeach()
 endfunction()

@@ -1,0 +1,104 @@
+// Two images of the books, and the word that says which one counts.
+#include "node/attachment.hpp"
+
+#include "base/error.hpp"
+#include "node/futex.hpp"
+
+#include <climits>
+#include <cstring>
+#include <ctime>
+
+namespace hippogriff::node {
+
+std::int64_t monotonic_ns() noexcept {
+  timespec now{};
+  static_cast<void>(::clock_gettime(CLOCK_MONOTONIC, &now));
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+Attachment::Attachment(const std::string& path, const Books& fresh, const Steps& steps)
+    : steps_(steps),
+      fresh_(fresh),
+      segment_(path, fresh, steps),
+      slot_(segment_),
+      lock_(segment_, slot_, steps) {}
+
+std::span<const std::byte> Attachment::half(std::uint64_t sequence) const noexcept {
+  return segment_.shared().halves.at(sequence % 2);
+}
+
+bool Attachment::read_half(std::uint64_t which, Books& books) {
+  std::uint64_t sequence = 0;
+  if (!decode_books(half(which), image_, sequence, books) || sequence % 2 != which % 2) {
+    return false;
+  }
+  sequence_ = sequence;
+  return true;
+}
+
+void Attachment::read(Books& books) {
+  const std::uint64_t named = segment_.shared().commit.load(std::memory_order_acquire);
+  if (read_half(named, books) && sequence_ == named) {
+    return;
+  }
+  // Damaged: the later of the two that is whole.
+  const bool even = read_half(0, books);
+  const std::uint64_t even_sequence = sequence_;
+  const bool odd = read_half(1, books);
+  if (even && (!odd || even_sequence > sequence_)) {
+    static_cast<void>(read_half(0, books));
+  } else if (!odd) {
+    books = fresh_;
+    sequence_ = 0;
+  }
+  books.generation = static_cast<std::uint64_t>(monotonic_ns());
+}
+
+void Attachment::commit(const Books& books) {
+  if (!lock_.owned()) {
+    throw Error({.status = Status::busy,
+                 .operation = "commit to node",
+                 .object = path(),
+                 .detail = "its lock was damaged; nothing was changed"});
+  }
+  const std::uint64_t next = sequence_ + 1;
+  encode_books(books, next, image_);
+  std::byte* target = segment_.shared().halves.at(next % 2).data();
+  step(steps_, "before image");
+  std::memcpy(target, image_.data(), sizeof(ImageHeader));
+  step(steps_, "after header");
+  const std::size_t rest = image_.size() - sizeof(ImageHeader);
+  const std::size_t part = rest / 2;
+  std::memcpy(target + sizeof(ImageHeader), image_.data() + sizeof(ImageHeader), part);
+  step(steps_, "within records");
+  std::memcpy(
+      target + sizeof(ImageHeader) + part, image_.data() + sizeof(ImageHeader) + part, rest - part);
+  step(steps_, "before commit");
+  segment_.shared().commit.store(next, std::memory_order_release);
+  sequence_ = next;
+  step(steps_, "after commit");
+}
+
+void Attachment::wake(const ClientSet& clients) noexcept {
+  if (clients.none()) {
+    return;
+  }
+  for (std::uint32_t client = 0; client < clients_max; ++client) {
+    if (clients.test(client)) {
+      std::atomic<std::uint32_t>& word = segment_.shared().signals.at(client);
+      word.fetch_add(1, std::memory_order_release);
+      step(steps_, "before wake");
+      futex_wake(word, INT_MAX);
+    }
+  }
+}
+
+std::uint32_t Attachment::signal() const noexcept {
+  return segment_.shared().signals.at(client()).load(std::memory_order_acquire);
+}
+
+void Attachment::wait(std::uint32_t seen_signal, std::chrono::nanoseconds at_most) const noexcept {
+  futex_wait(segment_.shared().signals.at(client()), seen_signal, at_most);
+}
+
+}  // namespace hippogriff::node

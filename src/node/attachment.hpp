@@ -1,0 +1,71 @@
+// One client's way into a segment: lock, read the books, commit them, wake who was granted.
+#pragma once
+
+#include "node/books.hpp"
+#include "node/client_slot.hpp"
+#include "node/segment.hpp"
+#include "node/segment_lock.hpp"
+#include "node/steps.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace hippogriff::node {
+
+// CLOCK_MONOTONIC in nanoseconds, the same for all processes.
+std::int64_t monotonic_ns() noexcept;
+
+// Joins the segment, takes a slot. What changes the books is for one thread at a time; `signal`,
+// `wait` and `intact` for any.
+class Attachment {
+ public:
+  // `fresh` is what the books are where there is no segment yet, or none that can be repaired.
+  Attachment(const std::string& path, const Books& fresh, const Steps& steps);
+
+  [[nodiscard]] bool intact() const noexcept { return segment_.intact(); }
+
+  [[nodiscard]] std::uint32_t client() const noexcept { return slot_.index(); }
+
+  [[nodiscard]] const std::string& path() const noexcept { return segment_.path(); }
+
+  [[nodiscard]] bool lives(std::uint32_t client) const noexcept {
+    return client == slot_.index() || slot_.lives(client);
+  }
+
+  [[nodiscard]] std::uint64_t pid_of(std::uint32_t client) const noexcept {
+    return slot_.pid_of(client);
+  }
+
+  void lock(MonotonicTime deadline) { lock_.lock(deadline); }
+
+  void unlock() noexcept { lock_.unlock(); }
+
+  // Under the lock. The image that counts, else the other one, else the fresh books; a new
+  // generation says that it was not the first.
+  void read(Books& books);
+  // Under the lock. Dying in it leaves the books as they were or as they shall be.
+  void commit(const Books& books);
+
+  // After unlocking.
+  void wake(const ClientSet& clients) noexcept;
+  [[nodiscard]] std::uint32_t signal() const noexcept;
+  void wait(std::uint32_t seen_signal, std::chrono::nanoseconds at_most) const noexcept;
+
+ private:
+  [[nodiscard]] std::span<const std::byte> half(std::uint64_t sequence) const noexcept;
+  bool read_half(std::uint64_t which, Books& books);
+
+  const Steps& steps_;
+  Books fresh_;
+  Segment segment_;
+  ClientSlot slot_;
+  SegmentLock lock_;
+  std::uint64_t sequence_ = 0;  // of the books read last
+  std::vector<std::byte> image_;
+};
+
+}  // namespace hippogriff::node

@@ -1,0 +1,124 @@
+// The books' rules: what is valid, what is free, what is stuck.
+#include "node/books.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+namespace hippogriff::node {
+
+namespace {
+
+bool device_valid(const DeviceRecord& device) {
+  return device.name.back() == '\0' && device_name_valid(device.name_view()) &&
+         device.capacity_bytes != 0 && device.capacity_bytes <= capacity_bytes_max &&
+         device.outside_bytes <= capacity_bytes_max;
+}
+
+bool reservation_valid(const ReservationRecord& record, const Books& books) {
+  if (record.device >= books.devices.size() || record.client >= clients_max) {
+    return false;
+  }
+  return record.id < books.next_number && record.ticket < books.next_number &&
+         record.wanted_bytes != 0 && record.size_bytes <= record.wanted_bytes &&
+         record.wanted_bytes <= books.devices[record.device].capacity_bytes;
+}
+
+}  // namespace
+
+bool device_name_valid(std::string_view name) {
+  return !name.empty() && name.size() < std::tuple_size_v<decltype(DeviceRecord::name)> &&
+         std::ranges::all_of(name, [](char c) { return c > ' ' && c <= '~'; });
+}
+
+std::string_view DeviceRecord::name_view() const {
+  return {name.data(), ::strnlen(name.data(), name.size())};
+}
+
+bool Books::valid() const {
+  if (static_cast<std::uint32_t>(policy) >= policy_count || devices.size() > devices_max ||
+      reservations.size() > reservations_max) {
+    return false;
+  }
+  for (std::uint32_t index = 0; index < devices.size(); ++index) {
+    if (!device_valid(devices[index]) || find_device(devices[index].name_view()) != index) {
+      return false;
+    }
+  }
+  std::uint64_t previous_id = 0;
+  for (const ReservationRecord& record : reservations) {
+    if (record.id <= previous_id || !reservation_valid(record, *this)) {
+      return false;
+    }
+    previous_id = record.id;
+  }
+  return true;
+}
+
+std::uint32_t Books::find_device(std::string_view name) const {
+  for (std::uint32_t index = 0; index < devices.size(); ++index) {
+    if (devices[index].name_view() == name) {
+      return index;
+    }
+  }
+  return no_device;
+}
+
+std::uint64_t Books::held_bytes(std::uint32_t device) const {
+  std::uint64_t sum = 0;
+  for (const ReservationRecord& record : reservations) {
+    sum += record.device == device ? record.size_bytes : 0;
+  }
+  return sum;
+}
+
+std::uint64_t Books::free_bytes(std::uint32_t device) const {
+  const DeviceRecord& record = devices[device];
+  const std::uint64_t used = held_bytes(device) + record.outside_bytes;
+  return used < record.capacity_bytes ? record.capacity_bytes - used : 0;
+}
+
+ReservationRecord* Books::find(std::uint64_t id) {
+  const auto at = std::ranges::lower_bound(reservations, id, {}, &ReservationRecord::id);
+  return at != reservations.end() && at->id == id ? &*at : nullptr;
+}
+
+std::uint64_t Books::append(ReservationRecord record) {
+  record.id = next_number++;
+  record.ticket = record.id;
+  reservations.push_back(record);
+  return record.id;
+}
+
+void Books::insert_with_id(const ReservationRecord& record) {
+  const auto at = std::ranges::lower_bound(reservations, record.id, {}, &ReservationRecord::id);
+  reservations.insert(at, record);
+  next_number = std::max({next_number, record.id + 1, record.ticket + 1});
+}
+
+void Books::erase(std::uint64_t id) {
+  std::erase_if(reservations, [id](const ReservationRecord& record) { return record.id == id; });
+}
+
+bool Books::erase_client(std::uint32_t client) {
+  return std::erase_if(reservations, [client](const ReservationRecord& record) {
+           return record.client == client;
+         }) != 0;
+}
+
+bool Books::growth_is_stuck(std::uint32_t device) const {
+  std::uint64_t held_by_waiters = devices[device].outside_bytes;
+  std::uint64_t least_missing = UINT64_MAX;
+  for (const ReservationRecord& record : reservations) {
+    if (record.device == device && record.grows()) {
+      held_by_waiters += record.size_bytes;
+      least_missing = std::min(least_missing, record.missing_bytes());
+    }
+  }
+  // Everything else may still be released.
+  const std::uint64_t capacity = devices[device].capacity_bytes;
+  const std::uint64_t attainable = capacity - std::min(capacity, held_by_waiters);
+  return least_missing != UINT64_MAX && least_missing > attainable;
+}
+
+}  // namespace hippogriff::node

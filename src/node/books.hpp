@@ -1,0 +1,91 @@
+// The books of a node: which devices there are, who holds how much of them, and who waits. Plain
+// data and its rules; where it is stored and who may change it is not known here.
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace hippogriff::node {
+
+inline constexpr std::uint32_t devices_max = 16;
+inline constexpr std::uint32_t clients_max = 256;
+inline constexpr std::uint32_t reservations_max = 1024;
+inline constexpr std::uint64_t capacity_bytes_max = std::uint64_t{1} << 50U;
+
+enum class Policy : std::uint32_t { fifo, mmu, priority_fifo, priority_mmu, aging_mmu };
+inline constexpr std::uint32_t policy_count = 5;
+
+// aging_mmu: how often, and up to which age, a waiting request may be overtaken.
+struct OvertakeBound {
+  std::uint32_t grants_max = 16;
+  std::int64_t wait_ns_max = 30'000'000'000;
+
+  friend bool operator==(const OvertakeBound&, const OvertakeBound&) = default;
+};
+
+// Names end with a zero and are unique. What programs that do not take part use is `outside_bytes`.
+struct DeviceRecord {
+  std::array<char, 48> name{};
+  std::uint64_t capacity_bytes = 0;
+  std::uint64_t outside_bytes = 0;
+
+  [[nodiscard]] std::string_view name_view() const;
+};
+
+// It holds `size_bytes`, and waits while it wants more. Tickets order those who wait.
+struct ReservationRecord {
+  std::uint64_t id = 0;
+  std::uint64_t ticket = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t wanted_bytes = 0;
+  std::int64_t since_ns = 0;  // CLOCK_MONOTONIC, when it began to wait
+  std::uint32_t device = 0;   // index into Books::devices
+  std::uint32_t client = 0;   // slot
+  std::int32_t priority = 0;  // larger is sooner
+  std::uint32_t overtaken = 0;
+
+  [[nodiscard]] bool waits() const { return wanted_bytes > size_bytes; }
+
+  [[nodiscard]] bool grows() const { return waits() && size_bytes != 0; }
+
+  [[nodiscard]] std::uint64_t missing_bytes() const { return wanted_bytes - size_bytes; }
+};
+
+using ClientSet = std::bitset<clients_max>;
+
+inline constexpr std::uint32_t no_device = UINT32_MAX;
+
+// Reservations ascend by id. Not thread-safe.
+struct Books {
+  std::uint64_t generation = 0;   // changes when the books had to be repaired
+  std::uint64_t next_number = 1;  // ids and tickets
+  Policy policy = Policy::fifo;
+  OvertakeBound bound;
+  std::vector<DeviceRecord> devices;
+  std::vector<ReservationRecord> reservations;
+
+  // Every index within its table, every size within its device, names and ids unique.
+  [[nodiscard]] bool valid() const;
+  [[nodiscard]] std::uint32_t find_device(std::string_view name) const;
+  [[nodiscard]] std::uint64_t held_bytes(std::uint32_t device) const;
+  // 0 where more is held than there is, which a repair can bring about.
+  [[nodiscard]] std::uint64_t free_bytes(std::uint32_t device) const;
+  ReservationRecord* find(std::uint64_t id);
+  // Appends a copy that waits at the end of the queue; returns its id.
+  std::uint64_t append(ReservationRecord record);
+  void insert_with_id(const ReservationRecord& record);
+  void erase(std::uint64_t id);
+  // True when any was there.
+  bool erase_client(std::uint32_t client);
+  // True when those who hold the device's memory all wait for more of it and none can get it.
+  [[nodiscard]] bool growth_is_stuck(std::uint32_t device) const;
+};
+
+// The name as a record keeps it: shorter than its array, of printable characters.
+bool device_name_valid(std::string_view name);
+
+}  // namespace hippogriff::node

@@ -1,0 +1,175 @@
+// What this process holds, kept beside the books: after a repair it goes back into them.
+#include "base/error.hpp"
+#include "node/fork_page.hpp"
+#include "node/node.hpp"
+#include "node/policy.hpp"
+
+#include <algorithm>
+
+namespace hippogriff::node {
+
+void Node::refuse_fork() const {
+  if (fork_page_->wiped()) {
+    throw Error({.status = Status::forked,
+                 .operation = "use node",
+                 .object = options_.path,
+                 .detail = "a child process makes its own"});
+  }
+}
+
+void Node::attach() {
+  if (attachment_ && attachment_->intact()) {
+    return;
+  }
+  Books fresh;
+  fresh.generation = static_cast<std::uint64_t>(monotonic_ns());
+  fresh.policy = options_.policy;
+  fresh.bound = options_.bound;
+  seen_generation_ = 0;
+  // Made first: while it cannot be made, the next operation tries again.
+  attachment_ = std::make_shared<Attachment>(options_.path, fresh, options_.steps);
+}
+
+// Whether the books have our holdings, and no others of our slot: a predecessor's, or what a repair
+// brought back.
+bool Node::consistent() {
+  if (books_.generation != seen_generation_) {
+    return false;
+  }
+  const std::uint32_t client = attachment_->client();
+  const auto count = std::ranges::count(books_.reservations, client, &ReservationRecord::client);
+  return count == std::ssize(holdings_) && std::ranges::all_of(holdings_, [&](const Holding& held) {
+           const ReservationRecord* record = books_.find(held.record.id);
+           return record != nullptr && record->client == client;
+         });
+}
+
+void Node::reconcile(ClientSet& granted) {
+  const std::uint32_t client = attachment_->client();
+  std::erase_if(books_.reservations, [&](const ReservationRecord& record) {
+    return record.client == client && std::ranges::none_of(holdings_, [&](const Holding& held) {
+             return held.record.id == record.id;
+           });
+  });
+  for (const Device& device : devices_) {
+    static_cast<void>(place_device(device));
+  }
+  seen_generation_ = books_.generation;
+  for (Holding& held : holdings_) {
+    restore(held);
+  }
+  serve_all(granted);
+}
+
+// What we hold is so, whatever the books say; what we wait for they may have granted meanwhile.
+void Node::restore(Holding& held) {
+  const std::uint32_t client = attachment_->client();
+  const std::uint32_t index = books_.find_device(devices_[held.record.device].name);
+  ReservationRecord* found = books_.find(held.record.id);
+  if (found != nullptr && found->client == client && found->device == index) {
+    if (!held.record.waits()) {
+      found->size_bytes = held.record.size_bytes;
+      found->wanted_bytes = held.record.size_bytes;
+    }
+    return;
+  }
+  if (index == no_device || books_.reservations.size() >= reservations_max) {
+    seen_generation_ = 0;  // no room: once more in the next operation
+    return;
+  }
+  ReservationRecord record = held.record;
+  record.device = index;
+  record.client = client;
+  record.wanted_bytes = std::min(record.wanted_bytes, books_.devices[index].capacity_bytes);
+  record.size_bytes = std::min(record.size_bytes, record.wanted_bytes);
+  if (found == nullptr) {
+    books_.insert_with_id(record);
+  } else {
+    held.record.id = books_.append(record);
+  }
+}
+
+void Node::commit(const Effects& effects) {
+  holdings_.reserve(holdings_.size() + 1);
+  try {
+    attachment_->commit(books_);
+  } catch (const Error&) {
+    seen_generation_ = 0;  // what was remembered of these books is not in them
+    throw;
+  }
+  if (effects.added) {
+    holdings_.push_back(*effects.added);
+  }
+  std::erase_if(holdings_,
+                [&](const Holding& held) { return held.handle == effects.removed_handle; });
+  remember();
+}
+
+void Node::remember() {
+  for (Holding& held : holdings_) {
+    if (const ReservationRecord* record = books_.find(held.record.id); record != nullptr) {
+      const std::uint32_t device = held.record.device;
+      held.record = *record;
+      held.record.device = device;
+    }
+  }
+}
+
+// The device's index in the books, where it is added when it is not there; no_device when full.
+std::uint32_t Node::place_device(const Device& device) {
+  const std::uint32_t index = books_.find_device(device.name);
+  if (index != no_device || books_.devices.size() >= devices_max) {
+    return index;
+  }
+  DeviceRecord record;
+  std::ranges::copy(device.name, record.name.begin());
+  record.capacity_bytes = device.capacity_bytes;
+  books_.devices.push_back(record);
+  return static_cast<std::uint32_t>(books_.devices.size() - 1);
+}
+
+// Removes what the dead held and wanted. True when there was any.
+bool Node::reap(ClientSet& granted) {
+  ClientSet known;
+  ClientSet dead;
+  for (const ReservationRecord& record : books_.reservations) {
+    if (!known.test(record.client)) {
+      known.set(record.client);
+      dead.set(record.client, !attachment_->lives(record.client));
+    }
+  }
+  const auto is_dead = [&](const ReservationRecord& record) { return dead.test(record.client); };
+  if (std::erase_if(books_.reservations, is_dead) == 0) {
+    return false;
+  }
+  serve_all(granted);
+  return true;
+}
+
+void Node::serve_all(ClientSet& granted) {
+  const std::int64_t now_ns = monotonic_ns();
+  for (std::uint32_t index = 0; index < books_.devices.size(); ++index) {
+    serve(books_, index, now_ns, granted);
+  }
+}
+
+Node::Holding* Node::holding(std::uint64_t handle) {
+  const auto at = std::ranges::find(holdings_, handle, &Holding::handle);
+  return at != holdings_.end() ? &*at : nullptr;
+}
+
+// The books' record of a handle; null for a handle that is not, or no longer, ours.
+ReservationRecord* Node::record_of(std::uint64_t handle) {
+  const Holding* held = holding(handle);
+  return held != nullptr ? books_.find(held->record.id) : nullptr;
+}
+
+Node::Device Node::device(std::uint32_t index) {
+  const std::scoped_lock turn(mutex_);
+  if (index >= devices_.size()) {
+    throw_invalid("use node", "there is no device " + std::to_string(index));
+  }
+  return devices_[index];
+}
+
+}  // namespace hippogriff::node

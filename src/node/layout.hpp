@@ -1,0 +1,62 @@
+// What lies where in the segment. Another process may have written every byte of it.
+#pragma once
+
+#include "node/books_image.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace hippogriff::node {
+
+inline constexpr std::uint64_t segment_magic = 0x45444f4e4f504948;  // "HIPONODE"
+inline constexpr std::uint32_t segment_version = 1;
+
+// Keeps its meaning in every version, so that versions can tell each other apart.
+struct SegmentHeader {
+  std::uint64_t magic = 0;
+  std::uint32_t version = 0;
+  std::uint32_t header_bytes = 0;
+  std::uint64_t segment_bytes = 0;
+  std::array<std::uint64_t, 4> unused{};
+  std::uint64_t checksum = 0;  // XXH3 of all before
+};
+
+static_assert(sizeof(SegmentHeader) == 64);
+
+// Who has a slot, written by its owner alone.
+struct ClientIdentity {
+  std::uint64_t checksum = 0;  // XXH3 of all that follows
+  std::uint64_t start_time = 0;
+  std::uint64_t pid_namespace = 0;
+  std::uint32_t pid = 0;
+  std::uint32_t term = 0;  // another one for each client that has the slot
+};
+
+static_assert(sizeof(ClientIdentity) == 32);
+
+inline constexpr std::size_t half_bytes = (image_bytes_max + 4095) / 4096 * 4096;
+
+struct SegmentLayout {
+  SegmentHeader header;
+  alignas(64) std::atomic<std::uint32_t> lock;    // the owner's slot and term, or 0
+  alignas(64) std::atomic<std::uint64_t> commit;  // sequence of the image that counts
+  alignas(64) std::array<std::atomic<std::uint32_t>, clients_max> signals;
+  alignas(64) std::array<ClientIdentity, clients_max> identities;
+  alignas(4096) std::array<std::array<std::byte, half_bytes>, 2> halves;
+};
+
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(offsetof(SegmentLayout, lock) == 64);
+static_assert(offsetof(SegmentLayout, commit) == 128);
+static_assert(offsetof(SegmentLayout, signals) == 192);
+static_assert(offsetof(SegmentLayout, identities) == 192 + 1024);
+static_assert(offsetof(SegmentLayout, halves) == 12288);
+static_assert(sizeof(SegmentLayout) == 12288 + 2 * half_bytes);
+
+// Where the bytes of the slots lie that kernel locks are about: beyond the end of the file.
+inline constexpr std::int64_t slots_lock_offset = std::int64_t{1} << 40U;
+
+}  // namespace hippogriff::node

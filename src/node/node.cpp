@@ -1,0 +1,244 @@
+// The public operations: each is one change of the books, and perhaps a wait.
+#include "node/node.hpp"
+
+#include "base/error.hpp"
+#include "base/size.hpp"
+#include "node/fork_page.hpp"
+#include "node/policy.hpp"
+#include "node/transaction.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace hippogriff::node {
+
+namespace {
+
+MonotonicTime now() {
+  return std::chrono::steady_clock::now();
+}
+
+std::string sizes(std::uint64_t size_bytes, std::uint64_t capacity_bytes) {
+  return format_size(size_bytes) + " asked, the device has " + format_size(capacity_bytes);
+}
+
+}  // namespace
+
+Node::Node(NodeOptions options)
+    : options_(std::move(options)), fork_page_(std::make_unique<ForkPage>()) {
+  if (options_.path.empty()) {
+    options_.path = default_segment_path();
+  }
+  transact([](Books&, ClientSet&) { return Effects{}; });
+}
+
+Node::~Node() {
+  if (fork_page_->wiped()) {
+    return;
+  }
+  try {
+    transact([this](Books& books, ClientSet& granted) {
+      const bool changed = books.erase_client(attachment_->client());
+      serve_all(granted);
+      return Effects{.changed = changed};
+    });
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): what follows does without it
+    // The kernel drops our slot with the file, and the next one who looks removes what is left.
+  }
+}
+
+std::uint32_t Node::add_device(std::string_view name, std::uint64_t capacity_bytes) {
+  if (!device_name_valid(name) || capacity_bytes == 0 || capacity_bytes > capacity_bytes_max) {
+    throw_invalid("add device to node", "a short name without blanks, and 1 byte to 1 PiB");
+  }
+  const Device added{.name = std::string(name), .capacity_bytes = capacity_bytes};
+  std::uint64_t known_capacity = 0;
+  std::uint32_t place = no_device;
+  transact([&](Books& books, ClientSet& granted) {
+    const std::uint32_t index = place_device(added);
+    if (index == no_device) {
+      return Effects{};
+    }
+    DeviceRecord& record = books.devices[index];
+    if (record.capacity_bytes != capacity_bytes &&
+        std::ranges::none_of(books.reservations,
+                             [&](const auto& other) { return other.device == index; })) {
+      record.capacity_bytes = capacity_bytes;
+    }
+    known_capacity = record.capacity_bytes;
+    if (known_capacity == capacity_bytes) {
+      const auto at = std::ranges::find(devices_, added.name, &Device::name);
+      place = static_cast<std::uint32_t>(at - devices_.begin());
+      if (at == devices_.end()) {
+        devices_.push_back(added);
+      } else {
+        at->capacity_bytes = capacity_bytes;
+      }
+    }
+    serve(books, index, monotonic_ns(), granted);
+    return Effects{.changed = true};
+  });
+  if (place == no_device) {
+    throw_invalid("add device to node",
+                  known_capacity == 0
+                      ? "there are " + std::to_string(devices_max) + " already"
+                      : added.name + " is in use with " + format_size(known_capacity) + ", not " +
+                            format_size(capacity_bytes));
+  }
+  return place;
+}
+
+void Node::set_outside(std::uint32_t device_index, std::uint64_t size_bytes) {
+  const Device known = device(device_index);
+  transact([&](Books& books, ClientSet& granted) {
+    const std::uint32_t index = place_device(known);
+    if (index != no_device) {
+      books.devices[index].outside_bytes = std::min(size_bytes, capacity_bytes_max);
+      serve(books, index, monotonic_ns(), granted);
+    }
+    return Effects{.changed = true};
+  });
+}
+
+void Node::set_policy(Policy policy, OvertakeBound bound) {
+  if (bound.wait_ns_max < 0) {
+    throw_invalid("set policy of node", "the longest wait is negative");
+  }
+  transact([&](Books& books, ClientSet& granted) {
+    books.policy = policy;
+    books.bound = bound;
+    serve_all(granted);
+    return Effects{.changed = true};
+  });
+}
+
+std::uint64_t Node::reserve(const Request& request) {
+  const MonotonicTime deadline = now() + request.timeout;
+  Device known = device(request.device);
+  if (request.size_bytes == 0) {
+    throw_invalid("reserve", "0 bytes");
+  }
+  Answer answer = Answer::full;
+  std::uint64_t handle = 0;
+  transact([&](Books& books, ClientSet& granted) {
+    Effects effects;
+    answer = queue_new(request, effects, granted);
+    handle = effects.added ? effects.added->handle : 0;
+    if (answer == Answer::never_fits) {
+      known.capacity_bytes = books.devices[books.find_device(known.name)].capacity_bytes;
+    }
+    return effects;
+  });
+  if (answer == Answer::waits) {
+    await(handle, deadline);
+  } else if (answer != Answer::granted) {
+    refuse(answer, "reserve", known, request.size_bytes);
+  }
+  return handle;
+}
+
+void Node::grow(std::uint64_t handle, std::uint64_t size_bytes, std::chrono::milliseconds timeout) {
+  const MonotonicTime deadline = now() + timeout;
+  Answer answer = Answer::gone;
+  bool usable = false;
+  Device known;
+  transact([&](Books&, ClientSet& granted) {
+    Effects effects;
+    ReservationRecord* record = record_of(handle);
+    usable = record != nullptr && !record->waits() && size_bytes > record->size_bytes;
+    if (!usable) {
+      return effects;
+    }
+    known = devices_[holding(handle)->record.device];
+    known.capacity_bytes = books_.devices[record->device].capacity_bytes;
+    answer = Answer::never_fits;
+    if (size_bytes <= known.capacity_bytes) {
+      record->wanted_bytes = size_bytes;
+      answer = queue_growth(*record, timeout.count() > 0, effects.changed, granted);
+    }
+    return effects;
+  });
+  if (!usable) {
+    throw_invalid("grow", "no such reservation, or it is larger, or grows already");
+  }
+  if (answer == Answer::waits) {
+    await(handle, deadline);
+  } else if (answer != Answer::granted) {
+    refuse(answer, "grow", known, size_bytes);
+  }
+}
+
+void Node::shrink(std::uint64_t handle, std::uint64_t size_bytes) {
+  bool done = false;
+  transact([&](Books& books, ClientSet& granted) {
+    ReservationRecord* record = record_of(handle);
+    done = record != nullptr && !record->waits() && size_bytes != 0 &&
+           size_bytes <= record->size_bytes;
+    if (done) {
+      record->size_bytes = size_bytes;
+      record->wanted_bytes = size_bytes;
+      serve(books, record->device, monotonic_ns(), granted);
+    }
+    return Effects{.changed = done};
+  });
+  if (!done) {
+    throw_invalid("shrink", "no such reservation, or it is smaller, or grows");
+  }
+}
+
+void Node::release(std::uint64_t handle) {
+  bool done = false;
+  transact([&](Books& books, ClientSet& granted) {
+    const ReservationRecord* record = record_of(handle);
+    done = record != nullptr;
+    if (!done) {
+      return Effects{};
+    }
+    const std::uint32_t index = record->device;
+    if (record->waits()) {
+      granted.set(record->client);  // a thread of ours waits for its growth
+    }
+    books.erase(record->id);
+    serve(books, index, monotonic_ns(), granted);
+    return Effects{.changed = true, .removed_handle = handle};
+  });
+  if (!done) {
+    throw_invalid("release", "no such reservation");
+  }
+}
+
+NodeView Node::view() {
+  NodeView view;
+  transact([&](Books& books, ClientSet&) {
+    view.policy = books.policy;
+    view.devices = books.devices;
+    view.reservations.clear();
+    for (const ReservationRecord& record : books.reservations) {
+      view.reservations.push_back({record, attachment_->pid_of(record.client)});
+    }
+    return Effects{};
+  });
+  return view;
+}
+
+void Node::refuse(Answer answer,
+                  const char* operation,
+                  const Device& device,
+                  std::uint64_t size_bytes) {
+  Failure failure{.status = Status::out_of_device_memory,
+                  .operation = operation,
+                  .object = device.name,
+                  .detail = sizes(size_bytes, device.capacity_bytes)};
+  if (answer == Answer::stuck) {
+    failure.detail += ", and all who hold its memory wait for more of it";
+  } else if (answer == Answer::full) {
+    failure.status = Status::busy;
+    failure.detail = "there are " + std::to_string(reservations_max) + " reservations already";
+  } else if (answer == Answer::busy) {
+    failure.status = Status::busy;
+    failure.detail += ", not free now";
+  }
+  throw Error(std::move(failure));
+}
+
+}  // namespace hippogriff::node

@@ -1,0 +1,139 @@
+// A process's part in the node: reservations of device memory that all processes keep to.
+#pragma once
+
+#include "node/attachment.hpp"
+#include "node/books.hpp"
+#include "node/steps.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hippogriff::node {
+
+struct NodeOptions {
+  std::string path;              // empty: default_segment_path()
+  Policy policy = Policy::fifo;  // of a node that is made; one that is there keeps its own
+  OvertakeBound bound;
+  std::chrono::milliseconds lock_timeout{2000};
+  // A waiting thread looks so often whether somebody died or a wake-up was lost.
+  std::chrono::milliseconds look_interval{50};
+  Steps steps;
+};
+
+struct Request {
+  std::uint32_t device = 0;  // as add_device returned it
+  std::uint64_t size_bytes = 0;
+  std::int32_t priority = 0;
+  std::chrono::milliseconds timeout{0};  // 0: do not wait
+};
+
+// What the node knows, for people to see.
+struct NodeView {
+  struct Reservation {
+    ReservationRecord record;
+    std::uint64_t pid = 0;
+  };
+
+  Policy policy = Policy::fifo;
+  std::vector<DeviceRecord> devices;  // record.device counts in these
+  std::vector<Reservation> reservations;
+};
+
+class ForkPage;
+
+// Thread-safe. Reservations end with it, and with the process, however that ends. Every operation
+// ends within `lock_timeout`, and its own timeout where it has one; throws Error(busy) with the pid
+// when a process keeps the node's lock, Error(forked) in a child of the process that made it.
+class Node {
+ public:
+  explicit Node(NodeOptions options);
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  // Makes the device known under a name all processes use (a GPU's UUID). Throws
+  // Error(invalid_argument) when another capacity is in use.
+  std::uint32_t add_device(std::string_view name, std::uint64_t capacity_bytes);
+  // What programs outside the node use of the device.
+  void set_outside(std::uint32_t device, std::uint64_t size_bytes);
+  void set_policy(Policy policy, OvertakeBound bound);
+
+  // Returns a handle. Throws Error: out_of_device_memory at once when it is larger than the device,
+  // busy when it does not fit now and the timeout is 0, timed_out.
+  std::uint64_t reserve(const Request& request);
+  // To more bytes in all; as reserve, and out_of_device_memory when all who hold the device's
+  // memory wait for more of it. The reservation is as it was when this fails.
+  void grow(std::uint64_t handle, std::uint64_t size_bytes, std::chrono::milliseconds timeout);
+  void shrink(std::uint64_t handle, std::uint64_t size_bytes);
+  void release(std::uint64_t handle);
+
+  [[nodiscard]] NodeView view();
+
+ private:
+  struct Device {
+    std::string name;
+    std::uint64_t capacity_bytes = 0;
+  };
+
+  // A reservation as this process knows it; `record.device` counts in devices_.
+  struct Holding {
+    std::uint64_t handle = 0;
+    ReservationRecord record;
+  };
+
+  // What a change of the books means for the holdings, if it is committed.
+  struct Effects {
+    bool changed = false;
+    std::optional<Holding> added;
+    std::uint64_t removed_handle = 0;
+  };
+
+  enum class Answer { granted, waits, never_fits, busy, full, gone, stuck };
+
+  template <typename Change>
+  void transact(Change change);
+  void attach();
+  void refuse_fork() const;
+  [[nodiscard]] bool consistent();
+  void reconcile(ClientSet& granted);
+  void restore(Holding& held);
+  void commit(const Effects& effects);
+  void remember();
+  bool reap(ClientSet& granted);
+  void serve_all(ClientSet& granted);
+  Answer queue_new(const Request& request, Effects& effects, ClientSet& granted);
+  Answer queue_growth(ReservationRecord& record, bool may_wait, bool& changed, ClientSet& granted);
+  Answer look(std::uint64_t handle, bool give_up, Effects& effects, ClientSet& granted);
+  Answer look_once(std::uint64_t handle,
+                   bool give_up,
+                   std::shared_ptr<Attachment>& place,
+                   std::uint32_t& signal);
+  void await(std::uint64_t handle, MonotonicTime deadline);
+  void abandon(std::uint64_t handle);
+  [[nodiscard]] Holding* holding(std::uint64_t handle);
+  ReservationRecord* record_of(std::uint64_t handle);
+  [[nodiscard]] Device device(std::uint32_t index);
+  std::uint32_t place_device(const Device& device);
+  [[noreturn]] void refuse(Answer answer,
+                           const char* operation,
+                           const Device& device,
+                           std::uint64_t size_bytes);
+
+  NodeOptions options_;
+  std::unique_ptr<ForkPage> fork_page_;
+  std::mutex mutex_;  // guards all below; held for at most lock_timeout
+  std::shared_ptr<Attachment> attachment_;
+  std::vector<Device> devices_;
+  std::vector<Holding> holdings_;
+  std::uint64_t next_handle_ = 1;
+  std::uint64_t seen_generation_ = 0;
+  Books books_;  // read anew in every operation
+};
+
+}  // namespace hippogriff::node

@@ -1,0 +1,307 @@
+// The policies against a slow oracle written from the equations, and the bound of aging_mmu.
+#include "node/policy.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace hippogriff::node {
+namespace {
+
+constexpr std::uint64_t capacity = 100;
+constexpr std::int64_t far_future = std::int64_t{1} << 60;
+
+Books books_with(Policy policy, std::uint32_t device_count = 1) {
+  Books books;
+  books.policy = policy;
+  books.bound.wait_ns_max = far_future;
+  for (std::uint32_t index = 0; index < device_count; ++index) {
+    DeviceRecord device;
+    device.name[0] = static_cast<char>('a' + index);
+    device.capacity_bytes = capacity;
+    books.devices.push_back(device);
+  }
+  return books;
+}
+
+std::uint64_t ask(Books& books, std::uint64_t size, std::int32_t priority = 0) {
+  ReservationRecord record;
+  record.wanted_bytes = size;
+  record.priority = priority;
+  return books.append(record);
+}
+
+std::vector<bool> granted_after_serving(Books& books) {
+  ClientSet granted;
+  serve(books, 0, 0, granted);
+  std::vector<bool> result;
+  for (const ReservationRecord& record : books.reservations) {
+    result.push_back(!record.waits());
+  }
+  return result;
+}
+
+TEST(Policy, fifo_stops_at_the_first_that_does_not_fit) {
+  Books books = books_with(Policy::fifo);
+  for (const std::uint64_t size : std::vector<std::uint64_t>{40, 70, 10}) {
+    ask(books, size);
+  }
+  EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{true, false, false}));
+}
+
+TEST(Policy, mmu_takes_all_that_fit) {
+  Books books = books_with(Policy::mmu);
+  for (const std::uint64_t size : std::vector<std::uint64_t>{40, 70, 10, 60, 50}) {
+    ask(books, size);
+  }
+  EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{true, false, true, false, true}));
+}
+
+TEST(Policy, priority_fifo_stops_within_the_highest_class) {
+  Books books = books_with(Policy::priority_fifo);
+  ask(books, 10, 1);
+  ask(books, 40, 2);
+  ask(books, 70, 2);
+  ask(books, 10, 2);
+  EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{false, true, false, false}));
+}
+
+TEST(Policy, priority_mmu_leaves_lower_classes_until_the_highest_is_served) {
+  Books books = books_with(Policy::priority_mmu);
+  ask(books, 10, 1);
+  ask(books, 40, 2);
+  const std::uint64_t large = ask(books, 70, 2);
+  ask(books, 10, 2);
+  EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{false, true, false, true}));
+  books.erase(large);
+  EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{true, true, true}));
+}
+
+TEST(Policy, growth_stands_before_all_that_hold_nothing) {
+  for (std::uint32_t policy = 0; policy < policy_count; ++policy) {
+    Books books = books_with(static_cast<Policy>(policy));
+    const std::uint64_t holder = ask(books, 60);
+    static_cast<void>(granted_after_serving(books));
+    ask(books, 60);
+    books.find(holder)->wanted_bytes = 100;
+    EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{true, false})) << policy;
+  }
+}
+
+TEST(Policy, memory_used_outside_is_not_given) {
+  Books books = books_with(Policy::mmu);
+  books.devices[0].outside_bytes = 50;
+  ask(books, 51);
+  ask(books, 50);
+  EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{false, true}));
+  books.devices[0].outside_bytes = capacity_bytes_max;
+  ask(books, 1);
+  EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{false, true, false}));
+}
+
+TEST(Policy, aging_lets_nobody_pass_after_the_longest_wait) {
+  Books books = books_with(Policy::aging_mmu);
+  books.bound = {.grants_max = 1000, .wait_ns_max = 50};
+  ask(books, 60);
+  ask(books, 60);
+  ask(books, 10);
+  ClientSet granted;
+  serve(books, 0, 49, granted);
+  EXPECT_FALSE(books.reservations[2].waits());
+  ask(books, 10);
+  serve(books, 0, 50, granted);
+  EXPECT_TRUE(books.reservations[3].waits());
+}
+
+// The oracle: clients in plain structs, the equations by recursion, sums by counting.
+struct OracleClient {
+  std::uint64_t id = 0;
+  std::uint64_t memory = 0;
+  std::int32_t priority = 0;
+  std::uint32_t overtaken = 0;
+  bool waiting = true;
+};
+
+struct Oracle {
+  Policy policy = Policy::fifo;
+  std::uint32_t overtakes_max = 0;
+  std::vector<OracleClient> clients;  // in order of arrival
+
+  [[nodiscard]] std::uint64_t free() const {
+    std::uint64_t left = capacity;
+    for (const OracleClient& client : clients) {
+      left -= client.waiting ? 0 : client.memory;
+    }
+    return left;
+  }
+
+  // C, or C^p: who waits, of the class of the highest waiting priority where there are classes.
+  std::vector<OracleClient*> queue() {
+    std::vector<OracleClient*> waiting;
+    for (OracleClient& client : clients) {
+      if (client.waiting) {
+        waiting.push_back(&client);
+      }
+    }
+    if (policy == Policy::priority_fifo || policy == Policy::priority_mmu) {
+      std::int32_t highest = INT32_MIN;
+      for (const OracleClient* client : waiting) {
+        highest = std::max(highest, client->priority);
+      }
+      std::erase_if(waiting, [&](const OracleClient* c) { return c->priority != highest; });
+    }
+    return waiting;
+  }
+
+  // Equations 6.1 and 6.3.
+  void preallocate_first(const std::vector<OracleClient*>& queue, std::size_t i) {
+    if (i < queue.size() && queue[i]->memory <= free()) {
+      queue[i]->waiting = false;
+      preallocate_first(queue, i + 1);
+    }
+  }
+
+  // Equations 6.2 and 6.4.
+  void preallocate_any(const std::vector<OracleClient*>& queue, std::size_t i) {
+    if (i == queue.size()) {
+      return;
+    }
+    const bool exhausted =
+        std::any_of(queue.begin(), queue.begin() + static_cast<long>(i), [&](auto* c) {
+          return policy == Policy::aging_mmu && c->waiting && c->overtaken >= overtakes_max;
+        });
+    if (!exhausted && queue[i]->memory <= free()) {
+      queue[i]->waiting = false;
+      for (std::size_t older = 0; older < i; ++older) {
+        queue[older]->overtaken += queue[older]->waiting ? 1 : 0;
+      }
+    }
+    preallocate_any(queue, i + 1);
+  }
+
+  void serve_all() {
+    for (;;) {
+      const std::vector<OracleClient*> now = queue();
+      if (policy == Policy::fifo || policy == Policy::priority_fifo) {
+        preallocate_first(now, 0);
+      } else {
+        preallocate_any(now, 0);
+      }
+      const bool class_served = std::ranges::none_of(now, &OracleClient::waiting);
+      if (now.empty() || !class_served) {
+        return;
+      }
+    }
+  }
+};
+
+void expect_same(const Books& books, const Oracle& oracle, std::uint64_t seed) {
+  ASSERT_EQ(books.reservations.size(), oracle.clients.size());
+  for (std::size_t at = 0; at < oracle.clients.size(); ++at) {
+    const ReservationRecord& record = books.reservations[at];
+    const OracleClient& client = oracle.clients[at];
+    ASSERT_EQ(record.id, client.id) << "seed " << seed;
+    ASSERT_EQ(record.waits(), client.waiting) << "seed " << seed << " id " << record.id;
+    ASSERT_LE(record.overtaken, oracle.policy == Policy::aging_mmu ? oracle.overtakes_max : 0);
+  }
+  ASSERT_EQ(books.free_bytes(0), oracle.free()) << "seed " << seed;
+  ASSERT_TRUE(books.valid());
+}
+
+void compare_with_oracle(Policy policy, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Books books = books_with(policy);
+  books.bound.grants_max = static_cast<std::uint32_t>(random() % 5);
+  Oracle oracle{.policy = policy, .overtakes_max = books.bound.grants_max, .clients = {}};
+  const std::uint64_t largest = 1 + random() % capacity;
+  for (int turn = 0; turn < 200; ++turn) {
+    if (random() % 2 == 0 || oracle.clients.empty()) {
+      const std::uint64_t size = 1 + random() % largest;
+      const auto priority = static_cast<std::int32_t>(random() % 3);
+      oracle.clients.push_back(
+          {.id = ask(books, size, priority), .memory = size, .priority = priority});
+    } else {
+      const std::size_t at = random() % oracle.clients.size();
+      books.erase(oracle.clients[at].id);
+      oracle.clients.erase(oracle.clients.begin() + static_cast<long>(at));
+    }
+    ClientSet granted;
+    serve(books, 0, turn, granted);
+    oracle.serve_all();
+    ASSERT_NO_FATAL_FAILURE(expect_same(books, oracle, seed));
+  }
+}
+
+class EveryPolicy : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(EveryPolicy, does_as_the_oracle_under_random_requests) {
+  const std::uint64_t first = std::random_device{}();
+  std::cout << "seeds from " << first << '\n';
+  for (std::uint64_t seed = first; seed < first + 300; ++seed) {
+    ASSERT_NO_FATAL_FAILURE(compare_with_oracle(static_cast<Policy>(GetParam()), seed));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, EveryPolicy, testing::Range(0U, policy_count));
+
+// Time passes; each reservation is held for at most `hold`; small ones keep coming.
+TEST(Policy, aging_keeps_its_bound_in_time) {
+  const std::uint64_t seed = std::random_device{}();
+  std::cout << "seed " << seed << '\n';
+  std::mt19937_64 random(seed);
+  constexpr std::int64_t hold = 20;
+  constexpr std::int64_t aged = 50;
+  Books books = books_with(Policy::aging_mmu);
+  books.bound = {.grants_max = 1'000'000, .wait_ns_max = aged};
+  std::map<std::uint64_t, std::int64_t> ends;
+  std::map<std::uint64_t, std::int64_t> latest;  // id -> when it has to be served
+  std::size_t late_possible = 0;
+  for (std::int64_t now = 0; now < 20'000; ++now) {
+    for (auto at = ends.begin(); at != ends.end();) {
+      if (at->second <= now) {
+        books.erase(at->first);
+        at = ends.erase(at);
+      } else {
+        ++at;
+      }
+    }
+    if (random() % 3 == 0) {
+      const auto older = std::ranges::count_if(books.reservations, &ReservationRecord::waits);
+      const std::uint64_t id = ask(books, random() % 40 == 0 ? capacity : 1 + random() % 30);
+      books.find(id)->since_ns = now;
+      latest[id] = now + aged + (older + 1) * hold;
+    }
+    ClientSet granted;
+    serve(books, 0, now, granted);
+    for (const ReservationRecord& record : books.reservations) {
+      if (!record.waits() && !ends.contains(record.id)) {
+        ends[record.id] = now + 1 + static_cast<std::int64_t>(random() % hold);
+        ASSERT_LE(now, latest.at(record.id));
+        late_possible += now - record.since_ns > aged ? 1U : 0U;
+      }
+    }
+  }
+  EXPECT_GT(late_possible, 0U) << "no request came near its bound";
+}
+
+TEST(Books, growth_that_can_never_end_is_found) {
+  Books books = books_with(Policy::mmu);
+  const std::uint64_t first = ask(books, 50);
+  const std::uint64_t second = ask(books, 40);
+  static_cast<void>(granted_after_serving(books));
+  books.find(first)->wanted_bytes = 80;
+  EXPECT_FALSE(books.growth_is_stuck(0));
+  books.find(second)->wanted_bytes = 51;
+  EXPECT_TRUE(books.growth_is_stuck(0));
+  books.find(second)->wanted_bytes = 50;
+  EXPECT_FALSE(books.growth_is_stuck(0)) << "that much is free";
+}
+
+}  // namespace
+}  // namespace hippogriff::node

@@ -1,0 +1,220 @@
+// System calls behind Segment.
+#include "node/segment.hpp"
+
+#include "base/error.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace hippogriff::node {
+
+namespace {
+
+constexpr int join_attempts_max = 100;
+
+std::uint64_t header_checksum(const SegmentHeader& header) {
+  return checksum_of(std::as_bytes(std::span(&header, 1)).first(offsetof(SegmentHeader, checksum)));
+}
+
+SegmentHeader own_header() {
+  SegmentHeader header;
+  header.magic = segment_magic;
+  header.version = segment_version;
+  header.header_bytes = sizeof(SegmentHeader);
+  header.segment_bytes = sizeof(SegmentLayout);
+  header.checksum = header_checksum(header);
+  return header;
+}
+
+[[noreturn]] void refuse(const std::string& path, std::string detail) {
+  throw Error({.status = Status::unsupported,
+               .operation = "open segment",
+               .object = path,
+               .detail = std::move(detail)});
+}
+
+void write_whole(int fd, const void* data, std::size_t size_bytes, std::size_t offset) {
+  const ssize_t written = ::pwrite(fd, data, size_bytes, static_cast<off_t>(offset));
+  if (written != static_cast<ssize_t>(size_bytes)) {
+    throw_io("write segment", {}, offset, written < 0 ? errno : EIO);
+  }
+}
+
+// What a new segment holds: zeros, the header, and the books with number 1.
+void write_contents(int fd, const Books& books) {
+  std::vector<std::byte> image;
+  const std::uint64_t sequence = 1;
+  encode_books(books, sequence, image);
+  write_whole(fd, image.data(), image.size(), offsetof(SegmentLayout, halves) + half_bytes);
+  write_whole(fd, &sequence, sizeof(sequence), offsetof(SegmentLayout, commit));
+  const SegmentHeader header = own_header();
+  write_whole(fd, &header, sizeof(header), 0);
+}
+
+}  // namespace
+
+std::string default_segment_path() {
+  return "/dev/shm/hippogriff-" + std::to_string(::geteuid());
+}
+
+Segment::Segment(std::string path, const Books& books, const Steps& steps)
+    : path_(std::move(path)) {
+  try {
+    for (int attempt = 0; !join_or_make(books, steps); ++attempt) {
+      close_file();
+      if (attempt == join_attempts_max) {
+        throw Error({.status = Status::busy,
+                     .operation = "open segment",
+                     .object = path_,
+                     .detail = "other programs keep replacing it"});
+      }
+    }
+    map();
+  } catch (...) {
+    close_file();
+    throw;
+  }
+}
+
+// False when it is to be tried again: somebody else was quicker, or a damaged one was removed.
+bool Segment::join_or_make(const Books& books, const Steps& steps) {
+  if (!open_existing()) {
+    return create(books, steps);
+  }
+  refuse_foreign();
+  if (damaged()) {
+    remove_damaged();
+    return false;
+  }
+  return true;
+}
+
+Segment::~Segment() {
+  if (shared_ != nullptr) {
+    static_cast<void>(::munmap(shared_, sizeof(SegmentLayout)));
+  }
+  close_file();
+}
+
+bool Segment::open_existing() {
+  fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd_ >= 0) {
+    return true;
+  }
+  if (errno != ENOENT) {
+    throw_io("open segment", path_, no_offset, errno);
+  }
+  return false;
+}
+
+// The file has no name until all of it is there. False when somebody else was quicker.
+bool Segment::create(const Books& books, const Steps& steps) {
+  const std::string folder = path_.substr(0, path_.find_last_of('/') + 1);
+  fd_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (fd_ < 0) {
+    throw_io("create segment", path_, no_offset, errno);
+  }
+  const auto size = static_cast<off_t>(sizeof(SegmentLayout));
+  const int refused = steps.allocate != nullptr ? steps.allocate(steps.context, fd_, size)
+                                                : ::posix_fallocate(fd_, 0, size);
+  if (refused != 0) {
+    throw_io("allocate segment", path_, no_offset, refused);
+  }
+  if (::fchmod(fd_, 0600) != 0) {
+    throw_io("create segment", path_, no_offset, errno);
+  }
+  write_contents(fd_, books);
+  step(steps, "before link");
+  const std::string source = "/proc/self/fd/" + std::to_string(fd_);
+  if (::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+    return true;
+  }
+  if (errno != EEXIST) {
+    throw_io("link segment", path_, no_offset, errno);
+  }
+  close_file();
+  return false;
+}
+
+void Segment::refuse_foreign() const {
+  struct stat facts{};
+  if (::fstat(fd_, &facts) != 0) {
+    throw_io("open segment", path_, no_offset, errno);
+  }
+  if (!S_ISREG(facts.st_mode)) {
+    refuse(path_, "it is not a regular file");
+  }
+  if (facts.st_uid != ::geteuid()) {
+    refuse(path_, "it belongs to user " + std::to_string(facts.st_uid));
+  }
+  if ((facts.st_mode & 077U) != 0) {
+    refuse(path_, "other users may open it; its mode must be 0600");
+  }
+}
+
+// Throws for a sound segment of another version.
+bool Segment::damaged() const {
+  struct stat facts{};
+  SegmentHeader header;
+  if (::fstat(fd_, &facts) != 0 ||
+      ::pread(fd_, &header, sizeof(header), 0) != static_cast<ssize_t>(sizeof(header))) {
+    return true;
+  }
+  if (header.magic != segment_magic || header.checksum != header_checksum(header)) {
+    return true;
+  }
+  if (header.version != segment_version) {
+    refuse(path_,
+           "it is of version " + std::to_string(header.version) + " and this library of " +
+               std::to_string(segment_version) + ": end the programs that use it, then remove it");
+  }
+  return header.segment_bytes != sizeof(SegmentLayout) ||
+         facts.st_size != static_cast<off_t>(sizeof(SegmentLayout));
+}
+
+// Under a lock, so that nobody removes the sound file that somebody else put there meanwhile.
+void Segment::remove_damaged() const {
+  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    static_cast<void>(::usleep(1000));
+    return;
+  }
+  struct stat ours{};
+  struct stat named{};
+  if (::fstat(fd_, &ours) == 0 && ::lstat(path_.c_str(), &named) == 0 &&
+      ours.st_ino == named.st_ino && ours.st_dev == named.st_dev && damaged() &&
+      ::unlink(path_.c_str()) != 0) {
+    throw_io("remove damaged segment", path_, no_offset, errno);
+  }
+}
+
+void Segment::map() {
+  void* memory = ::mmap(nullptr, sizeof(SegmentLayout), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (memory == MAP_FAILED) {
+    throw_io("map segment", path_, no_offset, errno);
+  }
+  shared_ = static_cast<SegmentLayout*>(memory);
+}
+
+bool Segment::intact() const noexcept {
+  struct stat facts{};
+  return ::fstat(fd_, &facts) == 0 && facts.st_nlink != 0 &&
+         facts.st_size == static_cast<off_t>(sizeof(SegmentLayout));
+}
+
+void Segment::close_file() noexcept {
+  if (fd_ >= 0) {
+    static_cast<void>(::close(fd_));
+    fd_ = -1;
+  }
+}
+
+}  // namespace hippogriff::node

@@ -1,0 +1,39 @@
+// The lock of a segment: a futex word with its owner's slot, that outlives no owner.
+#pragma once
+
+#include "node/client_slot.hpp"
+#include "node/steps.hpp"
+
+#include <chrono>
+#include <cstdint>
+
+namespace hippogriff::node {
+
+using MonotonicTime = std::chrono::steady_clock::time_point;
+
+// Not for several threads at once: slot and term are the owner. No system call unless it is
+// contended.
+class SegmentLock {
+ public:
+  SegmentLock(const Segment& segment, const ClientSlot& slot, const Steps& steps)
+      : segment_(segment), slot_(slot), steps_(steps) {}
+
+  // Throws Error(busy) with the owner's pid when a living owner keeps it until the deadline.
+  void lock(MonotonicTime deadline);
+  void unlock() noexcept;
+  // Whether the word still names us: another process may have damaged it.
+  [[nodiscard]] bool owned() const noexcept;
+
+ private:
+  [[nodiscard]] bool try_lock(std::uint32_t& seen) const noexcept;
+  [[nodiscard]] bool owner_is_gone(std::uint32_t word) const noexcept;
+  [[nodiscard]] bool steal(std::uint32_t word) const noexcept;
+  [[nodiscard]] std::uint32_t token() const noexcept;
+  [[noreturn]] void refuse(std::uint32_t word) const;
+
+  const Segment& segment_;
+  const ClientSlot& slot_;
+  const Steps& steps_;
+};
+
+}  // namespace hippogriff::node

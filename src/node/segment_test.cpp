@@ -1,0 +1,298 @@
+// The segment's file: made, joined, refused, replaced; and the lock in it.
+#include "node/segment.hpp"
+
+#include "base/error.hpp"
+#include "node/attachment.hpp"
+#include "testing/node_segment.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace hippogriff::node {
+namespace {
+
+using hippogriff::testing::Child;
+using hippogriff::testing::eventually;
+using hippogriff::testing::status_of;
+using hippogriff::testing::TemporarySegment;
+using std::chrono::milliseconds;
+
+constexpr Steps no_steps;
+
+MonotonicTime soon(int wait_ms = 1000) {
+  return std::chrono::steady_clock::now() + milliseconds(wait_ms);
+}
+
+Status open_status(const std::string& path) {
+  return status_of([&] { const Segment segment(path, Books{}, no_steps); });
+}
+
+void overwrite(const std::string& path, std::size_t offset, const void* data, std::size_t size) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(::pwrite(fd, data, size, static_cast<off_t>(offset)), static_cast<ssize_t>(size));
+  ::close(fd);
+}
+
+TEST(Segment, is_made_whole_private_and_of_its_size) {
+  const TemporarySegment place;
+  const Segment segment(place.path(), Books{}, no_steps);
+  struct stat facts{};
+  ASSERT_EQ(::stat(place.path().c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777U, 0600U);
+  EXPECT_EQ(facts.st_size, static_cast<off_t>(sizeof(SegmentLayout)));
+  EXPECT_GE(facts.st_blocks * 512, facts.st_size) << "a hole would be a SIGBUS when memory is full";
+  EXPECT_TRUE(segment.intact());
+}
+
+TEST(Segment, of_another_version_is_refused_and_left) {
+  const TemporarySegment place;
+  {
+    const Segment segment(place.path(), Books{}, no_steps);
+  }
+  SegmentHeader header;
+  header.magic = segment_magic;
+  header.version = segment_version + 1;
+  header.checksum =
+      checksum_of(std::as_bytes(std::span(&header, 1)).first(offsetof(SegmentHeader, checksum)));
+  overwrite(place.path(), 0, &header, sizeof(header));
+  EXPECT_EQ(open_status(place.path()), Status::unsupported);
+  EXPECT_EQ(open_status(place.path()), Status::unsupported);
+}
+
+TEST(Segment, of_another_size_or_a_damaged_header_is_replaced) {
+  const TemporarySegment place;
+  const Segment first(place.path(), Books{}, no_steps);
+  ASSERT_EQ(::truncate(place.path().c_str(), 5000), 0);
+  EXPECT_FALSE(first.intact());
+  const Segment second(place.path(), Books{}, no_steps);
+  EXPECT_TRUE(second.intact());
+  const std::uint64_t garbage = 12345;
+  overwrite(place.path(), 8, &garbage, sizeof(garbage));
+  const Segment third(place.path(), Books{}, no_steps);
+  EXPECT_FALSE(second.intact());
+  EXPECT_TRUE(third.intact());
+}
+
+TEST(Segment, that_others_could_have_written_is_refused) {
+  const TemporarySegment place;
+  {
+    const Segment segment(place.path(), Books{}, no_steps);
+  }
+  ASSERT_EQ(::chmod(place.path().c_str(), 0660), 0);
+  EXPECT_EQ(open_status(place.path()), Status::unsupported);
+  ASSERT_EQ(::chmod(place.path().c_str(), 0600), 0);
+  EXPECT_EQ(open_status(place.path()), Status::ok);
+  ASSERT_EQ(::unlink(place.path().c_str()), 0);
+  ASSERT_EQ(::mkdir(place.path().c_str(), 0700), 0);
+  EXPECT_NE(open_status(place.path()), Status::ok);
+  ASSERT_EQ(::rmdir(place.path().c_str()), 0);
+  ASSERT_EQ(::symlink("/dev/null", place.path().c_str()), 0);
+  EXPECT_EQ(open_status(place.path()), Status::io_error);
+}
+
+TEST(Segment, of_another_user_is_refused) {
+  if (::geteuid() != 0) {
+    GTEST_SKIP() << "only root can give files away";
+  }
+  const TemporarySegment place;
+  {
+    const Segment segment(place.path(), Books{}, no_steps);
+  }
+  ASSERT_EQ(::chown(place.path().c_str(), 12345, 12345), 0);
+  EXPECT_EQ(open_status(place.path()), Status::unsupported);
+}
+
+TEST(Segment, without_room_is_an_error_and_leaves_nothing) {
+  const TemporarySegment place;
+  Steps steps;
+  steps.allocate = [](void*, int, off_t) { return ENOSPC; };
+  try {
+    const Segment segment(place.path(), Books{}, steps);
+    FAIL() << "made without room";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.failure().status, Status::io_error);
+    EXPECT_EQ(error.failure().errno_value, ENOSPC);
+  }
+  EXPECT_NE(::access(place.path().c_str(), F_OK), 0);
+}
+
+TEST(Segment, made_by_many_at_once_is_one) {
+  const TemporarySegment place;
+  std::vector<std::unique_ptr<Segment>> segments(8);
+  std::vector<std::thread> threads;
+  for (auto& segment : segments) {
+    threads.emplace_back(
+        [&] { segment = std::make_unique<Segment>(place.path(), Books{}, no_steps); });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (const auto& segment : segments) {
+    EXPECT_TRUE(segment->intact());
+  }
+}
+
+TEST(ClientSlot, ends_with_exec_and_death_and_not_with_a_forked_child) {
+  const TemporarySegment place;
+  Attachment ours(place.path(), Books{}, no_steps);
+  EXPECT_EQ(ours.client(), 0U);
+  Child executes([&] {
+    const Attachment theirs(place.path(), Books{}, no_steps);
+    ::usleep(200'000);
+    ::execl("/bin/sleep", "sleep", "30", nullptr);
+    return 1;
+  });
+  EXPECT_TRUE(eventually([&] { return ours.lives(1); }));
+  EXPECT_TRUE(eventually([&] { return !ours.lives(1); })) << "exec";
+  Child parent([&] {
+    const Attachment theirs(place.path(), Books{}, no_steps);
+    if (::fork() == 0) {
+      ::usleep(2'000'000);  // keeps the descriptor
+      ::_exit(0);
+    }
+    ::pause();
+    return 1;
+  });
+  EXPECT_TRUE(eventually([&] { return ours.lives(1); }));
+  EXPECT_EQ(ours.pid_of(1), static_cast<std::uint64_t>(parent.pid()));
+  ::usleep(100'000);
+  parent.send(SIGKILL);
+  const MonotonicTime killed = std::chrono::steady_clock::now();
+  EXPECT_TRUE(eventually([&] { return !ours.lives(1); })) << "a zombie, and a child with its lock";
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, milliseconds(1500));
+}
+
+TEST(ClientSlot, does_not_take_another_process_for_the_one_that_had_the_pid) {
+  const ProcessFacts ours = process_facts(static_cast<std::uint64_t>(::getpid()));
+  EXPECT_EQ(ours.state, ProcessFacts::State::running);
+  EXPECT_NE(ours.start_time, 0U);
+  EXPECT_EQ(process_facts(0xffffffff).state, ProcessFacts::State::absent);
+
+  const TemporarySegment place;
+  const Attachment looks(place.path(), Books{}, no_steps);
+  const Segment segment(place.path(), Books{}, no_steps);
+  const ClientSlot slot(segment);
+  EXPECT_TRUE(looks.lives(slot.index()));
+  // The same pid, started at another time: the byte is held by somebody, the process is not there.
+  ClientIdentity& identity = segment.shared().identities.at(slot.index());
+  identity.start_time += 1;
+  identity.checksum = checksum_of(std::as_bytes(std::span(&identity, 1)).subspan(8));
+  EXPECT_FALSE(looks.lives(slot.index()));
+  // Damaged: nothing but the byte counts.
+  identity.checksum += 1;
+  EXPECT_TRUE(looks.lives(slot.index()));
+}
+
+TEST(ClientSlot, are_as_many_as_there_are_and_no_more) {
+  const TemporarySegment place;
+  std::vector<std::unique_ptr<Attachment>> all;
+  for (std::uint32_t count = 0; count < clients_max; ++count) {
+    all.push_back(std::make_unique<Attachment>(place.path(), Books{}, no_steps));
+  }
+  EXPECT_EQ(status_of([&] { const Attachment more(place.path(), Books{}, no_steps); }),
+            Status::busy);
+  all.erase(all.begin() + 7);
+  EXPECT_EQ(Attachment(place.path(), Books{}, no_steps).client(), 7U);
+}
+
+TEST(SegmentLock, excludes_threads_with_attachments_of_their_own) {
+  const TemporarySegment place;
+  std::atomic<int> count{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      Attachment attachment(place.path(), Books{}, no_steps);
+      for (int turn = 0; turn < 2000; ++turn) {
+        attachment.lock(soon(20'000));
+        // Not fetch_add: only the lock keeps updates from being lost.
+        const int seen = count.load(std::memory_order_relaxed);
+        std::this_thread::yield();
+        count.store(seen + 1, std::memory_order_relaxed);
+        attachment.unlock();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(count.load(), 8000);
+}
+
+TEST(SegmentLock, is_taken_from_the_dead) {
+  const TemporarySegment place;
+  Attachment ours(place.path(), Books{}, no_steps);
+  Child owner([&] {
+    Attachment theirs(place.path(), Books{}, no_steps);
+    theirs.lock(soon());
+    return 0;
+  });
+  EXPECT_EQ(owner.wait(), 0);
+  ours.lock(soon());
+  ours.unlock();
+  ours.lock(soon());
+  ours.unlock();
+}
+
+TEST(SegmentLock, left_by_a_dead_owner_whose_slot_we_got_is_ours_to_take) {
+  const TemporarySegment place;
+  Child owner([&] {
+    Attachment theirs(place.path(), Books{}, no_steps);
+    theirs.lock(soon());
+    return 0;
+  });
+  EXPECT_EQ(owner.wait(), 0);
+  Attachment ours(place.path(), Books{}, no_steps);
+  EXPECT_EQ(ours.client(), 0U);
+  ours.lock(soon());
+  ours.unlock();
+}
+
+TEST(SegmentLock, of_a_stopped_owner_is_refused_with_its_pid_and_goes_on_later) {
+  const TemporarySegment place;
+  Attachment ours(place.path(), Books{}, no_steps);
+  const Child owner([&] {
+    Attachment theirs(place.path(), Books{}, no_steps);
+    theirs.lock(soon());
+    ::raise(SIGSTOP);
+    theirs.unlock();
+    ::pause();
+    return 0;
+  });
+  owner.wait_stopped();
+  const MonotonicTime start = std::chrono::steady_clock::now();
+  try {
+    ours.lock(soon(200));
+    FAIL() << "two owners";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.failure().status, Status::busy);
+    EXPECT_NE(error.failure().detail.find(std::to_string(owner.pid())), std::string::npos);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1500));
+  owner.send(SIGCONT);
+  ours.lock(soon(5000));
+  ours.unlock();
+}
+
+TEST(SegmentLock, with_a_word_of_nonsense_is_taken) {
+  const TemporarySegment place;
+  Attachment ours(place.path(), Books{}, no_steps);
+  for (const std::uint32_t word : {0x7fff'ffffU, 0x8000'0000U, clients_max + 1, 200U, 1U}) {
+    overwrite(place.path(), offsetof(SegmentLayout, lock), &word, sizeof(word));
+    ours.lock(soon());
+    ours.unlock();
+  }
+}
+
+}  // namespace
+}  // namespace hippogriff::node

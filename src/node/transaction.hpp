@@ -1,0 +1,61 @@
+// How Node changes the books: lock, read, repair, change, commit, unlock, wake.
+#pragma once
+
+#include "node/node.hpp"
+
+#include <algorithm>
+
+namespace hippogriff::node {
+
+// The node's lock for a scope.
+class LockedAttachment {
+ public:
+  LockedAttachment(Attachment& attachment, MonotonicTime deadline) : attachment_(attachment) {
+    attachment_.lock(deadline);
+  }
+
+  ~LockedAttachment() { attachment_.unlock(); }
+
+  LockedAttachment(const LockedAttachment&) = delete;
+  LockedAttachment& operator=(const LockedAttachment&) = delete;
+
+ private:
+  Attachment& attachment_;
+};
+
+// `change` gets the books and the set of clients to wake, and says what the change means for the
+// holdings. It throws nothing that leaves the holdings changed.
+template <typename Change>
+void Node::transact(Change change) {
+  refuse_fork();
+  const MonotonicTime deadline = std::chrono::steady_clock::now() + options_.lock_timeout;
+  const std::scoped_lock turn(mutex_);
+  attach();
+  step(options_.steps, "before lock");
+  ClientSet granted;
+  {
+    const LockedAttachment locked(*attachment_, deadline);
+    step(options_.steps, "locked");
+    attachment_->read(books_);
+    const bool somebody_waits =
+        std::ranges::any_of(holdings_, [](const Holding& held) { return held.record.waits(); });
+    const bool repaired = !consistent();
+    if (repaired) {
+      reconcile(granted);
+    } else {
+      remember();
+    }
+    const Effects effects = change(books_, granted);
+    if (repaired || effects.changed) {
+      commit(effects);
+    }
+    // Nobody of ours sleeps: a wake-up would be a system call for nothing.
+    if (!somebody_waits) {
+      granted.reset(attachment_->client());
+    }
+  }
+  step(options_.steps, "before wakes");
+  attachment_->wake(granted);
+}
+
+}  // namespace hippogriff::node

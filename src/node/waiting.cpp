@@ -1,0 +1,166 @@
+// Queueing for memory, and the wait until it is there.
+#include "base/error.hpp"
+#include "node/policy.hpp"
+#include "node/transaction.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+namespace hippogriff::node {
+
+Node::Answer Node::queue_new(const Request& request, Effects& effects, ClientSet& granted) {
+  const std::uint32_t index = books_.find_device(devices_[request.device].name);
+  if (index == no_device || books_.reservations.size() >= reservations_max) {
+    effects.changed = reap(granted);
+  }
+  if (index == no_device || books_.reservations.size() >= reservations_max) {
+    return Answer::full;
+  }
+  if (request.size_bytes > books_.devices[index].capacity_bytes) {
+    return Answer::never_fits;
+  }
+  ReservationRecord asked;
+  asked.wanted_bytes = request.size_bytes;
+  asked.since_ns = monotonic_ns();
+  asked.device = index;
+  asked.client = attachment_->client();
+  asked.priority = request.priority;
+  const std::uint64_t id = books_.append(asked);
+  serve(books_, index, asked.since_ns, granted);
+  if (books_.find(id)->waits()) {
+    effects.changed = reap(granted) || effects.changed;
+  }
+  const ReservationRecord record = *books_.find(id);
+  if (record.waits() && request.timeout.count() <= 0) {
+    books_.erase(id);
+    return Answer::busy;
+  }
+  effects.changed = true;
+  effects.added = Holding{.handle = next_handle_++, .record = record};
+  effects.added->record.device = request.device;
+  return record.waits() ? Answer::waits : Answer::granted;
+}
+
+Node::Answer Node::queue_growth(ReservationRecord& record,
+                                bool may_wait,
+                                bool& changed,
+                                ClientSet& granted) {
+  const std::uint64_t id = record.id;
+  const std::uint32_t index = record.device;
+  const ReservationRecord before = record;
+  record.ticket = books_.next_number++;
+  record.since_ns = monotonic_ns();
+  record.overtaken = 0;
+  serve(books_, index, record.since_ns, granted);
+  changed = true;
+  if (!books_.find(id)->waits()) {
+    return Answer::granted;
+  }
+  changed = reap(granted);
+  ReservationRecord& after = *books_.find(id);
+  if (!after.waits()) {
+    return Answer::granted;
+  }
+  const bool stuck = books_.growth_is_stuck(index);
+  if (may_wait && !stuck) {
+    changed = true;
+    return Answer::waits;
+  }
+  after.wanted_bytes = before.size_bytes;
+  if (changed) {
+    // Others may have been held up by the growth that is taken back.
+    serve(books_, index, monotonic_ns(), granted);
+  }
+  return stuck ? Answer::stuck : Answer::busy;
+}
+
+// Whether the wait is over. Giving up takes the request back unless it was granted before that.
+Node::Answer Node::look(std::uint64_t handle, bool give_up, Effects& effects, ClientSet& granted) {
+  ReservationRecord* record = record_of(handle);
+  if (record == nullptr) {
+    return Answer::gone;
+  }
+  if (!record->waits()) {
+    return Answer::granted;
+  }
+  effects.changed = reap(granted);
+  record = record_of(handle);
+  if (!record->waits()) {
+    return Answer::granted;
+  }
+  if (!give_up) {
+    return Answer::waits;
+  }
+  const std::uint32_t index = record->device;
+  if (record->grows()) {
+    record->wanted_bytes = record->size_bytes;
+  } else {
+    books_.erase(record->id);
+    effects.removed_handle = handle;
+  }
+  serve(books_, index, monotonic_ns(), granted);
+  effects.changed = true;
+  return Answer::busy;
+}
+
+// Where to sleep after it, and on which value, is read under the lock: who grants changes it later.
+Node::Answer Node::look_once(std::uint64_t handle,
+                             bool give_up,
+                             std::shared_ptr<Attachment>& place,
+                             std::uint32_t& signal) {
+  Answer answer = Answer::waits;
+  try {
+    transact([&](Books&, ClientSet& granted) {
+      Effects effects;
+      place = attachment_;
+      signal = place->signal();
+      answer = look(handle, give_up, effects, granted);
+      return effects;
+    });
+  } catch (const Error& error) {
+    // Somebody keeps the node's lock; our place in the queue is not lost by that.
+    if (error.failure().status != Status::busy || give_up) {
+      throw;
+    }
+    place = nullptr;
+  }
+  return answer;
+}
+
+void Node::await(std::uint64_t handle, MonotonicTime deadline) {
+  Answer answer = Answer::waits;
+  try {
+    while (answer == Answer::waits) {
+      const auto left = deadline - std::chrono::steady_clock::now();
+      std::shared_ptr<Attachment> place;
+      std::uint32_t signal = 0;
+      answer = look_once(handle, left <= std::chrono::nanoseconds::zero(), place, signal);
+      if (answer == Answer::waits && place != nullptr) {
+        place->wait(signal, std::min<std::chrono::nanoseconds>(options_.look_interval, left));
+      }
+    }
+  } catch (const Error&) {
+    abandon(handle);
+    throw;
+  }
+  if (answer != Answer::granted) {
+    throw Error({.status = answer == Answer::gone ? Status::cancelled : Status::timed_out,
+                 .operation = "wait for device memory",
+                 .object = options_.path});
+  }
+}
+
+// Without the books, which cannot be reached: they are put right in the next operation.
+void Node::abandon(std::uint64_t handle) {
+  const std::scoped_lock turn(mutex_);
+  Holding* held = holding(handle);
+  if (held != nullptr && held->record.size_bytes != 0) {
+    held->record.wanted_bytes = held->record.size_bytes;
+  } else {
+    std::erase_if(holdings_, [&](const Holding& other) { return other.handle == handle; });
+  }
+  seen_generation_ = 0;
+}
+
+}  // namespace hippogriff::node
