@@ -120,6 +120,11 @@ void DeviceFaults::hold(DeviceOperation operation, std::uint64_t nth, std::uint6
   add(operation, nth, times, {.kind = Action::Kind::hold, .failure = {}});
 }
 
+void DeviceFaults::block(DeviceOperation operation) {
+  const std::scoped_lock lock(mutex_);
+  blocked_.at(index_of(operation)) = true;
+}
+
 void DeviceFaults::release_held() {
   {
     const std::scoped_lock lock(mutex_);
@@ -160,6 +165,7 @@ void DeviceFaults::clear() {
     rules_.clear();
     random_.reset();
     memory_bytes_.reset();
+    blocked_.fill(false);
     calls_.fill(0);
     injected_ = 0;
   }
@@ -219,6 +225,18 @@ void DeviceFaults::wait_while_held(const std::shared_ptr<bool>& abandoned) {
   ++held_;
   changed_.notify_all();
   changed_.wait(lock, [&] { return releases_ != releases || *abandoned; });
+  --held_;
+}
+
+void DeviceFaults::wait_while_blocked(DeviceOperation operation) {
+  std::unique_lock lock(mutex_);
+  if (!blocked_.at(index_of(operation))) {
+    return;
+  }
+  const std::uint64_t releases = releases_;
+  ++held_;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return releases_ != releases; });
   --held_;
 }
 

@@ -78,6 +78,9 @@ class DeviceFaults {
   // A stream operation that does not begin before release_held() or the end of its stream.
   void hold(DeviceOperation operation, std::uint64_t nth, std::uint64_t times = 1);
   void release_held();
+  // Calls of the operation come back after the next release_held() only, until clear(): a driver
+  // that is stuck. They count as held.
+  void block(DeviceOperation operation);
   // Waits until so many operations are held. False when the timeout ends first.
   [[nodiscard]] bool wait_until_held(std::size_t count, std::chrono::milliseconds timeout);
   // Waits until nothing is registered: transfers close windows a moment after their end.
@@ -104,6 +107,7 @@ class DeviceFaults {
   // Blocks a thread of the device until release_held() or until `*abandoned`.
   void wait_while_held(const std::shared_ptr<bool>& abandoned);
   void abandon(const std::shared_ptr<bool>& abandoned);
+  void wait_while_blocked(DeviceOperation operation);
   [[nodiscard]] std::optional<std::uint64_t> memory_bytes() const;
   void count(std::int64_t OutstandingOnDevice::* what, std::int64_t change);
 
@@ -124,6 +128,7 @@ class DeviceFaults {
   std::uint64_t injected_ = 0;
   std::optional<RandomDeviceFaults> random_;
   std::optional<std::uint64_t> memory_bytes_;
+  std::array<bool, device_operation_count> blocked_{};
   std::uint64_t releases_ = 0;
   std::size_t held_ = 0;
   OutstandingOnDevice outstanding_;

@@ -37,6 +37,7 @@ class Counted {
 
 // For calls that are not queued on a stream: fails or takes its time before it returns.
 void obey(DeviceFaults& faults, DeviceOperation operation) {
+  faults.wait_while_blocked(operation);
   const Action action = faults.next(operation);
   if (action.kind == Action::Kind::fail) {
     throw Error(action.failure);
@@ -156,6 +157,7 @@ class FaultyStream final : public Stream {
  private:
   // Whether the operation goes on to the wrapped stream; queues what its fault puts before it.
   [[nodiscard]] bool takes(DeviceOperation operation) {
+    faults_->wait_while_blocked(operation);
     const Action action = faults_->next(operation);
     switch (action.kind) {
       case Action::Kind::none:

@@ -63,7 +63,10 @@ typedef enum hippogriff_flags {
   /** The transfer waits for the work that is on `stream` now. */
   HIPPOGRIFF_AFTER_STREAM = 1u << 0,
   /** Work put on `stream` after the call waits for the transfer (check the handle's status:
-   *  the stream goes on also when the transfer failed). */
+   *  the stream goes on also when the transfer failed). Run each kernel of that work once before:
+   *  to load one, CUDA may wait for the whole GPU, this stream included, and hold up all other
+   *  calls, the transfer's too. After 30 s without an answer the transfer fails
+   *  (HIPPOGRIFF_DEVICE_ERROR) and the stream goes on. */
   HIPPOGRIFF_BEFORE_STREAM = 1u << 1,
   /** The pointer is the caller's ordinary host memory (device `host` only). */
   HIPPOGRIFF_HOST_MEMORY = 1u << 2,
@@ -83,10 +86,16 @@ typedef struct hippogriff_options {
   /** How long a send that allocates may wait for device memory: > 0 milliseconds, 0 the default
    *  (10 s, or HIPPOGRIFF_MEMORY_TIMEOUT_MS), < 0 fail at once. */
   int64_t memory_timeout_ms;
+  /** The most host memory, in bytes, that the transfer uses at one time: pinned slots and what is
+   *  parked, in steps of 4 MiB, the least; less is HIPPOGRIFF_INVALID_ARGUMENT. 0: no bound but the
+   *  process's (HIPPOGRIFF_PINBUFFER, HIPPOGRIFF_PARKING). Pages of the file that the device copies
+   *  from where they are (mapped) do not count. Slots stay with the process, for later transfers.
+   * With a bound nothing is parked unless the parked route is asked for by name. */
+  uint64_t host_memory;
 } hippogriff_options;
 
 #define HIPPOGRIFF_OPTIONS_INIT \
-  {sizeof(hippogriff_options), NULL, HIPPOGRIFF_ROUTE_AUTO, 0, NULL, 0}
+  {sizeof(hippogriff_options), NULL, HIPPOGRIFF_ROUTE_AUTO, 0, NULL, 0, 0}
 
 /** A transfer in flight or finished. Release it with hippogriff_release. */
 typedef struct hippogriff_transfer hippogriff_transfer;
@@ -238,7 +247,8 @@ HIPPOGRIFF_API int hippogriff_get_missing(hippogriff_transfer* transfer,
                                           size_t* count);
 
 /** What happened, as JSON: route, bytes by route, bytes from the page cache and from the disk,
- *  seconds, predicted seconds, channels. Free with hippogriff_free_string. Only when finished. */
+ *  seconds, predicted seconds, channels, the most host memory it used at one time. Free with
+ * hippogriff_free_string. Only when finished. */
 HIPPOGRIFF_API int hippogriff_get_report(hippogriff_transfer* transfer, char** json);
 
 /** A descriptor that polls readable once the transfer is finished. It belongs to the handle. */

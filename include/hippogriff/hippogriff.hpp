@@ -164,6 +164,8 @@ struct Options {
   void* stream = nullptr;   // cudaStream_t, or Stream::native_handle
   // How long a send that allocates may wait for device memory: negative fails at once.
   std::optional<std::chrono::milliseconds> memory_timeout;
+  // The most host memory, in bytes, that the transfer uses at one time; 0: no bound of its own.
+  std::uint64_t host_memory = 0;
 
   // The same for C; it points into this object.
   [[nodiscard]] hippogriff_options to_c() const {
@@ -172,6 +174,7 @@ struct Options {
     options.route = route;
     options.flags = flags;
     options.stream = stream;
+    options.host_memory = host_memory;
     if (memory_timeout) {
       // In C zero is the default, so no time at all becomes "fail at once".
       options.memory_timeout_ms = memory_timeout->count() > 0 ? memory_timeout->count() : -1;

@@ -62,6 +62,7 @@ class Options(ctypes.Structure):
         ("flags", ctypes.c_uint32),
         ("stream", ctypes.c_void_p),
         ("memory_timeout_ms", ctypes.c_int64),
+        ("host_memory", ctypes.c_uint64),
     )
 
 

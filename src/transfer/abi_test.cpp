@@ -337,6 +337,11 @@ TEST_F(AbiMistakesTest, options_this_version_does_not_know_are_refused) {
   options.flags = 0xFFFF'FFFF;
   EXPECT_EQ(submit(&options), HIPPOGRIFF_OK) << "an older program has no flags";
   options = HIPPOGRIFF_OPTIONS_INIT;
+  options.host_memory = 1;
+  EXPECT_EQ(submit(&options), HIPPOGRIFF_INVALID_ARGUMENT);
+  options.struct_size = offsetof(hippogriff_options, host_memory);
+  EXPECT_EQ(submit(&options), HIPPOGRIFF_OK) << "an older program has no bound of host memory";
+  options = HIPPOGRIFF_OPTIONS_INIT;
   options.flags = 1U << 5U;
   EXPECT_EQ(submit(&options), HIPPOGRIFF_INVALID_ARGUMENT);
   options = HIPPOGRIFF_OPTIONS_INIT;

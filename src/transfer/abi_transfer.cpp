@@ -33,6 +33,7 @@ void apply(const hippogriff_options& options, Submission& submission) {
   submission.stream = options.stream;
   submission.memory_timeout_ms =
       std::min(options.memory_timeout_ms, hippogriff::longest_timeout_ms);
+  submission.host_memory_bytes = options.host_memory;
 }
 
 // Where the caller names the file.

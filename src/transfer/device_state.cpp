@@ -8,7 +8,20 @@
 
 namespace hippogriff {
 
-HostFlag StreamFlags::take() {
+namespace {
+
+constexpr const char* order_a_stream = "order a stream after a transfer";
+
+void store(HostFlag flag) {
+  std::atomic_ref(*flag.word).store(flag.value, std::memory_order_release);
+}
+
+}  // namespace
+
+StreamFlags::StreamFlags(std::shared_ptr<Device> device)
+    : device_(std::move(device)), watch_(device_, [this] { fail_holders(); }) {}
+
+HostFlag StreamFlags::take(const std::shared_ptr<Transfer>& holder) {
   const std::lock_guard lock(mutex_);
   if (memory_ == nullptr) {
     const DeviceScope scope(*device_);
@@ -21,19 +34,44 @@ HostFlag StreamFlags::take() {
   }
   if (free_.empty()) {
     throw Error({.status = Status::busy,
-                 .operation = "order a stream after a transfer",
+                 .operation = order_a_stream,
                  .object = device_->info().name,
                  .detail = "1024 such transfers are in flight"});
   }
   std::uint32_t* word = free_.back();
+  const HostFlag flag{word, std::atomic_ref(*word).load(std::memory_order_relaxed) + 1};
+  held_.emplace(word, Held{flag, holder});
   free_.pop_back();
-  return {word, std::atomic_ref(*word).load(std::memory_order_relaxed) + 1};
+  watch_.turn_on();
+  return flag;
 }
 
 void StreamFlags::raise(HostFlag flag) {
-  std::atomic_ref(*flag.word).store(flag.value, std::memory_order_release);
+  store(flag);
   const std::lock_guard lock(mutex_);
   free_.insert(free_.begin(), flag.word);
+  held_.erase(flag.word);
+  if (held_.empty()) {
+    watch_.turn_off();
+  }
+}
+
+// The words stay with their transfers until these have ended.
+void StreamFlags::fail_holders() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [word, held] : held_) {
+    if (const auto holder = held.holder.lock()) {
+      holder->give_up({.status = Status::device_error,
+                       .operation = order_a_stream,
+                       .object = device_->info().name,
+                       .detail = "the driver has answered no call for 30 s, as when it loads a "
+                                 "kernel that was put behind the waiting stream: run the kernel "
+                                 "once before, or wait for the transfer instead"});
+    }
+    store(held.flag);
+  }
+  held_.clear();
+  watch_.turn_off();
 }
 
 DeviceState::DeviceState(std::shared_ptr<Device> the_device,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "checksum/device_checksum.hpp"
+#include "transfer/driver_watch.hpp"
 #include "transfer/engine.hpp"
 #include "transfer/in_flight.hpp"
 #include "transfer/small_path.hpp"
@@ -18,22 +19,38 @@ namespace hippogriff {
 // Words in pinned memory that callers' streams wait for (HIPPOGRIFF_BEFORE_STREAM). Values only
 // grow, so that a stream that looks late still sees its turn. Thread-safe. The memory is never
 // given back: a stream may look at it at any time.
+//
+// A driver that loads a kernel waits for all streams, and everybody else for the driver. Where one
+// of those streams waits for a flag, that would be for ever: when the driver answers no call any
+// more, the transfers that hold flags fail and the flags are raised, which needs no driver.
 class StreamFlags {
  public:
-  explicit StreamFlags(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  explicit StreamFlags(std::shared_ptr<Device> device);
 
   // A flag that is not raised yet. Throws Error(busy) when 1024 transfers hold one.
-  HostFlag take();
+  HostFlag take(const std::shared_ptr<Transfer>& holder);
   // Raises a taken flag and takes it back.
   void raise(HostFlag flag);
 
+  // For tests, before a flag is taken.
+  void look_every(std::chrono::milliseconds interval) { watch_.look_every(interval); }
+
  private:
+  struct Held {
+    HostFlag flag;
+    std::weak_ptr<Transfer> holder;
+  };
+
+  void fail_holders();
+
   static constexpr std::size_t words = 1024;
 
   std::shared_ptr<Device> device_;
   std::mutex mutex_;
   std::uint32_t* memory_ = nullptr;
   std::vector<std::uint32_t*> free_;
+  std::map<std::uint32_t*, Held> held_;  // taken and not raised
+  DriverWatch watch_;                    // on while any are; the first to go
 };
 
 // Thread-safe.

@@ -1,6 +1,8 @@
 // Widening, continuing, falling back.
 #include "transfer/direct_queue.hpp"
 
+#include "transfer/cost_model.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -144,6 +146,13 @@ void DirectQueue::move_buffered(Request& request) {
   }
   const std::uint64_t rest = request.piece.end() - begin;
   write_piece(context_, transfer_, {begin, rest}, request.io.memory.data());
+}
+
+std::size_t direct_io_slots(const Transfer& transfer, std::size_t wanted) {
+  const std::size_t channels = transfer.decision().choice().plan.buffered_channels;
+  const std::size_t beside = channels * EngineShape::slots_per_channel;
+  const std::size_t all = transfer.host_memory.bytes() / Pinbuffer::slot_bytes;
+  return std::min(wanted, all > beside ? all - beside : 1);
 }
 
 DepthController make_depth_controller(const Transfer& transfer, std::uint32_t depth_max) {

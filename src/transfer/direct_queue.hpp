@@ -70,6 +70,10 @@ class DirectQueue {
   std::unordered_map<std::uint64_t, Request> requests_;
 };
 
+// How many slots the lane may use, of those it would: as many as the transfer's host memory has
+// beside the plan's channels.
+[[nodiscard]] std::size_t direct_io_slots(const Transfer& transfer, std::size_t wanted);
+
 // Begins with the plan's depth.
 [[nodiscard]] DepthController make_depth_controller(const Transfer& transfer,
                                                     std::uint32_t depth_max);

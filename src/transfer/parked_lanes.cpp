@@ -8,14 +8,25 @@ namespace hippogriff {
 
 namespace {
 
-// A piece of parking that goes back unless it is handed on.
+// A piece of parking that goes back unless it is handed on. Parked data has half of the transfer's
+// host memory at most, so that the lanes beside it have slots, and counts to the transfer's end:
+// the parking keeps pieces.
 class ParkingPlace {
  public:
-  explicit ParkingPlace(Parking& parking) : parking_(parking), memory_(parking.acquire()) {}
+  ParkingPlace(Parking& parking, HostBudget& budget) : parking_(parking), budget_(budget) {
+    if (!budget_.take_of_half(Parking::piece_bytes)) {
+      return;
+    }
+    memory_ = parking_.acquire();
+    if (memory_ == nullptr) {
+      budget_.give_back(Parking::piece_bytes);
+    }
+  }
 
   ~ParkingPlace() {
     if (memory_ != nullptr) {
       parking_.release(memory_, in_use_ ? Parking::Reuse::no : Parking::Reuse::yes);
+      budget_.give_back(Parking::piece_bytes);
     }
   }
 
@@ -30,7 +41,8 @@ class ParkingPlace {
 
  private:
   Parking& parking_;
-  std::byte* memory_;
+  HostBudget& budget_;
+  std::byte* memory_ = nullptr;
   bool in_use_ = false;  // by the device
 };
 
@@ -61,7 +73,7 @@ LaneOutcome send_parked(LaneContext& context, Transfer& transfer) {
     if (context.should_yield()) {
       return LaneOutcome::yielded;
     }
-    ParkingPlace place(context.parking);
+    ParkingPlace place(context.parking, transfer.host_memory);
     if (place.get() == nullptr) {
       break;  // the budget is used up: the rest is read when the device is ready
     }
@@ -108,7 +120,7 @@ LaneOutcome send_unpark(LaneContext& context, Transfer& transfer) {
 LaneOutcome recv_parked(LaneContext& context, Transfer& transfer) {
   const auto event = context.device.create_event();
   while (!transfer.stopping()) {
-    ParkingPlace place(context.parking);
+    ParkingPlace place(context.parking, transfer.host_memory);
     if (place.get() == nullptr) {
       break;
     }

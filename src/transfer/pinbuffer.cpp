@@ -33,9 +33,12 @@ Pinbuffer::~Pinbuffer() {
   }
 }
 
-std::byte* Pinbuffer::acquire(std::chrono::nanoseconds timeout) {
+std::byte* Pinbuffer::acquire(std::chrono::nanoseconds timeout, Growth growth) {
   std::unique_lock lock(mutex_);
   do {
+    if (growth == Growth::one_by_one) {
+      slot_free_.wait_for(lock, device_timeout, [this] { return !free_.empty() || growing_ == 0; });
+    }
     if (free_.empty() && segments_reserved_ < segments_max_) {
       if (std::byte* slot = grow(lock); slot != nullptr) {
         return slot;
@@ -56,6 +59,7 @@ std::byte* Pinbuffer::acquire(std::chrono::nanoseconds timeout) {
 // leaves us with what we have.
 std::byte* Pinbuffer::grow(std::unique_lock<std::mutex>& lock) {
   ++segments_reserved_;
+  ++growing_;
   lock.unlock();
   std::byte* segment = nullptr;
   try {
@@ -63,13 +67,15 @@ std::byte* Pinbuffer::grow(std::unique_lock<std::mutex>& lock) {
   } catch (const Error&) {
     lock.lock();
     --segments_reserved_;
+    --growing_;
+    slot_free_.notify_all();
     if (segments_reserved_ == 0) {
-      slot_free_.notify_all();
       throw;
     }
     return nullptr;
   }
   lock.lock();
+  --growing_;
   for (std::size_t index = 1; index < segment_slots; ++index) {
     free_.push_back(segment + index * slot_bytes);
   }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -34,9 +35,14 @@ class Pinbuffer {
   Pinbuffer(const Pinbuffer&) = delete;
   Pinbuffer& operator=(const Pinbuffer&) = delete;
 
+  // Whether segments are allocated side by side, or only when what is being allocated is not enough
+  // for those who wait: then there are never more than the slots in use need.
+  enum class Growth : std::uint8_t { side_by_side, one_by_one };
+
   // A slot of slot_bytes, or nullptr when all are lent and none came back within `timeout`.
   // Grows before it waits. Throws Error when the first segment cannot be allocated.
-  [[nodiscard]] std::byte* acquire(std::chrono::nanoseconds timeout);
+  [[nodiscard]] std::byte* acquire(std::chrono::nanoseconds timeout,
+                                   Growth growth = Growth::side_by_side);
   void release(std::byte* slot) noexcept;
   // Before release: the device may still use the slot, so it (and its segment) is never reused.
   void abandon(std::byte* slot) noexcept;
@@ -64,6 +70,7 @@ class Pinbuffer {
   std::string refusal_;
   std::vector<std::byte*> abandoned_;
   std::size_t segments_reserved_ = 0;  // allocated or being allocated
+  std::size_t growing_ = 0;            // being allocated
   std::size_t pinning_ = 0;            // calls of the driver under way
 };
 

@@ -11,8 +11,6 @@ namespace hippogriff {
 
 namespace {
 
-constexpr std::size_t slots_per_channel = 2;
-
 // The extent, mapped for writing: threads make the pages of a file in memory side by side there,
 // while write() lets one in at a time. Holds nothing where that is not planned, or not possible.
 class MappedTarget {
@@ -97,7 +95,7 @@ void write_oldest(LaneContext& context,
 }  // namespace
 
 LaneOutcome recv_buffered(LaneContext& context, Transfer& transfer) {
-  SlotRing ring(context, slots_per_channel, context.stream);
+  SlotRing ring(context, transfer, EngineShape::slots_per_channel, context.stream);
   const MappedTarget target(transfer);
   const std::uint32_t channels = transfer.decision().choice().plan.buffered_channels;
   LaneOutcome outcome = LaneOutcome::finished;
@@ -107,6 +105,9 @@ LaneOutcome recv_buffered(LaneContext& context, Transfer& transfer) {
       break;
     }
     Slot* slot = ring.try_idle();
+    if (slot == nullptr && ring.starved()) {
+      break;
+    }
     if (slot == nullptr) {
       write_oldest(context, transfer, target, ring);
       continue;

@@ -18,7 +18,8 @@ class DirectIoRecv {
       : context_(context),
         transfer_(transfer),
         depth_(make_depth_controller(transfer, depth_max)),
-        ring_(context, depth_max + copies_ahead, context.stream),
+        ring_(
+            context, transfer, direct_io_slots(transfer, depth_max + copies_ahead), context.stream),
         queue_(context, transfer, depth_max, {}) {}
 
   LaneOutcome run() {
@@ -49,7 +50,7 @@ class DirectIoRecv {
            ring_.copies_in_flight() + queue_.in_flight() < depth_.depth() + copies_ahead) {
       Slot* slot = ring_.try_idle();
       if (slot == nullptr) {
-        return true;
+        return !ring_.starved();
       }
       const auto piece = transfer_.work.claim_cold(DirectQueue::write_bytes);
       if (!piece) {

@@ -173,6 +173,10 @@ std::string report_json(const Transfer& transfer) {
     }
   }
   json["cpu_seconds"] = cpu_seconds;
+  json["host_memory_bytes"] = transfer.host_memory.most_bytes();
+  if (transfer.host_memory.bounded()) {
+    json["host_memory_budget_bytes"] = request.host_memory_bytes;
+  }
   json["lanes"] = carried;
   return dumped(json);
 }

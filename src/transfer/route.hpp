@@ -5,6 +5,7 @@
 #include <hippogriff/hippogriff.h>
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,8 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
+inline constexpr std::uint32_t any_slots = std::numeric_limits<std::uint32_t>::max();
+
 // What a transfer looks like to the router.
 struct TransferFacts {
   Direction direction = Direction::send;
@@ -64,7 +67,8 @@ struct TransferFacts {
   bool can_direct = false;  // cuFile is real for this file, or host_addressable
   std::string why_not_map;
   std::string why_not_direct;
-  std::uint32_t cores = 1;  // that this process may use
+  std::uint32_t cores = 1;              // that this process may use
+  std::uint32_t slots_max = any_slots;  // of the pinbuffer that it may use: 2 at least, even
 };
 
 // What is in flight now, in this process (and, later, in all of the node's).

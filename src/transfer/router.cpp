@@ -56,6 +56,27 @@ Offer faster(const Offer& left, const Offer& right) {
   return right.cost.seconds < left.cost.seconds ? right : left;
 }
 
+bool bounded(const TransferFacts& facts) {
+  return facts.slots_max != any_slots;
+}
+
+// So many channels have their slots beside `depth` requests.
+std::uint32_t channels_beside(std::uint32_t depth, const TransferFacts& facts) {
+  return (facts.slots_max - std::min(depth, facts.slots_max)) / EngineShape::slots_per_channel;
+}
+
+// Requests at the drive beside `channels`: each has a slot.
+std::uint32_t depth_beside(std::uint32_t channels,
+                           const CostModel& model,
+                           const TransferFacts& facts) {
+  return std::min(model.depth_wanted(model.cold_bytes()),
+                  facts.slots_max - channels * EngineShape::slots_per_channel);
+}
+
+bool room_for_two_lanes(const TransferFacts& facts) {
+  return facts.slots_max >= 2 * EngineShape::slots_per_channel;
+}
+
 // One buffered read serves small extents best, wherever they are: no queue to start.
 Offer simple_send(const CostModel& model) {
   return offer_of(model, Route::pipelined, {.buffered_channels = 1});
@@ -64,36 +85,40 @@ Offer simple_send(const CostModel& model) {
 // Page cache by the CPU and drive by direct requests, at the same time.
 Offer read_send(const CostModel& model, const TransferFacts& facts) {
   const bool cold = model.cold_bytes() > 0;
+  const bool mixed = cold && model.cached_bytes() > 0;
   const std::uint32_t channels = model.channels_available();
   Plan plan;
   std::uint32_t most = model.channels_wanted(0, channels);
-  if (cold && facts.direct_io) {
-    plan.direct_io_depth = model.depth_wanted(model.cold_bytes());
-    if (model.cached_bytes() <= 0) {
+  if (cold && facts.direct_io && (!mixed || room_for_two_lanes(facts))) {
+    plan.direct_io_depth = depth_beside(mixed ? 1 : 0, model, facts);
+    if (!mixed) {
       return offer_of(model, Route::pipelined, plan);
     }
   } else if (cold) {
     // Threads that wait for the drive need no core, so there may be more of them.
     most = std::max(channels, model.blocking_channels_wanted());
   }
+  most = std::min(most, channels_beside(plan.direct_io_depth, facts));
   return fastest_width(model, Route::pipelined, plan, &Plan::buffered_channels, most);
 }
 
 // Mapped windows from the end of the extent while channels read from its start.
 Offer mixed_send(const CostModel& model, const TransferFacts& facts) {
   Plan plan{.mapped_channels = 1};
-  if (model.cold_bytes() > 0) {
-    plan.direct_io_depth = model.depth_wanted(model.cold_bytes());
-  }
+  const bool cold = model.cold_bytes() > 0;
   const bool possible = facts.can_map && facts.can_mix && model.cached_bytes() > 0 &&
                         model.channels_available() > 1 && model.mapping_outruns_a_channel() &&
-                        (facts.direct_io || model.cold_bytes() <= 0);
+                        (!cold || (facts.direct_io && room_for_two_lanes(facts)));
   if (!possible) {
     return {};
   }
+  if (cold) {
+    plan.direct_io_depth = depth_beside(1, model, facts);
+  }
   const std::uint32_t channels = model.channels_available() - 1;
-  return fastest_width(
-      model, Route::pipelined, plan, &Plan::buffered_channels, model.channels_wanted(1, channels));
+  const std::uint32_t most =
+      std::min(model.channels_wanted(1, channels), channels_beside(plan.direct_io_depth, facts));
+  return fastest_width(model, Route::pipelined, plan, &Plan::buffered_channels, most);
 }
 
 Offer pipelined_send(const CostModel& model, const TransferFacts& facts) {
@@ -114,8 +139,8 @@ Offer pipelined_send(const CostModel& model, const TransferFacts& facts) {
 }
 
 Offer pipelined_recv(const CostModel& model, const TransferFacts& facts) {
-  const std::uint32_t channels = model.channels_available();
-  Plan drive{.direct_io_depth = model.depth_wanted(model.cold_bytes())};
+  const std::uint32_t channels = std::min(model.channels_available(), channels_beside(0, facts));
+  Plan drive{.direct_io_depth = depth_beside(0, model, facts)};
   if (facts.in_memory && facts.can_write_mapped &&
       channels >= EngineShape::mapped_write_channels_min) {
     const Offer one = offer_of(model, Route::pipelined, {.buffered_channels = 1});
@@ -138,7 +163,7 @@ Offer pipelined_recv(const CostModel& model, const TransferFacts& facts) {
 Offer mapped(const CostModel& model, const TransferFacts& facts) {
   Plan plan;
   if (model.cold_bytes() > 0 && facts.direct_io) {
-    plan.direct_io_depth = model.depth_wanted(model.cold_bytes());
+    plan.direct_io_depth = depth_beside(0, model, facts);
   }
   // The driver registers pages of one file on a drive at a time: more threads would only wait.
   const std::uint32_t most =
@@ -156,26 +181,34 @@ Offer direct(const CostModel& model, const TransferFacts& facts) {
                                 facts.host_addressable ? model.channels_available() : 1));
 }
 
-Offer parked(const CostModel& model, const TransferFacts& facts) {
-  Plan plan{.park = true};
-  if (model.cold_bytes() > 0 && facts.direct_io) {
-    plan.direct_io_depth = model.depth_wanted(model.cold_bytes());
-    if (model.cached_bytes() <= 0) {
+// Who bounds the host memory is taken to want little of it: then nothing is parked unasked, and
+// half of it is for the lanes.
+Offer parked(const CostModel& model, const TransferFacts& given, Route forced) {
+  TransferFacts facts = given;
+  Plan plan{.park = !bounded(facts) || forced == Route::parked};
+  if (bounded(facts) && plan.park) {
+    facts.slots_max = std::max(facts.slots_max / 2, EngineShape::slots_per_channel);
+  }
+  const bool mixed = model.cold_bytes() > 0 && model.cached_bytes() > 0;
+  if (model.cold_bytes() > 0 && facts.direct_io && (!mixed || room_for_two_lanes(facts))) {
+    plan.direct_io_depth = depth_beside(mixed ? 1 : 0, model, facts);
+    if (!mixed) {
       return offer_of(model, Route::parked, plan);
     }
   }
-  return fastest_width(
-      model, Route::parked, plan, &Plan::buffered_channels, model.channels_available());
+  const std::uint32_t most =
+      std::min(model.channels_available(), channels_beside(plan.direct_io_depth, facts));
+  return fastest_width(model, Route::parked, plan, &Plan::buffered_channels, most);
 }
 
-Offer offer_for(Route route, const CostModel& model, const TransferFacts& facts) {
+Offer offer_for(Route route, const CostModel& model, const TransferFacts& facts, Route forced) {
   switch (route) {
     case Route::direct:
       return direct(model, facts);
     case Route::mapped:
       return mapped(model, facts);
     case Route::parked:
-      return parked(model, facts);
+      return parked(model, facts, forced);
     case Route::automatic:
     case Route::pipelined:
       break;
@@ -241,7 +274,7 @@ RoutePrediction predict(Route route,
   }
   prediction.possible = prediction.why_not.empty();
   if (prediction.possible) {
-    const Offer offer = offer_for(route, model, facts);
+    const Offer offer = offer_for(route, model, facts, forced);
     prediction.plan = offer.plan;
     prediction.seconds = offer.cost.seconds;
     prediction.cpu_seconds = offer.cost.cpu_seconds;

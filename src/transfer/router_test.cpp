@@ -501,6 +501,47 @@ TEST(RouterPromise, impossible_routes_say_why_and_possible_ones_have_a_plan) {
   });
 }
 
+TEST(RouterPromise, plans_take_no_more_slots_than_there_may_be_and_park_only_when_asked_to) {
+  in_random_worlds([](const World& world) {
+    TransferFacts facts = world.facts;
+    facts.slots_max = 2 * (1 + static_cast<std::uint32_t>(world.seed % 30));
+    for (const Route forced : {Route::automatic, Route::pipelined, Route::parked}) {
+      const auto decision = choose_route(facts, world.load, world.calibration, forced);
+      for (const RoutePrediction& each : decision.predictions) {
+        const Plan& plan = each.plan;
+        const std::uint32_t lanes_max = forced == Route::parked && each.route == Route::parked
+                                            ? facts.slots_max / 2 + 1
+                                            : facts.slots_max;
+        ASSERT_LE(EngineShape::slots_per_channel * plan.buffered_channels + plan.direct_io_depth,
+                  lanes_max)
+            << route_name(each.route);
+        ASSERT_EQ(plan.park, each.possible && each.route == Route::parked && each.route == forced);
+        ASSERT_EQ(plan.direct_channels + plan.mapped_channels + plan.buffered_channels +
+                          plan.direct_io_depth >
+                      0,
+                  each.possible);
+      }
+    }
+  });
+}
+
+TEST(Router, a_bound_of_host_memory_narrows_what_needs_slots) {
+  TransferFacts facts = gpu_facts(4 * gib);
+  facts.can_map = false;
+  Calibration calibration = default_calibration("cuda:0", "nvme0n1");
+  calibration.drive.depth = 4;
+  const auto plan = [&](double cached_fraction, std::uint32_t slots_max) {
+    facts.cached_fraction = cached_fraction;
+    facts.slots_max = slots_max;
+    return choose_route(facts, {}, calibration, Route::automatic).choice().plan;
+  };
+  EXPECT_GT(plan(1, any_slots).buffered_channels, 3U);
+  EXPECT_EQ(plan(1, 6), Plan{.buffered_channels = 3});
+  EXPECT_EQ(plan(0, 6), Plan{.direct_io_depth = 4});
+  EXPECT_EQ(plan(0.5, 6), (Plan{.buffered_channels = 1, .direct_io_depth = 4}));
+  EXPECT_EQ(plan(0.5, 2), Plan{.buffered_channels = 1}) << "no room for both";
+}
+
 TEST(RouterPromise, a_forced_route_is_taken_or_refused_and_never_replaced) {
   in_random_worlds([](const World& world) {
     for (const Route route : {Route::direct, Route::mapped, Route::pipelined, Route::parked}) {

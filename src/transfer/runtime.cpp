@@ -253,6 +253,11 @@ std::vector<std::string> Runtime::notices() {
 Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookRequest& request) {
   TransferFacts facts = facts_of(*state.device, file, request.extent, request.direction);
   facts.device_ready = request.device_ready;
+  if (request.host_memory_bytes > 0) {
+    const std::uint64_t slots =
+        HostBudget(request.host_memory_bytes).bytes() / Pinbuffer::slot_bytes;
+    facts.slots_max = static_cast<std::uint32_t>(std::min<std::uint64_t>(slots, any_slots));
+  }
   facts.cores = settings_.cores == 0 ? usable_cores() : settings_.cores;
   facts.parked_sends_wait =
       request.direction == Direction::recv && state.engine->sends_wait_for_memory();

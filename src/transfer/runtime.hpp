@@ -43,6 +43,7 @@ struct Submission {
   std::uint32_t flags = 0;
   void* stream = nullptr;
   std::int64_t memory_timeout_ms = 0;
+  std::uint64_t host_memory_bytes = 0;  // at most so much of the pinbuffer and the parking; 0: any
 };
 
 // Thread-safe.
@@ -89,6 +90,7 @@ class Runtime {
     Direction direction = Direction::send;
     Route forced = Route::automatic;
     bool device_ready = true;
+    std::uint64_t host_memory_bytes = 0;
   };
 
   struct Outlook {

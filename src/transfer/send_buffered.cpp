@@ -1,12 +1,11 @@
 // Page cache to pinbuffer by the CPU, pinbuffer to device by the copy engine, overlapped: each
 // channel keeps a ring of slots, so that the next read runs while the last copy does.
+#include "transfer/cost_model.hpp"
 #include "transfer/slot_ring.hpp"
 
 namespace hippogriff {
 
 namespace {
-
-constexpr std::size_t slots_per_channel = 2;
 
 void retire_oldest(SlotRing& ring, Transfer& transfer) {
   Slot* slot = ring.wait_copied("copy to device");
@@ -33,7 +32,7 @@ void fill_slot(LaneContext& context, Transfer& transfer, Slot& slot) {
 }  // namespace
 
 LaneOutcome send_buffered(LaneContext& context, Transfer& transfer) {
-  SlotRing ring(context, slots_per_channel, context.to_device);
+  SlotRing ring(context, transfer, EngineShape::slots_per_channel, context.to_device);
   const std::uint32_t channels = transfer.decision().choice().plan.buffered_channels;
   LaneOutcome outcome = LaneOutcome::finished;
   while (!transfer.stopping()) {
@@ -42,6 +41,9 @@ LaneOutcome send_buffered(LaneContext& context, Transfer& transfer) {
       break;
     }
     Slot* slot = ring.try_idle();
+    if (slot == nullptr && ring.starved()) {
+      break;
+    }
     if (slot == nullptr) {
       retire_oldest(ring, transfer);
       continue;

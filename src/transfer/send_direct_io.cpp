@@ -15,7 +15,7 @@ namespace hippogriff {
 namespace {
 
 constexpr std::uint32_t depth_max = 16;
-constexpr std::size_t slots_max = depth_max + 4;
+constexpr std::size_t slots_wanted = depth_max + 4;
 // Copies of this size end sooner on a link that is free.
 constexpr std::chrono::microseconds copy_patience{60};
 
@@ -24,9 +24,11 @@ class DirectIoSend {
   DirectIoSend(LaneContext& context, Transfer& transfer)
       : context_(context),
         transfer_(transfer),
-        depth_(make_depth_controller(transfer, depth_max)),
+        slots_max_(direct_io_slots(transfer, slots_wanted)),
+        depth_(make_depth_controller(
+            transfer, static_cast<std::uint32_t>(std::min<std::size_t>(depth_max, slots_max_)))),
         slots_(depth_.depth()),
-        ring_(context, slots_max, context.stream),
+        ring_(context, transfer, slots_max_, context.stream),
         queue_(context, transfer, depth_max, {}) {}
 
   LaneOutcome run() {
@@ -54,6 +56,7 @@ class DirectIoSend {
     while (wants_slots() && queue_.in_flight() + ring_.copies_in_flight() < slots_) {
       Slot* slot = ring_.try_idle();
       if (slot == nullptr) {
+        claiming_ = claiming_ && !ring_.starved();
         return;
       }
       const auto piece = transfer_.work.claim_cold(DirectQueue::read_bytes);
@@ -102,7 +105,7 @@ class DirectIoSend {
     const auto patience_end = Clock::now() + copy_patience;
     while (ring_.copies_in_flight() > 0) {
       Slot* slot = ring_.take_copied();
-      const bool no_other_slot = !claiming_ || slots_ == slots_max;
+      const bool no_other_slot = !claiming_ || slots_ >= slots_max_;
       if (slot == nullptr && no_other_slot && queue_.in_flight() == 0) {
         slot = ring_.wait_copied("copy to device");
       }
@@ -113,7 +116,7 @@ class DirectIoSend {
       } else if (!wants_slots()) {
         return;
       } else if (Clock::now() > patience_end) {
-        slots_ = std::min(slots_ + 1, slots_max);
+        slots_ = std::min(slots_ + 1, slots_max_);
         return;
       }
     }
@@ -121,6 +124,7 @@ class DirectIoSend {
 
   LaneContext& context_;
   Transfer& transfer_;
+  const std::size_t slots_max_;
   DepthController depth_;
   std::size_t slots_;  // to use now
   SlotRing ring_;      // outlives the queue, whose requests use its memory

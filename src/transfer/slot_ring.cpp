@@ -5,8 +5,11 @@
 
 namespace hippogriff {
 
-SlotRing::SlotRing(LaneContext& context, std::size_t capacity, CopyStream& stream)
-    : context_(context), capacity_(capacity), stream_(stream) {}
+SlotRing::SlotRing(LaneContext& context,
+                   Transfer& transfer,
+                   std::size_t capacity,
+                   CopyStream& stream)
+    : context_(context), budget_(transfer.host_memory), capacity_(capacity), stream_(stream) {}
 
 SlotRing::~SlotRing() {
   for (const Slot* slot : copying_) {
@@ -22,6 +25,7 @@ SlotRing::~SlotRing() {
   }
   for (const auto& slot : slots_) {
     context_.pinbuffer.release(slot->memory);
+    budget_.give_back(Pinbuffer::slot_bytes);
   }
 }
 
@@ -34,10 +38,17 @@ Slot* SlotRing::try_idle() {
   if (slots_.size() >= capacity_) {
     return nullptr;
   }
+  if (!budget_.take(Pinbuffer::slot_bytes)) {
+    capacity_ = slots_.size();
+    return nullptr;
+  }
   const auto patience =
       slots_.empty() ? std::chrono::nanoseconds(device_timeout) : std::chrono::nanoseconds(0);
-  std::byte* memory = context_.pinbuffer.acquire(patience);
+  std::byte* memory = context_.pinbuffer.acquire(
+      patience,
+      budget_.bounded() ? Pinbuffer::Growth::one_by_one : Pinbuffer::Growth::side_by_side);
   if (memory == nullptr) {
+    budget_.give_back(Pinbuffer::slot_bytes);
     if (slots_.empty()) {
       throw Error({.status = Status::timed_out,
                    .operation = "wait for the pinbuffer",

@@ -23,15 +23,21 @@ struct Slot {
 // gives the slots back; a slot whose copy never ends is abandoned, not reused.
 class SlotRing {
  public:
-  SlotRing(LaneContext& context, std::size_t capacity, CopyStream& stream);
+  SlotRing(LaneContext& context, Transfer& transfer, std::size_t capacity, CopyStream& stream);
   ~SlotRing();
   SlotRing(const SlotRing&) = delete;
   SlotRing& operator=(const SlotRing&) = delete;
 
   // A slot nobody uses: an idle one, else one more from the pinbuffer while the ring is below its
-  // capacity. nullptr when there is none now: retire a copy first. Waits for the pinbuffer only
-  // when the ring has no slot at all; throws Error(timed_out) after device_timeout.
+  // capacity and the transfer within its host memory. nullptr when there is none now: retire a copy
+  // first. Waits for the pinbuffer only when the ring has no slot at all; throws Error(timed_out)
+  // after device_timeout.
   Slot* try_idle();
+
+  // After try_idle gave none: the transfer's other lanes have all of its host memory. The lane
+  // should end; what it leaves is carried when they have ended.
+  [[nodiscard]] bool starved() const { return slots_.empty(); }
+
   // Starts a copy of `slot.piece`, which lies at `memory` in the slot, to where it belongs; the
   // slot joins the copies.
   void start_to_device(Slot* slot, const Transfer& transfer, const std::byte* memory);
@@ -52,6 +58,7 @@ class SlotRing {
   void copy_ended(const Slot& slot) const;
 
   LaneContext& context_;
+  HostBudget& budget_;
   std::size_t capacity_;
   CopyStream& stream_;
   std::vector<std::unique_ptr<Slot>> slots_;

@@ -207,12 +207,18 @@ std::uint64_t checked_end(const Submission& submission, std::uint64_t size) {
 std::shared_ptr<Transfer> Runtime::submit(Submission given) {
   const Submission submission = normalised(std::move(given));
   checked_end(submission, submission.size);
+  if (submission.host_memory_bytes > 0 && submission.host_memory_bytes < HostBudget::bytes_min) {
+    throw_caller(submission,
+                 "host_memory is " + bytes(submission.host_memory_bytes) + "; one channel needs " +
+                     bytes(HostBudget::bytes_min));
+  }
   TransferRequest request;
   request.direction = submission.direction;
   request.route = submission.route;
   request.flags = submission.flags;
   request.stream = submission.stream;
   request.address = submission.address;
+  request.host_memory_bytes = submission.host_memory_bytes;
   const Target target = target_of(submission, *this);
   request.device = target.state.device;
   if (submission.direction == Direction::send) {
@@ -257,7 +263,8 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
                         {.extent = request.extent,
                          .direction = request.direction,
                          .forced = request.route,
-                         .device_ready = ready || request.direction == Direction::recv});
+                         .device_ready = ready || request.direction == Direction::recv,
+                         .host_memory_bytes = request.host_memory_bytes});
     const Plan& plan = seen.decision.choice().plan;
     const bool sends = request.direction == Direction::send;
     const bool by_drive = plan.direct_io_depth > 0 || plan.direct_channels > 0 || plan.park;
@@ -331,7 +338,7 @@ void Runtime::launch(const Submission& submission,
   });
   try {
     if (wants(submission, HIPPOGRIFF_BEFORE_STREAM)) {
-      const HostFlag flag = state.flags.take();
+      const HostFlag flag = state.flags.take(transfer);
       transfer->on_finish([&state, flag](Transfer&) { state.flags.raise(flag); });
       state.device->borrow_stream(submission.stream)->wait_flag(flag);
     }

@@ -15,6 +15,7 @@ Transfer::Transfer(TransferRequest request,
                    WorkMap::Classifier classifier,
                    Warmth otherwise)
     : work(request.extent, std::move(classifier), otherwise),
+      host_memory(request.host_memory_bytes),
       request_(std::move(request)),
       decision_(std::move(decision)),
       address_(request_.address.value) {}
@@ -127,9 +128,12 @@ void Transfer::cancel() {
   if (finished()) {
     return;
   }
-  Failure failure{.status = Status::cancelled,
-                  .operation = request_.direction == Direction::send ? "send" : "recv",
-                  .object = file().facts().path};
+  give_up({.status = Status::cancelled,
+           .operation = request_.direction == Direction::send ? "send" : "recv",
+           .object = file().facts().path});
+}
+
+void Transfer::give_up(Failure failure) {
   const std::lock_guard lock(mutex_);
   if (sealed_) {
     return;

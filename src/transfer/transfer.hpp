@@ -7,6 +7,7 @@
 #include "device/device.hpp"
 #include "storage/storage.hpp"
 #include "transfer/destinations.hpp"
+#include "transfer/host_budget.hpp"
 #include "transfer/parking.hpp"
 #include "transfer/route.hpp"
 #include "transfer/router.hpp"
@@ -42,6 +43,7 @@ struct TransferRequest {
   std::uint32_t flags = 0;  // hippogriff_flags
   void* stream = nullptr;
   std::chrono::milliseconds memory_timeout{0};
+  std::uint64_t host_memory_bytes = 0;  // 0: no bound
 };
 
 // What one lane did for a transfer.
@@ -73,6 +75,7 @@ class Transfer {
   [[nodiscard]] File& file() const { return *request_.file; }
 
   WorkMap work;
+  HostBudget host_memory;
 
   // The device address of a file offset. Only once there is one, and not of sends to several
   // destinations.
@@ -137,8 +140,10 @@ class Transfer {
   [[nodiscard]] int completion_fd();  // an eventfd, made at the first call
 
   // --- for the engine ---
-  // From here on cancel() comes too late: what the transfer did stands.
+  // From here on cancel() and give_up() come too late: what the transfer did stands.
   void seal();
+  // Fails the transfer from outside, unless it is sealed.
+  void give_up(Failure failure);
   // Ends the transfer; `failure.status` ok when nothing went wrong. Runs the completion hooks, then
   // wakes everybody. Exactly once.
   void finish();
