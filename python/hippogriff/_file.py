@@ -202,7 +202,9 @@ class File:
         ----------
         before_stream : bool
             Work put on the stream after this call waits for the transfer. Look at the transfer's
-            outcome all the same: the stream goes on also when it failed.
+            outcome all the same: the stream goes on also when it failed. Run that work's kernels
+            once before: loading one may wait for the stream and hold up the transfer, which then
+            fails after 30 s.
         """
         region = describe(array, writable=True)
         request = Request(route, region=region, stream=stream, before_stream=before_stream)

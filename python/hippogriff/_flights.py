@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,15 @@ _SETTLE_SECONDS = 10.0
 class Flights:
     """Transfers under way, at most `most`; the end of the ``with`` waits for all.
 
-    Whatever ends it early stops them before it is raised.
+    `wait` waits for one, instead of its own `wait`. Whatever ends it early stops them before it is
+    raised.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(
+        self, most: int, wait: Callable[[Transfer[Any]], object] = operator.methodcaller("wait")
+    ) -> None:
         self._most = most
+        self._wait = wait
         self._flying: deque[tuple[Transfer[Any], Callable[[], object] | None]] = deque()
 
     def __enter__(self) -> Flights:
@@ -53,7 +58,7 @@ class Flights:
         self._flying.append((transfer, then))
 
     def _land(self) -> None:
-        self._flying[0][0].wait()
+        self._wait(self._flying[0][0])
         _, then = self._flying.popleft()
         if then is not None:
             then()

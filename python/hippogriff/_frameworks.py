@@ -12,7 +12,8 @@ from hippogriff._runtime import device_name
 from hippogriff.errors import HippogriffError, InvalidArgument, OutOfHostMemory, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from contextlib import AbstractContextManager
 
 # What safetensors calls an element type, by what NumPy, ml_dtypes and torch call it.
 _NUMPY_NAMES = {
@@ -103,6 +104,9 @@ class Framework(Protocol):
 
     def synchronize(self) -> None:
         """Wait for copies."""
+
+    def current_stream(self) -> Callable[[], AbstractContextManager[object]]:
+        """Return what makes the stream that is current here current on another thread."""
 
 
 def make_framework(name: str, device: object) -> Framework:
@@ -222,13 +226,18 @@ class _Torch:
         return Region(0, 0, str(self._device), False, stream, None)
 
     def empties(self, wanted: Sequence[Wanted]) -> list[Any]:
-        for dtype in {each.dtype for each in wanted}:
-            if dtype == "F4":
-                return [self.empty(each.dtype, each.shape) for each in wanted]
-            if dtype not in self._dtypes:
-                self._find_dtype(dtype)
-        empty, dtypes, device = self._empty, self._dtypes, self._device
-        return [empty(each.shape, dtype=dtypes[each.dtype], device=device) for each in wanted]
+        # `empty_like` takes two thirds of the time of `empty`, and models have many alike.
+        like, arrays = self._torch.empty_like, []
+        alike: dict[tuple[str, tuple[int, ...]], Any] = {}
+        for each in wanted:
+            kind = each.dtype, each.shape
+            first = alike.get(kind)
+            if first is None:
+                first = alike[kind] = self.empty(*kind)
+                arrays.append(first)
+            else:
+                arrays.append(like(first))
+        return arrays
 
     def _find_dtype(self, dtype: Any) -> Any:
         plain = _TORCH_NAMES.get(dtype, dtype) if isinstance(dtype, str) else ""
@@ -247,9 +256,12 @@ class _Torch:
         if self._device.type != "cuda":
             return
         large = sum(-(-size // _ROUNDED) * _ROUNDED for size in sizes_bytes if size > _SMALL_BYTES)
+        if large < _PREPARED_BYTES:
+            return
         cuda = self._torch.cuda
-        cached = cuda.memory_reserved(self._device) - cuda.memory_allocated(self._device)
-        if large < _PREPARED_BYTES or cached >= large:
+        stats = cuda.memory_stats(self._device)
+        cached = stats["reserved_bytes.all.current"] - stats["allocated_bytes.all.current"]
+        if cached >= large:
             return
         with contextlib.suppress(cuda.OutOfMemoryError):
             self._torch.empty(large, dtype=self._torch.uint8, device=self._device)
@@ -279,6 +291,12 @@ class _Torch:
     def synchronize(self) -> None:
         if self._device.type == "cuda":
             self._torch.cuda.current_stream(self._device).synchronize()
+
+    def current_stream(self) -> Callable[[], AbstractContextManager[object]]:
+        if self._device.type == "cpu":
+            return contextlib.nullcontext
+        cuda = self._torch.cuda
+        return functools.partial(cuda.stream, cuda.current_stream(self._device))
 
 
 class _Numpy:
@@ -310,6 +328,9 @@ class _Numpy:
 
     def synchronize(self) -> None:
         pass
+
+    def current_stream(self) -> Callable[[], AbstractContextManager[object]]:
+        return contextlib.nullcontext
 
 
 class _Cupy:
@@ -354,3 +375,8 @@ class _Cupy:
     def synchronize(self) -> None:
         with self._device:
             self._cupy.cuda.get_current_stream().synchronize()
+
+    def current_stream(self) -> Callable[[], AbstractContextManager[object]]:
+        with self._device:
+            stream = self._cupy.cuda.get_current_stream()
+        return lambda: stream

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._flights import Flights
 from hippogriff._frameworks import make_array
+from hippogriff._host_memory import share_out
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
@@ -134,7 +135,10 @@ def resolve(index: Any, shape: tuple[int, ...]) -> Selection:
 
 def _resolve_one(part: Any, length: int, number: int) -> tuple[int, int, int]:
     if isinstance(part, slice):
-        start, stop, step = part.indices(length)
+        try:
+            start, stop, step = part.indices(length)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"{part!r:.100}: {error}") from None
         if step < 1:
             raise InvalidArgument(f"a slice's step is {step}; it must be positive")
         return start, stop, step
@@ -177,8 +181,13 @@ def _places(extent: Extent, selection: Selection, outer: int) -> list[range]:
     ]
 
 
-def fill(file: File, extent: Extent, selection: Selection, target: Target) -> None:
-    """Read a selection into an array of its shape; what a failure leaves in it is undefined."""
+def fill(
+    file: File, extent: Extent, selection: Selection, target: Target, host_memory: int = 0
+) -> None:
+    """Read a selection into an array of its shape; what a failure leaves in it is undefined.
+
+    `host_memory` is the most of the pinbuffer that its transfers use together, in bytes; 0: any.
+    """
     if 0 in selection.counts or extent.itemsize_bytes == 0:
         return
     runs = find_runs(extent, selection)
@@ -188,14 +197,16 @@ def fill(file: File, extent: Extent, selection: Selection, target: Target) -> No
         host = target.region.host_memory
         near = _RUN_DISTANCE_BYTES_HOST if host else _RUN_DISTANCE_BYTES
         if distance // (runs.number - 1) <= near:
-            _cut_from_blocks(file, extent, selection, target.array, target.framework)
+            _cut_from_blocks(file, extent, selection, target, host_memory)
             return
     if _fill_small(file, runs, extent.offset, target):
         return
-    with Flights(_IN_FLIGHT) as flights:
+    in_flight, each = share_out(host_memory, _IN_FLIGHT)
+    with Flights(in_flight) as flights:
         for parts in _batches(runs, extent.offset, target.address):
             flights.make_room()
-            flights.add(_start(file, parts, target.region, target.array))
+            request = Request("auto", region=target.region, host_memory=each)
+            flights.add(_start(file, parts, request, target.array))
 
 
 def _fill_small(file: File, runs: Runs, offset: int, target: Target) -> bool:
@@ -219,9 +230,8 @@ def _fill_small(file: File, runs: Runs, offset: int, target: Target) -> bool:
 
 
 def _start(
-    file: File, parts: list[tuple[int, int, int]], region: Region, keep: object
+    file: File, parts: list[tuple[int, int, int]], request: Request, keep: object
 ) -> Transfer[int]:
-    request = Request("auto", region=region)
     return start_scatter(file, parts, request, keep, cancel_when_dropped=True)
 
 
@@ -240,9 +250,11 @@ def _batches(runs: Runs, offset: int, address: int) -> Iterator[list[tuple[int, 
 
 
 def _cut_from_blocks(
-    file: File, extent: Extent, selection: Selection, array: Any, framework: Framework
+    file: File, extent: Extent, selection: Selection, target: Target, host_memory: int
 ) -> None:
     """Read the rows that hold the selection, a block at a time, and copy it out of them."""
+    framework = target.framework
+    assert framework is not None
     strides, steps = extent.strides, selection.steps
     # The outermost dimension of which a block holds some rows.
     fitting = (n for n, stride in enumerate(strides) if stride * steps[n] <= _BLOCK_BYTES)
@@ -253,11 +265,12 @@ def _cut_from_blocks(
     shape = ((count_max - 1) * step + 1, *extent.shape[split + 1 :])
     buffers = [make_array(framework, extent.dtype, shape) for _ in range(2)]
     inside = _inside(selection, split + 1)
-    whole = array.reshape(selection.counts)
+    whole = target.array.reshape(selection.counts)
     numbers = itertools.product(*map(range, selection.counts[:split]))
     offsets = map(sum, itertools.product(*_places(extent, selection, split)))
     blocks = itertools.product(zip(numbers, offsets, strict=True), range(0, count, count_max))
-    with Flights(2) as flights:
+    in_flight, each = share_out(host_memory, 2)
+    with Flights(in_flight) as flights:
         for turn, ((place, offset), first) in enumerate(blocks):
             flights.make_room()
             buffer = buffers[turn % 2]
@@ -267,7 +280,8 @@ def _cut_from_blocks(
             part = (begin, rows * row_bytes, framework.address(buffer))
             cut = buffer[(slice(0, rows, step), *inside)]
             take = functools.partial(operator.setitem, whole, (*place, slice(first, end)), cut)
-            flights.add(_start(file, [part], framework.region, buffer), take)
+            request = Request("auto", region=framework.region, host_memory=each)
+            flights.add(_start(file, [part], request, buffer), take)
 
 
 def _inside(selection: Selection, outer: int) -> list[slice]:

@@ -342,6 +342,8 @@ class Request:
         What the transfer waits for; else what the region says.
     before_stream : bool
         Whether later work on the stream waits for the transfer.
+    host_memory : int
+        The most of the pinbuffer that it uses at one time, in bytes; 0 for no bound of its own.
     """
 
     def __init__(
@@ -351,10 +353,12 @@ class Request:
         region: Region | None = None,
         stream: object = None,
         before_stream: bool = False,
+        host_memory: int = 0,
     ) -> None:
         self.options = _abi.Options()
         self.options.struct_size = ctypes.sizeof(_abi.Options)
         self.options.route = _find_route(route)
+        self.options.host_memory = host_memory
         pointer = stream_pointer(stream) if stream is not None else None
         if region is not None:
             device = region.device

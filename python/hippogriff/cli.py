@@ -102,6 +102,13 @@ def _reporting(command: Command) -> Command:
             text = " ".join(str(error).split()) or type(error).__name__
             print(f"hippogriff: {text}{following and f' ({following})'}", file=sys.stderr)
             raise typer.Exit(1) from None
+        except RuntimeError as error:
+            if type(error).__name__ != "OutOfMemoryError":  # torch's, which may not be here
+                raise
+            print(
+                f"hippogriff: {error} (free device memory, or try --device host)", file=sys.stderr
+            )
+            raise typer.Exit(1) from None
         except KeyboardInterrupt:
             print("hippogriff: interrupted; nothing was left behind", file=sys.stderr)
             raise typer.Exit(_INTERRUPTED) from None
@@ -344,12 +351,16 @@ def load(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...")],
     device: Device = None,
     verify: Annotated[bool, typer.Option("--verify", help="Compare with the checksums.")] = False,
+    host_memory: Annotated[
+        str | None,
+        typer.Option("--host-memory", metavar="SIZE", help="Pinned at most, such as 64MiB."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Load safetensors FILEs, or an index of shards, tell how it went, and let go of them."""
     from hippogriff._loaders.dry_run import dry_run
 
-    result = dry_run(files, device, verify=verify)
+    result = dry_run(files, device, verify=verify, host_memory=host_memory)
     if json:
         print_json(result.as_dict())
     else:

@@ -118,7 +118,7 @@ class Made:
         self.folder = folder
         self.machine = Machine("/models", root=folder, environ={})
         # Cached properties: what is stored here is not asked.
-        self.library: dict[str, Any] = json.loads(json.dumps(_LIBRARY))
+        self.runtime: dict[str, Any] = json.loads(json.dumps(_LIBRARY))
         self.driver: dict[str, Any] = {"devices": [], "why_not": "libcuda.so.1: no such file"}
         self.file: dict[str, Any] = dict(_FILE)
         self.write("/proc/sys/kernel/osrelease", "6.8.0-45-generic\n")
@@ -147,7 +147,7 @@ class Made:
         self.driver = {"devices": [{**_GPU, **facts}] * count, "version": 13000, "why_not": ""}
 
     def ask(self, name: str) -> list[Finding]:
-        vars(self.machine).update(library=self.library, driver=self.driver, file=self.file)
+        vars(self.machine).update(runtime=self.runtime, driver=self.driver, file=self.file)
         checks = [check for check in doctor.CHECKS if check.__name__ == name]
         assert len(checks) == 1
         return doctor.diagnose(machine=self.machine, checks=checks)

@@ -181,6 +181,26 @@ def test_2_the_pinbuffer_is_no_larger_than_it_may_be(tmp_path: Path) -> None:
     assert told["parked"] == 0
 
 
+def test_2_a_load_uses_no_more_host_memory_than_it_was_given(tmp_path: Path) -> None:
+    path = _save(tmp_path / "model.safetensors", _tensors(2, 6, 16 * MIB))
+    program = """
+        import json, sys, hippogriff
+        from hippogriff.safetensors import load_into
+
+        names = [f"layer{number:02}" for number in range(6)]
+        state = {name: hippogriff.empty(16 << 20, device="host") for name in names}
+        load_into(state, sys.argv[1], host_memory="16MiB")
+        (device,) = hippogriff.stats()["devices"]
+        same = open(sys.argv[1], "rb").read().endswith(state["layer05"].to_numpy().tobytes())
+        told = {"pinned": device["pinned_bytes"], "parked": device["parked_bytes"]}
+        print(json.dumps({**told, "same": same}))
+    """
+    settings = {"HIPPOGRIFF_HOST_LINK": "10GB", "HIPPOGRIFF_CPUS": "12"}
+    told = _in_process(program, path, **settings, HIPPOGRIFF_CALIBRATION="")
+    assert told["pinned"] <= 16 * MIB
+    assert (told["parked"], told["same"]) == (0, True)
+
+
 # 3. Which way was taken, and why not another.
 
 

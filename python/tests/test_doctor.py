@@ -27,7 +27,7 @@ GIB = 1 << 30
 
 
 def test_a_good_machine_has_nothing_to_change(made: Made) -> None:
-    made.library["calibration_file"] = "/cache/calibration.json"
+    made.runtime["calibration_file"] = "/cache/calibration.json"
     known = {"drives": {"nvme0n1": {"measured": True}}, "links": {"GPU-1": {"measured": True}}}
     made.write("/cache/calibration.json", json.dumps(known))
     made.gpus()
@@ -52,7 +52,7 @@ def test_old_kernels_are_told(made: Made, release: str, status: str) -> None:
 
 
 def test_io_uring_forbidden_by_sysctl_names_the_sysctl(made: Made) -> None:
-    made.library["io_queue"] = "threads (io_uring: Operation not permitted)"
+    made.runtime["io_queue"] = "threads (io_uring: Operation not permitted)"
     made.write("/proc/sys/kernel/io_uring_disabled", "2\n")
     made.expect("io_uring", Status.NOTE, "sysctl -w kernel.io_uring_disabled=0", "everybody")
     made.write("/proc/sys/kernel/io_uring_disabled", "1\n")
@@ -71,13 +71,13 @@ def test_io_uring_forbidden_by_sysctl_names_the_sysctl(made: Made) -> None:
 def test_io_uring_that_does_not_work_says_what_to_change(
     made: Made, reason: str, word: str
 ) -> None:
-    made.library["io_queue"] = f"threads (io_uring: {reason})"
+    made.runtime["io_queue"] = f"threads (io_uring: {reason})"
     made.write("/proc/sys/kernel/io_uring_disabled", "0\n")
     made.expect("io_uring", Status.NOTE, word, reason)
 
 
 def test_io_uring_that_is_switched_off_names_the_variable(made: Made) -> None:
-    made.library["io_queue"] = "threads (io_uring: not asked for)"
+    made.runtime["io_queue"] = "threads (io_uring: not asked for)"
     made.machine.environ["HIPPOGRIFF_IO"] = "threads"
     made.expect("io_uring", Status.NOTE, "unset HIPPOGRIFF_IO")
 
@@ -92,12 +92,12 @@ def test_cachestat_that_is_forbidden_is_told_from_one_that_is_not_there(made: Ma
 def test_reads_that_must_wait_are_told_but_for_memory(made: Made) -> None:
     made.file["nowait"] = "Operation not supported"
     made.expect("reads_that_do_not_wait", Status.NOTE, "RWF_NOWAIT")
-    made.library["path"]["filesystem"] = "tmpfs"
+    made.runtime["path"]["filesystem"] = "tmpfs"
     assert made.ask("reads_that_do_not_wait") == []
 
 
 def test_a_library_that_does_not_start_is_a_problem(made: Made) -> None:
-    made.library = {"error": "read HIPPOGRIFF_THREADS: invalid argument"}
+    made.runtime = {"error": "read HIPPOGRIFF_THREADS: invalid argument"}
     made.expect("library", Status.PROBLEM, "HIPPOGRIFF_THREADS")
     for name in ("io_uring", "file_system", "calibration"):
         assert made.ask(name) == []
@@ -120,8 +120,8 @@ def test_a_library_that_does_not_start_is_a_problem(made: Made) -> None:
 def test_file_systems_that_slow_loads_are_told(
     made: Made, kind: str, status: str, word: str
 ) -> None:
-    made.library["path"]["filesystem"] = kind
-    made.library["path"]["drive"] = None
+    made.runtime["path"]["filesystem"] = kind
+    made.runtime["path"]["drive"] = None
     made.expect("file_system", Status(status), word)
 
 
@@ -133,7 +133,7 @@ def test_direct_io_says_why_not(made: Made) -> None:
     made.expect("direct_io", Status.NOTE, "not tried", "Permission denied")
     made.file = {"error": "no answer within 20 s"}
     made.expect("direct_io", Status.NOTE, "no answer within 20 s")
-    made.library["path"]["filesystem"] = "tmpfs"
+    made.runtime["path"]["filesystem"] = "tmpfs"
     assert made.one("direct_io").status == Status.OK
 
 
@@ -146,9 +146,9 @@ def test_small_shared_memory_is_told(made: Made, monkeypatch: pytest.MonkeyPatch
 
 def test_calibration_says_whether_it_is_there_and_how_old(made: Made) -> None:
     assert made.ask("calibration") == []  # the library did not say where
-    made.library["calibration_file"] = ""
+    made.runtime["calibration_file"] = ""
     made.expect("calibration", Status.NOTE, "HIPPOGRIFF_CALIBRATION")
-    made.library["calibration_file"] = "/cache/calibration.json"
+    made.runtime["calibration_file"] = "/cache/calibration.json"
     made.expect("calibration", Status.NOTE, "no calibration", "hippogriff calibrate /models")
     for text in ("{", "[]", '{"drives": 1, "links": 2}', "[" * 100_000):
         made.write("/cache/calibration.json", text)
@@ -237,7 +237,7 @@ def test_the_variables_are_those_of_the_documentation() -> None:
 def test_no_check_raises_on_an_empty_machine(made: Made, tmp_path: Path) -> None:
     made.machine = Machine("/models", root=tmp_path / "nothing", environ={})
     for facts in ({}, {"error": "no answer"}):
-        made.library, made.driver, made.file = dict(facts), dict(facts), dict(facts)
+        made.runtime, made.driver, made.file = dict(facts), dict(facts), dict(facts)
         for check in doctor.CHECKS:
             assert not any("failed" in finding.found for finding in made.ask(check.__name__))
 
@@ -250,7 +250,7 @@ def test_no_check_raises_on_files_of_junk(made: Made, junk: str) -> None:
         *("sys/kernel/io_uring_disabled", "driver/nvidia/params", "driver/nvidia/version"),
     ):
         made.write(f"/proc/{name}", junk)
-    made.library["calibration_file"] = "/calibration"
+    made.runtime["calibration_file"] = "/calibration"
     made.write("/calibration", junk)
     device = f"/sys/bus/pci/devices/{made.bus_id}"
     for name in ("numa_node", "current_link_width", "max_link_width"):
@@ -345,4 +345,4 @@ def test_a_fake_driver_is_asked_without_a_context(tmp_path: Path) -> None:
     machine = Machine(tmp_path, environ={**os.environ, "HIPPOGRIFF_CUDA_DRIVER": str(fake)})
     assert machine.driver["library"] == str(fake.resolve())
     assert machine.driver["devices"][0]["uuid"].startswith("GPU-")
-    assert [device["name"] for device in machine.library["devices"]] == ["host"]
+    assert [device["name"] for device in machine.runtime["devices"]] == ["host"]

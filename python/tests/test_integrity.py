@@ -28,6 +28,7 @@ from hippogriff.errors import check
 from hippogriff.integrity import SidecarError, verify_checksums, write_checksums
 from hippogriff.safetensors import (
     SafetensorError,
+    _load,
     load_file,
     load_into,
     safe_open,
@@ -193,17 +194,16 @@ def test_tensors_beside_a_damaged_one_are_verified_and_loaded(model: Path) -> No
 
 def test_changed_head_is_told(model: Path) -> None:
     text = model.read_bytes()
-    model.write_bytes(text.replace(b'"few"', b'"fow"', 1))
-    for look in (
-        lambda: load_file(model, framework="np", verify=True),
-        lambda: verify_checksums(model),
-    ):
-        with pytest.raises(ChecksumMismatch, match="bytes 0 to") as raised:
-            look()
-        assert raised.value.mismatches[0].size == data_offset(model)
-    model.write_bytes(text.replace(b'{"', b'["', 1))
-    with pytest.raises(ChecksumMismatch, match="bytes 0 to"):
-        verify_checksums(model)
+    for changed in (text.replace(b'"few"', b'"fow"', 1), text.replace(b'{"', b'["', 1)):
+        model.write_bytes(changed)
+        for look in (
+            lambda: load_file(model, framework="np", verify=True),
+            lambda: verify_checksums(model),
+        ):
+            with pytest.raises(ChecksumMismatch, match="bytes 0 to") as raised:
+                look()
+            assert raised.value.mismatches[0].size == data_offset(model)
+    model.write_bytes(b"\xff" * 8 + text[8:])
     with pytest.raises(SafetensorError):
         load_file(model, framework="np", verify=True)
 
@@ -559,3 +559,17 @@ def test_checksums_of_gpu_memory_over_the_fake_driver(tmp_path: Path) -> None:
         check=True,
         timeout=60,
     )
+
+
+def test_too_few_checksums_are_told_also_where_a_batch_lands_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_load, "_FIRST_BYTES", 1000)
+    path = tmp_path / "model.safetensors"
+    tensors = {name: np.zeros(size, np.uint8) for name, size in (("a", 1000), ("b", 8000))}
+    save_file({**tensors, "c": np.zeros(5, np.uint8)}, path, checksum=True)
+    sidecar = Path(f"{path}.xxh3")
+    fewer = parse_sidecar(sidecar.read_bytes())._replace(checksums=array("Q"))
+    sidecar.write_bytes(format_sidecar(fewer))
+    with pytest.raises(SidecarError, match="more blocks than its checksums"):
+        load_file(path, framework="np", verify=True, host_memory="4MiB")

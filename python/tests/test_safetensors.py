@@ -513,3 +513,36 @@ def test_overlapping_places_are_filled_one_after_the_other(tmp_path: Path) -> No
     load_into({"a": memory[:10], "b": memory[5:]}, path)
     assert set(memory[:5]) == {1.0}
     assert set(memory[10:]) == {2.0}
+
+
+def test_chains_of_overlapping_arrays_are_filled_in_the_files_order(tmp_path: Path) -> None:
+    values = {"a": (1, 10), "b": (2, 10), "c": (3, 8), "d": (4, 4)}
+    path = tmp_path / "model.safetensors"
+    save_file(
+        {name: np.full(size, value, np.uint8) for name, (value, size) in values.items()}, path
+    )
+    memory = np.zeros(30, np.uint8)
+    # Each overlaps the one before it alone.
+    places = {"a": memory[:10], "b": memory[5:15], "c": memory[12:20], "d": memory[19:23]}
+    load_into(places, path)
+    expected = np.zeros(30, np.uint8)
+    for begin, (value, size) in zip((0, 5, 12, 19), values.values(), strict=True):
+        expected[begin : begin + size] = value
+    assert memory.tolist() == expected.tolist()
+
+
+def test_what_cannot_be_filled_is_told_before_anything_is(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"a": np.ones(4, np.float32), "b": np.ones(4, np.float32)}, path)
+    read_only = np.zeros(4, np.float32)
+    read_only.flags.writeable = False
+    wrongs: dict[str, Any] = {
+        "b is read-only": read_only,
+        "b: its type cannot": hippogriff.empty((4,), dtype="float64", device="host"),
+        "b: ": bytearray(16),
+    }
+    for words, wrong in wrongs.items():
+        first = np.zeros(4, np.float32)
+        with pytest.raises(hippogriff.InvalidArgument, match=words):
+            load_into({"a": first, "b": wrong}, path, convert=True)
+        assert not first.any()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import hippogriff
+from hippogriff.integrity import write_checksums
 from hippogriff.safetensors import (
     LoadReport,
     SafetensorError,
@@ -110,6 +111,25 @@ def test_plans_that_cannot_be_are_refused(files: tuple[list[Path], dict[str, Any
         load_plan(paths, {_ONE: {"a": 64}}, framework="np")
 
 
+def test_whole_tensors_are_verified_and_slices_cannot_be(
+    files: tuple[list[Path], dict[str, Any]],
+) -> None:
+    paths, tensors = files
+    for path in paths:
+        write_checksums(path)
+    plan: dict[Any, Any] = {_ONE: ["a", "e"], _OTHER: None}
+    loaded = load_plan(paths, plan, framework="np", verify=True)
+    assert (loaded[_ONE]["a"] == tensors["a"]).all()
+    plan[_ONE] = {"a": np.s_[:32]}
+    with pytest.raises(hippogriff.InvalidArgument, match="only whole tensors"):
+        load_plan(paths, plan, framework="np", verify=True)
+    with paths[0].open("r+b") as file:
+        file.seek(-1_000_000, 2)
+        file.write(b"damaged")
+    with pytest.raises(hippogriff.ChecksumMismatch, match="tensor 'b'"):
+        load_plan(paths, {_ONE: None, _OTHER: None}, framework="np", verify=True)
+
+
 def test_one_devices_failure_stops_the_others(
     files: tuple[list[Path], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,3 +173,22 @@ def test_gpus_get_what_the_plan_says(torch: Any, tmp_path: Path) -> None:
     for device, found in load_plan(path, dict.fromkeys(devices)).items():
         for name, tensor in tensors.items():
             assert (found[name].cpu().numpy() == tensor).all(), (device, name)
+
+
+def test_what_is_loaded_belongs_to_the_callers_stream(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_file({"a": np.ones(1000, np.float32)}, tmp_path / "model.safetensors")
+    original = _load.load_tensors
+    seen = []
+
+    def look(*arguments: Any, **more: Any) -> dict[str, Any]:
+        seen.append(torch.cuda.current_stream("cuda:0"))
+        return original(*arguments, **more)
+
+    monkeypatch.setattr(_several, "load_tensors", look)
+    with torch.cuda.stream(torch.cuda.Stream("cuda:0")) as _:
+        stream = torch.cuda.current_stream("cuda:0")
+        loaded = load_plan(tmp_path / "model.safetensors", {"cuda:0": None})
+    assert seen == [stream]
+    assert float(loaded["cuda:0"]["a"].sum()) == 1000

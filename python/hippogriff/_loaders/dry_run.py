@@ -21,13 +21,15 @@ def torch_device(device: str | None) -> str:
     return "cpu" if name == "host" else name
 
 
-def dry_run(files: list[Path], device: str | None, *, verify: bool) -> LoadReport:
+def dry_run(
+    files: list[Path], device: str | None, *, verify: bool, host_memory: str | None = None
+) -> LoadReport:
     """Load files, compared with their checksums where that is wanted, and let go of the tensors.
 
     Raises
     ------
     InvalidArgument
-        When there is no file.
+        When there is no file, or too little host memory.
     Unsupported
         When nothing is installed whose arrays could be on the device.
     """
@@ -36,7 +38,14 @@ def dry_run(files: list[Path], device: str | None, *, verify: bool) -> LoadRepor
     target = torch_device(device)
     reports: list[LoadReport] = []
     framework = _framework_for(target)
-    load_file(files, target, framework=framework, verify=verify, explain=reports.append)
+    load_file(
+        files,
+        target,
+        framework=framework,
+        verify=verify,
+        host_memory=host_memory,
+        explain=reports.append,
+    )
     return reports[0]
 
 

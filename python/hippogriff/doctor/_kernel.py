@@ -38,7 +38,7 @@ def kernel(machine: Machine) -> Finding:
 
 def io_uring(machine: Machine) -> Finding | None:
     """Whether drives are read by io_uring."""
-    queue = str(machine.library.get("io_queue", ""))
+    queue = str(machine.runtime.get("io_queue", ""))
     if not queue:
         return None
     if queue == "io_uring":
@@ -84,7 +84,7 @@ def page_cache_state(machine: Machine) -> Finding | None:
 def reads_that_do_not_wait(machine: Machine) -> Finding | None:
     """Whether RWF_NOWAIT works, by which cached pages are told from others while reading."""
     why_not = machine.file.get("nowait")
-    place = machine.library.get("path") or {}
+    place = machine.runtime.get("path") or {}
     if why_not is None or place.get("filesystem") in ("tmpfs", "ramfs"):
         return None
     if not why_not:
@@ -98,9 +98,9 @@ def reads_that_do_not_wait(machine: Machine) -> Finding | None:
 
 def library(machine: Machine) -> Finding:
     """Whether the library starts and can look at the path."""
-    error = machine.library.get("error")
+    error = machine.runtime.get("error")
     if error is None:
-        return ok(f"hippogriff {machine.library.get('version')} starts")
+        return ok(f"hippogriff {machine.runtime.get('version')} starts")
     return problem(
         f"the library cannot look at {machine.path}: {error}",
         "nothing can be loaded from there, and some checks had nothing to look at",

@@ -125,7 +125,7 @@ class Machine:
         return int(match[1]) if match else None
 
     @functools.cached_property
-    def library(self) -> dict[str, Any]:
+    def runtime(self) -> dict[str, Any]:
         """What ``hippogriff info`` says of the path, or ``{"error": why not}``.
 
         Where there are GPUs they are left out, because asking them takes memory on each.

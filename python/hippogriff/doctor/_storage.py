@@ -22,7 +22,7 @@ _DEFAULT_SPEEDS = "routes are predicted from another machine's speeds until tran
 
 def file_system(machine: Machine) -> Finding | None:
     """Which kind of file system the path is on."""
-    place = machine.library.get("path")
+    place = machine.runtime.get("path")
     if not place:
         return None
     kind = str(place.get("filesystem", "unknown"))
@@ -50,7 +50,7 @@ def file_system(machine: Machine) -> Finding | None:
 
 def direct_io(machine: Machine) -> Finding | None:
     """Whether files can be read past the page cache."""
-    facts, place = machine.file, machine.library.get("path") or {}
+    facts, place = machine.file, machine.runtime.get("path") or {}
     if place.get("filesystem") in _IN_MEMORY:
         return ok("files are in memory: there is no drive to read directly")
     hopeless = facts.get("why_not") or facts.get("error")
@@ -94,7 +94,7 @@ def shared_memory(machine: Machine) -> Finding | None:
 
 def calibration(machine: Machine) -> Finding | None:
     """Whether the speeds of this drive and these devices were measured here."""
-    facts = machine.library
+    facts = machine.runtime
     if "error" in facts or "calibration_file" not in facts:
         return None
     file, drive = str(facts["calibration_file"]), str((facts.get("drive") or {}).get("name", ""))
@@ -130,7 +130,7 @@ def _measured(entries: dict[str, Any], name: str) -> bool:
 
 
 def _drive(machine: Machine) -> str:
-    drive = (machine.library.get("path") or {}).get("drive")
+    drive = (machine.runtime.get("path") or {}).get("drive")
     return " ".join(filter(None, (drive.get("name"), drive.get("model")))) if drive else ""
 
 

@@ -38,6 +38,18 @@ def _naming(file: File) -> Iterator[None]:
         raise io_error("read", file.path, error) from None
 
 
+def data_offset(file: File) -> int:
+    """Return where the data of an open file begin: the bytes of its header.
+
+    Raises
+    ------
+    SafetensorError
+        When it has none; the message names the file.
+    """
+    with _naming(file), file.borrowed() as descriptor:
+        return 8 + header_bytes(_read(descriptor, 0, min(8, file.size)), file.size)
+
+
 def _read_header(file: File) -> tuple[bytes, int]:
     """Read the text of a file's header, and the size of the file."""
     size = file.size

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hippogriff._flights import stop
+from hippogriff._flights import Flights
 from hippogriff._frameworks import dtype_name, framework_of, make_framework
+from hippogriff._host_memory import host_memory_bytes, share_out
 from hippogriff._regions import describe
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._load import by_offset, load_tensors
-from hippogriff.safetensors._verify import check_batches, open_verifiers
+from hippogriff.safetensors._verify import check_batches, verifiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 # So many bytes at most are converted at a time, or one tensor.
 _CONVERTED_BYTES = 256 << 20
+# While one transfer fills so many arrays the places of the next are looked up.
+_TENSORS_TOGETHER = 512
+_IN_FLIGHT = 4
 
 
 class LoadedNames(NamedTuple):
@@ -43,6 +49,7 @@ def load_into(
     strict: bool = True,
     convert: bool = False,
     verify: Verify = False,
+    host_memory: int | str | None = None,
 ) -> LoadedNames:
     """Fill a module's or a mapping's arrays from safetensors files, in place.
 
@@ -51,12 +58,13 @@ def load_into(
     target : torch.nn.Module or mapping of str to array
         Anything with ``state_dict()``, or the mapping itself. Arrays may be on different devices.
     paths : path-like or iterable of path-like
-        As `load_file` takes them.
+        As `load_file` takes them. Arrays that share memory are filled in the order of the file;
+        after them those that are strided, or converted.
     strict : bool
         Refuse names that are only here or only there. Shapes must always agree.
     convert : bool
         Convert element types, on the device. Without it they must agree.
-    verify : bool or path-like
+    verify, host_memory
         As in `load_file`.
 
     Returns
@@ -71,6 +79,7 @@ def load_into(
     SafetensorError, ChecksumMismatch, SidecarError, IoError, ShortFile, DeviceError
         As `load_file`. Arrays may be filled in part then.
     """
+    budget = host_memory_bytes(host_memory)
     state = target.state_dict() if hasattr(target, "state_dict") else target
     if not isinstance(state, Mapping):
         raise InvalidArgument(f"{type(target).__name__} is neither a module nor a mapping")
@@ -78,10 +87,13 @@ def load_into(
         found = {name: tensor for _, header in files for name, tensor in header.tensors.items()}
         missing, unexpected = state.keys() - found.keys(), found.keys() - state.keys()
         names = LoadedNames(sorted(missing), sorted(unexpected))
-        _check(target, state, found, names if strict else LoadedNames([], []), convert)
-        verifiers = open_verifiers(files, verify)
+        differing = _check(target, state, found, names if strict else LoadedNames([], []), convert)
+        verifiers = verifiers_of(files, verify)
         for (file, header), verifier in zip(files, verifiers, strict=True):
-            _fill(file, [t for t in header.tensors.values() if t.name in state], state, verifier)
+            wanted = [tensor for tensor in header.tensors.values() if tensor.name in state]
+            job = _Job(file, state, verifier, budget)
+            others = _fill(job, wanted, differing)
+            _convert(job, others)
     return names
 
 
@@ -91,72 +103,105 @@ def _check(
     found: dict[str, TensorInfo],
     names: LoadedNames,
     convert: bool,
-) -> None:
-    """Say all that does not agree, as torch does."""
+) -> set[str]:
+    """Say all that does not agree, as torch does; return what has another element type here."""
     wrong = []
+    differing = set()
     if names.unexpected_keys:
         wrong.append("unexpected in the files: " + ", ".join(names.unexpected_keys))
     if names.missing_keys:
         wrong.append("missing in the files: " + ", ".join(names.missing_keys))
     for name in state.keys() & found.keys():
-        theirs, ours = found[name], state[name]
-        if ours.shape != theirs.shape:
-            wrong.append(f"{name} has the shape {theirs.shape} there and {tuple(ours.shape)} here")
-        elif dtype_name(ours) != theirs.dtype and not convert:
-            types = f"{name} is {theirs.dtype} there and {dtype_name(ours)} here"
-            wrong.append(f"{types} (convert=True)")
+        try:
+            dtype = dtype_name(state[name])
+            if dtype != found[name].dtype:
+                differing.add(name)
+            reason = _why_not(state[name], dtype, found[name], convert)
+        except InvalidArgument as error:
+            reason = f": {error}"
+        if reason:
+            wrong.append(name + reason)
     if wrong:
         raise InvalidArgument(f"loading into {type(target).__name__}: " + "; ".join(sorted(wrong)))
+    return differing
 
 
-def _fill(
-    file: File,
-    tensors: list[TensorInfo],
-    state: Mapping[str, Any],
-    verifier: Verifier | None,
-) -> None:
-    """Read what lies as it should straight into place, and convert the rest."""
-    straight: dict[tuple[Any, ...], list[tuple[TensorInfo, Region]]] = {}
-    others = []
+def _why_not(ours: Any, dtype: str, theirs: TensorInfo, convert: bool) -> str:
+    """Say why an array of safetensors' `dtype` cannot be filled; "" when it can."""
+    if ours.shape != theirs.shape and tuple(ours.shape) != theirs.shape:
+        return f" has the shape {theirs.shape} there and {tuple(ours.shape)} here"
+    if not getattr(getattr(ours, "flags", None), "writeable", True):
+        return " is read-only"
+    if dtype == theirs.dtype:
+        return ""
+    if not convert:
+        return f" is {theirs.dtype} there and {dtype} here (convert=True)"
+    return ": its type cannot be converted, because it is no array" if _is_memory(ours) else ""
+
+
+def _is_memory(array: Any) -> bool:
+    """Whether something is memory alone, with nothing that could copy into it."""
+    return not hasattr(array, "copy_") and not hasattr(array, "__setitem__")
+
+
+class _Job(NamedTuple):
+    """A file, the arrays it fills, what they are compared with, the most host memory (0: any)."""
+
+    file: File
+    state: Mapping[str, Any]
+    verifier: Verifier | None
+    host_memory: int
+
+
+class _Part(NamedTuple):
+    """A tensor of the file and the memory it belongs to."""
+
+    tensor: TensorInfo
+    region: Region
+
+
+def _fill(job: _Job, tensors: list[TensorInfo], differing: set[str]) -> list[TensorInfo]:
+    """Read what lies as it should straight into place; return the rest."""
+    rest = []
+    shared: list[_Part] = []
+    filled = _Filled()
     streams: Streams = {}
-    for tensor in tensors:
-        region = _straight_region(tensor, state[tensor.name], streams)
-        if region is None:
-            others.append(tensor)
-        elif tensor.size_bytes:
-            key = (region.device or _device_of(state[tensor.name]), region.host_memory)
-            straight.setdefault((*key, region.stream), []).append((tensor, region))
-    flying: list[Transfer[int]] = []
-    first: list[list[tuple[TensorInfo, Region]]] = []
-    again: list[list[tuple[TensorInfo, Region]]] = []
-    try:
-        for parts in straight.values():
-            once, rest = _without_overlaps(parts)
-            again += [[part] for part in rest]
-            first.append(once)
-            flying.append(_start(file, once))
-        for parts in first:
-            flying.pop(0).wait()
-            _verify(parts, verifier)
-        for parts in again:
-            flying.append(_start(file, parts))
-            flying.pop(0).wait()
-            _verify(parts, verifier)
-    except BaseException:
-        stop(flying)
-        raise
-    _convert(file, others, state, verifier)
+    in_flight, each = share_out(job.host_memory, _IN_FLIGHT)
+    with Flights(in_flight) as flights:
+        for begin in range(0, len(tensors), _TENSORS_TOGETHER):
+            together: dict[tuple[Any, ...], list[_Part]] = {}
+            for tensor in tensors[begin : begin + _TENSORS_TOGETHER]:
+                array = job.state[tensor.name]
+                region = None
+                if tensor.name not in differing:
+                    region = _straight_region(tensor, array, streams)
+                if region is None:
+                    rest.append(tensor)
+                elif tensor.size_bytes == 0:
+                    continue
+                elif filled.add(region):
+                    key = region.device or _device_of(array), region.host_memory, region.stream
+                    together.setdefault(key, []).append(_Part(tensor, region))
+                else:
+                    shared.append(_Part(tensor, region))
+            for parts in together.values():
+                flights.make_room()
+                flights.add(_start(job, parts, each), functools.partial(_verify, job, parts))
+    # What shares memory with something before it, as tied weights do, comes after it.
+    for part in shared:
+        with Flights(1) as flights:
+            transfer = _start(job, [part], job.host_memory)
+            flights.add(transfer, functools.partial(_verify, job, [part]))
+    return rest
 
 
-def _verify(parts: list[tuple[TensorInfo, Region]], verifier: Verifier | None) -> None:
-    if verifier is not None:
+def _verify(job: _Job, parts: list[_Part]) -> None:
+    if job.verifier is not None:
         tensors, regions = zip(*parts, strict=True)
-        verifier.check(tensors, [region.address for region in regions], regions[0])
+        job.verifier.check(tensors, [region.address for region in regions], regions[0])
 
 
 def _straight_region(tensor: TensorInfo, array: Any, streams: Streams) -> Region | None:
-    if dtype_name(array) != tensor.dtype:
-        return None
     try:
         region = describe(array, writable=True, streams=streams)
     except InvalidArgument:
@@ -164,34 +209,35 @@ def _straight_region(tensor: TensorInfo, array: Any, streams: Streams) -> Region
     return region if region.size_bytes == tensor.size_bytes else None
 
 
-def _without_overlaps(
-    parts: list[tuple[TensorInfo, Region]],
-) -> tuple[list[tuple[TensorInfo, Region]], list[tuple[TensorInfo, Region]]]:
-    """Part what one transfer can fill from what shares its memory, as tied weights do."""
-    once, rest, end = [], [], 0
-    for part in sorted(parts, key=lambda part: part[1].address):
-        region = part[1]
-        if region.address < end:
-            rest.append(part)
-        else:
-            once.append(part)
-            end = region.address + region.size_bytes
-    return once, rest
+class _Filled:
+    """The memory that is filled, or will be: where it begins and ends, in order."""
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, region: Region) -> bool:
+        """Add a region; False when some of it was added before."""
+        begin, end = region.address, region.address + region.size_bytes
+        first = bisect.bisect_right(self._ends, begin)
+        last = bisect.bisect_left(self._begins, end)
+        if first < last:
+            begin = min(begin, self._begins[first])
+            end = max(end, self._ends[last - 1])
+        self._begins[first:last] = [begin]
+        self._ends[first:last] = [end]
+        return first == last
 
 
-def _start(file: File, parts: list[tuple[TensorInfo, Region]]) -> Transfer[int]:
-    segments = ((t.offset, t.size_bytes, region.address) for t, region in parts)
-    request = Request("auto", region=parts[0][1])
-    return start_scatter(file, segments, request, parts, cancel_when_dropped=True)
+def _start(job: _Job, parts: list[_Part], host_memory: int) -> Transfer[int]:
+    segments = [(tensor.offset, tensor.size_bytes, region.address) for tensor, region in parts]
+    request = Request("auto", region=parts[0].region, host_memory=host_memory)
+    return start_scatter(job.file, segments, request, parts, cancel_when_dropped=True)
 
 
-def _convert(
-    file: File,
-    tensors: list[TensorInfo],
-    state: Mapping[str, Any],
-    verifier: Verifier | None,
-) -> None:
+def _convert(job: _Job, tensors: list[TensorInfo]) -> None:
     """Load tensors beside their places, a few at a time, and let the framework copy them."""
+    state = job.state
     while tensors:
         count, size_bytes = 0, 0
         first = framework_of(state[tensors[0].name])
@@ -204,7 +250,10 @@ def _convert(
             count += 1
         framework = make_framework(*first)
         chosen = by_offset(tensors[:count])
-        loaded = load_tensors(file, chosen, framework, landed=check_batches(verifier, framework))
+        landed = check_batches(job.verifier, framework)
+        loaded = load_tensors(
+            job.file, chosen, framework, landed=landed, host_memory=job.host_memory
+        )
         for name, array in loaded.items():
             if first[0] == "pt":
                 state[name].detach().copy_(array)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._file import File
-from hippogriff._flights import stop
-from hippogriff._frameworks import make_framework
+from hippogriff._flights import Flights
+from hippogriff._frameworks import make_array, make_framework
+from hippogriff._host_memory import host_memory_bytes, share_out
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
-from hippogriff.errors import HippogriffError, OutOfHostMemory, Unsupported
-from hippogriff.safetensors._files import add_names, files_of, opened_files, stream_file
+from hippogriff.errors import HippogriffError
+from hippogriff.safetensors._files import add_names, files_of, stream_file
 from hippogriff.safetensors._report import Watch
 from hippogriff.safetensors._verify import check_batches, open_verifiers
 
@@ -21,21 +22,20 @@ if TYPE_CHECKING:
 
     from hippogriff._frameworks import Framework
     from hippogriff._runtime import PathLike
-    from hippogriff._transfer import Transfer
     from hippogriff.safetensors._report import LoadReport
     from hippogriff.safetensors._tensor import TensorInfo
     from hippogriff.safetensors._verify import Verifier, Verify
 
 # While a batch is on its way the arrays of the next are made, which takes some microseconds each: a
 # batch is sent off when making it has taken about as long as moving it will. The first is small, so
-# that it is on its way soon; large arrays take no time to make, and the more there are in one
-# transfer the better.
+# that it is on its way soon, and those after it grow; large arrays take no time to make, and the
+# more there are in one transfer the better.
 _FIRST_BYTES = 32 << 20
 _BATCH_GROWTH = 8
 _BATCH_BYTES = 1 << 40
 # What is done with a batch that has landed is done while others fly: there should be some.
 _LANDING_BYTES = 256 << 20
-_BATCH_TENSORS, _BATCH_TENSORS_MAX = 1024, 8192
+_FIRST_TENSORS, _BATCH_TENSORS, _BATCH_TENSORS_MAX = 128, 1024, 8192
 # Some wait for their turn, so that the next one begins as soon as one ends.
 _IN_FLIGHT = 4
 # A hole larger than this between wanted tensors is not read.
@@ -57,49 +57,38 @@ def load_tensors(
     watch: Watch | None = None,
     landed: Callable[[Batch], object] | None = None,
     to: str = "",
+    host_memory: int = 0,
 ) -> dict[str, Any]:
     """Load tensors of an open file, given in the order of their data, into arrays of their own.
 
     `landed` is called for each batch once it is there, while later ones are on their way; `to`
-    names the device in the report. Whatever ends it early stops what is under way first.
+    names the device in the report; `host_memory` is the most of the pinbuffer that its transfers
+    use together, in bytes, 0 for any. Whatever ends it early stops what is under way first.
     """
     watch = watch or Watch(progress=False)
     watch.open(file, to)
     loaded: dict[str, Any] = {}
-    flying: deque[tuple[Transfer[int], Batch]] = deque()
-
-    def finish_first() -> Batch:
-        watch.wait(flying[0][0])
-        return flying.popleft()[1]
-
-    try:
-        most_bytes = _BATCH_BYTES if landed is None else _LANDING_BYTES
+    most_bytes = _BATCH_BYTES if landed is None else _LANDING_BYTES
+    in_flight, each = share_out(host_memory, _IN_FLIGHT)
+    with Flights(in_flight, watch.wait) as flights:
         for group in _batches(tensors, most_bytes):
-            framework.prepare(tensor.size_bytes for tensor in group)
+            names, _, _, offsets, sizes = zip(*group, strict=True)
+            framework.prepare(sizes)
             arrays = make_arrays(framework, group)
             batch = Batch(group, arrays, framework.addresses(arrays))
-            loaded.update(zip((tensor.name for tensor in group), arrays, strict=True))
-            parts = [
-                (tensor.offset, tensor.size_bytes, address)
-                for tensor, address in zip(group, batch.addresses, strict=True)
-                if tensor.size_bytes > 0
-            ]
-            watch.start(len(group), sum(size_bytes for _, size_bytes, _ in parts))
-            ended = finish_first() if len(flying) == _IN_FLIGHT else None
+            loaded.update(zip(names, arrays, strict=True))
+            parts = list(zip(offsets, sizes, batch.addresses, strict=True))
+            if 0 in sizes:
+                parts = [part for part in parts if part[1] > 0]
+            watch.start(len(group), sum(sizes))
+            then = None if landed is None else functools.partial(landed, batch)
             if parts:
-                request = Request("auto", region=framework.region)
+                flights.make_room()
+                request = Request("auto", region=framework.region, host_memory=each)
                 transfer = start_scatter(file, parts, request, arrays, cancel_when_dropped=True)
-                flying.append((transfer, batch))
-            for there in (ended, None if parts else batch):
-                if landed is not None and there is not None:
-                    landed(there)
-        while flying:
-            ended = finish_first()
-            if landed is not None:
-                landed(ended)
-    except BaseException:
-        stop(transfer for transfer, _ in flying)
-        raise
+                flights.add(transfer, then)
+            elif then is not None:
+                then()
     return loaded
 
 
@@ -113,17 +102,9 @@ def make_arrays(framework: Framework, tensors: list[TensorInfo]) -> list[Any]:
 
 def _make_array(framework: Framework, tensor: TensorInfo) -> Any:
     try:
-        return framework.empty(tensor.dtype, tensor.shape)
+        return make_array(framework, tensor.dtype, tensor.shape)
     except HippogriffError as error:
         raise type(error)(f"tensor {tensor.name!r}: {error}") from None
-    except (ValueError, OverflowError) as error:
-        raise Unsupported(
-            f"tensor {tensor.name!r} of shape {tensor.shape!r:.100}: {error}"
-        ) from None
-    except MemoryError as error:
-        raise OutOfHostMemory(
-            f"tensor {tensor.name!r} of shape {tensor.shape!r:.100}: {error}"
-        ) from None
 
 
 def by_offset(tensors: Iterable[TensorInfo]) -> list[TensorInfo]:
@@ -134,17 +115,18 @@ def by_offset(tensors: Iterable[TensorInfo]) -> list[TensorInfo]:
 def _batches(tensors: Iterable[TensorInfo], bytes_max: int) -> Iterator[list[TensorInfo]]:
     """Cut an ascending stream where a hole is, or where a batch is large enough."""
     batch: list[TensorInfo] = []
-    size_bytes, most_bytes, end = 0, _FIRST_BYTES, 0
+    size_bytes, most_bytes, many, end = 0, _FIRST_BYTES, _FIRST_TENSORS, 0
     for tensor in tensors:
         large = (
             size_bytes >= most_bytes
-            or (size_bytes >= _FIRST_BYTES and len(batch) >= _BATCH_TENSORS)
+            or (size_bytes >= _FIRST_BYTES and len(batch) >= many)
             or len(batch) == _BATCH_TENSORS_MAX
         )
         if batch and (large or tensor.offset - end > _GAP_BYTES):
             yield batch
             batch, size_bytes = [], 0
             most_bytes = min(most_bytes * _BATCH_GROWTH, bytes_max)
+            many = min(2 * many, _BATCH_TENSORS)
         batch.append(tensor)
         size_bytes += tensor.size_bytes
         end = tensor.offset + tensor.size_bytes
@@ -158,6 +140,7 @@ def load_file(
     *,
     framework: str = "pt",
     verify: Verify = False,
+    host_memory: int | str | None = None,
     explain: bool | Callable[[LoadReport], object] = False,
     progress: bool | None = None,
 ) -> dict[str, Any]:
@@ -175,6 +158,10 @@ def load_file(
         Compare all bytes, where they are loaded, with checksums that `hippogriff checksum` or
         ``save_file(..., checksum=True)`` made; True: beside each file; a path: that file, or the
         folder they are in.
+    host_memory : int or str, optional
+        The most pinned host memory that the load uses at one time, in bytes or like ``"64MiB"``;
+        4 MiB is the least. Without it only ``HIPPOGRIFF_PINBUFFER`` bounds it. Tensors on the CPU
+        need none.
     explain : bool or callable
         True prints for each file the route, GB/s, where the bytes came from and the time spent
         waiting; a callable is given the `LoadReport`.
@@ -190,6 +177,8 @@ def load_file(
     ------
     SafetensorError
         When a file is no safetensors file, or a name is in two of them.
+    InvalidArgument
+        When `host_memory` is no size, or too small.
     Unsupported
         When the framework is not installed or has no such element type.
     ChecksumMismatch
@@ -199,17 +188,17 @@ def load_file(
     IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
         When loading fails; nothing is under way then.
     """
+    budget = host_memory_bytes(host_memory)
     maker = make_framework(framework, device)
     loaded: dict[str, Any] = {}
     names: set[str] = set()
-    with Watch(explain, progress) as watch, contextlib.ExitStack() as stack:
+    with Watch(explain, progress, host_memory=budget) as watch, contextlib.ExitStack() as stack:
         sources = _open(paths, verify, stack)
         for source in sources:
             watch.expect(source.file.size)
         for file, stream, verifier in sources:
-            tensors = load_tensors(
-                file, stream, maker, watch, landed=check_batches(verifier, maker)
-            )
+            landed = check_batches(verifier, maker)
+            tensors = load_tensors(file, stream, maker, watch, landed, host_memory=budget)
             add_names(names, tensors, file)
             loaded.update(tensors)
     return loaded
@@ -227,12 +216,10 @@ def _open(
     paths: PathLike | Iterable[PathLike], verify: Verify, stack: contextlib.ExitStack
 ) -> list[_Source]:
     """Open all files before anything is loaded, so that a missing one is told at once."""
-    if verify is None or verify is False:
-        files = [stack.enter_context(File(path)) for path in files_of(paths)]
-        return [_Source(file, stream_file(file), None) for file in files]
-    opened = stack.enter_context(opened_files(paths))
-    verifiers = open_verifiers(opened, verify)
+    files = [stack.enter_context(File(path)) for path in files_of(paths)]
     return [
-        _Source(file, header.tensors.values(), verifier)
-        for (file, header), verifier in zip(opened, verifiers, strict=True)
+        _Source(
+            file, verifier.follow(stream_file(file)) if verifier else stream_file(file), verifier
+        )
+        for file, verifier in zip(files, open_verifiers(files, verify), strict=True)
     ]

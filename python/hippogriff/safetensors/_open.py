@@ -11,7 +11,7 @@ from hippogriff.safetensors._files import open_file
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import by_offset, load_tensors, make_arrays
 from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
-from hippogriff.safetensors._verify import check_batches, open_verifiers
+from hippogriff.safetensors._verify import check_batches, verifiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,7 +62,7 @@ class safe_open:  # noqa: N801 (safetensors' name)
         self._framework = make_framework(framework, device)
         self._file, self._header = open_file(filename)
         try:
-            [self._verifier] = open_verifiers([(self._file, self._header)], verify)
+            [self._verifier] = verifiers_of([(self._file, self._header)], verify)
         except BaseException:
             self._file.close()
             raise

@@ -74,11 +74,14 @@ class LoadReport:
         The whole call.
     waiting_seconds : float
         Of these, waiting for bytes; the rest is reading headers and making arrays.
+    host_memory_bytes : int
+        The most pinned host memory that it might use, where that was said; else 0.
     """
 
     files: list[FileReport] = field(default_factory=list)
     seconds: float = 0.0
     waiting_seconds: float = 0.0
+    host_memory_bytes: int = 0
 
     @property
     def bytes(self) -> int:
@@ -103,6 +106,8 @@ class LoadReport:
             f"{format_size(self.bytes)} in {self.seconds:.3f} s, {self.gb_per_second:.2f} GB/s; "
             f"{self.waiting_seconds:.3f} s of it waiting for bytes"
         )
+        if self.host_memory_bytes:
+            lines[-1] += f"; with at most {format_size(self.host_memory_bytes)} of host memory"
         return "\n".join(lines)
 
 
@@ -176,6 +181,8 @@ class Watch:
         One that others tell too.
     stopping : threading.Event, optional
         When it is set, waiting ends with `Cancelled`.
+    host_memory : int
+        For the report: the budget in bytes, or 0.
     """
 
     def __init__(
@@ -184,8 +191,9 @@ class Watch:
         progress: bool | None = None,
         bar: Bar | None = None,
         stopping: threading.Event | None = None,
+        host_memory: int = 0,
     ) -> None:
-        self.report = LoadReport()
+        self.report = LoadReport(host_memory_bytes=host_memory)
         self._explain = explain
         self._bar = bar or Bar(progress)
         self._stopping = stopping
@@ -214,6 +222,10 @@ class Watch:
     def expect(self, size_bytes: int) -> None:
         """Tell how much more there will be."""
         self._bar.expect(size_bytes)
+
+    def part(self, stopping: threading.Event) -> Watch:
+        """Return one for a part of the load on a thread of its own, with the same bar."""
+        return Watch(bool(self._explain), bar=self._bar, stopping=stopping)
 
     def open(self, file: File, device: str = "") -> None:
         """Tell that what follows is of this file."""

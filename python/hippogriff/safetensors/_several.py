@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import functools
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._frameworks import make_framework
+from hippogriff._host_memory import host_memory_bytes
 from hippogriff._slices import Extent, Selection, fill, find_runs, resolve, target_of
 from hippogriff.errors import Cancelled, InvalidArgument
 from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors, make_arrays
-from hippogriff.safetensors._report import Bar, Watch
+from hippogriff.safetensors._report import Watch
 from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
+from hippogriff.safetensors._verify import check_batches, verifiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from hippogriff._runtime import PathLike
     from hippogriff.safetensors._header import Header
     from hippogriff.safetensors._report import LoadReport
+    from hippogriff.safetensors._verify import Verifier, Verify
 
     Wishes = Mapping[str, Any] | Iterable[str] | None
 
@@ -49,6 +53,8 @@ def load_plan(
     plan: Mapping[Any, Wishes],
     *,
     framework: str = "pt",
+    verify: Verify = False,
+    host_memory: int | str | None = None,
     explain: bool | Callable[[LoadReport], object] = False,
     progress: bool | None = None,
 ) -> dict[Any, dict[str, Any]]:
@@ -62,20 +68,26 @@ def load_plan(
         What each device gets: None for all tensors; an iterable of names; or a mapping of names
         to what is wanted of each: None for all of it, else integers and slices as in
         ``tensor[...]``.
-    framework, explain, progress
-        As in `load_file`. The report has a line for each file and device.
+    framework, verify, explain, progress
+        As in `load_file`. Only whole tensors can be verified, where they are read first. The report
+        has a line for each file and device.
+    host_memory : int or str, optional
+        As in `load_file`, for all devices together: each has an equal share, 4 MiB at least.
 
     Returns
     -------
     dict of device to dict of str to array
-        With the devices as the plan names them. Each array owns its memory.
+        With the devices as the plan names them. Each array owns its memory. Ordered after the work
+        on the caller's current streams.
 
     Raises
     ------
     SafetensorError
         When a file is no safetensors file, or has no tensor of a name in the plan.
     InvalidArgument, IndexError
-        When a plan or a slice cannot be.
+        When a plan or a slice cannot be, or a slice shall be verified.
+    ChecksumMismatch, SidecarError
+        As `load_file`.
     Unsupported, IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
         As `load_file`; nothing is under way then.
 
@@ -93,47 +105,56 @@ def load_plan(
     makers = {device: make_framework(framework, device) for device in plan}
     if not makers:
         raise InvalidArgument("the plan names no device")
+    budget = host_memory_bytes(host_memory, len(plan))
     loaded: dict[Any, dict[str, Any]] = {device: {} for device in plan}
-    stopping = threading.Event()
-    with Watch(explain, progress) as watch, opened_files(paths) as files:
-        work = _share_out(files, plan)
-        bar = Bar(progress)
-        watches = {device: Watch(bool(explain), bar=bar, stopping=stopping) for device in plan}
+    with Watch(explain, progress, host_memory=budget) as watch, opened_files(paths) as files:
+        work = _share_out(files, plan, verifiers_of(files, verify))
         for parts in work.values():
-            bar.expect(sum(part.tensor.size_bytes for _, wanted in parts for part in wanted))
-
-        def load(device: Any) -> None:
-            _Loader(device, makers, loaded, watches[device]).load(work[device])
-
-        try:
-            _run_all([functools.partial(load, device) for device in plan], stopping)
-        finally:
-            bar.close()
-        for each in watches.values():
-            watch.report.files += each.report.files
-            waited = each.report.waiting_seconds
-            watch.report.waiting_seconds = max(watch.report.waiting_seconds, waited)
+            watch.expect(sum(part.tensor.size_bytes for each in parts for part in each.parts))
+        _load_side_by_side(work, makers, loaded, watch, budget // len(plan))
     return loaded
 
 
+def _add_reports(report: LoadReport, others: Iterable[LoadReport]) -> None:
+    """Add what each device's part of a load tells, which went on at the same time."""
+    for other in others:
+        report.files += other.files
+        report.waiting_seconds = max(report.waiting_seconds, other.waiting_seconds)
+
+
+class _Work(NamedTuple):
+    """What one device reads of one file."""
+
+    file: File
+    parts: list[_Part]
+    verifier: Verifier | None
+
+
 def _share_out(
-    files: list[tuple[File, Header]], plan: Mapping[Any, Wishes]
-) -> dict[Any, list[tuple[File, list[_Part]]]]:
+    files: list[tuple[File, Header]],
+    plan: Mapping[Any, Wishes],
+    verifiers: list[Verifier | None],
+) -> dict[Any, list[_Work]]:
     """Say for each device what it reads: what several want goes to who has least to read so far."""
     wishes = {device: _by_name(device, wanted) for device, wanted in plan.items()}
     missing = {name for wanted in wishes.values() if wanted is not None for name in wanted}
-    work: dict[Any, list[tuple[File, list[_Part]]]] = {device: [] for device in plan}
+    work: dict[Any, list[_Work]] = {device: [] for device in plan}
     read_bytes = dict.fromkeys(plan, 0)
-    for file, header in files:
+    for (file, header), verifier in zip(files, verifiers, strict=True):
         mine: dict[Any, list[_Part]] = {device: [] for device in plan}
         for tensor in header.tensors.values():
             missing.discard(tensor.name)
             for part in _parts_of(tensor, wishes):
+                if verifier is not None and part.tensor is not tensor:
+                    raise InvalidArgument(
+                        f"the plan has a slice of tensor {tensor.name!r}: only whole tensors can "
+                        "be verified"
+                    )
                 reader = min(part.devices, key=lambda device: read_bytes[device])
                 read_bytes[reader] += part.tensor.size_bytes
                 mine[reader].append(part)
         for device, parts in mine.items():
-            work[device].append((file, parts))
+            work[device].append(_Work(file, parts, verifier))
     if missing:
         raise SafetensorError(f"no file has the tensor {min(missing)!r} of the plan")
     return work
@@ -203,29 +224,36 @@ class _Loader:
         makers: Mapping[Any, Framework],
         loaded: dict[Any, dict[str, Any]],
         watch: Watch,
+        host_memory: int,
     ) -> None:
         self._device = device
         self._makers = makers
         self._loaded = loaded
         self._watch = watch
+        self._host_memory = host_memory
 
-    def load(self, work: list[tuple[File, list[_Part]]]) -> None:
+    def load(self, work: list[_Work]) -> None:
         maker = self._makers[self._device]
-        for file, parts in work:
+        for file, parts, verifier in work:
+            check = check_batches(verifier, maker)
             together = [part for part in parts if part.scattered is None]
             others = {
                 part.tensor.name: [each for each in part.devices if each != self._device]
                 for part in parts
             }
 
-            def hand_on(batch: Batch, others: dict[str, list[Any]] = others) -> None:
+            def hand_on(batch: Batch, others: Any = others, check: Any = check) -> None:
+                if check is not None:
+                    check(batch)
                 for tensor, array in zip(batch.tensors, batch.arrays, strict=True):
                     for other in others[tensor.name]:
                         self._loaded[other][tensor.name] = self._makers[other].copy_of(array)
 
             tensors = by_offset(part.tensor for part in together)
             name = str(self._device)
-            loaded = load_tensors(file, tensors, maker, self._watch, landed=hand_on, to=name)
+            loaded = load_tensors(
+                file, tensors, maker, self._watch, hand_on, to=name, host_memory=self._host_memory
+            )
             self._loaded[self._device].update(loaded)
             for part in parts:
                 if part.scattered is not None:
@@ -240,8 +268,31 @@ class _Loader:
         maker = self._makers[self._device]
         array = make_arrays(maker, [part.tensor])[0]
         self._watch.start(1, part.tensor.size_bytes)
-        fill(file, _extent(part.whole), selection, target_of(maker, array))
+        target = target_of(maker, array)
+        fill(file, _extent(part.whole), selection, target, self._host_memory)
         return array
+
+
+def _load_side_by_side(
+    work: Mapping[Any, list[_Work]],
+    makers: Mapping[Any, Framework],
+    loaded: dict[Any, dict[str, Any]],
+    watch: Watch,
+    host_memory: int,
+) -> None:
+    """Let each device do its work on a thread, on the streams that are current here."""
+    stopping = threading.Event()
+    watches = {device: watch.part(stopping) for device in work}
+    streams = [maker.current_stream() for maker in makers.values()]
+
+    def load(device: Any) -> None:
+        with contextlib.ExitStack() as stack:
+            for current in streams:
+                stack.enter_context(current())
+            _Loader(device, makers, loaded, watches[device], host_memory).load(work[device])
+
+    _run_all([functools.partial(load, device) for device in work], stopping)
+    _add_reports(watch.report, [each.report for each in watches.values()])
 
 
 def _run_all(tasks: list[Callable[[], None]], stopping: threading.Event) -> None:

@@ -5,17 +5,26 @@ from __future__ import annotations
 import itertools
 import os
 from array import array
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._compare import check_head, mismatch_at, raise_mismatches
 from hippogriff._regions import describe
-from hippogriff._sidecar import BLOCK_BYTES, Sidecar, check_count, read_sidecar, sidecar_path
+from hippogriff._sidecar import (
+    BLOCK_BYTES,
+    Sidecar,
+    SidecarError,
+    check_count,
+    read_sidecar,
+    sidecar_path,
+)
 from hippogriff._xxh3 import checksum_bytes, checksum_parts, count_blocks
 from hippogriff.errors import InvalidArgument
+from hippogriff.safetensors._files import data_offset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hippogriff._file import File
     from hippogriff._frameworks import Framework
@@ -29,48 +38,62 @@ if TYPE_CHECKING:
 
 
 class Verifier:
-    """The checksums of one file, which agree with its header. Thread-safe.
+    """The checksums of one file, made of its head as it is. Thread-safe once it has followed it.
 
     Raises
     ------
     ChecksumMismatch
         When the file's size or header is not what the checksums were made of.
-    SidecarError, IoError
-        When there are no checksums, or they are damaged.
+    SidecarError, SafetensorError, IoError
+        When there are no checksums, or they are damaged, or the file has no header.
     """
 
-    def __init__(self, file: File, header: Header, where: PathLike | None) -> None:
-        sidecar = read_sidecar(sidecar_path(file.path, where), file.path, file.size)
-        check_head(file, header.data_offset, sidecar)
+    def __init__(self, file: File, where: PathLike | None) -> None:
+        self._sidecar = read_sidecar(sidecar_path(file.path, where), file.path, file.size)
+        check_head(file, data_offset(file), self._sidecar)
         self._path = file.path
-        self._sidecar = sidecar
         self._first_blocks: dict[str, int] = {}
-        block, block_bytes = 0, sidecar.block_bytes
-        for tensor in header.tensors.values():  # in the order of their data
+
+    def follow(self, tensors: Iterable[TensorInfo]) -> Iterator[TensorInfo]:
+        """Pass on all tensors of the file, in the order of their data: then they can be checked.
+
+        Raises
+        ------
+        SidecarError
+            At their end, when the checksums are not as many.
+        """
+        block, block_bytes = 0, self._sidecar.block_bytes
+        for tensor in tensors:
             self._first_blocks[tensor.name] = block
             block += -(-tensor.size_bytes // block_bytes)
-        check_count(sidecar, block, file.path)
+            yield tensor
+        check_count(self._sidecar, block, self._path)
 
     def check(
         self, tensors: Sequence[TensorInfo], addresses: Iterable[int], region: Region
     ) -> None:
         """Compare tensors that lie at these addresses, of the device and stream of `region`.
 
+        They are given in the order of their data.
+
         Raises
         ------
         ChecksumMismatch
             When some differ; names the tensors and bytes.
         """
-        parts = [
-            (address, tensor.size_bytes)
-            for tensor, address in zip(tensors, addresses, strict=True)
-            if tensor.size_bytes
-        ]
+        sizes = [tensor.size_bytes for tensor in tensors]
+        parts = [each for each in zip(addresses, sizes, strict=True) if each[1]]
         if not parts:
             return
         block_bytes = self._sidecar.block_bytes
-        expected = self._expected(tensors)
+        expected = self._expected(tensors, sizes)
         found = checksum_parts(parts, region, block_bytes)
+        if len(found) != len(expected):
+            raise SidecarError(
+                f"{self._path} has more blocks than its checksums: make them anew with "
+                "`hippogriff checksum`",
+                object=self._path,
+            )
         if found != expected:
             pairs = iter(zip(expected, found, strict=True))
             raise_mismatches(
@@ -84,22 +107,22 @@ class Verifier:
                 ],
             )
 
-    def _expected(self, tensors: Iterable[TensorInfo]) -> array[int]:
-        """Return the checksums of some tensors, which often follow each other in the file."""
+    def _expected(self, tensors: Sequence[TensorInfo], sizes_bytes: Iterable[int]) -> array[int]:
+        """Return the checksums of some tensors, which nearly always follow each other."""
         checksums, block_bytes = self._sidecar.checksums, self._sidecar.block_bytes
+        counts = [-(-size_bytes // block_bytes) for size_bytes in sizes_bytes]
+        begin = self._first_blocks[tensors[0].name]
+        end = begin + sum(counts)
+        if self._first_blocks[tensors[-1].name] + counts[-1] == end:
+            return checksums[begin:end]
         expected = array("Q")
-        begin = end = 0
-        for tensor in tensors:
+        for tensor, count in zip(tensors, counts, strict=True):
             first = self._first_blocks[tensor.name]
-            if first != end:
-                expected.extend(checksums[begin:end])
-                begin = end = first
-            end += -(-tensor.size_bytes // block_bytes)
-        expected.extend(checksums[begin:end])
+            expected.extend(checksums[first : first + count])
         return expected
 
 
-def open_verifiers(files: Sequence[tuple[File, Header]], verify: Verify) -> list[Verifier | None]:
+def open_verifiers(files: Sequence[File], verify: Verify) -> list[Verifier | None]:
     """Find the checksums of files, before anything is loaded; None each where none are wanted.
 
     `verify` is True, or says where they are: a file, or a folder for those of several.
@@ -111,7 +134,16 @@ def open_verifiers(files: Sequence[tuple[File, Header]], verify: Verify) -> list
         raise InvalidArgument(
             f"verify={where!r} is one file, and there are {len(files)} to verify: name a folder"
         )
-    return [Verifier(file, header, where) for file, header in files]
+    return [Verifier(file, where) for file in files]
+
+
+def verifiers_of(files: Sequence[tuple[File, Header]], verify: Verify) -> list[Verifier | None]:
+    """Find the checksums of files whose headers are read."""
+    verifiers = open_verifiers([file for file, _ in files], verify)
+    for verifier, (_, header) in zip(verifiers, files, strict=True):
+        if verifier is not None:
+            deque(verifier.follow(header.tensors.values()), maxlen=0)
+    return verifiers
 
 
 def check_batches(
