@@ -48,11 +48,13 @@ def is_loaders(path: Path) -> bool:
 
 
 def by_case(rows: list[Row]) -> dict[Case, list[Row]]:
-    """Group rows; of one contender in one case the last run counts."""
+    """Group rows; of one contender in one case the last run counts in which it took part."""
     cases: dict[Case, dict[str, Row]] = {}
     for row in rows:
         case = Case(row["filesystem"], row["state"], row["tensors"], row["size_bytes"])
-        cases.setdefault(case, {})[row["contender"]] = row
+        rows_of_case = cases.setdefault(case, {})
+        if row["gb_per_second"] or row["contender"] not in rows_of_case:
+            rows_of_case[row["contender"]] = row
     return {case: list(named.values()) for case, named in cases.items()}
 
 

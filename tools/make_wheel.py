@@ -106,13 +106,15 @@ def make_wheel(library: Path, output: Path) -> Path:
 def main() -> int:
     """Make the wheel that the command line asks for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--library", type=Path, required=True, help="a libhippogriff.so")
+    parser.add_argument(
+        "--library", dest="built", type=Path, required=True, help="a libhippogriff.so"
+    )
     parser.add_argument("--output", type=Path, default=Path("dist"), help="the wheel's folder")
     options = parser.parse_args()
     try:
-        path = make_wheel(options.library, options.output)
+        path = make_wheel(options.built, options.output)
     except WheelError as error:
-        print(f"no wheel of {options.library}: {error}", file=sys.stderr)
+        print(f"no wheel of {options.built}: {error}", file=sys.stderr)
         return 1
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
