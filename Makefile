@@ -18,11 +18,13 @@ export HIPPOGRIFF_VENV := $(VENV)
 CONFIGURE := cmake -S . -G Ninja --log-level=NOTICE -DCMAKE_BUILD_TYPE=Release \
   -DHIPPOGRIFF_CUDA=$(HIPPOGRIFF_CUDA)
 CONFIGURE_SANITIZED := $(CONFIGURE) -DHIPPOGRIFF_BENCH=OFF -DHIPPOGRIFF_WORKLOADS=OFF
-CTEST := ctest --output-on-failure --no-tests=error --timeout 120 -j $(JOBS) --output-junit junit.xml
+# Machines of continuous integration are shared: there a test that failed gets a second chance, and is named.
+CTEST := ctest --output-on-failure --no-tests=error --timeout 120 -j $(JOBS) --output-junit junit.xml \
+  $(if $(CI),--repeat until-pass:2)
 CHECKS := test benchmarks sanitize-address sanitize-thread fuzz lint docs
 # Processes of pytest; 0: none beside itself. Tests that use a GPU fill its memory: one at a time.
 PYTEST_JOBS ?= $(if $(wildcard /dev/nvidiactl),0,$(shell echo $$(($(JOBS) < 8 ? $(JOBS) : 8))))
-PYTEST := -m pytest -n $(PYTEST_JOBS) --dist worksteal
+PYTEST := -m pytest -n $(PYTEST_JOBS) --dist worksteal $(if $(CI),--reruns 1 -rR)
 LIBRARY := $(abspath $(BUILD))/libhippogriff.so
 
 # Address space randomisation beyond what TSan expects makes it give up; setarch -R takes it away.

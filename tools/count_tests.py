@@ -1,5 +1,6 @@
-"""Adds up JUnit files and prints ``N passed, N failed, N skipped`` on a line of its own.
+"""Adds up JUnit files and prints ``N passed, N failed, N skipped`` on a line of its own, the last.
 
+Before it the end of what each failed test printed, so that the end of a long log says what is wrong.
 Fails when a test failed, when none passed, or when a file is missing: a run that tested nothing is
 no success.
 """
@@ -11,6 +12,8 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
 
+STORY_LINES_MAX = 30
+
 
 def verdict(case: ElementTree.Element) -> str:
     """Say how a test case ended."""
@@ -21,8 +24,16 @@ def verdict(case: ElementTree.Element) -> str:
     return "skipped" if is_off or case.find("skipped") is not None else "passed"
 
 
+def story(path: Path, case: ElementTree.Element) -> str:
+    """Tell what a failed test printed: its last lines."""
+    texts = [part.text or part.get("message") or "" for part in case if part.tag != "properties"]
+    lines = "\n".join(texts).strip().splitlines()[-STORY_LINES_MAX:]
+    name = f"{case.get('classname', '')} {case.get('name', '')}"
+    return "\n".join([f"FAILED {path}: {name}", *(f"  {line}" for line in lines)])
+
+
 def count(paths: list[Path]) -> Counter[str]:
-    """Count the test cases of all files by how they ended; a missing file is one failure."""
+    """Count the test cases of all files by how they ended, and tell of those that failed; a missing file is one failure."""
     counts: Counter[str] = Counter()
     for path in paths:
         try:
@@ -31,7 +42,10 @@ def count(paths: list[Path]) -> Counter[str]:
             print(f"{path}: {error}", file=sys.stderr)
             counts["failed"] += 1
             continue
-        counts.update(verdict(case) for case in root.iter("testcase"))
+        for case in root.iter("testcase"):
+            counts[verdict(case)] += 1
+            if verdict(case) == "failed":
+                print(story(path, case))
     return counts
 
 

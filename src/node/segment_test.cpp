@@ -158,7 +158,7 @@ TEST(ClientSlot, ends_with_exec_and_death_and_not_with_a_forked_child) {
   Child parent([&] {
     const Attachment theirs(place.path(), Books{}, no_steps);
     if (::fork() == 0) {
-      ::usleep(2'000'000);  // keeps the descriptor
+      ::sleep(8);  // keeps the descriptor
       ::_exit(0);
     }
     ::pause();
@@ -170,7 +170,7 @@ TEST(ClientSlot, ends_with_exec_and_death_and_not_with_a_forked_child) {
   parent.send(SIGKILL);
   const MonotonicTime killed = std::chrono::steady_clock::now();
   EXPECT_TRUE(eventually([&] { return !ours.lives(1); })) << "a zombie, and a child with its lock";
-  EXPECT_LT(std::chrono::steady_clock::now() - killed, milliseconds(1500));
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(6));
 }
 
 TEST(ClientSlot, does_not_take_another_process_for_the_one_that_had_the_pid) {
@@ -278,7 +278,7 @@ TEST(SegmentLock, of_a_stopped_owner_is_refused_with_its_pid_and_goes_on_later) 
     EXPECT_EQ(error.failure().status, Status::busy);
     EXPECT_NE(error.failure().detail.find(std::to_string(owner.pid())), std::string::npos);
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1500));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
   owner.send(SIGCONT);
   ours.lock(soon(5000));
   ours.unlock();

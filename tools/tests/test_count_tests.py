@@ -23,7 +23,25 @@ def test_every_verdict_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[
     file = tmp_path / "junit.xml"
     file.write_text(JUNIT, encoding="utf-8")
     assert count_tests.main([str(file)]) == 1
-    assert capsys.readouterr().out == "2 passed, 2 failed, 2 skipped\n"
+    *stories, sum_of_all = capsys.readouterr().out.splitlines()
+    assert sum_of_all == "2 passed, 2 failed, 2 skipped"
+    assert [line.split()[-1] for line in stories if line.startswith("FAILED")] == ["c", "d"]
+
+
+def test_a_failed_test_tells_the_end_of_what_it_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = "\n".join(f"line {number}" for number in range(100))
+    file = tmp_path / "junit.xml"
+    file.write_text(
+        f'<testsuite><testcase name="a"><failure message=""/><system-out>{printed}</system-out>'
+        "</testcase></testsuite>",
+        encoding="utf-8",
+    )
+    count_tests.main([str(file)])
+    out = capsys.readouterr().out
+    assert "  line 99" in out
+    assert "line 10\n" not in out
 
 
 def test_a_run_without_failures_succeeds(tmp_path: Path) -> None:
