@@ -16,11 +16,15 @@ std::int64_t monotonic_ns() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-Attachment::Attachment(const std::string& path, const Books& fresh, const Steps& steps)
+Attachment::Attachment(const std::string& path,
+                       const Books& fresh,
+                       const Steps& steps,
+                       std::optional<Leader> leader)
     : steps_(steps),
       fresh_(fresh),
       segment_(path, fresh, steps),
-      slot_(segment_),
+      slot_(segment_, leader),
+      board_(segment_, slot_),
       lock_(segment_, slot_, steps) {}
 
 std::span<const std::byte> Attachment::half(std::uint64_t sequence) const noexcept {

@@ -1,6 +1,7 @@
 // One client's way into a segment: lock, read the books, commit them, wake who was granted.
 #pragma once
 
+#include "node/board.hpp"
 #include "node/books.hpp"
 #include "node/client_slot.hpp"
 #include "node/segment.hpp"
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,7 +26,10 @@ std::int64_t monotonic_ns() noexcept;
 class Attachment {
  public:
   // `fresh` is what the books are where there is no segment yet, or none that can be repaired.
-  Attachment(const std::string& path, const Books& fresh, const Steps& steps);
+  Attachment(const std::string& path,
+             const Books& fresh,
+             const Steps& steps,
+             std::optional<Leader> leader = std::nullopt);
 
   [[nodiscard]] bool intact() const noexcept { return segment_.intact(); }
 
@@ -39,6 +44,12 @@ class Attachment {
   [[nodiscard]] std::uint64_t pid_of(std::uint32_t client) const noexcept {
     return slot_.pid_of(client);
   }
+
+  [[nodiscard]] const ClientSlot& slot() const noexcept { return slot_; }
+
+  [[nodiscard]] Board& board() noexcept { return board_; }
+
+  void hand_over() { slot_.hand_over(); }
 
   void lock(MonotonicTime deadline) { lock_.lock(deadline); }
 
@@ -63,6 +74,7 @@ class Attachment {
   Books fresh_;
   Segment segment_;
   ClientSlot slot_;
+  Board board_;
   SegmentLock lock_;
   std::uint64_t sequence_ = 0;  // of the books read last
   std::vector<std::byte> image_;

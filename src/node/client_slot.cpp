@@ -2,6 +2,8 @@
 #include "node/client_slot.hpp"
 
 #include "base/error.hpp"
+#include "node/board.hpp"
+#include "node/layout.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,6 +11,7 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -43,14 +46,36 @@ bool lock_byte(int fd, std::int64_t offset) noexcept {
   return ::fcntl(fd, F_OFD_SETLK, &range) == 0;
 }
 
-// Zeros when it is being written or damaged.
-ClientIdentity read_identity(const SegmentLayout& shared, std::uint32_t client) {
-  ClientIdentity identity;
-  std::memcpy(&identity, &shared.identities[client], sizeof(identity));
-  return identity.checksum == identity_checksum(identity) ? identity : ClientIdentity{};
+void unlock_byte(int fd, std::int64_t offset) noexcept {
+  struct flock range = byte_range(F_UNLCK, offset);
+  static_cast<void>(::fcntl(fd, F_OFD_SETLK, &range));
 }
 
 }  // namespace
+
+ClientIdentity read_identity(const SegmentLayout& shared, std::uint32_t client) noexcept {
+  ClientIdentity identity;
+  std::memcpy(&identity, &shared.identities.at(client), sizeof(identity));
+  return identity.checksum == identity_checksum(identity) ? identity : ClientIdentity{};
+}
+
+std::string Leader::text() const {
+  return std::to_string(client) + ":" + std::to_string(term);
+}
+
+std::optional<Leader> Leader::parse(std::string_view text) noexcept {
+  Leader leader;
+  const char* const end = text.data() + text.size();
+  const auto client = std::from_chars(text.data(), end, leader.client);
+  if (client.ec != std::errc{} || client.ptr == end || *client.ptr != ':') {
+    return std::nullopt;
+  }
+  const auto term = std::from_chars(client.ptr + 1, end, leader.term);
+  if (term.ec != std::errc{} || term.ptr != end || leader.client >= clients_max) {
+    return std::nullopt;
+  }
+  return leader;
+}
 
 ProcessFacts process_facts(std::uint64_t pid) noexcept {
   std::array<char, 64> path{};
@@ -86,14 +111,11 @@ ProcessFacts process_facts(std::uint64_t pid) noexcept {
           .start_time = start};
 }
 
-ClientSlot::ClientSlot(const Segment& segment)
+ClientSlot::ClientSlot(const Segment& segment, std::optional<Leader> leader)
     : segment_(segment), own_(process_facts(static_cast<std::uint64_t>(::getpid()))) {
   struct stat facts{};
   pid_namespace_ = ::stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
-  while (!lock_byte(segment_.fd(), slots_lock_offset + index_)) {
-    if (errno != EAGAIN && errno != EACCES) {
-      throw_io("lock slot of segment", segment_.path(), no_offset, errno);
-    }
+  while (!try_slot(index_)) {
     if (++index_ == clients_max) {
       throw Error({.status = Status::busy,
                    .operation = "join segment",
@@ -101,36 +123,101 @@ ClientSlot::ClientSlot(const Segment& segment)
                    .detail = "all " + std::to_string(clients_max) + " slots are taken"});
     }
   }
-  write_identity();
+  const ClientIdentity former = read_identity(segment_.shared(), index_);
+  clear_board(segment_, index_, former);
+  ClientIdentity last;
+  std::memcpy(&last, &segment_.shared().identities.at(index_), sizeof(last));
+  term_ = (last.term + 1) % terms;
+  choose_leader(leader);
+  write_identity(false);
 }
 
-void ClientSlot::write_identity() noexcept {
+// A slot that was handed over may have lost its lock to a program that closes all descriptors.
+bool ClientSlot::try_slot(std::uint32_t client) {
+  const std::int64_t offset = slots_lock_offset + client;
+  if (!lock_byte(segment_.fd(), offset)) {
+    if (errno != EAGAIN && errno != EACCES) {
+      throw_io("lock slot of segment", segment_.path(), no_offset, errno);
+    }
+    return false;
+  }
+  const ClientIdentity former = read_identity(segment_.shared(), client);
+  if (former.handed_over == 0 || !process_lives(former).value_or(false)) {
+    return true;
+  }
+  unlock_byte(segment_.fd(), offset);
+  return false;
+}
+
+void ClientSlot::choose_leader(std::optional<Leader> leader) noexcept {
+  leader_ = {.client = index_, .term = term_};
+  if (!leader || leader->client == index_) {
+    return;
+  }
+  const ClientIdentity identity = read_identity(segment_.shared(), leader->client);
+  if (identity.checksum != 0 && identity.term == leader->term && lives(leader->client)) {
+    leader_ = *leader;
+  }
+}
+
+void ClientSlot::write_identity(bool handed_over) noexcept {
   ClientIdentity identity;
-  std::memcpy(&identity, &segment_.shared().identities.at(index_), sizeof(identity));
-  term_ = (identity.term + 1) % terms;
   identity.term = term_;
   identity.pid = static_cast<std::uint32_t>(::getpid());
   identity.start_time = own_.start_time;
   identity.pid_namespace = pid_namespace_;
+  identity.leader = leader_.client;
+  identity.leader_term = leader_.term;
+  identity.handed_over = handed_over ? 1 : 0;
   identity.checksum = identity_checksum(identity);
   std::memcpy(&segment_.shared().identities[index_], &identity, sizeof(identity));
 }
 
-bool ClientSlot::lives(std::uint32_t client) const noexcept {
-  if (!byte_is_locked(segment_.fd(), slots_lock_offset + client)) {
-    return false;
+void ClientSlot::hand_over() {
+  if (::fcntl(segment_.fd(), F_SETFD, 0) != 0) {
+    throw_io("hand slot over", segment_.path(), no_offset, errno);
   }
+  write_identity(true);
+}
+
+bool ClientSlot::leader_is_in_place() const noexcept {
+  return !follows() ||
+         std::atomic_ref(segment_.shared().identities.at(leader_.client).term)
+                 .load(std::memory_order_relaxed) == leader_.term;
+}
+
+bool ClientSlot::is_fellow(std::uint32_t client) const noexcept {
   const ClientIdentity identity = read_identity(segment_.shared(), client);
-  // Without /proc, or in another container, the byte is all there is.
+  return identity.checksum != 0 && identity.leader == leader_.client &&
+         identity.leader_term == leader_.term;
+}
+
+std::optional<std::uint32_t> ClientSlot::leader_of(std::uint32_t client) const noexcept {
+  const ClientIdentity identity = read_identity(segment_.shared(), client);
+  return identity.checksum != 0 && identity.leader < clients_max ? std::optional(identity.leader)
+                                                                  : std::nullopt;
+}
+
+// Nothing when /proc does not say: it is missing, or another container's.
+std::optional<bool> ClientSlot::process_lives(const ClientIdentity& identity) const noexcept {
   if (identity.start_time == 0 || own_.start_time == 0 ||
       identity.pid_namespace != pid_namespace_) {
-    return true;
+    return std::nullopt;
   }
   const ProcessFacts facts = process_facts(identity.pid);
-  if (facts.state == ProcessFacts::State::running) {
-    return facts.start_time == identity.start_time;
+  if (facts.state == ProcessFacts::State::unknown) {
+    return std::nullopt;
   }
-  return facts.state == ProcessFacts::State::unknown;
+  return facts.state == ProcessFacts::State::running && facts.start_time == identity.start_time;
+}
+
+bool ClientSlot::lives(std::uint32_t client) const noexcept {
+  const bool locked = byte_is_locked(segment_.fd(), slots_lock_offset + client);
+  const ClientIdentity identity = read_identity(segment_.shared(), client);
+  if (identity.handed_over != 0) {
+    return locked || process_lives(identity).value_or(false);
+  }
+  return locked && process_lives(identity).value_or(true);
 }
 
 bool ClientSlot::lives_in_term(std::uint32_t client, std::uint32_t term) const noexcept {

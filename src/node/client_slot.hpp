@@ -4,6 +4,9 @@
 #include "node/segment.hpp"
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 
 namespace hippogriff::node {
 
@@ -18,14 +21,43 @@ struct ProcessFacts {
 // From /proc.
 ProcessFacts process_facts(std::uint64_t pid) noexcept;
 
+// As its owner wrote it; all zeros when it is being written or damaged.
+ClientIdentity read_identity(const SegmentLayout& shared, std::uint32_t client) noexcept;
+
+// A client that others follow: they keep to its reservations.
+struct Leader {
+  std::uint32_t client = 0;
+  std::uint32_t term = 0;
+
+  // As "3:17", which an environment variable carries.
+  [[nodiscard]] std::string text() const;
+  static std::optional<Leader> parse(std::string_view text) noexcept;
+};
+
 // A slot of a segment, held until the segment's file is closed: at destruction of the segment, at
-// the end of the process, and at exec. Thread-safe once made.
+// the end of the process, and at exec unless it was handed over. Thread-safe once made.
 class ClientSlot {
  public:
-  // Throws Error(busy) when all slots are taken.
-  explicit ClientSlot(const Segment& segment);
+  // Follows the leader if it lives. Throws Error(busy) when all slots are taken.
+  ClientSlot(const Segment& segment, std::optional<Leader> leader);
+
+  // The slot stays when this process goes on as another program (exec): it lives as long as the
+  // process, or any that inherits its descriptor.
+  void hand_over();
 
   [[nodiscard]] std::uint32_t index() const noexcept { return index_; }
+
+  // Its own index where it follows nobody.
+  [[nodiscard]] std::uint32_t leader() const noexcept { return leader_.client; }
+
+  [[nodiscard]] bool follows() const noexcept { return leader_.client != index_; }
+
+  // False once another client has the leader's slot.
+  [[nodiscard]] bool leader_is_in_place() const noexcept;
+  // Nothing where nobody ever had the slot.
+  [[nodiscard]] std::optional<std::uint32_t> leader_of(std::uint32_t client) const noexcept;
+  // Whether a client follows the same leader.
+  [[nodiscard]] bool is_fellow(std::uint32_t client) const noexcept;
 
   // Of the clients that have this slot one after the other, each has another.
   [[nodiscard]] std::uint32_t term() const noexcept { return term_; }
@@ -39,11 +71,15 @@ class ClientSlot {
   [[nodiscard]] std::uint64_t pid_of(std::uint32_t client) const noexcept;
 
  private:
-  void write_identity() noexcept;
+  bool try_slot(std::uint32_t client);
+  void choose_leader(std::optional<Leader> leader) noexcept;
+  void write_identity(bool handed_over) noexcept;
+  [[nodiscard]] std::optional<bool> process_lives(const ClientIdentity& identity) const noexcept;
 
   const Segment& segment_;
   std::uint32_t index_ = 0;
   std::uint32_t term_ = 0;
+  Leader leader_;
   std::uint64_t pid_namespace_ = 0;
   ProcessFacts own_;
 };

@@ -27,7 +27,9 @@ void Node::attach() {
   fresh.bound = options_.bound;
   seen_generation_ = 0;
   // Made first: while it cannot be made, the next operation tries again.
-  attachment_ = std::make_shared<Attachment>(options_.path, fresh, options_.steps);
+  attachment_ =
+      std::make_shared<Attachment>(options_.path, fresh, options_.steps, options_.leader);
+  show_board();
 }
 
 // Whether the books have our holdings, and no others of our slot: a predecessor's, or what a repair
@@ -112,6 +114,13 @@ void Node::remember() {
       held.record = *record;
       held.record.device = device;
     }
+  }
+  for (std::size_t index = 0; index < devices_.size(); ++index) {
+    std::uint64_t granted_bytes = 0;
+    for (const Holding& held : holdings_) {
+      granted_bytes += held.record.device == index ? held.record.size_bytes : 0;
+    }
+    attachment_->board().set_granted(devices_[index].key, granted_bytes);
   }
 }
 

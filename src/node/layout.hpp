@@ -11,7 +11,7 @@
 namespace hippogriff::node {
 
 inline constexpr std::uint64_t segment_magic = 0x45444f4e4f504948;  // "HIPONODE"
-inline constexpr std::uint32_t segment_version = 1;
+inline constexpr std::uint32_t segment_version = 2;
 
 // Keeps its meaning in every version, so that versions can tell each other apart.
 struct SegmentHeader {
@@ -32,9 +32,27 @@ struct ClientIdentity {
   std::uint64_t pid_namespace = 0;
   std::uint32_t pid = 0;
   std::uint32_t term = 0;  // another one for each client that has the slot
+  // Whose reservations it keeps to: the slot's own index where it has its own.
+  std::uint32_t leader = 0;
+  std::uint32_t leader_term = 0;
+  std::uint32_t handed_over = 0;  // 1: its process went on as another program, and keeps the slot
+  std::uint32_t unused = 0;
 };
 
-static_assert(sizeof(ClientIdentity) == 32);
+static_assert(sizeof(ClientIdentity) == 48);
+
+// What a client uses of a device, and what those who follow it use together of what it was granted.
+struct DeviceUse {
+  std::atomic<std::uint64_t> key;  // device_key of its name; 0: none
+  std::atomic<std::uint64_t> used_bytes;
+  std::atomic<std::uint64_t> group_used_bytes;
+  std::atomic<std::uint64_t> granted_bytes;
+};
+
+// What a client shows: written without the lock, by itself but for `group_used_bytes`.
+struct alignas(64) ClientBoard {
+  std::array<DeviceUse, devices_max> uses;
+};
 
 inline constexpr std::size_t half_bytes = (image_bytes_max + 4095) / 4096 * 4096;
 
@@ -45,6 +63,7 @@ struct SegmentLayout {
   alignas(64) std::array<std::atomic<std::uint32_t>, clients_max> signals;
   alignas(64) std::array<ClientIdentity, clients_max> identities;
   alignas(4096) std::array<std::array<std::byte, half_bytes>, 2> halves;
+  alignas(4096) std::array<ClientBoard, clients_max> boards;
 };
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
@@ -53,8 +72,10 @@ static_assert(offsetof(SegmentLayout, lock) == 64);
 static_assert(offsetof(SegmentLayout, commit) == 128);
 static_assert(offsetof(SegmentLayout, signals) == 192);
 static_assert(offsetof(SegmentLayout, identities) == 192 + 1024);
-static_assert(offsetof(SegmentLayout, halves) == 12288);
-static_assert(sizeof(SegmentLayout) == 12288 + 2 * half_bytes);
+static_assert(offsetof(SegmentLayout, halves) == 16384);
+static_assert(offsetof(SegmentLayout, boards) == 16384 + 2 * half_bytes);
+static_assert(sizeof(SegmentLayout) ==
+              offsetof(SegmentLayout, boards) + clients_max * sizeof(ClientBoard));
 
 // Where the bytes of the slots lie that kernel locks are about: beyond the end of the file.
 inline constexpr std::int64_t slots_lock_offset = std::int64_t{1} << 40U;

@@ -72,7 +72,7 @@ int work(const NodeOptions& options, std::uint64_t seed, std::chrono::seconds ti
 }
 
 std::size_t random_offset(std::mt19937_64& random) {
-  const std::array<std::size_t, 7> regions = {
+  const std::array<std::size_t, 8> regions = {
       0,
       offsetof(SegmentLayout, lock),
       offsetof(SegmentLayout, commit),
@@ -80,6 +80,7 @@ std::size_t random_offset(std::mt19937_64& random) {
       offsetof(SegmentLayout, identities),
       offsetof(SegmentLayout, halves),
       offsetof(SegmentLayout, halves) + half_bytes,
+      offsetof(SegmentLayout, boards),
   };
   const std::size_t spread = random() % 2 == 0 ? 8 : 2048;
   return regions.at(random() % regions.size()) + random() % spread;

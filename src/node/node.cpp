@@ -51,7 +51,8 @@ std::uint32_t Node::add_device(std::string_view name, std::uint64_t capacity_byt
   if (!device_name_valid(name) || capacity_bytes == 0 || capacity_bytes > capacity_bytes_max) {
     throw_invalid("add device to node", "a short name without blanks, and 1 byte to 1 PiB");
   }
-  const Device added{.name = std::string(name), .capacity_bytes = capacity_bytes};
+  const Device added{
+      .name = std::string(name), .capacity_bytes = capacity_bytes, .key = device_key(name)};
   std::uint64_t known_capacity = 0;
   std::uint32_t place = no_device;
   transact([&](Books& books, ClientSet& granted) {
@@ -71,6 +72,7 @@ std::uint32_t Node::add_device(std::string_view name, std::uint64_t capacity_byt
       place = static_cast<std::uint32_t>(at - devices_.begin());
       if (at == devices_.end()) {
         devices_.push_back(added);
+        show_board();
       } else {
         at->capacity_bytes = capacity_bytes;
       }
@@ -210,12 +212,15 @@ void Node::release(std::uint64_t handle) {
 NodeView Node::view() {
   NodeView view;
   transact([&](Books& books, ClientSet&) {
+    view.now_ns = static_cast<std::uint64_t>(monotonic_ns());
     view.policy = books.policy;
+    view.bound = books.bound;
     view.devices = books.devices;
     view.reservations.clear();
     for (const ReservationRecord& record : books.reservations) {
       view.reservations.push_back({record, attachment_->pid_of(record.client)});
     }
+    view.clients = clients();
     return Effects{};
   });
   return view;

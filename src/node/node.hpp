@@ -23,6 +23,8 @@ struct NodeOptions {
   std::chrono::milliseconds lock_timeout{2000};
   // A waiting thread looks so often whether somebody died or a wake-up was lost.
   std::chrono::milliseconds look_interval{50};
+  // A client whose reservations this one keeps to, as long as it lives: see Node::leader.
+  std::optional<Leader> leader;
   Steps steps;
 };
 
@@ -40,9 +42,19 @@ struct NodeView {
     std::uint64_t pid = 0;
   };
 
+  struct Client {
+    std::uint32_t client = 0;
+    std::uint32_t leader = 0;  // itself where it follows nobody
+    std::uint64_t pid = 0;
+    std::vector<std::uint64_t> used_bytes;  // by device
+  };
+
+  std::uint64_t now_ns = 0;  // of the clock that `since_ns` counts in
   Policy policy = Policy::fifo;
+  OvertakeBound bound;
   std::vector<DeviceRecord> devices;  // record.device counts in these
   std::vector<Reservation> reservations;
+  std::vector<Client> clients;  // that live
 };
 
 class ForkPage;
@@ -74,11 +86,34 @@ class Node {
   void release(std::uint64_t handle);
 
   [[nodiscard]] NodeView view();
+  // What this process's reservations of a device come to.
+  [[nodiscard]] std::uint64_t reserved_bytes(std::uint32_t device);
+
+  // Groups: what a leader has reserved, those who follow it use, all together no more than that.
+  // The words by which other processes can follow this one.
+  [[nodiscard]] std::string leader();
+  // The reservations stay when this process goes on as another program by exec, until that and all
+  // that inherit its descriptors have ended.
+  void hand_over();
+  // False also when the leader has ended.
+  [[nodiscard]] bool follows() const noexcept;
+  // Takes of what the leader has reserved; false when more is not left. No lock of the node, no
+  // wait. What this process took goes back with it.
+  bool take(std::uint32_t device, std::uint64_t size_bytes) noexcept;
+  void give(std::uint32_t device, std::uint64_t size_bytes) noexcept;
+  // Of the leader's reservations: all, and what the group uses.
+  [[nodiscard]] std::uint64_t granted_bytes(std::uint32_t device) const noexcept;
+  [[nodiscard]] std::uint64_t group_used_bytes(std::uint32_t device) const noexcept;
+  // What a process that follows nobody uses, for others to see.
+  void show_used(std::uint32_t device, std::uint64_t size_bytes) noexcept;
+  // In a child of the process that made it.
+  [[nodiscard]] bool forked() const noexcept;
 
  private:
   struct Device {
     std::string name;
     std::uint64_t capacity_bytes = 0;
+    std::uint64_t key = 0;
   };
 
   // A reservation as this process knows it; `record.device` counts in devices_.
@@ -119,6 +154,9 @@ class Node {
   [[nodiscard]] Holding* holding(std::uint64_t handle);
   ReservationRecord* record_of(std::uint64_t handle);
   [[nodiscard]] Device device(std::uint32_t index);
+  void show_board();
+  std::vector<NodeView::Client> clients();
+  std::shared_ptr<Attachment> shown(std::uint32_t device, std::uint64_t& key) const noexcept;
   std::uint32_t place_device(const Device& device);
   [[noreturn]] void refuse(Answer answer,
                            const char* operation,
@@ -134,6 +172,10 @@ class Node {
   std::uint64_t next_handle_ = 1;
   std::uint64_t seen_generation_ = 0;
   Books books_;  // read anew in every operation
+
+  mutable std::mutex shown_mutex_;  // guards what follows; held for a moment only
+  std::shared_ptr<Attachment> shown_;
+  std::vector<std::uint64_t> shown_keys_;  // by device
 };
 
 }  // namespace hippogriff::node

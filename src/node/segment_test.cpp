@@ -182,7 +182,7 @@ TEST(ClientSlot, does_not_take_another_process_for_the_one_that_had_the_pid) {
   const TemporarySegment place;
   const Attachment looks(place.path(), Books{}, no_steps);
   const Segment segment(place.path(), Books{}, no_steps);
-  const ClientSlot slot(segment);
+  const ClientSlot slot(segment, std::nullopt);
   EXPECT_TRUE(looks.lives(slot.index()));
   // The same pid, started at another time: the byte is held by somebody, the process is not there.
   ClientIdentity& identity = segment.shared().identities.at(slot.index());

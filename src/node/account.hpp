@@ -1,0 +1,58 @@
+// One device's memory as a process uses it: every byte that is taken is covered by a reservation,
+// its leader's, its own, or one that grows and shrinks with what is taken.
+#pragma once
+
+#include "node/node.hpp"
+
+#include <cstdint>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace hippogriff::node {
+
+// Thread-safe. The node must outlive it. Only `reserve` and `resize` wait for memory. In a process
+// that follows a leader all of it comes out of the leader's reservation, and nothing beside it.
+class Account {
+ public:
+  Account(Node& node, std::uint32_t device)
+      : node_(node), device_(device), follows_(node.follows()) {}
+
+  // False when the bytes are promised to others, or more than the leader reserved.
+  bool take(std::uint64_t size_bytes) noexcept;
+  void give(std::uint64_t size_bytes) noexcept;
+
+  // A reservation of this process's, which covers what is and will be taken. Throws as Node does.
+  std::uint64_t reserve(Request request);
+  void resize(std::uint64_t handle, std::uint64_t size_bytes, std::chrono::milliseconds timeout);
+  // What is taken of it and fits nowhere else stays reserved until it is given.
+  void release(std::uint64_t handle);
+
+  [[nodiscard]] std::uint64_t used_bytes() const;
+
+ private:
+  struct Cover {
+    std::uint64_t handle = 0;
+    std::uint64_t size_bytes = 0;
+  };
+
+  [[nodiscard]] std::uint64_t explicit_bytes() const;
+  [[nodiscard]] std::uint64_t cover_needed(std::uint64_t used_bytes) const;
+  void cover(std::uint64_t size_bytes);
+  void uncover(std::uint64_t size_bytes);
+  void fit_cover() noexcept;
+  void wait_for_group(std::uint64_t size_bytes, MonotonicTime deadline);
+  void grow_in_group(std::uint64_t handle, std::uint64_t size_bytes, MonotonicTime deadline);
+
+  Node& node_;
+  const std::uint32_t device_;
+  const bool follows_;
+  mutable std::mutex mutex_;  // guards all below; not held while a reservation is waited for
+  std::uint64_t next_handle_ = 1;  // of reservations within a leader's
+  std::uint64_t used_bytes_ = 0;
+  std::vector<Cover> reserved_;  // by this process's explicit wish
+  std::vector<Cover> covers_;
+  std::uint64_t covered_bytes_ = 0;
+};
+
+}  // namespace hippogriff::node

@@ -1,0 +1,124 @@
+// What clients show without the lock, and share with those who follow them.
+#include "base/error.hpp"
+#include "node/fork_page.hpp"
+#include "node/node.hpp"
+#include "node/transaction.hpp"
+
+#include <utility>
+
+namespace hippogriff::node {
+
+// Under mutex_: the board of a new attachment, or of one more device.
+void Node::show_board() {
+  std::vector<std::uint64_t> keys;
+  for (const Device& device : devices_) {
+    attachment_->board().add_device(device.key);
+    keys.push_back(device.key);
+  }
+  const std::scoped_lock turn(shown_mutex_);
+  shown_ = attachment_;
+  shown_keys_ = std::move(keys);
+}
+
+std::shared_ptr<Attachment> Node::shown(std::uint32_t device, std::uint64_t& key) const noexcept {
+  if (forked()) {
+    return nullptr;
+  }
+  const std::scoped_lock turn(shown_mutex_);
+  if (device >= shown_keys_.size()) {
+    return nullptr;
+  }
+  key = shown_keys_[device];
+  return shown_;
+}
+
+bool Node::forked() const noexcept {
+  return fork_page_->wiped();
+}
+
+std::string Node::leader() {
+  Leader leader;
+  transact([&](Books&, ClientSet&) {
+    leader = {.client = attachment_->client(), .term = attachment_->slot().term()};
+    return Effects{};
+  });
+  return leader.text();
+}
+
+void Node::hand_over() {
+  transact([&](Books&, ClientSet&) {
+    attachment_->hand_over();
+    return Effects{};
+  });
+}
+
+bool Node::follows() const noexcept {
+  if (forked()) {
+    return false;
+  }
+  const std::scoped_lock turn(shown_mutex_);
+  return shown_ != nullptr && shown_->slot().follows() && shown_->slot().leader_is_in_place();
+}
+
+bool Node::take(std::uint32_t device, std::uint64_t size_bytes) noexcept {
+  std::uint64_t key = 0;
+  const auto place = shown(device, key);
+  return place != nullptr && place->board().take(key, size_bytes);
+}
+
+void Node::give(std::uint32_t device, std::uint64_t size_bytes) noexcept {
+  std::uint64_t key = 0;
+  if (const auto place = shown(device, key)) {
+    place->board().give(key, size_bytes);
+  }
+}
+
+std::uint64_t Node::granted_bytes(std::uint32_t device) const noexcept {
+  std::uint64_t key = 0;
+  const auto place = shown(device, key);
+  return place != nullptr ? place->board().granted(key) : 0;
+}
+
+std::uint64_t Node::group_used_bytes(std::uint32_t device) const noexcept {
+  std::uint64_t key = 0;
+  const auto place = shown(device, key);
+  return place != nullptr ? place->board().group_used(key) : 0;
+}
+
+void Node::show_used(std::uint32_t device, std::uint64_t size_bytes) noexcept {
+  std::uint64_t key = 0;
+  if (const auto place = shown(device, key)) {
+    place->board().set_used(key, size_bytes);
+  }
+}
+
+std::uint64_t Node::reserved_bytes(std::uint32_t device) {
+  std::uint64_t sum = 0;
+  transact([&](Books&, ClientSet&) {
+    for (const Holding& held : holdings_) {
+      sum += held.record.device == device ? held.record.size_bytes : 0;
+    }
+    return Effects{};
+  });
+  return sum;
+}
+
+// Under the lock. Asking for a life costs system calls: only of those who ever had a slot.
+std::vector<NodeView::Client> Node::clients() {
+  std::vector<NodeView::Client> clients;
+  for (std::uint32_t index = 0; index < clients_max; ++index) {
+    const std::optional<std::uint32_t> leader = attachment_->slot().leader_of(index);
+    if (!leader || !attachment_->lives(index)) {
+      continue;
+    }
+    NodeView::Client client{
+        .client = index, .leader = *leader, .pid = attachment_->pid_of(index), .used_bytes = {}};
+    for (const DeviceRecord& device : books_.devices) {
+      client.used_bytes.push_back(attachment_->board().used(index, device_key(device.name_view())));
+    }
+    clients.push_back(std::move(client));
+  }
+  return clients;
+}
+
+}  // namespace hippogriff::node

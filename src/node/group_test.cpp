@@ -1,0 +1,327 @@
+// Reservations that several processes use together, that outlive exec, and that cover what a
+// process takes.
+#include "base/error.hpp"
+#include "node/account.hpp"
+#include "node/node.hpp"
+#include "testing/node_segment.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace hippogriff::node {
+namespace {
+
+using hippogriff::testing::Child;
+using hippogriff::testing::eventually;
+using hippogriff::testing::status_of;
+using hippogriff::testing::TemporarySegment;
+using std::chrono::milliseconds;
+
+constexpr milliseconds long_wait{20'000};
+
+NodeOptions following(const TemporarySegment& place, const std::string& leader) {
+  NodeOptions options = place.options();
+  options.leader = Leader::parse(leader);
+  return options;
+}
+
+std::uint64_t held(Node& node) {
+  std::uint64_t sum = 0;
+  for (const auto& reservation : node.view().reservations) {
+    sum += reservation.record.size_bytes;
+  }
+  return sum;
+}
+
+TEST(Leader, is_parsed_from_its_text_alone) {
+  EXPECT_EQ(Leader::parse("3:17")->client, 3U);
+  EXPECT_EQ(Leader::parse("3:17")->term, 17U);
+  EXPECT_EQ(Leader::parse(Leader{.client = 255, .term = 4}.text())->term, 4U);
+  for (const char* text : {"", "3", "3:", ":17", "3:17 ", " 3:17", "-1:0", "256:0", "3:99999999999",
+                           "3:17:1", "a:b"}) {
+    EXPECT_FALSE(Leader::parse(text)) << text;
+  }
+}
+
+class GroupTest : public ::testing::Test {
+ protected:
+  GroupTest() : node(place.options()) {
+    device = node.add_device("gpu", 100);
+    node.reserve({.device = device, .size_bytes = 60});
+    leader = node.leader();
+  }
+
+  TemporarySegment place;
+  Node node;
+  std::uint32_t device = 0;
+  std::string leader;
+};
+
+TEST_F(GroupTest, members_take_no_more_than_the_leader_reserved) {
+  Node first(following(place, leader));
+  Node second(following(place, leader));
+  const std::uint32_t of_first = first.add_device("gpu", 100);
+  const std::uint32_t of_second = second.add_device("gpu", 100);
+  EXPECT_TRUE(first.follows());
+  EXPECT_FALSE(node.follows());
+  EXPECT_EQ(first.granted_bytes(of_first), 60U);
+  EXPECT_TRUE(first.take(of_first, 40));
+  EXPECT_FALSE(second.take(of_second, 21));
+  EXPECT_TRUE(second.take(of_second, 20));
+  EXPECT_FALSE(first.take(of_first, 1));
+  EXPECT_EQ(node.group_used_bytes(device), 60U);
+  first.give(of_first, 10);
+  EXPECT_TRUE(second.take(of_second, 10));
+  EXPECT_EQ(held(node), 60U) << "members take nothing beside it";
+}
+
+TEST_F(GroupTest, what_killed_members_had_comes_back) {
+  Node ours(following(place, leader));
+  const std::uint32_t mine = ours.add_device("gpu", 100);
+  Child member([&] {
+    Node theirs(following(place, leader));
+    theirs.take(theirs.add_device("gpu", 100), 50);
+    ::pause();
+    return 0;
+  });
+  ASSERT_TRUE(eventually([&] { return ours.group_used_bytes(mine) == 50; }));
+  EXPECT_FALSE(ours.take(mine, 20));
+  member.send(SIGKILL);
+  member.wait();
+  EXPECT_TRUE(ours.take(mine, 20));
+  EXPECT_EQ(ours.group_used_bytes(mine), 20U);
+}
+
+TEST_F(GroupTest, members_that_end_well_give_all_back) {
+  {
+    Node member(following(place, leader));
+    EXPECT_TRUE(member.take(member.add_device("gpu", 100), 50));
+  }
+  Node next(following(place, leader));  // in the same slot
+  const std::uint32_t mine = next.add_device("gpu", 100);
+  EXPECT_EQ(next.group_used_bytes(mine), 0U);
+  EXPECT_TRUE(next.take(mine, 60));
+}
+
+TEST_F(GroupTest, a_dead_or_invented_leader_is_not_followed) {
+  EXPECT_FALSE(Node(following(place, "9:1")).follows());
+  std::string gone;
+  {
+    Node other(place.options());
+    gone = other.leader();
+  }
+  Node late(following(place, gone));
+  EXPECT_FALSE(late.follows());
+  EXPECT_FALSE(late.take(late.add_device("gpu", 100), 1)) << "it has reserved nothing itself";
+}
+
+TEST_F(GroupTest, many_processes_and_threads_never_use_more_than_there_is) {
+  std::vector<Child> children;
+  for (int child = 0; child < 4; ++child) {
+    children.emplace_back([&, child] {
+      Node member(following(place, leader));
+      const std::uint32_t mine = member.add_device("gpu", 100);
+      std::atomic<int> failures{0};
+      std::vector<std::thread> threads;
+      for (unsigned thread = 0; thread < 2; ++thread) {
+        threads.emplace_back([&, thread] {
+          std::mt19937_64 random(static_cast<unsigned>(child) * 10 + thread);
+          for (int turn = 0; turn < 20'000; ++turn) {
+            const std::uint64_t size = 1 + random() % 40;
+            if (member.take(mine, size)) {
+              failures += member.group_used_bytes(mine) > 60 ? 1 : 0;
+              member.give(mine, size);
+            }
+          }
+        });
+      }
+      for (std::thread& thread : threads) {
+        thread.join();
+      }
+      return failures == 0 ? 0 : 1;
+    });
+  }
+  for (Child& child : children) {
+    EXPECT_EQ(child.wait(), 0);
+  }
+  EXPECT_EQ(node.group_used_bytes(device), 0U);
+}
+
+// A child that reserves 70 of 100, hands over, and goes on as `script`.
+Child handed_over(const TemporarySegment& place, const char* script) {
+  return Child([&place, script] {
+    auto* const theirs = new Node(place.options());
+    theirs->reserve({.device = theirs->add_device("gpu", 100), .size_bytes = 70});
+    theirs->hand_over();
+    ::execl("/bin/sh", "sh", "-c", script, nullptr);
+    return 98;
+  });
+}
+
+class HandOverTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(HandOverTest, keeps_reservations_through_exec_until_the_program_ends) {
+  const TemporarySegment place;
+  Node node(place.options());
+  const std::uint32_t device = node.add_device("gpu", 100);
+  Child program = handed_over(place, GetParam());
+  ASSERT_TRUE(eventually([&] { return held(node) == 70; }));
+  ::usleep(100'000);  // it is sh by now, most likely
+  EXPECT_EQ(status_of([&] { node.reserve({.device = device, .size_bytes = 31}); }), Status::busy);
+  Node another(place.options());  // whoever comes takes another slot
+  EXPECT_EQ(held(another), 70U);
+  program.send(SIGKILL);
+  program.wait();
+  node.reserve({.device = device, .size_bytes = 100, .timeout = long_wait});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Programs,
+    HandOverTest,
+    ::testing::Values("exec sleep 60",
+                      "for fd in 3 4 5 6 7 8 9; do eval \"exec $fd>&-\"; done; exec sleep 60"));
+
+TEST(HandOver, lasts_as_long_as_a_child_of_the_program) {
+  const TemporarySegment place;
+  Node node(place.options());
+  const std::uint32_t device = node.add_device("gpu", 100);
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const std::string script = "sh -c 'read line <&" + std::to_string(ends[0]) + "' & exit 0";
+  Child program = handed_over(place, script.c_str());
+  ASSERT_TRUE(eventually([&] { return held(node) == 70; }));
+  EXPECT_EQ(program.wait(), 0);
+  EXPECT_EQ(status_of([&] { node.reserve({.device = device, .size_bytes = 31}); }), Status::busy);
+  EXPECT_EQ(::write(ends[1], "\n", 1), 1);
+  node.reserve({.device = device, .size_bytes = 100, .timeout = long_wait});
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+class AccountTest : public ::testing::Test {
+ protected:
+  AccountTest() : node(place.options()), account(node, node.add_device("gpu", 100)) {}
+
+  TemporarySegment place;
+  Node node;
+  Account account;
+};
+
+TEST_F(AccountTest, covers_what_is_taken_and_no_more) {
+  EXPECT_TRUE(account.take(30));
+  EXPECT_EQ(held(node), 30U);
+  EXPECT_TRUE(account.take(50));
+  EXPECT_FALSE(account.take(21));
+  EXPECT_EQ(held(node), 80U);
+  account.give(60);
+  EXPECT_EQ(held(node), 20U);
+  account.give(20);
+  EXPECT_TRUE(node.view().reservations.empty());
+}
+
+TEST_F(AccountTest, does_not_cover_what_a_reservation_holds) {
+  const std::uint64_t handle = account.reserve({.size_bytes = 50});
+  EXPECT_TRUE(account.take(40));
+  EXPECT_EQ(held(node), 50U);
+  EXPECT_TRUE(account.take(30));
+  EXPECT_EQ(held(node), 70U);
+  account.resize(handle, 80, milliseconds(0));
+  EXPECT_EQ(held(node), 80U);
+  EXPECT_EQ(status_of([&] { account.resize(handle, 69, milliseconds(0)); }), Status::busy);
+  account.resize(handle, 70, milliseconds(0));
+  account.give(70);
+  EXPECT_EQ(held(node), 70U);
+  account.release(handle);
+  EXPECT_TRUE(node.view().reservations.empty());
+}
+
+TEST_F(AccountTest, memory_in_use_stays_reserved_after_a_release) {
+  const std::uint64_t handle = account.reserve({.size_bytes = 50});
+  EXPECT_TRUE(account.take(40));
+  account.release(handle);
+  EXPECT_EQ(held(node), 40U);
+  EXPECT_EQ(status_of([&] { account.release(handle); }), Status::invalid_argument);
+  account.give(15);
+  EXPECT_EQ(held(node), 25U);
+  account.give(25);
+  EXPECT_TRUE(node.view().reservations.empty());
+}
+
+TEST_F(AccountTest, of_a_follower_takes_of_the_leaders_reservation) {
+  node.reserve({.size_bytes = 60});
+  Node member(following(place, node.leader()));
+  Account theirs(member, member.add_device("gpu", 100));
+  EXPECT_TRUE(theirs.take(60));
+  EXPECT_FALSE(theirs.take(1)) << "40 are free, but not reserved";
+  EXPECT_EQ(held(node), 60U);
+  theirs.give(60);
+  EXPECT_EQ(node.group_used_bytes(0), 0U);
+}
+
+TEST_F(AccountTest, of_a_follower_reserves_within_the_leaders_reservation) {
+  node.reserve({.size_bytes = 60});
+  Node member(following(place, node.leader()));
+  Account theirs(member, member.add_device("gpu", 100));
+  EXPECT_EQ(status_of([&] { theirs.reserve({.size_bytes = 61}); }), Status::out_of_device_memory);
+  const std::uint64_t handle = theirs.reserve({.size_bytes = 40});
+  EXPECT_TRUE(theirs.take(50));
+  EXPECT_EQ(node.group_used_bytes(0), 50U);
+  EXPECT_EQ(status_of([&] { theirs.resize(handle, 61, milliseconds(5)); }),
+            Status::out_of_device_memory);
+  theirs.give(50);
+  EXPECT_EQ(node.group_used_bytes(0), 40U);
+  theirs.resize(handle, 30, milliseconds(0));
+  Node second(following(place, node.leader()));
+  Account other(second, second.add_device("gpu", 100));
+  EXPECT_TRUE(other.take(30));
+  EXPECT_EQ(status_of([&] { theirs.resize(handle, 31, milliseconds(5)); }), Status::busy);
+  std::thread waiter([&] { theirs.resize(handle, 45, long_wait); });
+  other.give(30);
+  waiter.join();
+  EXPECT_EQ(node.group_used_bytes(0), 45U);
+  theirs.release(handle);
+  EXPECT_EQ(node.group_used_bytes(0), 0U);
+}
+
+TEST_F(AccountTest, holds_what_is_used_or_reserved_whatever_the_order) {
+  std::mt19937_64 random(7);
+  std::vector<std::uint64_t> taken;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> reserved;
+  std::uint64_t used = 0;
+  for (int turn = 0; turn < 3000; ++turn) {
+    const std::uint64_t size = 1 + random() % 30;
+    if (const auto kind = random() % 4; kind == 0 && account.take(size)) {
+      taken.push_back(size);
+      used += size;
+    } else if (kind == 1 && !taken.empty()) {
+      account.give(taken.back());
+      used -= taken.back();
+      taken.pop_back();
+    } else if (kind == 2) {
+      static_cast<void>(status_of([&] {
+        reserved.emplace_back(account.reserve({.size_bytes = size}), size);
+      }));
+    } else if (kind == 3 && !reserved.empty()) {
+      account.release(reserved.back().first);
+      reserved.pop_back();
+    }
+    std::uint64_t wished = 0;
+    for (const auto& [handle, bytes] : reserved) {
+      wished += bytes;
+    }
+    ASSERT_EQ(held(node), std::max(used, wished)) << "turn " << turn;
+    ASSERT_EQ(account.used_bytes(), used);
+  }
+}
+
+}  // namespace
+}  // namespace hippogriff::node
