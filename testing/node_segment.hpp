@@ -1,6 +1,7 @@
 // A segment of a test's own, and child processes that use it.
 #pragma once
 
+#include "base/error.hpp"
 #include "node/node.hpp"
 
 #include <gtest/gtest.h>

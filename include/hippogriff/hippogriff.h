@@ -297,6 +297,70 @@ HIPPOGRIFF_API int hippogriff_stream_synchronize(const char* device,
                                                  int64_t timeout_ms);
 HIPPOGRIFF_API int hippogriff_stream_destroy(const char* device, void* stream);
 
+/* --- Sharing devices with other processes ----------------------------------------------------- */
+
+/** An amount of a device's memory promised to this process; nobody is promised the same. It ends
+ *  with hippogriff_reservation_release, and with the process however that ends. It allocates
+ *  nothing. These functions need no hippogriff_init, and make no CUDA context. Not valid in a forked
+ *  child (HIPPOGRIFF_FORKED), which reserves for itself.
+ *  Source: Reaño, thesis, chapter 6 (schedGPU); its own names are in hippogriff/schedgpu.h. */
+typedef struct hippogriff_reservation hippogriff_reservation;
+
+/** Start from HIPPOGRIFF_RESERVE_OPTIONS_INIT; zero means the default. */
+typedef struct hippogriff_reserve_options {
+  size_t struct_size; /**< sizeof(hippogriff_reserve_options) */
+  const char* device; /**< "cuda:0", "host", a GPU's UUID; NULL: the default device */
+  int64_t timeout_ms; /**< 0: do not wait; < 0: as long as it takes */
+  int32_t priority;   /**< larger is served sooner, under the priority policies */
+  uint32_t flags;     /**< 0 */
+  /** Called now and then (20 times a second) by the thread that waits; non-zero ends the wait:
+   *  HIPPOGRIFF_CANCELLED. NULL: none. */
+  int (*interrupted)(void* context);
+  void* context;
+} hippogriff_reserve_options;
+
+#define HIPPOGRIFF_RESERVE_OPTIONS_INIT \
+  {sizeof(hippogriff_reserve_options), NULL, 0, 0, 0, NULL, NULL}
+
+/** Reserves `size` bytes. HIPPOGRIFF_OUT_OF_DEVICE_MEMORY at once when the device is smaller than
+ *  that, HIPPOGRIFF_BUSY when it is not free now and timeout_ms is 0, HIPPOGRIFF_TIMED_OUT. `options`
+ *  may be NULL. In a command started by `hippogriff run` it comes out of the command's reservation. */
+HIPPOGRIFF_API int hippogriff_reserve(size_t size,
+                                      const hippogriff_reserve_options* options,
+                                      hippogriff_reservation** reservation);
+
+/** Grows or shrinks a reservation to `size` bytes. To grow may wait, before everybody who holds
+ *  nothing; when all who hold the device's memory wait for more of it, the last who asked gets
+ *  HIPPOGRIFF_OUT_OF_DEVICE_MEMORY. What was reserved stays when this fails. */
+HIPPOGRIFF_API int hippogriff_reservation_resize(hippogriff_reservation* reservation,
+                                                 size_t size,
+                                                 int64_t timeout_ms);
+
+/** How much it is, in bytes, and of which device (by the name given, or the default's; valid as long
+ *  as the reservation). Either may be NULL. */
+HIPPOGRIFF_API int hippogriff_reservation_get(hippogriff_reservation* reservation,
+                                              size_t* size,
+                                              const char** device);
+
+/** Gives it back, also after a fork; NULL is fine. Another thread's resize of it ends. */
+HIPPOGRIFF_API int hippogriff_reservation_release(hippogriff_reservation* reservation);
+
+/** JSON: the node's devices (capacity, promised, used outside, really used), reservations and who
+ *  waits, the programs that take part. Free it with hippogriff_free_string. */
+HIPPOGRIFF_API int hippogriff_node_status(char** json);
+
+/** Who is served next, for all programs of the node: "fifo", "mmu", "priority-fifo", "priority-mmu"
+ *  or "aging-mmu" (MMU in which a request is overtaken at most `overtakes_max` times and
+ *  `overtake_ms_max` long). */
+HIPPOGRIFF_API int hippogriff_node_set_policy(const char* policy,
+                                              uint32_t overtakes_max,
+                                              int64_t overtake_ms_max);
+
+/** For programs that start others: keeps this process's reservations when it goes on as another
+ *  program (exec), until that and all that inherit its descriptors have ended. Stores what
+ *  HIPPOGRIFF_RESERVATION has to be there; free it with hippogriff_free_string. */
+HIPPOGRIFF_API int hippogriff_node_hand_over(char** leader);
+
 /* --- What it knows ---------------------------------------------------------------------------- */
 
 /** The last failure of a call on this thread. */

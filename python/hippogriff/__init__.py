@@ -15,6 +15,7 @@ from hippogriff._array_file import ArrayFile
 from hippogriff._file import File
 from hippogriff._handle import Progress
 from hippogriff._library import lib
+from hippogriff._node import Reservation, node_status, reserve, set_policy
 from hippogriff._open import open_file as open  # noqa: A004 (the module's own open)
 from hippogriff._path import read, read_async, write, write_async
 from hippogriff._runtime import (
@@ -67,6 +68,7 @@ __all__ = [
     "OutOfDeviceMemory",
     "OutOfHostMemory",
     "Progress",
+    "Reservation",
     "ShortFile",
     "TimedOut",
     "Transfer",
@@ -80,9 +82,12 @@ __all__ = [
     "explain",
     "info",
     "init",
+    "node_status",
     "open",
     "read",
     "read_async",
+    "reserve",
+    "set_policy",
     "stats",
     "version",
     "write",

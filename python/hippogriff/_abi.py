@@ -115,6 +115,23 @@ class Error(ctypes.Structure):
     )
 
 
+Interrupted = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+
+
+class ReserveOptions(ctypes.Structure):
+    """`hippogriff_reserve_options`; times in milliseconds."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("device", ctypes.c_char_p),
+        ("timeout_ms", ctypes.c_int64),
+        ("priority", ctypes.c_int32),
+        ("flags", ctypes.c_uint32),
+        ("interrupted", Interrupted),
+        ("context", ctypes.c_void_p),
+    )
+
+
 CalibrateCallback = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double
 )
@@ -180,6 +197,16 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "hippogriff_stream_launch": (_int, [_string, _void_p, StreamFunction, _void_p]),
     "hippogriff_stream_synchronize": (_int, [_string, _void_p, _ms]),
     "hippogriff_stream_destroy": (_int, [_string, _void_p]),
+    "hippogriff_reserve": (_int, [_size, ctypes.POINTER(ReserveOptions), _void_pp]),
+    "hippogriff_reservation_resize": (_int, [_void_p, _size, _ms]),
+    "hippogriff_reservation_get": (
+        _int,
+        [_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_char_p)],
+    ),
+    "hippogriff_reservation_release": (_int, [_void_p]),
+    "hippogriff_node_status": (_int, [_void_pp]),
+    "hippogriff_node_set_policy": (_int, [_string, ctypes.c_uint32, _ms]),
+    "hippogriff_node_hand_over": (_int, [_void_pp]),
     "hippogriff_last_error": (None, [_error_p]),
     "hippogriff_status_name": (_string, [_int]),
     "hippogriff_route_name": (_string, [_int]),

@@ -31,6 +31,7 @@ from hippogriff.errors import (
     OutOfHostMemory,
     Unsupported,
 )
+from hippogriff.sharing import commands as sharing_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -365,6 +366,19 @@ def load(
         print_json(result.as_dict())
     else:
         print(result)
+
+
+# What comes after COMMAND is the command's own.
+app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(
+    _reporting(sharing_commands.run)
+)
+for _command in (
+    sharing_commands.ps,
+    sharing_commands.top,
+    sharing_commands.policy,
+    sharing_commands.metrics,
+):
+    app.command()(_reporting(_command))
 
 
 @app.command(name="version")

@@ -158,6 +158,23 @@ std::shared_ptr<Device> make_cuda_device(int index) {
   return std::make_shared<CudaDevice>(*driver, index);
 }
 
+std::optional<CudaIdentity> identify_cuda_device(int index) {
+  const CudaDriver* driver = cuda_driver();
+  CUdevice device = -1;
+  CUuuid uuid{};
+  std::size_t memory_bytes = 0;
+  std::array<char, 256> model{};
+  if (driver == nullptr || driver->device_get(&device, index) != CUDA_SUCCESS ||
+      driver->device_get_uuid(&uuid, device) != CUDA_SUCCESS ||
+      driver->device_get_name(model.data(), static_cast<int>(model.size()) - 1, device) !=
+          CUDA_SUCCESS ||
+      driver->device_total_mem(&memory_bytes, device) != CUDA_SUCCESS) {
+    return std::nullopt;
+  }
+  return CudaIdentity{
+      .uuid = format_uuid(uuid), .model = model.data(), .memory_bytes = memory_bytes};
+}
+
 int current_cuda_device() noexcept {
   const CudaDriver* driver = cuda_driver();
   if (driver == nullptr) {
@@ -188,6 +205,10 @@ const CudaPresence& cuda_presence() noexcept {
 
 std::shared_ptr<Device> make_cuda_device(int index) {
   throw_unsupported("open cuda:" + std::to_string(index), cuda_presence().why_not);
+}
+
+std::optional<CudaIdentity> identify_cuda_device(int /*index*/) {
+  return std::nullopt;
 }
 
 int current_cuda_device() noexcept {

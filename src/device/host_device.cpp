@@ -28,10 +28,9 @@ std::uint64_t machine_memory_bytes() {
   return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes);
 }
 
-std::uint64_t memory_limit_bytes(const HostDeviceOptions& options) {
-  if (options.memory_bytes != 0) {
-    return options.memory_bytes;
-  }
+}  // namespace
+
+std::uint64_t host_memory_limit_bytes() {
   // NOLINTNEXTLINE(concurrency-mt-unsafe): unsafe only beside setenv, which programs must not do.
   const char* const text = std::getenv(memory_variable);
   if (text == nullptr || *text == '\0') {
@@ -47,6 +46,8 @@ std::uint64_t memory_limit_bytes(const HostDeviceOptions& options) {
     throw_invalid(std::string("read ") + memory_variable, error.failure().detail);
   }
 }
+
+namespace {
 
 bool has_link(const HostDeviceOptions& options) {
   return options.link_bytes_per_second != 0;
@@ -81,7 +82,7 @@ class HostDevice final : public Device {
   HostDevice(const HostDeviceOptions& options, std::uint64_t memory_bytes)
       : info_(describe(options, memory_bytes)),
         context_{.device_name = options.name,
-                 .memory = std::make_shared<HostMemory>(options.name, memory_bytes),
+                 .memory = std::make_shared<HostMemory>(options.name, memory_bytes, options.ledger),
                  .pages = std::make_shared<HostPages>(options.name),
                  .registry = std::make_shared<StreamRegistry>()} {
     if (has_link(options)) {
@@ -175,7 +176,8 @@ class HostDevice final : public Device {
 
 std::shared_ptr<Device> make_host_device(const HostDeviceOptions& options) {
   check(options);
-  return std::make_shared<HostDevice>(options, memory_limit_bytes(options));
+  return std::make_shared<HostDevice>(
+      options, options.memory_bytes != 0 ? options.memory_bytes : host_memory_limit_bytes());
 }
 
 }  // namespace hippogriff

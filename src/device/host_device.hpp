@@ -4,14 +4,28 @@
 
 #include "device/device.hpp"
 
+#include <cstdint>
 #include <memory>
 
 namespace hippogriff {
 
+// Who has to agree before a device gives memory out: other processes may share it. Thread-safe.
+class MemoryLedger {
+ public:
+  virtual ~MemoryLedger() = default;
+  // False: not now, it is promised to others.
+  virtual bool take(std::uint64_t size_bytes) noexcept = 0;
+  virtual void give(std::uint64_t size_bytes) noexcept = 0;
+};
+
+// What HIPPOGRIFF_HOST_MEMORY says, or half of the machine's memory. Throws
+// Error(invalid_argument) naming the variable.
+std::uint64_t host_memory_limit_bytes();
+
 struct HostDeviceOptions {
   std::string name = "host";
-  // Device memory in bytes; 0: half of the machine's memory (HIPPOGRIFF_HOST_MEMORY overrides).
-  std::uint64_t memory_bytes = 0;
+  std::uint64_t memory_bytes = 0;  // 0: host_memory_limit_bytes()
+  std::shared_ptr<MemoryLedger> ledger;  // may be null: the device is this process's alone
   // A link to simulate: copies of all streams share it, one at a time in each direction. 0: none,
   // copies run at memcpy speed and device addresses are host pointers (can.host_addressable).
   double link_bytes_per_second = 0;

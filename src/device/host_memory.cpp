@@ -104,8 +104,18 @@ HostMemory::Slab::Slab(std::size_t slab_size_bytes, std::size_t block)
   }
 }
 
-HostMemory::HostMemory(std::string device_name, std::uint64_t limit_bytes)
-    : device_name_(std::move(device_name)), limit_bytes_(limit_bytes) {}
+HostMemory::HostMemory(std::string device_name,
+                       std::uint64_t limit_bytes,
+                       std::shared_ptr<MemoryLedger> ledger)
+    : device_name_(std::move(device_name)),
+      limit_bytes_(limit_bytes),
+      ledger_(std::move(ledger)) {}
+
+HostMemory::~HostMemory() {
+  if (ledger_ != nullptr && used_bytes_ != 0) {
+    ledger_->give(used_bytes_);
+  }
+}
 
 DeviceAddress HostMemory::allocate(std::size_t size_bytes) {
   if (size_bytes == 0) {
@@ -117,10 +127,16 @@ DeviceAddress HostMemory::allocate(std::size_t size_bytes) {
     refuse(size_bytes, 0);
   }
   const std::uint64_t counted_bytes = align_up(size_bytes, block_bytes_min);
+  if (ledger_ != nullptr && !ledger_->take(counted_bytes)) {
+    refuse_promised(size_bytes);
+  }
   std::shared_ptr<Slab> slab;
   try {
     slab = slab_for(counted_bytes);
   } catch (const std::bad_alloc&) {
+    if (ledger_ != nullptr) {
+      ledger_->give(counted_bytes);
+    }
     refuse(size_bytes, ENOMEM);
   }
   const std::size_t offset_bytes = slab->free_blocks.back() * slab->block_bytes;
@@ -157,6 +173,9 @@ void HostMemory::release(DeviceAddress address) noexcept {
   const auto found = allocations_.find(address.value);
   HIPPO_ASSERT(found != allocations_.end());
   used_bytes_ -= found->second.counted_bytes;
+  if (ledger_ != nullptr) {
+    ledger_->give(found->second.counted_bytes);
+  }
   slab = std::move(found->second.slab);
   allocations_.erase(found);
   give_back(slab, address.value);
@@ -198,6 +217,15 @@ std::optional<AllocationInfo> HostMemory::find(DeviceAddress address) const {
 DeviceMemory HostMemory::memory() const {
   const std::shared_lock lock(mutex_);
   return {.free_bytes = limit_bytes_ - used_bytes_, .total_bytes = limit_bytes_};
+}
+
+void HostMemory::refuse_promised(std::size_t size_bytes) const {
+  throw Error({.status = Status::out_of_device_memory,
+               .operation = "allocate on",
+               .object = device_name_,
+               .detail = "asked " + std::to_string(size_bytes) + " bytes (" +
+                         format_size(size_bytes) +
+                         "), and what is left is promised to other programs (hippogriff ps)"});
 }
 
 void HostMemory::refuse(std::size_t size_bytes, int errno_value) const {

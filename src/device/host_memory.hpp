@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/device.hpp"
+#include "device/host_device.hpp"
 
 #include <array>
 #include <cstddef>
@@ -43,7 +44,12 @@ class PageMapping {
 // allocated goes with the object.
 class HostMemory {
  public:
-  HostMemory(std::string device_name, std::uint64_t limit_bytes);
+  HostMemory(std::string device_name,
+             std::uint64_t limit_bytes,
+             std::shared_ptr<MemoryLedger> ledger = nullptr);
+  ~HostMemory();
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
 
   // Throws Error: invalid_argument for 0 bytes, out_of_device_memory beyond the limit.
   [[nodiscard]] DeviceAddress allocate(std::size_t size_bytes);
@@ -74,9 +80,11 @@ class HostMemory {
   [[nodiscard]] std::shared_ptr<Slab> slab_for(std::size_t counted_bytes);
   void give_back(const std::shared_ptr<Slab>& slab, std::uint64_t address) noexcept;
   [[noreturn]] void refuse(std::size_t size_bytes, int errno_value) const;
+  [[noreturn]] void refuse_promised(std::size_t size_bytes) const;
 
   const std::string device_name_;
   const std::uint64_t limit_bytes_;
+  const std::shared_ptr<MemoryLedger> ledger_;
   mutable std::shared_mutex mutex_;
   std::map<std::uint64_t, Allocation> allocations_;  // by base address
   // Per class the slabs with a free block. A full slab lives by its allocations alone.

@@ -63,7 +63,7 @@ std::uint64_t Account::reserve(Request request) {
       const std::scoped_lock turn(mutex_);
       handle = next_handle_++;
     }
-    grow_in_group(handle, request.size_bytes, deadline);
+    grow_in_group(handle, request.size_bytes, deadline, request.interrupted);
     return handle;
   }
   const std::scoped_lock turn(mutex_);
@@ -75,8 +75,12 @@ std::uint64_t Account::reserve(Request request) {
 // Also a reservation that is not there yet, which grows from nothing.
 void Account::grow_in_group(std::uint64_t handle,
                             std::uint64_t size_bytes,
-                            MonotonicTime deadline) {
+                            MonotonicTime deadline,
+                            const std::function<bool()>& interrupted) {
   for (;;) {
+    if (interrupted && interrupted()) {
+      throw Error({.status = Status::cancelled, .operation = "reserve"});
+    }
     {
       const std::scoped_lock turn(mutex_);
       const auto at = std::ranges::find(reserved_, handle, &Cover::handle);

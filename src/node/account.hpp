@@ -5,6 +5,7 @@
 #include "node/node.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -12,11 +13,13 @@
 namespace hippogriff::node {
 
 // Thread-safe. The node must outlive it. Only `reserve` and `resize` wait for memory. In a process
-// that follows a leader all of it comes out of the leader's reservation, and nothing beside it.
+// that follows a leader with a reservation of the device all of it comes out of that one.
 class Account {
  public:
   Account(Node& node, std::uint32_t device)
-      : node_(node), device_(device), follows_(node.follows()) {}
+      : node_(node),
+        device_(device),
+        follows_(node.follows() && node.granted_bytes(device) != 0) {}
 
   // False when the bytes are promised to others, or more than the leader reserved.
   bool take(std::uint64_t size_bytes) noexcept;
@@ -30,6 +33,11 @@ class Account {
 
   [[nodiscard]] std::uint64_t used_bytes() const;
 
+  [[nodiscard]] bool follows() const { return follows_; }
+
+  // What the leader has reserved, for one that follows.
+  [[nodiscard]] std::uint64_t limit_bytes() const { return node_.granted_bytes(device_); }
+
  private:
   struct Cover {
     std::uint64_t handle = 0;
@@ -42,7 +50,10 @@ class Account {
   void uncover(std::uint64_t size_bytes);
   void fit_cover() noexcept;
   void wait_for_group(std::uint64_t size_bytes, MonotonicTime deadline);
-  void grow_in_group(std::uint64_t handle, std::uint64_t size_bytes, MonotonicTime deadline);
+  void grow_in_group(std::uint64_t handle,
+                     std::uint64_t size_bytes,
+                     MonotonicTime deadline,
+                     const std::function<bool()>& interrupted = nullptr);
 
   Node& node_;
   const std::uint32_t device_;

@@ -132,7 +132,7 @@ std::uint64_t Node::reserve(const Request& request) {
     return effects;
   });
   if (answer == Answer::waits) {
-    await(handle, deadline);
+    await(handle, deadline, request.interrupted);
   } else if (answer != Answer::granted) {
     refuse(answer, "reserve", known, request.size_bytes);
   }

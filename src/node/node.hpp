@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,6 +34,8 @@ struct Request {
   std::uint64_t size_bytes = 0;
   std::int32_t priority = 0;
   std::chrono::milliseconds timeout{0};  // 0: do not wait
+  // Asked at each look of the thread that waits; true ends the wait with Error(cancelled).
+  std::function<bool()> interrupted = nullptr;
 };
 
 // What the node knows, for people to see.
@@ -86,6 +89,8 @@ class Node {
   void release(std::uint64_t handle);
 
   [[nodiscard]] NodeView view();
+  // Of its segment.
+  [[nodiscard]] const std::string& path() const noexcept { return options_.path; }
   // What this process's reservations of a device come to.
   [[nodiscard]] std::uint64_t reserved_bytes(std::uint32_t device);
 
@@ -149,7 +154,9 @@ class Node {
                    bool give_up,
                    std::shared_ptr<Attachment>& place,
                    std::uint32_t& signal);
-  void await(std::uint64_t handle, MonotonicTime deadline);
+  void await(std::uint64_t handle,
+             MonotonicTime deadline,
+             const std::function<bool()>& interrupted = nullptr);
   void abandon(std::uint64_t handle);
   [[nodiscard]] Holding* holding(std::uint64_t handle);
   ReservationRecord* record_of(std::uint64_t handle);

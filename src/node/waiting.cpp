@@ -128,14 +128,19 @@ Node::Answer Node::look_once(std::uint64_t handle,
   return answer;
 }
 
-void Node::await(std::uint64_t handle, MonotonicTime deadline) {
+void Node::await(std::uint64_t handle,
+                 MonotonicTime deadline,
+                 const std::function<bool()>& interrupted) {
   Answer answer = Answer::waits;
+  bool cancelled = false;
   try {
     while (answer == Answer::waits) {
+      cancelled = interrupted && interrupted();
       const auto left = deadline - std::chrono::steady_clock::now();
       std::shared_ptr<Attachment> place;
       std::uint32_t signal = 0;
-      answer = look_once(handle, left <= std::chrono::nanoseconds::zero(), place, signal);
+      const bool give_up = cancelled || left <= std::chrono::nanoseconds::zero();
+      answer = look_once(handle, give_up, place, signal);
       if (answer == Answer::waits && place != nullptr) {
         place->wait(signal, std::min<std::chrono::nanoseconds>(options_.look_interval, left));
       }
@@ -145,7 +150,8 @@ void Node::await(std::uint64_t handle, MonotonicTime deadline) {
     throw;
   }
   if (answer != Answer::granted) {
-    throw Error({.status = answer == Answer::gone ? Status::cancelled : Status::timed_out,
+    cancelled = cancelled || answer == Answer::gone;
+    throw Error({.status = cancelled ? Status::cancelled : Status::timed_out,
                  .operation = "wait for device memory",
                  .object = options_.path});
   }

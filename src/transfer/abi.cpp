@@ -18,6 +18,9 @@ struct Process {
   std::mutex mutex;
   std::shared_ptr<Runtime> runtime;
   int inits = 0;
+  std::mutex share_mutex;
+  bool share_is_chosen = false;
+  std::shared_ptr<NodeShare> share;
 };
 
 // Never destroyed: threads that could not be joined may use it until the process ends.
@@ -55,6 +58,15 @@ void watch_forks() {
   static_cast<void>(installed);
 }
 
+// A runtime works without: then nobody sees what it does, and a notice says why.
+void join_node(Runtime& runtime) {
+  try {
+    runtime.join_node(current_share());
+  } catch (const Error& error) {
+    runtime.join_node(nullptr, error.what());
+  }
+}
+
 std::shared_ptr<Runtime> runtime_locked(const Process& the_process) {
   if (the_process.runtime != nullptr) {
     return the_process.runtime;
@@ -82,6 +94,17 @@ void throw_forked() {
                    "the parent's handles to the parent"});
 }
 
+std::shared_ptr<NodeShare> current_share() {
+  watch_forks();
+  Process& the_process = process();
+  const std::lock_guard lock(the_process.share_mutex);
+  if (!the_process.share_is_chosen) {
+    the_process.share = NodeShare::from_environment();
+    the_process.share_is_chosen = true;
+  }
+  return the_process.share;
+}
+
 std::shared_ptr<Runtime> current_runtime() {
   Process& the_process = process();
   const std::lock_guard lock(the_process.mutex);
@@ -94,8 +117,9 @@ int start_runtime() {
     Process& the_process = process();
     const std::lock_guard lock(the_process.mutex);
     if (the_process.runtime == nullptr) {
-      the_process.runtime =
-          std::make_shared<Runtime>(Settings::from_environment(), make_system_storage());
+      the_process.runtime = std::make_shared<Runtime>(Settings::from_environment(),
+                                                      make_system_storage());
+      join_node(*the_process.runtime);
     }
     ++the_process.inits;
     forked = false;

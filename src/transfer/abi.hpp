@@ -22,6 +22,10 @@ std::uint64_t process_generation() noexcept;
 // Longer than any program runs, and short enough for every clock.
 inline constexpr std::int64_t longest_timeout_ms = std::int64_t{10} * 365 * 24 * 3600 * 1000;
 
+// This process's part in the node, made at the first call; null where HIPPOGRIFF_NODE is off.
+// Throws Error as NodeShare does.
+std::shared_ptr<NodeShare> current_share();
+
 // The runtime between init and deinit. Throws Error(not_initialized, forked).
 std::shared_ptr<Runtime> current_runtime();
 

@@ -23,12 +23,7 @@ EngineOptions engine_options(const Settings& settings, Trace* trace, int device_
           .trace = trace};
 }
 
-std::shared_ptr<Device> make_device(const std::string& name, const Settings& settings) {
-  if (name == "host") {
-    HostDeviceOptions options;
-    options.link_bytes_per_second = settings.host_link_bytes_per_second;
-    return make_host_device(options);
-  }
+std::shared_ptr<Device> make_device(const std::string& name) {
   if (const auto index = cuda_index(name)) {
     const CudaPresence& presence = cuda_presence();
     if (*index < presence.device_count) {
@@ -152,8 +147,30 @@ DeviceState& Runtime::open_device_locked(const std::string& name) {
                  .operation = "open device " + name,
                  .detail = "the runtime is shutting down"});
   }
-  add_device_locked(make_device(name, settings_));
+  add_device_locked(name == "host" ? make_host_locked() : make_device(name));
   return *devices_.at(name);
+}
+
+std::shared_ptr<Device> Runtime::make_host_locked() {
+  HostDeviceOptions options;
+  options.link_bytes_per_second = settings_.host_link_bytes_per_second;
+  if (share_ != nullptr) {
+    const SharedDeviceFacts facts = NodeShare::identify("host");
+    try {
+      const node::Account& account = share_->account(facts);
+      options.ledger = share_->ledger(facts);
+      options.memory_bytes = account.follows() ? account.limit_bytes() : 0;
+    } catch (const Error& error) {
+      alone_because_ = error.what();
+    }
+  }
+  return make_host_device(options);
+}
+
+void Runtime::join_node(std::shared_ptr<NodeShare> share, std::string why_not) {
+  const std::lock_guard lock(mutex_);
+  share_ = std::move(share);
+  alone_because_ = std::move(why_not);
 }
 
 DeviceState& Runtime::device(const std::string& name) {
@@ -246,6 +263,10 @@ std::vector<std::string> Runtime::notices() {
         "drives are read and written by threads instead of io_uring, with more CPU "
         "time" +
         std::string(advice));
+  }
+  const std::lock_guard lock(mutex_);
+  if (!alone_because_.empty()) {
+    sentences.push_back("other programs do not know what this one uses (" + alone_because_ + ")");
   }
   return sentences;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "transfer/device_state.hpp"
+#include "transfer/node_share.hpp"
 #include "transfer/settings.hpp"
 
 #include <array>
@@ -62,6 +63,9 @@ class Runtime {
   // Cancels, joins, frees, saves the calibration. False when a thread would not end: the runtime
   // must then be left to the end of the process.
   bool shutdown(std::chrono::milliseconds patience);
+  // Before the first device is opened: what device `host` gives out is agreed upon with the other
+  // processes of the machine. Null: with nobody, for the reason given.
+  void join_node(std::shared_ptr<NodeShare> share, std::string why_not = {});
 
   // Throws Error for the caller's mistakes; what goes wrong later is the transfer's failure.
   std::shared_ptr<Transfer> submit(Submission given);
@@ -137,6 +141,7 @@ class Runtime {
   void transfer_ended(const Transfer& transfer, const DeviceState& state);
   void observe(const Transfer& transfer, const DeviceState& state);
   DeviceState& open_device_locked(const std::string& name);
+  std::shared_ptr<Device> make_host_locked();
   void add_device_locked(std::shared_ptr<Device> device);
 
   const Settings settings_;
@@ -146,6 +151,8 @@ class Runtime {
   const bool fixed_devices_;
 
   mutable std::mutex mutex_;
+  std::shared_ptr<NodeShare> share_;
+  std::string alone_because_;
   bool ended_ = false;  // shutdown began: no more devices
   std::map<std::string, std::unique_ptr<DeviceState>> devices_;
   std::string first_device_;

@@ -1,0 +1,227 @@
+"""Sharing devices with the other programs of this machine: reservations of device memory."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+from hippogriff import _abi
+from hippogriff._library import lib
+from hippogriff._runtime import device_name, encode_device, take_json
+from hippogriff._sizes import parse_size
+from hippogriff.errors import InvalidArgument, check
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_MS = 1000.0
+_TIMEOUT_SECONDS_MAX = 10.0**9
+
+
+class Reservation:
+    """An amount of a device's memory promised to this process, and to nobody else.
+
+    It allocates nothing: allocate by whatever means once it is there. It ends with `release`, at the
+    end of a ``with`` block, and with the process, however that ends. Thread-safe. A forked child
+    cannot use its parent's.
+    """
+
+    def __init__(self, handle: ctypes.c_void_p, device: str) -> None:
+        self._handle: ctypes.c_void_p | None = handle
+        self._device = device
+
+    @property
+    def device(self) -> str:
+        """The device's name, for example ``"cuda:0"``."""
+        return self._device
+
+    @property
+    def size_bytes(self) -> int:
+        """How much it is; 0 once released."""
+        if self._handle is None:
+            return 0
+        size = ctypes.c_size_t()
+        check(lib.hippogriff_reservation_get(self._handle, ctypes.byref(size), None))
+        return size.value
+
+    def resize(self, size: int | str, *, timeout: float | None = 0) -> None:
+        """Grow or shrink it to `size`.
+
+        Parameters
+        ----------
+        size : int or str
+            In bytes, or like ``"6GiB"``.
+        timeout : float, optional
+            How many seconds to wait for memory; None: as long as it takes. Growing comes before
+            everybody who holds nothing.
+
+        Raises
+        ------
+        Busy, TimedOut
+            When the memory is not free. What was reserved stays so.
+        OutOfDeviceMemory
+            When the device is smaller than that, or when all who hold its memory wait for more.
+        InvalidArgument
+            When it has been released.
+        """
+        if self._handle is None:
+            raise InvalidArgument("resize a reservation: it has been released")
+        check(
+            lib.hippogriff_reservation_resize(self._handle, _size_bytes(size), _timeout_ms(timeout))
+        )
+
+    def release(self) -> None:
+        """Give it back. Doing so again does nothing."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            check(lib.hippogriff_reservation_release(handle))
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"<Reservation of {self.size_bytes} bytes on {self._device}>"
+
+
+def reserve(
+    size: int | str,
+    *,
+    device: object = None,
+    timeout: float | None = None,
+    priority: int = 0,
+) -> Reservation:
+    """Wait until so much of a device's memory is free, and have it promised to this process.
+
+    Every program that reserves what it uses, by this or by ``hippogriff run``, gets what it was
+    promised. In a command started by ``hippogriff run`` it comes out of that command's memory. No
+    CUDA context is made. Thread-safe; Ctrl-C ends the wait.
+
+    Parameters
+    ----------
+    size : int or str
+        In bytes, or like ``"6GiB"``.
+    device : str, int or torch.device, optional
+        The default device if not given; also a GPU's UUID.
+    timeout : float, optional
+        How many seconds to wait: 0: not at all; None: as long as it takes.
+    priority : int
+        Larger is served sooner, under the priority policies.
+
+    Returns
+    -------
+    Reservation
+        To be used in a ``with`` statement, or released.
+
+    Raises
+    ------
+    Busy
+        When the memory is not free and `timeout` is 0.
+    TimedOut
+        When it was not free in time.
+    OutOfDeviceMemory
+        At once, when the device is smaller than that.
+
+    Examples
+    --------
+    >>> with hippogriff.reserve("6GiB", device="cuda:0") as reservation:
+    ...     train()
+    """
+    options = _abi.ReserveOptions(
+        struct_size=ctypes.sizeof(_abi.ReserveOptions),
+        device=encode_device(device_name(device)),
+        timeout_ms=_timeout_ms(timeout),
+        priority=priority,
+    )
+    interrupt: list[BaseException] = []
+
+    def interrupted(_context: int | None) -> int:
+        # Python runs signal handlers while this runs on the main thread; C cannot carry what they
+        # raise.
+        try:
+            for _ in range(2):
+                pass
+        except BaseException as error:
+            interrupt.append(error)
+        return len(interrupt)
+
+    options.interrupted = _abi.Interrupted(interrupted)
+    handle = ctypes.c_void_p()
+    status = lib.hippogriff_reserve(
+        _size_bytes(size), ctypes.byref(options), ctypes.byref(handle)
+    )
+    if interrupt:
+        if status == 0:
+            lib.hippogriff_reservation_release(handle)
+        raise interrupt[0]
+    check(status)
+    name = ctypes.c_char_p()
+    check(lib.hippogriff_reservation_get(handle, None, ctypes.byref(name)))
+    return Reservation(handle, (name.value or b"").decode())
+
+
+def node_status() -> dict[str, Any]:
+    """Tell what all programs of this machine have reserved, use and wait for.
+
+    Returns
+    -------
+    dict
+        ``devices`` (sizes in bytes: ``memory_bytes``, ``promised_bytes``, ``outside_bytes`` used by
+        programs that take no part, ``free_bytes`` to be promised, ``used_bytes`` really), ``gpus``
+        as NVML sees them, ``reservations``, ``clients``, ``policy``.
+    """
+    text = ctypes.c_void_p()
+    check(lib.hippogriff_node_status(ctypes.byref(text)))
+    status: dict[str, Any] = take_json(text)
+    return status
+
+
+def set_policy(policy: str, *, overtakes: int = 16, seconds: float = 30.0) -> None:
+    """Choose who is served next, for all programs of this machine.
+
+    Parameters
+    ----------
+    policy : str
+        ``fifo``, ``mmu`` (whoever fits), ``priority-fifo``, ``priority-mmu`` or ``aging-mmu``.
+    overtakes, seconds
+        aging-mmu: how many others may be served before a request that came first, and how long.
+    """
+    check(lib.hippogriff_node_set_policy(policy.encode(), overtakes, int(seconds * _MS)))
+
+
+def hand_over() -> str:
+    """Keep this process's reservations when it goes on as another program (exec).
+
+    Returns
+    -------
+    str
+        What ``HIPPOGRIFF_RESERVATION`` has to be for that program, so that it uses them.
+    """
+    text = ctypes.c_void_p()
+    check(lib.hippogriff_node_hand_over(ctypes.byref(text)))
+    try:
+        return ctypes.string_at(text.value or 0).decode()
+    finally:
+        lib.hippogriff_free_string(text)
+
+
+def _size_bytes(size: int | str) -> int:
+    size_bytes = parse_size(size) if isinstance(size, str) else int(size)
+    if size_bytes <= 0 or size_bytes >= 2**63:
+        raise InvalidArgument(f"reserve: {size!r} is not a size to reserve")
+    return size_bytes
+
+
+def _timeout_ms(timeout: float | None) -> int:
+    if timeout is None:
+        return -1
+    if not 0 <= timeout:
+        raise InvalidArgument(f"reserve: a timeout of {timeout!r} s makes no sense")
+    return int(min(timeout, _TIMEOUT_SECONDS_MAX) * _MS)

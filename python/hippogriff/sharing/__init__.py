@@ -1,0 +1,1 @@
+"""The commands about sharing GPUs: run, ps, top, metrics."""

@@ -1,0 +1,118 @@
+"""The commands of `hippogriff` about sharing GPUs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from hippogriff._console import print_json
+from hippogriff._sizes import parse_size
+from hippogriff.errors import HippogriffError, TimedOut
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+# As env(1), nohup(1) and timeout(1) say it.
+_TIMED_OUT = 124
+_REFUSED = 125
+_NOT_EXECUTABLE = 126
+_NOT_FOUND = 127
+
+
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…")],
+    memory: Annotated[str, typer.Option("--memory", help="Of each GPU, such as 6GiB.")],
+    gpus: Annotated[int, typer.Option("--gpus", min=1, max=16)] = 1,
+    device: Annotated[
+        str | None, typer.Option("--device", help="A GPU's UUID, cuda:N or host; chosen if not given.")
+    ] = None,
+    priority: Annotated[
+        int, typer.Option(help="Larger is served sooner, under the priority policies.")
+    ] = 0,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="Seconds to wait at most; 0: not at all.")
+    ] = None,
+    placement: Annotated[
+        str, typer.Option(help="pack: where least is left over; spread: where most is.")
+    ] = "pack",
+) -> None:
+    """Wait until the memory is free, run COMMAND in it, and give it back however COMMAND ends.
+
+    The command is not changed. It uses no more than its memory and sees only its GPUs. Exit code:
+    the command's; 124: the memory was not free in time; 125: it can never be; 126, 127: the command
+    cannot be started.
+    """
+    from hippogriff.sharing.run import Wish
+    from hippogriff.sharing.run import run as run_command
+
+    try:
+        run_command(
+            command, Wish(parse_size(memory), gpus, device, priority, timeout, placement)
+        )
+    except HippogriffError as error:
+        print(f"hippogriff run: {error}", file=sys.stderr)
+        raise typer.Exit(_TIMED_OUT if isinstance(error, TimedOut) else _REFUSED) from None
+    except OSError as error:
+        print(f"hippogriff run: {command[0]}: {error.strerror}", file=sys.stderr)
+        missing = isinstance(error, FileNotFoundError)
+        raise typer.Exit(_NOT_FOUND if missing else _NOT_EXECUTABLE) from None
+
+
+def ps(json: Json = False) -> None:
+    """Show who has device memory promised, and who waits for some."""
+    from hippogriff._node import node_status
+    from hippogriff.sharing.show import show_status, with_commands
+
+    if json:
+        print_json(with_commands(node_status()))
+    else:
+        show_status()
+
+
+def top(
+    seconds: Annotated[float, typer.Option("--interval", min=0.1, help="Between two looks.")] = 1.0,
+) -> None:
+    """Show the same as ps, live, until Ctrl-C."""
+    from hippogriff.sharing.show import follow_status
+
+    try:
+        follow_status(seconds)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+def policy(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="fifo, mmu, priority-fifo, priority-mmu or aging-mmu."),
+    ] = None,
+    overtakes: Annotated[int, typer.Option(min=0, help="aging-mmu: at most so many.")] = 16,
+    seconds: Annotated[float, typer.Option(min=0, help="aging-mmu: at most so long.")] = 30.0,
+    json: Json = False,
+) -> None:
+    """Show, or choose, who is served next, for all programs of this machine."""
+    from hippogriff._node import node_status, set_policy
+
+    if name is not None:
+        set_policy(name, overtakes=overtakes, seconds=seconds)
+    status = node_status()
+    if json:
+        keys = ("policy", "overtakes_max", "overtake_seconds_max")
+        print_json({key: status[key] for key in keys})
+    else:
+        print(status["policy"])
+
+
+def metrics(
+    listen: Annotated[
+        str | None, typer.Option(metavar="[ADDRESS:]PORT", help="Serve them until Ctrl-C.")
+    ] = None,
+) -> None:
+    """Print what ps shows for Prometheus, or serve it."""
+    from hippogriff.sharing.metrics import serve, text
+
+    if listen is None:
+        print(text(), end="")
+    else:
+        serve(listen)

@@ -1,0 +1,106 @@
+"""``hippogriff metrics``: the node for Prometheus."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client.core import GaugeMetricFamily
+
+from hippogriff._node import node_status
+from hippogriff.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_DEVICE_SIZES = {
+    "memory": "Memory of the device.",
+    "promised": "Memory promised to reservations.",
+    "outside": "Memory that programs use which take no part.",
+    "free": "Memory that can be promised.",
+    "used": "Memory really used.",
+}
+
+
+class NodeCollector:
+    """Asks the node anew for every scrape."""
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauges."""
+        status = node_status()
+        for name, meaning in _DEVICE_SIZES.items():
+            gauge = GaugeMetricFamily(f"hippogriff_device_{name}_bytes", meaning, labels=["device"])
+            for device in status["devices"]:
+                gauge.add_metric([device["uuid"]], device[f"{name}_bytes"])
+            yield gauge
+        yield from self._loads(status)
+        yield from self._queues(status)
+
+    def _loads(self, status: Mapping[str, Any]) -> Iterator[GaugeMetricFamily]:
+        gauge = GaugeMetricFamily(
+            "hippogriff_device_utilization_ratio",
+            "Share of the last second in which a kernel ran, by NVML.",
+            labels=["device", "model"],
+        )
+        for gpu in status["gpus"]:
+            if "utilization_pct" in gpu:
+                gauge.add_metric([gpu["uuid"], gpu["model"]], gpu["utilization_pct"] / 100)
+        yield gauge
+
+    def _queues(self, status: Mapping[str, Any]) -> Iterator[GaugeMetricFamily]:
+        families = {
+            "hippogriff_reservations": "Reservations that hold memory.",
+            "hippogriff_waiting": "Requests that wait for memory.",
+            "hippogriff_waiting_bytes": "Memory that is waited for.",
+            "hippogriff_waiting_seconds_max": "How long the oldest of them has waited.",
+        }
+        entries = status["reservations"]
+        for name, meaning in families.items():
+            gauge = GaugeMetricFamily(name, meaning, labels=["device"])
+            for device in status["devices"]:
+                of_device = [entry for entry in entries if entry["device"] == device["uuid"]]
+                waiting = [entry for entry in of_device if entry["waits"]]
+                value = {
+                    "hippogriff_reservations": sum(entry["size_bytes"] > 0 for entry in of_device),
+                    "hippogriff_waiting": len(waiting),
+                    "hippogriff_waiting_bytes": sum(
+                        entry["wanted_bytes"] - entry["size_bytes"] for entry in waiting
+                    ),
+                    "hippogriff_waiting_seconds_max": max(
+                        (entry["waited_seconds"] for entry in waiting), default=0
+                    ),
+                }[name]
+                gauge.add_metric([device["uuid"]], value)
+            yield gauge
+
+
+def registry() -> CollectorRegistry:
+    """Return a registry with the node in it."""
+    made = CollectorRegistry()
+    made.register(NodeCollector())
+    return made
+
+
+def text() -> str:
+    """Return one scrape in Prometheus's text format."""
+    return generate_latest(registry()).decode()
+
+
+def listen_address(listen: str) -> tuple[str, int]:
+    """Read ``ADDRESS:PORT`` or ``PORT``; the address is this machine's own if not given."""
+    address, _, port = listen.rpartition(":")
+    if not port.isdecimal() or int(port) >= 2**16:
+        raise InvalidArgument(f"--listen {listen}: write it like 9400 or 0.0.0.0:9400")
+    return address or "127.0.0.1", int(port)
+
+
+def serve(listen: str) -> None:
+    """Answer scrapes until it is interrupted."""
+    address, port = listen_address(listen)
+    server, _thread = start_http_server(port, addr=address, registry=registry())
+    print(f"http://{address}:{server.server_port}/metrics", flush=True)
+    try:
+        threading.Event().wait()
+    finally:
+        server.shutdown()

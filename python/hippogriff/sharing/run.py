@@ -1,0 +1,132 @@
+"""``hippogriff run``: reserve memory of a device, then go on as the command."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hippogriff import _library
+from hippogriff._node import Reservation, hand_over, node_status, reserve
+from hippogriff._sizes import format_size
+from hippogriff.errors import Busy, InvalidArgument, OutOfDeviceMemory
+from hippogriff.sharing.placement import PLACEMENTS, Candidate, candidates, order
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+#: A wait is told of when it has taken so many seconds.
+QUIET_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a command wants; `memory_bytes` of each of its devices."""
+
+    memory_bytes: int
+    gpus: int = 1
+    device: str | None = None
+    priority: int = 0
+    timeout: float | None = None
+    placement: str = "pack"
+
+    def __post_init__(self) -> None:
+        if self.placement not in PLACEMENTS:
+            raise InvalidArgument(f"--placement {self.placement}: it is pack or spread")
+
+
+def reserve_devices(wish: Wish) -> list[Reservation]:
+    """Reserve the memory of as many devices as wished, waiting where it is not free.
+
+    Raises
+    ------
+    OutOfDeviceMemory
+        At once, when there are no such devices.
+    TimedOut
+        When it was not free in time.
+    """
+    if wish.device is not None:
+        if wish.gpus != 1:
+            raise InvalidArgument("--gpus and --device do not go together")
+        return [_reserve_one(wish, wish.device, wish.timeout)]
+    status = node_status()
+    best = order(candidates(status, status["host_memory_bytes"]), wish.memory_bytes, wish.placement)
+    if len(best) < wish.gpus:
+        raise OutOfDeviceMemory(
+            f"{wish.gpus} GPUs of {format_size(wish.memory_bytes)} asked, {len(best)} are here"
+        )
+    if wish.gpus == 1:
+        return [_first_that_fits(wish, best)]
+    # Everybody takes them in the same order, so that no two wait for each other.
+    chosen = sorted(best[: wish.gpus], key=lambda device: device.uuid)
+    return [_reserve_one(wish, device.uuid, wish.timeout) for device in chosen]
+
+
+def _first_that_fits(wish: Wish, best: Sequence[Candidate]) -> Reservation:
+    for device in best:
+        try:
+            return _reserve_one(wish, device.uuid, 0)
+        except Busy:
+            continue
+    if wish.timeout == 0:
+        raise Busy(f"{format_size(wish.memory_bytes)} are free on no device now")
+    return _reserve_one(wish, best[0].uuid, wish.timeout)
+
+
+def _reserve_one(wish: Wish, device: str, timeout: float | None) -> Reservation:
+    def tell() -> None:
+        print(
+            f"hippogriff: waiting for {format_size(wish.memory_bytes)} of {device} "
+            "(hippogriff ps shows who has it)",
+            file=sys.stderr,
+        )
+
+    notice = threading.Timer(QUIET_SECONDS, tell)
+    notice.daemon = True
+    if timeout != 0:
+        notice.start()
+    try:
+        return reserve(wish.memory_bytes, device=device, timeout=timeout, priority=wish.priority)
+    finally:
+        notice.cancel()
+
+
+def environment(reservations: Sequence[Reservation], leader: str) -> dict[str, str]:
+    """Return what the command's environment needs beside what is there."""
+    devices = [reservation.device for reservation in reservations]
+    added = {"HIPPOGRIFF_RESERVATION": leader}
+    if devices == ["host"]:
+        added["HIPPOGRIFF_DEVICE"] = "host"
+        return added
+    if all(device.startswith("GPU-") for device in devices):
+        added["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+    shim = shim_folder()
+    if shim is not None:
+        before = os.environ.get("LD_LIBRARY_PATH")
+        added["LD_LIBRARY_PATH"] = f"{shim}:{before}" if before else str(shim)
+    return added
+
+
+def shim_folder() -> Path | None:
+    """Return the folder of the library that stands in for the driver, where it is installed."""
+    library = Path(_library.lib._name).resolve().parent
+    for folder in (library / "lib" / "hippogriff" / "shim", library / "hippogriff" / "shim"):
+        if (folder / "libcuda.so.1").is_file():
+            return folder
+    return None
+
+
+def go_on_as(command: Sequence[str], added: Mapping[str, str]) -> None:
+    """Become the command. Returns only by OSError."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execvpe(command[0], list(command), {**os.environ, **added})  # noqa: S606
+
+
+def run(command: Sequence[str], wish: Wish) -> None:
+    """Wait for memory, then become the command, which keeps it until its processes have ended."""
+    reservations = reserve_devices(wish)
+    go_on_as(command, environment(reservations, hand_over()))

@@ -1,0 +1,164 @@
+// The node's view, NVML's facts and the devices of this machine in one object.
+#include "transfer/node_report.hpp"
+
+#include "device/nvml.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace hippogriff {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using node::Policy;
+
+constexpr std::array<std::pair<Policy, std::string_view>, node::policy_count> policy_names = {{
+    {Policy::fifo, "fifo"},
+    {Policy::mmu, "mmu"},
+    {Policy::priority_fifo, "priority-fifo"},
+    {Policy::priority_mmu, "priority-mmu"},
+    {Policy::aging_mmu, "aging-mmu"},
+}};
+
+std::map<std::string, GpuFacts> gpus_by_uuid() {
+  std::map<std::string, GpuFacts> gpus;
+  for (GpuFacts& facts : list_gpus()) {
+    std::string uuid = facts.uuid;
+    gpus.emplace(std::move(uuid), std::move(facts));
+  }
+  return gpus;
+}
+
+Json gpus_json(const std::map<std::string, GpuFacts>& gpus) {
+  Json list = Json::array();
+  for (const auto& [uuid, facts] : gpus) {
+    Json json = {{"index", facts.index},
+                 {"uuid", uuid},
+                 {"model", facts.model},
+                 {"memory_bytes", facts.memory_bytes},
+                 {"used_bytes", facts.used_bytes}};
+    if (facts.utilization_pct) {
+      json["utilization_pct"] = *facts.utilization_pct;
+    }
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+std::uint64_t held_bytes(const node::NodeView& view, std::size_t device) {
+  std::uint64_t sum = 0;
+  for (const auto& reservation : view.reservations) {
+    sum += reservation.record.device == device ? reservation.record.size_bytes : 0;
+  }
+  return sum;
+}
+
+Json device_json(const node::NodeView& view,
+                 std::size_t index,
+                 const std::map<std::string, GpuFacts>& gpus) {
+  const node::DeviceRecord& record = view.devices[index];
+  const std::uint64_t promised = held_bytes(view, index);
+  const std::uint64_t taken = std::min(record.capacity_bytes, promised + record.outside_bytes);
+  std::uint64_t told_bytes = 0;
+  for (const auto& client : view.clients) {
+    told_bytes += index < client.used_bytes.size() ? client.used_bytes[index] : 0;
+  }
+  Json json = {{"uuid", record.name_view()},
+               {"memory_bytes", record.capacity_bytes},
+               {"promised_bytes", promised},
+               {"outside_bytes", record.outside_bytes},
+               {"free_bytes", record.capacity_bytes - taken},
+               {"used_bytes", told_bytes}};
+  if (const auto gpu = gpus.find(std::string(record.name_view())); gpu != gpus.end()) {
+    json["index"] = gpu->second.index;
+    json["model"] = gpu->second.model;
+    json["used_bytes"] = gpu->second.used_bytes;
+    if (gpu->second.utilization_pct) {
+      json["utilization_pct"] = *gpu->second.utilization_pct;
+    }
+  }
+  return json;
+}
+
+Json reservation_json(const node::NodeView& view, const node::NodeView::Reservation& reservation) {
+  const node::ReservationRecord& record = reservation.record;
+  Json json = {{"id", record.id},
+               {"device", view.devices[record.device].name_view()},
+               {"pid", reservation.pid},
+               {"client", record.client},
+               {"size_bytes", record.size_bytes},
+               {"priority", record.priority},
+               {"waits", record.waits()}};
+  if (record.waits()) {
+    const auto since = static_cast<std::uint64_t>(std::max<std::int64_t>(record.since_ns, 0));
+    json["wanted_bytes"] = record.wanted_bytes;
+    json["waited_seconds"] =
+        static_cast<double>(view.now_ns - std::min(view.now_ns, since)) / 1e9;
+    json["overtaken"] = record.overtaken;
+  }
+  return json;
+}
+
+Json client_json(const node::NodeView& view, const node::NodeView::Client& client) {
+  Json used = Json::object();
+  for (std::size_t index = 0; index < client.used_bytes.size(); ++index) {
+    if (client.used_bytes[index] != 0) {
+      used[std::string(view.devices[index].name_view())] = client.used_bytes[index];
+    }
+  }
+  return {{"client", client.client},
+          {"leader", client.leader},
+          {"pid", client.pid},
+          {"used_bytes", used}};
+}
+
+}  // namespace
+
+std::string_view policy_name(Policy policy) noexcept {
+  const auto* const at =
+      std::ranges::find(policy_names, policy, &std::pair<Policy, std::string_view>::first);
+  return at != policy_names.end() ? at->second : "unknown";
+}
+
+std::optional<Policy> parse_policy(std::string_view name) noexcept {
+  const auto* const at =
+      std::ranges::find(policy_names, name, &std::pair<Policy, std::string_view>::second);
+  return at != policy_names.end() ? std::optional(at->first) : std::nullopt;
+}
+
+std::string node_json(NodeShare& share) {
+  share.look_outside(std::chrono::milliseconds(0));
+  const node::NodeView view = share.node().view();
+  const auto gpus = gpus_by_uuid();
+  Json devices = Json::array();
+  for (std::size_t index = 0; index < view.devices.size(); ++index) {
+    devices.push_back(device_json(view, index, gpus));
+  }
+  Json reservations = Json::array();
+  for (const auto& reservation : view.reservations) {
+    reservations.push_back(reservation_json(view, reservation));
+  }
+  Json clients = Json::array();
+  for (const auto& client : view.clients) {
+    clients.push_back(client_json(view, client));
+  }
+  const Json json = {{"node", share.node().path()},
+                     {"policy", policy_name(view.policy)},
+                     {"overtakes_max", view.bound.grants_max},
+                     {"overtake_seconds_max", static_cast<double>(view.bound.wait_ns_max) / 1e9},
+                     {"nvml", nvml_obstacle().empty() ? Json(true) : Json(nvml_obstacle())},
+                     {"host_memory_bytes", host_memory_limit_bytes()},
+                     {"gpus", gpus_json(gpus)},
+                     {"devices", devices},
+                     {"reservations", reservations},
+                     {"clients", clients}};
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace hippogriff

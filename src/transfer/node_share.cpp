@@ -1,0 +1,228 @@
+// Names to devices, accounts to ledgers, and NVML's word about everybody else.
+#include "transfer/node_share.hpp"
+
+#include "base/error.hpp"
+#include "device/cuda_device.hpp"
+#include "device/nvml.hpp"
+#include "transfer/outlook.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace hippogriff {
+
+namespace {
+
+constexpr std::chrono::milliseconds fresh_enough{100};
+constexpr std::chrono::milliseconds look_interval{200};
+
+std::string variable(const char* name) {
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): see Settings
+  return text != nullptr ? text : "";
+}
+
+node::NodeOptions node_options(const NodeShareOptions& options) {
+  node::NodeOptions chosen;
+  chosen.path = options.path;
+  chosen.leader = options.leader;
+  return chosen;
+}
+
+class AccountLedger final : public MemoryLedger {
+ public:
+  AccountLedger(node::Node& node, node::Account& account) : node_(node), account_(account) {}
+
+  // A forked child has the parent's device memory as a copy of its own, which nobody counts.
+  bool take(std::uint64_t size_bytes) noexcept override {
+    return node_.forked() || account_.take(size_bytes);
+  }
+
+  void give(std::uint64_t size_bytes) noexcept override {
+    if (!node_.forked()) {
+      account_.give(size_bytes);
+    }
+  }
+
+ private:
+  node::Node& node_;
+  node::Account& account_;
+};
+
+// Calls a function now and then while it lives.
+class Refresher {
+ public:
+  template <typename Function>
+  explicit Refresher(Function function)
+      : thread_([this, function](const std::stop_token& stop) {
+          std::unique_lock lock(mutex_);
+          while (!wake_.wait_for(lock, stop, look_interval, [] { return false; }) &&
+                 !stop.stop_requested()) {
+            function();
+          }
+        }) {}
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any wake_;
+  std::jthread thread_;
+};
+
+SharedDeviceFacts identify_cuda(int index) {
+  const std::string name = "cuda:" + std::to_string(index);
+  const auto identity = identify_cuda_device(index);
+  if (!identity) {
+    throw_invalid("find device " + name,
+                  cuda_presence().device_count == 0 ? cuda_presence().why_not
+                                                    : "there is no such device");
+  }
+  // NVML's sizes, which `hippogriff run` goes by: a context sees a little less of the memory.
+  const auto facts = find_gpu(identity->uuid);
+  return {.name = name,
+          .uuid = identity->uuid,
+          .model = identity->model,
+          .memory_bytes = facts ? facts->memory_bytes : identity->memory_bytes};
+}
+
+}  // namespace
+
+NodeShare::NodeShare(const NodeShareOptions& options) : node_(node_options(options)) {}
+
+std::shared_ptr<NodeShare> NodeShare::from_environment() {
+  NodeShareOptions options;
+  options.path = variable("HIPPOGRIFF_NODE");
+  if (options.path == "off") {
+    return nullptr;
+  }
+  options.leader = node::Leader::parse(variable("HIPPOGRIFF_RESERVATION"));
+  return std::make_shared<NodeShare>(options);
+}
+
+SharedDeviceFacts NodeShare::identify(const std::string& device) {
+  std::string name = device.empty() ? variable("HIPPOGRIFF_DEVICE") : device;
+  if (name.empty()) {
+    name = cuda_presence().device_count > 0 ? "cuda:0" : "host";
+  }
+  if (name == "host") {
+    return {.name = name,
+            .uuid = name,
+            .model = "host memory",
+            .memory_bytes = host_memory_limit_bytes()};
+  }
+  if (const auto index = cuda_index(name)) {
+    return identify_cuda(*index);
+  }
+  if (const auto facts = find_gpu(name)) {
+    return {.name = name,
+            .uuid = facts->uuid,
+            .model = facts->model,
+            .memory_bytes = facts->memory_bytes};
+  }
+  throw_invalid("find device " + name,
+                "a device is called host, cuda:0, cuda:1, ..., or by a GPU's UUID");
+}
+
+node::Account& NodeShare::account(const SharedDeviceFacts& facts) {
+  const std::scoped_lock turn(mutex_);
+  const auto at = devices_.find(facts.uuid);
+  if (at != devices_.end()) {
+    return *at->second.account;
+  }
+  Device added{.facts = facts, .index = 0, .account = nullptr};
+  added.index = node_.add_device(facts.uuid, facts.memory_bytes);
+  added.account = std::make_unique<node::Account>(node_, added.index);
+  return *devices_.emplace(facts.uuid, std::move(added)).first->second.account;
+}
+
+std::shared_ptr<MemoryLedger> NodeShare::ledger(const SharedDeviceFacts& facts) {
+  return std::make_shared<AccountLedger>(node_, account(facts));
+}
+
+NodeShare::Device& NodeShare::device(const std::string& uuid) {
+  const std::scoped_lock turn(mutex_);
+  const auto at = devices_.find(uuid);
+  if (at == devices_.end()) {
+    throw_invalid("use device " + uuid, "nothing of it is reserved");
+  }
+  return at->second;
+}
+
+std::uint64_t NodeShare::reserve(const std::string& uuid, node::Request request) {
+  Device& shared = device(uuid);
+  look_outside(fresh_enough);
+  const auto timeout = std::exchange(request.timeout, std::chrono::milliseconds(0));
+  try {
+    return shared.account->reserve(request);
+  } catch (const Error& error) {
+    if (error.failure().status != Status::busy || timeout.count() <= 0) {
+      throw;
+    }
+  }
+  request.timeout = timeout;
+  const Refresher refresher([this] { look_outside(fresh_enough); });
+  return shared.account->reserve(request);
+}
+
+void NodeShare::resize(const std::string& uuid,
+                       std::uint64_t handle,
+                       std::uint64_t size_bytes,
+                       std::chrono::milliseconds timeout) {
+  Device& shared = device(uuid);
+  look_outside(fresh_enough);
+  const Refresher refresher([this] { look_outside(fresh_enough); });
+  shared.account->resize(handle, size_bytes, timeout);
+}
+
+void NodeShare::release(const std::string& uuid, std::uint64_t handle) {
+  device(uuid).account->release(handle);
+}
+
+void NodeShare::look_outside(std::chrono::milliseconds at_most_old) {
+  std::vector<std::pair<std::string, std::uint32_t>> gpus;
+  {
+    const std::scoped_lock turn(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - looked_ < at_most_old) {
+      return;
+    }
+    looked_ = now;
+    for (const auto& [uuid, shared] : devices_) {
+      if (uuid.starts_with("GPU-")) {
+        gpus.emplace_back(uuid, shared.index);
+      }
+    }
+  }
+  for (const auto& [uuid, index] : gpus) {
+    look_outside(uuid, index);
+  }
+}
+
+// What NVML counts for processes that take part is covered by their reservations. Where it does not
+// know them (another pid namespace) they say themselves what they use.
+void NodeShare::look_outside(const std::string& uuid, std::uint32_t index) {
+  const auto facts = find_gpu(uuid);
+  if (!facts) {
+    return;
+  }
+  const node::NodeView view = node_.view();
+  const auto record =
+      std::ranges::find(view.devices, std::string_view(uuid), &node::DeviceRecord::name_view);
+  const auto place = static_cast<std::size_t>(record - view.devices.begin());
+  std::uint64_t told_bytes = 0;
+  for (const node::NodeView::Client& client : view.clients) {
+    told_bytes += place < client.used_bytes.size() ? client.used_bytes[place] : 0;
+  }
+  std::uint64_t seen_bytes = 0;
+  for (const GpuProcess& process : gpu_processes(uuid)) {
+    const bool takes_part = std::ranges::any_of(
+        view.clients, [&](const auto& client) { return client.pid == process.pid; });
+    seen_bytes += takes_part ? process.used_bytes : 0;
+  }
+  const std::uint64_t ours = std::max(told_bytes, seen_bytes);
+  node_.set_outside(index, facts->used_bytes - std::min(facts->used_bytes, ours));
+}
+
+}  // namespace hippogriff

@@ -1,0 +1,77 @@
+// This process's part in the machine's node: reservations by device name, and what is used outside.
+#pragma once
+
+#include "device/host_device.hpp"
+#include "node/account.hpp"
+#include "node/node.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace hippogriff {
+
+// A device as all processes of the machine know it.
+struct SharedDeviceFacts {
+  std::string name;  // to this process: "cuda:0", "host"
+  std::string uuid;  // to all: "GPU-…", "host"
+  std::string model;
+  std::uint64_t memory_bytes = 0;
+};
+
+struct NodeShareOptions {
+  std::string path;                  // of the segment; empty: the user's
+  std::optional<node::Leader> leader;  // whose reservations this process uses
+};
+
+// Thread-safe. What it reserved ends with it.
+class NodeShare {
+ public:
+  // Throws Error as node::Node does.
+  explicit NodeShare(const NodeShareOptions& options);
+
+  // As HIPPOGRIFF_NODE (a path; "off": null) and HIPPOGRIFF_RESERVATION say.
+  static std::shared_ptr<NodeShare> from_environment();
+
+  // "" is the default device: HIPPOGRIFF_DEVICE, else cuda:0 where there is a GPU, else host; also a
+  // GPU's UUID. Throws Error(invalid_argument) for a device that is not there.
+  static SharedDeviceFacts identify(const std::string& device);
+
+  // Waits up to the timeout. Returns a handle for that device's other calls.
+  std::uint64_t reserve(const std::string& uuid, node::Request request);
+  void resize(const std::string& uuid, std::uint64_t handle, std::uint64_t size_bytes,
+              std::chrono::milliseconds timeout);
+  void release(const std::string& uuid, std::uint64_t handle);
+
+  // Makes a device known, so that it can be reserved. Throws Error(invalid_argument) when other
+  // programs use it with another size.
+  node::Account& account(const SharedDeviceFacts& facts);
+  // For the device that allocates: whatever it gives out is covered by reservations.
+  std::shared_ptr<MemoryLedger> ledger(const SharedDeviceFacts& facts);
+
+  // Tells the node what programs that take no part use of the GPUs, if that was not told lately.
+  void look_outside(std::chrono::milliseconds at_most_old);
+
+  [[nodiscard]] node::Node& node() { return node_; }
+
+ private:
+  struct Device {
+    SharedDeviceFacts facts;
+    std::uint32_t index = 0;
+    std::unique_ptr<node::Account> account;
+  };
+
+  Device& device(const std::string& uuid);
+  void look_outside(const std::string& uuid, std::uint32_t index);
+
+  node::Node node_;
+  std::mutex mutex_;                       // guards the map and the time
+  std::map<std::string, Device> devices_;  // by UUID; nothing is ever removed
+  std::chrono::steady_clock::time_point looked_{};
+};
+
+}  // namespace hippogriff
