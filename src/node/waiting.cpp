@@ -130,12 +130,15 @@ Node::Answer Node::look_once(std::uint64_t handle,
 
 void Node::await(std::uint64_t handle, MonotonicTime deadline) {
   Answer answer = Answer::waits;
+  bool cancelled = false;
   try {
     while (answer == Answer::waits) {
+      cancelled = waits_cancelled_;
       const auto left = deadline - std::chrono::steady_clock::now();
       std::shared_ptr<Attachment> place;
       std::uint32_t signal = 0;
-      answer = look_once(handle, left <= std::chrono::nanoseconds::zero(), place, signal);
+      const bool give_up = cancelled || left <= std::chrono::nanoseconds::zero();
+      answer = look_once(handle, give_up, place, signal);
       if (answer == Answer::waits && place != nullptr) {
         place->wait(signal, std::min<std::chrono::nanoseconds>(options_.look_interval, left));
       }
@@ -145,7 +148,8 @@ void Node::await(std::uint64_t handle, MonotonicTime deadline) {
     throw;
   }
   if (answer != Answer::granted) {
-    throw Error({.status = answer == Answer::gone ? Status::cancelled : Status::timed_out,
+    cancelled = cancelled || answer == Answer::gone;
+    throw Error({.status = cancelled ? Status::cancelled : Status::timed_out,
                  .operation = "wait for device memory",
                  .object = options_.path});
   }
