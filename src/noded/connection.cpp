@@ -27,11 +27,14 @@ std::int64_t wire_timeout(std::chrono::milliseconds timeout) {
 }  // namespace
 
 Connection::Connection(ConnectionOptions options) : options_(std::move(options)) {
-  if (options_.path.empty()) {
+  const bool is_default = options_.path.empty();
+  if (is_default) {
     options_.path = default_socket_path();
   }
   socket_ = connect_to(options_.path, now() + options_.connect_timeout);
-  if (const Peer server = peer_of(socket_.get()); !trusted(server.uid)) {
+  // Anybody may make that path under /tmp. One that was given is the caller's word: root in a
+  // container may well ask a user's server.
+  if (const Peer server = peer_of(socket_.get()); is_default && !trusted(server.uid)) {
     throw Error({.status = Status::unsupported,
                  .operation = "connect to node server",
                  .object = options_.path,
@@ -55,7 +58,7 @@ Connection::~Connection() {
 
 std::uint32_t Connection::add_device(std::string_view name, std::uint64_t capacity_bytes) {
   RequestMessage request{.operation = Operation::add_device, .size_bytes = capacity_bytes};
-  // The node refuses a name that is too long, and an empty one; this one is cut off to be empty.
+  // A name that no message can carry goes as none, which the node refuses with the same words.
   if (name.size() < request.name.size() && name.find('\0') == std::string_view::npos) {
     std::copy(name.begin(), name.end(), request.name.begin());
   }
@@ -146,7 +149,9 @@ Connection::Answer Connection::call(RequestMessage request) {
 }
 
 // Until it is answered or the connection is lost.
-void Connection::wait(Call& call, std::unique_lock<std::mutex>& lock, MonotonicTime deadline) {
+void Connection::wait(Call& call,
+                      std::unique_lock<std::mutex>& lock,
+                      MonotonicTime deadline) noexcept {
   while (!call.answer && !lost_) {
     if (reading_) {
       if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && !call.answer) {
@@ -176,7 +181,10 @@ int Connection::receive(Answer& answer, MonotonicTime deadline) const noexcept {
     return refused;
   }
   if (!decode_reply(bytes, answer.reply)) {
-    return EBADMSG;
+    const ReplyMessage ours;
+    const bool other_version =
+        answer.reply.magic == ours.magic && answer.reply.version != ours.version;
+    return other_version ? EPROTONOSUPPORT : EBADMSG;
   }
   try {
     answer.rest.resize(view_bytes(answer.reply));
@@ -186,7 +194,7 @@ int Connection::receive(Answer& answer, MonotonicTime deadline) const noexcept {
   return receive_all(socket_.get(), answer.rest, deadline);
 }
 
-void Connection::deliver(Answer answer) {
+void Connection::deliver(Answer answer) noexcept {
   const std::uint64_t id = answer.reply.id;
   const auto at = std::ranges::find(calls_, id, &Call::id);
   if (at != calls_.end()) {

@@ -31,8 +31,9 @@ struct ConnectionOptions {
 // operation fails, and the program decides. Error(forked) in a child of the process that made it.
 class Connection final : public node::NodeClient {
  public:
-  // Throws Error: io_error when nobody listens, unsupported when the server is another user's or
-  // speaks another version, busy when it has all the clients it can have.
+  // Throws Error: io_error when nobody listens; unsupported when the server speaks another version,
+  // or listens at the default path and is another user's; busy when it has all the clients it can
+  // have.
   explicit Connection(ConnectionOptions options);
   // What it holds is released when this returns, if the server answers.
   ~Connection() override;
@@ -63,9 +64,9 @@ class Connection final : public node::NodeClient {
   };
 
   Answer call(RequestMessage request);
-  void wait(Call& call, std::unique_lock<std::mutex>& lock, MonotonicTime deadline);
+  void wait(Call& call, std::unique_lock<std::mutex>& lock, MonotonicTime deadline) noexcept;
   int receive(Answer& answer, MonotonicTime deadline) const noexcept;
-  void deliver(Answer answer);
+  void deliver(Answer answer) noexcept;
   void lose(int errno_value) noexcept;
   [[noreturn]] void throw_lost() const;
 

@@ -74,8 +74,8 @@ Failure failure_of_call(const std::function<void()>& call) {
 
 // A server in a process of its own, which nothing of the test's is shared with.
 Child serving_process(const SocketPlace& place) {
-  return Child([options = place.options()] {
-    Server server(options);
+  return Child([&] {
+    Server server(place.options());
     server.run();
     return 0;
   });
@@ -214,7 +214,8 @@ TEST(Connection, refuses_answers_that_make_no_sense) {
     const WrongServer server(bytes);
     const Failure failure = failure_of_call([&] { const Connection client(server.client()); });
     EXPECT_EQ(failure.status, Status::io_error);
-    EXPECT_EQ(failure.errno_value, bytes.size() == 512 ? EBADMSG : ECONNRESET);
+    const int expected = bytes == bytes_of(version) ? EPROTONOSUPPORT : EBADMSG;
+    EXPECT_EQ(failure.errno_value, bytes.size() == sizeof(ReplyMessage) ? expected : ECONNRESET);
   }
 }
 

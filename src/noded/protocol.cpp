@@ -10,21 +10,21 @@ namespace hippogriff::noded {
 namespace {
 
 // The characters up to the first zero; nothing but zeros may follow.
-template <std::size_t size>
-bool text_valid(const std::array<char, size>& text) {
+template <std::size_t Size>
+bool text_valid(const std::array<char, Size>& text) {
   const auto end = std::find(text.begin(), text.end(), '\0');
   return end != text.end() && std::all_of(end, text.end(), [](char c) { return c == '\0'; });
 }
 
-template <std::size_t size>
-void set_text(std::array<char, size>& text, std::string_view value) {
+template <std::size_t Size>
+void set_text(std::array<char, Size>& text, std::string_view value) {
   text.fill('\0');
-  std::copy_n(value.begin(), std::min(value.size(), size - 1), text.begin());
+  std::copy_n(value.begin(), std::min(value.size(), Size - 1), text.begin());
 }
 
-template <std::size_t size>
-std::string text_of(const std::array<char, size>& text) {
-  return {text.data(), ::strnlen(text.data(), size)};
+template <std::size_t Size>
+std::string text_of(const std::array<char, Size>& text) {
+  return {text.data(), ::strnlen(text.data(), Size)};
 }
 
 // What an operation uses of a request: the rest stays zero.

@@ -90,6 +90,8 @@ void Server::run(int stop_fd) {
 
 void Server::accept_all() {
   for (;;) {
+    // First: what those who left still have may be what a new one needs.
+    std::erase_if(sessions_, [](const Session& session) { return session.over(); });
     Descriptor socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.valid()) {
       accept_one(std::move(socket));
@@ -104,7 +106,6 @@ void Server::accept_all() {
 }
 
 void Server::accept_one(Descriptor socket) {
-  std::erase_if(sessions_, [](const Session& session) { return session.over(); });
   const int fd = socket.get();
   Failure failure{.operation = "connect to node server", .object = path()};
   try {

@@ -26,7 +26,7 @@ inline constexpr std::size_t waits_max = 64;
 class Session {
  public:
   // Starts the thread. `client` is 0 where its process is not visible.
-  Session(Descriptor socket, pid_t client, const node::NodeOptions& options);
+  Session(Descriptor socket, pid_t client, node::NodeOptions options);
   // Ends it, within the node's `lock_timeout` and some.
   ~Session();
   Session(const Session&) = delete;
