@@ -289,6 +289,18 @@ TEST_P(NodeConformance, the_death_of_one_that_waits_lets_those_behind_it_go_on) 
   thread.join();
 }
 
+TEST_P(NodeConformance, lets_what_fits_past_what_waits_where_the_policy_wants_it) {
+  const std::uint64_t half = node->reserve(request(50));
+  std::thread thread([&] { node->reserve(request(60, long_wait)); });
+  EXPECT_TRUE(eventually([&] { return waiting(*node) == 1; }));
+  const std::uint64_t past = node->reserve(request(40));
+  node->release(past);
+  node->set_policy(node::Policy::fifo, {});
+  EXPECT_EQ(status_of([&] { node->reserve(request(40)); }), Status::busy);
+  node->release(half);
+  thread.join();
+}
+
 TEST_P(NodeConformance, serves_the_higher_priority_first) {
   start(node::Policy::priority_fifo);
   const std::uint64_t all = node->reserve(request(100));

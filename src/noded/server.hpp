@@ -28,7 +28,7 @@ class Server {
 
   // Serves until `stop`, or until `stop_fd` (-1: none) is readable: a pipe or eventfd that a signal
   // handler writes to. All connections are closed then, and what they held is released. Starts a
-  // thread for each connection and each wait, all signals blocked in them. For one thread.
+  // thread for each connection and each wait, all signals blocked in them. For one thread, once.
   void run(int stop_fd = -1);
 
   // From any thread, and from signal handlers.

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -268,6 +269,28 @@ TEST_F(ServerTest, has_256_clients_and_no_more) {
   EXPECT_EQ(held(*clients.back()), 100U);
   clients.clear();
   EXPECT_TRUE(eventually([&] { return status_of([&] { client(); }) == Status::ok; }));
+}
+
+TEST_F(ServerTest, goes_on_when_it_had_no_descriptors_left) {
+  const Child server([&] {
+    const rlimit few{.rlim_cur = 40, .rlim_max = 40};
+    static_cast<void>(::setrlimit(RLIMIT_NOFILE, &few));
+    Server made(place.options());
+    made.run();
+    return 0;
+  });
+  ASSERT_TRUE(serves(place.path()));
+  ConnectionOptions impatient = place.client();
+  impatient.reply_margin = std::chrono::milliseconds(500);
+  std::vector<std::unique_ptr<Connection>> clients;
+  const auto connect = [&] {
+    return status_of([&] { clients.push_back(std::make_unique<Connection>(impatient)); });
+  };
+  while (clients.size() < 40 && connect() == Status::ok) {
+  }
+  EXPECT_LT(clients.size(), 40U);
+  clients.clear();
+  EXPECT_TRUE(eventually([&] { return connect() == Status::ok; }));
 }
 
 TEST_F(ServerTest, is_not_held_up_by_half_a_message) {
