@@ -1,4 +1,4 @@
-// A segment of a test's own, and child processes that use it.
+// A segment of a test's own, child processes that use it, and what tests ask of any node.
 #pragma once
 
 #include "base/error.hpp"
@@ -11,6 +11,8 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -121,6 +123,33 @@ Status status_of(Call call) {
     return error.failure().status;
   }
   return Status::ok;
+}
+
+inline constexpr std::chrono::milliseconds no_wait{0};
+inline constexpr std::chrono::milliseconds long_wait{20'000};
+// Less than a long wait, and much more than anything takes: also on a loaded machine.
+inline constexpr std::chrono::milliseconds soon{10'000};
+
+inline node::Request request(std::uint64_t size,
+                             std::chrono::milliseconds timeout = no_wait,
+                             std::int32_t priority = 0) {
+  return {.device = 0, .size_bytes = size, .priority = priority, .timeout = timeout};
+}
+
+inline std::uint64_t held(node::NodeClient& node) {
+  std::uint64_t sum = 0;
+  for (const auto& reservation : node.view().reservations) {
+    sum += reservation.record.size_bytes;
+  }
+  return sum;
+}
+
+inline std::size_t waiting(node::NodeClient& node) {
+  std::size_t count = 0;
+  for (const auto& reservation : node.view().reservations) {
+    count += reservation.record.waits() ? 1U : 0U;
+  }
+  return count;
 }
 
 }  // namespace hippogriff::testing

@@ -24,8 +24,9 @@ MODULE_ARROWS = {
     "device": {"base"},
     "storage": {"base", "device"},
     "node": {"base", "device"},
+    "noded": {"base", "storage", "node"},
     "checksum": {"base", "device"},
-    "transfer": {"base", "device", "storage", "node", "checksum"},
+    "transfer": {"base", "device", "storage", "node", "noded", "checksum"},
 }
 
 FILE_LINES_MAX = 600

@@ -361,6 +361,11 @@ HIPPOGRIFF_API int hippogriff_node_set_policy(const char* policy,
  *  HIPPOGRIFF_RESERVATION has to be there; free it with hippogriff_free_string. */
 HIPPOGRIFF_API int hippogriff_node_hand_over(char** leader);
 
+/** Serves the node of this user's segment on a Unix socket, for programs that cannot share memory with
+ *  it (HIPPOGRIFF_NODE=unix:/path there), until `stop_fd` (-1: none) is readable. `socket_path` NULL:
+ *  hippogriff.sock in the user's folder for such. Clients are this user's and root's. */
+HIPPOGRIFF_API int hippogriff_noded_run(const char* socket_path, int stop_fd);
+
 /* --- What it knows ---------------------------------------------------------------------------- */
 
 /** The last failure of a call on this thread. */

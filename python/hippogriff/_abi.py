@@ -206,6 +206,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "hippogriff_reservation_release": (_int, [_void_p]),
     "hippogriff_node_status": (_int, [_void_pp]),
     "hippogriff_node_set_policy": (_int, [_string, ctypes.c_uint32, _ms]),
+    "hippogriff_noded_run": (_int, [_string, _int]),
     "hippogriff_node_hand_over": (_int, [_void_pp]),
     "hippogriff_last_error": (None, [_error_p]),
     "hippogriff_status_name": (_string, [_int]),

@@ -23,6 +23,8 @@ _scratch = tempfile.TemporaryDirectory(prefix="hippogriff-tests-")
 atexit.register(_scratch.cleanup)
 os.environ["HIPPOGRIFF_CALIBRATION"] = str(Path(_scratch.name) / "calibration.json")
 os.environ.setdefault("HIPPOGRIFF_DEVICE", "host")
+# Tests run beside each other: their devices are their own.
+os.environ["HIPPOGRIFF_NODE"] = "off"
 
 # How long an example takes depends on what else the machine does.
 hypothesis.settings.register_profile("hippogriff", deadline=None)

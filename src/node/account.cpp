@@ -35,19 +35,21 @@ bool Account::take(std::uint64_t size_bytes) noexcept {
     return false;  // promised to others, or the node cannot be reached
   }
   used_bytes_ += size_bytes;
-  if (!follows_) {
-    node_.show_used(device_, used_bytes_);
-  }
+  show();
   return true;
 }
 
 void Account::give(std::uint64_t size_bytes) noexcept {
   const std::scoped_lock turn(mutex_);
   used_bytes_ -= std::min(used_bytes_, size_bytes);
-  if (!follows_) {
-    node_.show_used(device_, used_bytes_);
-  }
+  show();
   fit_cover();
+}
+
+void Account::show() noexcept {
+  if (board_ != nullptr && !follows_) {
+    board_->show_used(device_, used_bytes_);
+  }
 }
 
 std::uint64_t Account::reserve(Request request) {
@@ -87,7 +89,7 @@ void Account::grow_in_group(std::uint64_t handle,
       const std::uint64_t before = at != reserved_.end() ? at->size_bytes : 0;
       const std::uint64_t wished = explicit_bytes() - before + size_bytes;
       const std::uint64_t wanted = std::max(used_bytes_, wished);
-      if (wanted <= covered_bytes_ || node_.take(device_, wanted - covered_bytes_)) {
+      if (wanted <= covered_bytes_ || board_->take(device_, wanted - covered_bytes_)) {
         covered_bytes_ = std::max(covered_bytes_, wanted);
         if (at != reserved_.end()) {
           at->size_bytes = size_bytes;
@@ -102,8 +104,8 @@ void Account::grow_in_group(std::uint64_t handle,
 }
 
 void Account::wait_for_group(std::uint64_t size_bytes, MonotonicTime deadline) {
-  const std::uint64_t granted = node_.granted_bytes(device_);
-  if (size_bytes > granted || !node_.follows()) {
+  const std::uint64_t granted = board_->granted_bytes(device_);
+  if (size_bytes > granted || !board_->follows()) {
     throw Error({.status = Status::out_of_device_memory,
                  .operation = "reserve",
                  .detail = format_size(size_bytes) + " asked, this command has reserved " +
@@ -114,7 +116,7 @@ void Account::wait_for_group(std::uint64_t size_bytes, MonotonicTime deadline) {
                  .operation = "reserve",
                  .detail = format_size(size_bytes) + " asked, and of the " + format_size(granted) +
                            " that this command has reserved " +
-                           format_size(node_.group_used_bytes(device_)) + " are in use"});
+                           format_size(board_->group_used_bytes(device_)) + " are in use"});
   }
   std::this_thread::sleep_for(group_look_interval);
 }
@@ -196,7 +198,7 @@ std::uint64_t Account::cover_needed(std::uint64_t used_bytes) const {
 
 void Account::cover(std::uint64_t size_bytes) {
   if (follows_) {
-    if (!node_.take(device_, size_bytes)) {
+    if (!board_->take(device_, size_bytes)) {
       throw Error({.status = Status::busy, .operation = "take of the command's reservation"});
     }
   } else if (covers_.empty()) {
@@ -212,7 +214,7 @@ void Account::cover(std::uint64_t size_bytes) {
 
 void Account::uncover(std::uint64_t size_bytes) {
   if (follows_) {
-    node_.give(device_, size_bytes);
+    board_->give(device_, size_bytes);
     covered_bytes_ -= size_bytes;
     return;
   }

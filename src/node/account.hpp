@@ -12,14 +12,17 @@
 
 namespace hippogriff::node {
 
-// Thread-safe. The node must outlive it. Only `reserve` and `resize` wait for memory. In a process
+// Thread-safe. The node must outlive it, and need not be one in shared memory. Only `reserve` and `resize` wait for memory. In a process
 // that follows a leader with a reservation of the device all of it comes out of that one.
 class Account {
  public:
   Account(Node& node, std::uint32_t device)
       : node_(node),
+        board_(&node),
         device_(device),
         follows_(node.follows() && node.granted_bytes(device) != 0) {}
+
+  Account(NodeClient& node, std::uint32_t device) : node_(node), device_(device) {}
 
   // False when the bytes are promised to others, or more than the leader reserved.
   bool take(std::uint64_t size_bytes) noexcept;
@@ -36,7 +39,9 @@ class Account {
   [[nodiscard]] bool follows() const { return follows_; }
 
   // What the leader has reserved, for one that follows.
-  [[nodiscard]] std::uint64_t limit_bytes() const { return node_.granted_bytes(device_); }
+  [[nodiscard]] std::uint64_t limit_bytes() const {
+    return follows_ ? board_->granted_bytes(device_) : 0;
+  }
 
  private:
   struct Cover {
@@ -49,15 +54,17 @@ class Account {
   void cover(std::uint64_t size_bytes);
   void uncover(std::uint64_t size_bytes);
   void fit_cover() noexcept;
+  void show() noexcept;
   void wait_for_group(std::uint64_t size_bytes, MonotonicTime deadline);
   void grow_in_group(std::uint64_t handle,
                      std::uint64_t size_bytes,
                      MonotonicTime deadline,
                      const std::function<bool()>& interrupted = nullptr);
 
-  Node& node_;
+  NodeClient& node_;
+  Node* const board_ = nullptr;  // where this process shows what it uses; null behind a socket
   const std::uint32_t device_;
-  const bool follows_;
+  const bool follows_ = false;
   mutable std::mutex mutex_;  // guards all below; not held while a reservation is waited for
   std::uint64_t next_handle_ = 1;  // of reservations within a leader's
   std::uint64_t used_bytes_ = 0;

@@ -92,17 +92,6 @@ void Node::show_used(std::uint32_t device, std::uint64_t size_bytes) noexcept {
   }
 }
 
-std::uint64_t Node::reserved_bytes(std::uint32_t device) {
-  std::uint64_t sum = 0;
-  transact([&](Books&, ClientSet&) {
-    for (const Holding& held : holdings_) {
-      sum += held.record.device == device ? held.record.size_bytes : 0;
-    }
-    return Effects{};
-  });
-  return sum;
-}
-
 // Under the lock. Asking for a life costs system calls: only of those who ever had a slot.
 std::vector<NodeView::Client> Node::clients() {
   std::vector<NodeView::Client> clients;

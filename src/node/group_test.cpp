@@ -22,24 +22,16 @@ namespace {
 
 using hippogriff::testing::Child;
 using hippogriff::testing::eventually;
+using hippogriff::testing::held;
+using hippogriff::testing::long_wait;
 using hippogriff::testing::status_of;
 using hippogriff::testing::TemporarySegment;
 using std::chrono::milliseconds;
-
-constexpr milliseconds long_wait{20'000};
 
 NodeOptions following(const TemporarySegment& place, const std::string& leader) {
   NodeOptions options = place.options();
   options.leader = Leader::parse(leader);
   return options;
-}
-
-std::uint64_t held(Node& node) {
-  std::uint64_t sum = 0;
-  for (const auto& reservation : node.view().reservations) {
-    sum += reservation.record.size_bytes;
-  }
-  return sum;
 }
 
 TEST(Leader, is_parsed_from_its_text_alone) {

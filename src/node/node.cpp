@@ -211,7 +211,8 @@ void Node::release(std::uint64_t handle) {
 
 NodeView Node::view() {
   NodeView view;
-  transact([&](Books& books, ClientSet&) {
+  transact([&](Books& books, ClientSet& granted) {
+    const bool changed = reap(granted);
     view.now_ns = static_cast<std::uint64_t>(monotonic_ns());
     view.policy = books.policy;
     view.bound = books.bound;
@@ -221,7 +222,7 @@ NodeView Node::view() {
       view.reservations.push_back({record, attachment_->pid_of(record.client)});
     }
     view.clients = clients();
-    return Effects{};
+    return Effects{.changed = changed};
   });
   return view;
 }

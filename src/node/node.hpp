@@ -3,8 +3,10 @@
 
 #include "node/attachment.hpp"
 #include "node/books.hpp"
+#include "node/node_client.hpp"
 #include "node/steps.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -38,7 +40,7 @@ struct Request {
   std::function<bool()> interrupted = nullptr;
 };
 
-// What the node knows, for people to see.
+// What the node knows, for people to see. To look removes what the dead held.
 struct NodeView {
   struct Reservation {
     ReservationRecord record;
@@ -65,34 +67,39 @@ class ForkPage;
 // Thread-safe. Reservations end with it, and with the process, however that ends. Every operation
 // ends within `lock_timeout`, and its own timeout where it has one; throws Error(busy) with the pid
 // when a process keeps the node's lock, Error(forked) in a child of the process that made it.
-class Node {
+class Node final : public NodeClient {
  public:
   explicit Node(NodeOptions options);
-  ~Node();
+  ~Node() override;
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
   // Makes the device known under a name all processes use (a GPU's UUID). Throws
   // Error(invalid_argument) when another capacity is in use.
-  std::uint32_t add_device(std::string_view name, std::uint64_t capacity_bytes);
+  std::uint32_t add_device(std::string_view name, std::uint64_t capacity_bytes) override;
   // What programs outside the node use of the device.
-  void set_outside(std::uint32_t device, std::uint64_t size_bytes);
-  void set_policy(Policy policy, OvertakeBound bound);
+  void set_outside(std::uint32_t device, std::uint64_t size_bytes) override;
+  void set_policy(Policy policy, OvertakeBound bound) override;
 
   // Returns a handle. Throws Error: out_of_device_memory at once when it is larger than the device,
   // busy when it does not fit now and the timeout is 0, timed_out.
-  std::uint64_t reserve(const Request& request);
+  std::uint64_t reserve(const Request& request) override;
   // To more bytes in all; as reserve, and out_of_device_memory when all who hold the device's
   // memory wait for more of it. The reservation is as it was when this fails.
-  void grow(std::uint64_t handle, std::uint64_t size_bytes, std::chrono::milliseconds timeout);
-  void shrink(std::uint64_t handle, std::uint64_t size_bytes);
-  void release(std::uint64_t handle);
+  void grow(std::uint64_t handle,
+            std::uint64_t size_bytes,
+            std::chrono::milliseconds timeout) override;
+  void shrink(std::uint64_t handle, std::uint64_t size_bytes) override;
+  void release(std::uint64_t handle) override;
 
-  [[nodiscard]] NodeView view();
+  [[nodiscard]] NodeView view() override;
+
+  // Ends the waits of other threads, and those to come, with Error(cancelled) within
+  // `look_interval`. What is held stays held.
+  void cancel_waits() noexcept { waits_cancelled_ = true; }
+
   // Of its segment.
   [[nodiscard]] const std::string& path() const noexcept { return options_.path; }
-  // What this process's reservations of a device come to.
-  [[nodiscard]] std::uint64_t reserved_bytes(std::uint32_t device);
 
   // Groups: what a leader has reserved, those who follow it use, all together no more than that.
   // The words by which other processes can follow this one.
@@ -172,6 +179,7 @@ class Node {
 
   NodeOptions options_;
   std::unique_ptr<ForkPage> fork_page_;
+  std::atomic<bool> waits_cancelled_{false};
   std::mutex mutex_;  // guards all below; held for at most lock_timeout
   std::shared_ptr<Attachment> attachment_;
   std::vector<Device> devices_;

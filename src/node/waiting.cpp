@@ -135,7 +135,7 @@ void Node::await(std::uint64_t handle,
   bool cancelled = false;
   try {
     while (answer == Answer::waits) {
-      cancelled = interrupted && interrupted();
+      cancelled = waits_cancelled_ || (interrupted && interrupted());
       const auto left = deadline - std::chrono::steady_clock::now();
       std::shared_ptr<Attachment> place;
       std::uint32_t signal = 0;

@@ -1,5 +1,6 @@
 // The C functions about sharing devices with other processes.
 #include "node/node.hpp"
+#include "noded/server.hpp"
 #include "transfer/abi.hpp"
 #include "transfer/node_report.hpp"
 #include "transfer/node_share.hpp"
@@ -164,16 +165,31 @@ int hippogriff_node_set_policy(const char* policy,
   });
 }
 
+int hippogriff_noded_run(const char* socket_path, int stop_fd) {
+  return guarded([&] {
+    hippogriff::noded::ServerOptions options;
+    options.path = socket_path == nullptr ? "" : socket_path;
+    options.node.path = hippogriff::NodeShare::segment_of_environment();
+    hippogriff::noded::run_server(std::move(options), stop_fd);
+  });
+}
+
 int hippogriff_node_hand_over(char** leader) {
   return guarded([&] {
     if (leader == nullptr) {
       throw_invalid("hand reservations over", "leader is NULL");
     }
     const auto share = share_or_refusal();
-    const std::string text = share->node().leader();
+    if (share->segment() == nullptr) {
+      throw Error({.status = Status::unsupported,
+                   .operation = "hand reservations over",
+                   .object = share->address(),
+                   .detail = "a server lets go of them when this program ends"});
+    }
+    const std::string text = share->segment()->leader();
     char* copy = hippogriff::copy_string(text);
     try {
-      share->node().hand_over();
+      share->segment()->hand_over();
     } catch (...) {
       hippogriff_free_string(copy);
       throw;

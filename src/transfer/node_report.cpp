@@ -148,7 +148,7 @@ std::string node_json(NodeShare& share) {
   for (const auto& client : view.clients) {
     clients.push_back(client_json(view, client));
   }
-  const Json json = {{"node", share.node().path()},
+  const Json json = {{"node", share.address()},
                      {"policy", policy_name(view.policy)},
                      {"overtakes_max", view.bound.grants_max},
                      {"overtake_seconds_max", static_cast<double>(view.bound.wait_ns_max) / 1e9},

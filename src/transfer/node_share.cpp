@@ -4,6 +4,8 @@
 #include "base/error.hpp"
 #include "device/cuda_device.hpp"
 #include "device/nvml.hpp"
+#include "node/fork_page.hpp"
+#include "noded/open_node.hpp"
 #include "transfer/outlook.hpp"
 
 #include <algorithm>
@@ -25,30 +27,29 @@ std::string variable(const char* name) {
   return text != nullptr ? text : "";
 }
 
-node::NodeOptions node_options(const NodeShareOptions& options) {
+std::unique_ptr<node::NodeClient> open(const NodeShareOptions& options) {
   node::NodeOptions chosen;
-  chosen.path = options.path;
   chosen.leader = options.leader;
-  return chosen;
+  return noded::open_node(options.address, std::move(chosen));
 }
 
 class AccountLedger final : public MemoryLedger {
  public:
-  AccountLedger(node::Node& node, node::Account& account) : node_(node), account_(account) {}
+  explicit AccountLedger(node::Account& account) : account_(account) {}
 
   // A forked child has the parent's device memory as a copy of its own, which nobody counts.
   bool take(std::uint64_t size_bytes) noexcept override {
-    return node_.forked() || account_.take(size_bytes);
+    return page_.wiped() || account_.take(size_bytes);
   }
 
   void give(std::uint64_t size_bytes) noexcept override {
-    if (!node_.forked()) {
+    if (!page_.wiped()) {
       account_.give(size_bytes);
     }
   }
 
  private:
-  node::Node& node_;
+  node::ForkPage page_;
   node::Account& account_;
 };
 
@@ -89,16 +90,27 @@ SharedDeviceFacts identify_cuda(int index) {
 
 }  // namespace
 
-NodeShare::NodeShare(const NodeShareOptions& options) : node_(node_options(options)) {}
+NodeShare::NodeShare(const NodeShareOptions& options)
+    : address_(options.address.empty() ? node::default_segment_path() : options.address),
+      node_(open(options)),
+      segment_(dynamic_cast<node::Node*>(node_.get())) {}
 
 std::shared_ptr<NodeShare> NodeShare::from_environment() {
   NodeShareOptions options;
-  options.path = variable("HIPPOGRIFF_NODE");
-  if (options.path == "off") {
+  options.address = variable("HIPPOGRIFF_NODE");
+  if (options.address == "off") {
     return nullptr;
   }
   options.leader = node::Leader::parse(variable("HIPPOGRIFF_RESERVATION"));
   return std::make_shared<NodeShare>(options);
+}
+
+std::string NodeShare::segment_of_environment() {
+  const std::string address = variable("HIPPOGRIFF_NODE");
+  if (address == "off" || address.starts_with("unix:")) {
+    throw_invalid("serve the node", "HIPPOGRIFF_NODE=" + address + " is no segment");
+  }
+  return address;
 }
 
 SharedDeviceFacts NodeShare::identify(const std::string& device) {
@@ -132,13 +144,15 @@ node::Account& NodeShare::account(const SharedDeviceFacts& facts) {
     return *at->second.account;
   }
   Device added{.facts = facts, .index = 0, .account = nullptr};
-  added.index = node_.add_device(facts.uuid, facts.memory_bytes);
-  added.account = std::make_unique<node::Account>(node_, added.index);
+  added.index = node_->add_device(facts.uuid, facts.memory_bytes);
+  added.account = segment_ != nullptr
+                      ? std::make_unique<node::Account>(*segment_, added.index)
+                      : std::make_unique<node::Account>(*node_, added.index);
   return *devices_.emplace(facts.uuid, std::move(added)).first->second.account;
 }
 
 std::shared_ptr<MemoryLedger> NodeShare::ledger(const SharedDeviceFacts& facts) {
-  return std::make_shared<AccountLedger>(node_, account(facts));
+  return std::make_shared<AccountLedger>(account(facts));
 }
 
 NodeShare::Device& NodeShare::device(const std::string& uuid) {
@@ -207,7 +221,7 @@ void NodeShare::look_outside(const std::string& uuid, std::uint32_t index) {
   if (!facts) {
     return;
   }
-  const node::NodeView view = node_.view();
+  const node::NodeView view = node_->view();
   const auto record =
       std::ranges::find(view.devices, std::string_view(uuid), &node::DeviceRecord::name_view);
   const auto place = static_cast<std::size_t>(record - view.devices.begin());
@@ -222,7 +236,7 @@ void NodeShare::look_outside(const std::string& uuid, std::uint32_t index) {
     seen_bytes += takes_part ? process.used_bytes : 0;
   }
   const std::uint64_t ours = std::max(told_bytes, seen_bytes);
-  node_.set_outside(index, facts->used_bytes - std::min(facts->used_bytes, ours));
+  node_->set_outside(index, facts->used_bytes - std::min(facts->used_bytes, ours));
 }
 
 }  // namespace hippogriff

@@ -24,7 +24,7 @@ struct SharedDeviceFacts {
 };
 
 struct NodeShareOptions {
-  std::string path;                  // of the segment; empty: the user's
+  std::string address;                 // see open_node; empty: the user's segment
   std::optional<node::Leader> leader;  // whose reservations this process uses
 };
 
@@ -34,8 +34,11 @@ class NodeShare {
   // Throws Error as node::Node does.
   explicit NodeShare(const NodeShareOptions& options);
 
-  // As HIPPOGRIFF_NODE (a path; "off": null) and HIPPOGRIFF_RESERVATION say.
+  // As HIPPOGRIFF_NODE (a path, "unix:" and a server's, "off": null) and HIPPOGRIFF_RESERVATION say.
   static std::shared_ptr<NodeShare> from_environment();
+
+  // The segment that HIPPOGRIFF_NODE names. Throws Error(invalid_argument) when it names none.
+  static std::string segment_of_environment();
 
   // "" is the default device: HIPPOGRIFF_DEVICE, else cuda:0 where there is a GPU, else host; also a
   // GPU's UUID. Throws Error(invalid_argument) for a device that is not there.
@@ -56,7 +59,12 @@ class NodeShare {
   // Tells the node what programs that take no part use of the GPUs, if that was not told lately.
   void look_outside(std::chrono::milliseconds at_most_old);
 
-  [[nodiscard]] node::Node& node() { return node_; }
+  [[nodiscard]] node::NodeClient& node() { return *node_; }
+
+  // Null where the node is asked over a socket.
+  [[nodiscard]] node::Node* segment() { return segment_; }
+
+  [[nodiscard]] const std::string& address() const { return address_; }
 
  private:
   struct Device {
@@ -68,7 +76,9 @@ class NodeShare {
   Device& device(const std::string& uuid);
   void look_outside(const std::string& uuid, std::uint32_t index);
 
-  node::Node node_;
+  const std::string address_;
+  const std::unique_ptr<node::NodeClient> node_;
+  node::Node* const segment_;
   std::mutex mutex_;                       // guards the map and the time
   std::map<std::string, Device> devices_;  // by UUID; nothing is ever removed
   std::chrono::steady_clock::time_point looked_{};

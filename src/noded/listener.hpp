@@ -1,0 +1,39 @@
+// The server's place in the file system: one server, nobody else's file, nobody else's eyes.
+#pragma once
+
+#include "storage/descriptor.hpp"
+
+#include <sys/types.h>
+
+#include <string>
+
+namespace hippogriff::noded {
+
+// A listening socket of mode 0600. A file beside it, "<path>.lock", is locked as long as the server
+// lives and stays there after it: whoever has the lock may replace the socket of a dead server.
+class Listener {
+ public:
+  // Throws Error: busy when a server has the path, unsupported when what is there is no socket of
+  // this user (it is left alone) or the default path's folder is open to others, io_error.
+  explicit Listener(std::string path);
+  // Removes the socket.
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+  [[nodiscard]] int fd() const noexcept { return socket_.get(); }
+
+ private:
+  void take_lock();
+  void remove_dead_socket() const;
+  void listen();
+
+  std::string path_;
+  Descriptor lock_;
+  Descriptor socket_;
+  ino_t inode_ = 0;
+};
+
+}  // namespace hippogriff::noded

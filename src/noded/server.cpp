@@ -1,0 +1,140 @@
+// Accepting, refusing, stopping.
+#include "noded/server.hpp"
+
+#include "base/error.hpp"
+#include "noded/socket.hpp"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <span>
+#include <utility>
+
+namespace hippogriff::noded {
+
+namespace {
+
+// No descriptors or memory left for a connection: it stays in the queue so long.
+constexpr int out_of_room_pause_ms = 100;
+
+// Threads started in its scope never run the program's handlers.
+class SignalBlock {
+ public:
+  SignalBlock() {
+    sigset_t all{};
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+
+  ~SignalBlock() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  SignalBlock(const SignalBlock&) = delete;
+  SignalBlock& operator=(const SignalBlock&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+// Small enough for a fresh socket's buffer: nobody is waited for.
+void refuse(int socket, const Failure& failure) {
+  ReplyMessage reply;
+  set_failure(reply, failure);
+  static_cast<void>(send_all(socket, std::as_bytes(std::span(&reply, 1)), MonotonicTime::min()));
+}
+
+}  // namespace
+
+Server::Server(ServerOptions options)
+    : options_(std::move(options)),
+      listener_(options_.path),
+      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!stop_.valid()) {
+    throw_io("make eventfd", {}, no_offset, errno);
+  }
+  const node::Node probe(options_.node);
+}
+
+void Server::stop() noexcept {
+  const std::uint64_t one = 1;
+  static_cast<void>(::write(stop_.get(), &one, sizeof(one)));
+}
+
+void Server::run(int stop_fd) {
+  std::array<pollfd, 3> polled = {{{.fd = stop_.get(), .events = POLLIN, .revents = 0},
+                                   {.fd = stop_fd, .events = POLLIN, .revents = 0},
+                                   {.fd = listener_.fd(), .events = POLLIN, .revents = 0}}};
+  for (;;) {
+    const int ready = ::poll(polled.data(), polled.size(), -1);
+    if (ready < 0 && errno != EINTR) {
+      throw_io("wait for clients", path(), no_offset, errno);
+    }
+    if (ready > 0 && (polled[0].revents != 0 || polled[1].revents != 0)) {
+      break;
+    }
+    if (ready > 0) {
+      accept_all();
+    }
+  }
+  // All at once: each may take as long as the node's lock is kept.
+  for (Session& session : sessions_) {
+    session.end();
+  }
+  sessions_.clear();
+}
+
+void Server::accept_all() {
+  for (;;) {
+    // First: what those who left still have may be what a new one needs.
+    std::erase_if(sessions_, [](const Session& session) { return session.over(); });
+    Descriptor socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.valid()) {
+      accept_one(std::move(socket));
+      continue;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      pollfd stop{.fd = stop_.get(), .events = POLLIN, .revents = 0};
+      static_cast<void>(::poll(&stop, 1, out_of_room_pause_ms));
+    }
+    return;
+  }
+}
+
+void Server::accept_one(Descriptor socket) {
+  const int fd = socket.get();
+  Failure failure{.operation = "connect to node server", .object = path()};
+  try {
+    const Peer peer = peer_of(fd);
+    if (!trusted(peer.uid)) {
+      failure.status = Status::unsupported;
+      failure.detail = "it serves user " + std::to_string(::geteuid()) + ", not user " +
+                       std::to_string(peer.uid);
+      refuse(fd, failure);
+    } else if (sessions_.size() >= options_.clients_max) {
+      failure.status = Status::busy;
+      failure.detail = "it has " + std::to_string(sessions_.size()) + " clients already";
+      refuse(fd, failure);
+    } else {
+      const SignalBlock no_signals;
+      sessions_.emplace_back(std::move(socket), peer.pid, options_.node);
+    }
+  } catch (...) {
+    // No memory or no thread: this client is refused, the others go on.
+    failure.status = current_failure().status;
+    if (socket.valid()) {
+      refuse(fd, failure);
+    }
+  }
+}
+
+void run_server(ServerOptions options, int stop_fd) {
+  Server server(std::move(options));
+  server.run(stop_fd);
+}
+
+}  // namespace hippogriff::noded

@@ -1,0 +1,210 @@
+// One request after the other, and threads for those that wait.
+#include "noded/session.hpp"
+
+#include "base/error.hpp"
+#include "noded/socket.hpp"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <chrono>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace hippogriff::noded {
+
+namespace {
+
+// So long a client may leave a reply unread.
+constexpr std::chrono::seconds send_timeout{10};
+
+ReplyMessage reply_to(const RequestMessage& request) {
+  ReplyMessage reply;
+  reply.id = request.id;
+  return reply;
+}
+
+bool may_wait(const RequestMessage& request) {
+  return request.timeout_ms > 0 &&
+         (request.operation == Operation::reserve || request.operation == Operation::grow);
+}
+
+}  // namespace
+
+Session::Session(Descriptor socket, pid_t client, node::NodeOptions options)
+    : socket_(std::move(socket)),
+      process_(descriptor_of_process(client)),
+      options_(std::move(options)),
+      thread_([this] { serve(); }) {}
+
+Session::~Session() {
+  end();
+  thread_.join();
+}
+
+void Session::end() noexcept {
+  static_cast<void>(::shutdown(socket_.get(), SHUT_RDWR));
+}
+
+void Session::serve() {
+  try {
+    serve_requests();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory; the client sees the end
+  }
+  end();
+  leave_node();
+  over_ = true;
+}
+
+void Session::serve_requests() {
+  RequestMessage request;
+  while (receive(request) && handle(request)) {
+  }
+}
+
+// False when the client has gone; one that is not understood is told so.
+bool Session::receive(RequestMessage& request) {
+  std::array<std::byte, sizeof(RequestMessage)> bytes{};
+  if (receive_all(socket_.get(), bytes, MonotonicTime::max(), process_.get()) != 0) {
+    return false;
+  }
+  if (decode_request(bytes, request) && (request.operation == Operation::hello) == !node_) {
+    return true;
+  }
+  Answer refusal;
+  set_failure(refusal.reply,
+              {.status = Status::unsupported,
+               .operation = "talk to node server",
+               .detail = "not a request of protocol version " + std::to_string(protocol_version) +
+                         ", or not in its turn"});
+  send(refusal);
+  return false;
+}
+
+// False when it was the last.
+bool Session::handle(const RequestMessage& request) {
+  if (request.operation == Operation::goodbye) {
+    leave_node();
+    send({.reply = reply_to(request)});
+    return false;
+  }
+  RequestMessage at_once = request;
+  at_once.timeout_ms = 0;
+  Answer answer = carry_out(at_once);
+  if (answer.reply.status == Status::busy && may_wait(request)) {
+    answer = begin_wait(request, std::move(answer));
+    if (answer.reply.status == Status::ok) {
+      return true;
+    }
+  }
+  send(answer);
+  return node_ != nullptr;
+}
+
+Session::Answer Session::carry_out(const RequestMessage& request) noexcept {
+  Answer answer{.reply = reply_to(request)};
+  try {
+    carry_out_on_node(request, answer);
+  } catch (...) {
+    set_failure(answer.reply, current_failure());
+  }
+  return answer;
+}
+
+void Session::carry_out_on_node(const RequestMessage& request, Answer& answer) {
+  const std::chrono::milliseconds timeout(request.timeout_ms);
+  switch (request.operation) {
+    case Operation::hello:
+      node_ = std::make_unique<node::Node>(options_);
+      break;
+    case Operation::add_device:
+      answer.reply.value =
+          node_->add_device(std::string_view(request.name.data()), request.size_bytes);
+      break;
+    case Operation::set_outside:
+      node_->set_outside(request.device, request.size_bytes);
+      break;
+    case Operation::set_policy:
+      node_->set_policy(request.policy,
+                        {.grants_max = request.grants_max, .wait_ns_max = request.wait_ns_max});
+      break;
+    case Operation::reserve:
+      answer.reply.value = node_->reserve({.device = request.device,
+                                           .size_bytes = request.size_bytes,
+                                           .priority = request.priority,
+                                           .timeout = timeout});
+      break;
+    case Operation::grow:
+      node_->grow(request.handle, request.size_bytes, timeout);
+      break;
+    case Operation::shrink:
+      node_->shrink(request.handle, request.size_bytes);
+      break;
+    case Operation::release:
+      node_->release(request.handle);
+      break;
+    case Operation::view:
+      answer.rest = encode_view(node_->view(), answer.reply);
+      break;
+    case Operation::goodbye:
+      break;  // `handle` has it
+  }
+}
+
+// Status ok when the answer will come from the thread of the wait.
+Session::Answer Session::begin_wait(const RequestMessage& request, Answer refused) {
+  std::erase_if(waits_, [](Wait& wait) {
+    const bool over = wait.over;
+    if (over) {
+      wait.thread.join();
+    }
+    return over;
+  });
+  if (waits_.size() >= waits_max) {
+    set_failure(
+        refused.reply,
+        {.status = Status::busy,
+         .operation = "wait for device memory",
+         .detail = "one connection may wait " + std::to_string(waits_max) + " times at once"});
+    return refused;
+  }
+  Wait& wait = waits_.emplace_back();
+  try {
+    wait.thread = std::thread([this, request, &wait] {
+      send(carry_out(request));
+      wait.over = true;
+    });
+  } catch (...) {
+    waits_.pop_back();
+    set_failure(refused.reply, current_failure());
+    return refused;
+  }
+  return {};
+}
+
+void Session::end_waits() {
+  if (node_ != nullptr) {
+    node_->cancel_waits();
+  }
+  for (Wait& wait : waits_) {
+    wait.thread.join();
+  }
+  waits_.clear();
+}
+
+void Session::leave_node() {
+  end_waits();
+  node_.reset();
+}
+
+void Session::send(const Answer& answer) noexcept {
+  const std::scoped_lock turn(send_turn_);
+  const MonotonicTime deadline = std::chrono::steady_clock::now() + send_timeout;
+  if (send_all(socket_.get(), std::as_bytes(std::span(&answer.reply, 1)), deadline) != 0 ||
+      send_all(socket_.get(), answer.rest, deadline) != 0) {
+    end();
+  }
+}
+
+}  // namespace hippogriff::noded

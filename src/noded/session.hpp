@@ -1,0 +1,72 @@
+// The server's half of one connection: its thread, its node, and the waits of its client.
+#pragma once
+
+#include "node/node.hpp"
+#include "noded/protocol.hpp"
+#include "storage/descriptor.hpp"
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace hippogriff::noded {
+
+// Waits of one client at a time; one more is answered with `busy`.
+inline constexpr std::size_t waits_max = 64;
+
+// Answers requests until the client hangs up, dies, or says what makes no sense; then all that it
+// held is released. A request that must wait gets a thread of its own, so that others of the same
+// client are answered meanwhile, and hanging up is seen.
+class Session {
+ public:
+  // Starts the thread. `client` is 0 where its process is not visible.
+  Session(Descriptor socket, pid_t client, node::NodeOptions options);
+  // Ends it, within the node's `lock_timeout` and some.
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  [[nodiscard]] bool over() const noexcept { return over_; }
+
+  // Without waiting for it.
+  void end() noexcept;
+
+ private:
+  struct Wait {
+    std::thread thread;
+    std::atomic<bool> over{false};
+  };
+
+  struct Answer {
+    ReplyMessage reply;
+    std::vector<std::byte> rest;
+  };
+
+  void serve();
+  void serve_requests();
+  bool receive(RequestMessage& request);
+  bool handle(const RequestMessage& request);
+  Answer carry_out(const RequestMessage& request) noexcept;
+  void carry_out_on_node(const RequestMessage& request, Answer& answer);
+  Answer begin_wait(const RequestMessage& request, Answer refused);
+  void end_waits();
+  void leave_node();
+  void send(const Answer& answer) noexcept;
+
+  Descriptor socket_;
+  Descriptor process_;
+  node::NodeOptions options_;
+  std::unique_ptr<node::Node> node_;
+  std::list<Wait> waits_;  // the session's thread's
+  std::mutex send_turn_;
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+
+}  // namespace hippogriff::noded
