@@ -69,8 +69,10 @@ def document(options: argparse.Namespace, setup: Setup, device: dict[str, Any]) 
 
 def save(path: Path, results: dict[str, Any]) -> None:
     """Replace the file as a whole: a reader, or the end of the machine, finds it complete."""
+    about = json.dumps({key: value for key, value in results.items() if key != "cases"}, indent=1)
+    cases = ",\n".join(json.dumps(case) for case in results["cases"])  # A line each: many samples.
     temporary = path.with_suffix(".writing")
-    temporary.write_text(json.dumps(results, indent=1) + "\n")
+    temporary.write_text(f'{about[:-2]},\n "cases": [\n{cases}\n]\n}}\n')
     temporary.replace(path)
 
 

@@ -22,6 +22,8 @@ _SEQUENTIAL = "sequential"
 _OURS = ("run-", "share-")
 _GREY = "#808080"  # Legible on light and on dark pages; the background is the page's own.
 
+_POINTS_MAX = 200  # of a line over time
+
 Case = dict[str, Any]
 
 
@@ -128,6 +130,13 @@ def table_lines(cases: list[Case], workload: str) -> list[str]:
     return [*lines, ""]
 
 
+def thinned(samples: list[list[float]]) -> list[list[float]]:
+    """Return means of neighbours, so few that a plot can show each."""
+    step = -(-len(samples) // _POINTS_MAX)
+    groups = [samples[first : first + step] for first in range(0, len(samples), step or 1)]
+    return [[statistics.fmean(column) for column in zip(*group, strict=True)] for group in groups]
+
+
 def _pyplot() -> Any:
     import matplotlib as mpl
 
@@ -201,7 +210,7 @@ def plot_use(cases: list[Case], workload: str, folder: Path) -> Path | None:
         layout="constrained",
     )
     for axes, case in zip(rows[:, 0], shown, strict=True):
-        samples, total = case["gpu"]["samples"], case["gpu"]["memory_bytes"]
+        samples, total = thinned(case["gpu"]["samples"]), case["gpu"]["memory_bytes"]
         times = [sample[0] for sample in samples]
         axes.fill_between(
             times, [sample[1] for sample in samples], step="post", alpha=0.4, label="GPU busy"

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-# What each program wants of the device's memory, in the thesis, and how urgent it is there: the
-# program that takes longest has the highest priority, which is the smallest number.
+# What each program wants of the device's memory, in the thesis, and the one that has the higher
+# priority there, because it takes longest.
 MEMORY_SHARE = {"risk": 0.16, "align": 0.15, "proteins": 0.36}
-PRIORITY = {"risk": 1, "align": 0, "proteins": 1}
+URGENT = "align"
 MIXED = "mixed"
 POLICIES = ("fifo", "mmu", "priority-fifo", "priority-mmu", "aging-mmu")
 RUN, SHARE = "run-", "share-"
@@ -200,13 +200,15 @@ def read_run(program: str, status: int, output: bytes, errors: bytes) -> Run:
 def command_in_mode(setup: Setup, program: str, mode: str) -> list[str]:
     """Return the command of an instance: alone, by `hippogriff run`, or with schedGPU's calls."""
     command = setup.command(program)
-    seconds, priority = str(setup.timeout_seconds), str(PRIORITY[program])
-    if mode.startswith(SHARE):
+    seconds = str(setup.timeout_seconds)
+    if mode.startswith(SHARE):  # schedGPU serves smaller priorities sooner.
+        priority = str(int(program != URGENT))
         return [*command, "--share", "--timeout", seconds, "--priority", priority]
     if not mode.startswith(RUN):
         return command
     reserve = ["run", "--memory", str(setup.memory_bytes(program)), "--timeout", seconds]
-    return [*setup.hippogriff, *reserve, "--priority", priority, "--", *command]
+    reserve += ["--device", setup.program_device, "--priority", str(int(program == URGENT))]
+    return [*setup.hippogriff, *reserve, "--", *command]
 
 
 def run_mode(setup: Setup, mode: str, programs: Sequence[str], deadline: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 
 from bench import sharing
 from bench.gpu_samples import GpuSamples, parse_sample
-from bench.sharing_page import is_sharing, page_lines
+from bench.sharing_page import is_sharing, page_lines, thinned
 from bench.sharing_runs import (
     MEMORY_SHARE,
     MODES,
@@ -40,7 +40,7 @@ def setup_in(folder: Path, **programs: str) -> Setup:
     """Programs that are shell scripts; a `hippogriff` that notes its words and runs the rest."""
     for name in MEMORY_SHARE:
         write_program(folder / "bin" / name, programs.get(name, f"echo '{ANSWER % name}'"))
-    script = f'echo "$*" >> {folder}/calls; [ "$1" = policy ] && exit; shift 8; exec "$@"'
+    script = f'echo "$*" >> {folder}/calls; [ "$1" = policy ] && exit; shift 10; exec "$@"'
     write_program(folder / "hippogriff", script)
     return Setup(folder / "bin", (str(folder / "hippogriff"),), "host", 100 * MIB, 60)
 
@@ -78,10 +78,8 @@ def test_policy_is_set_before_the_instances_reserve_what_they_take(tmp_path: Pat
     run_mode(setup, "run-priority-mmu", ["align", "proteins"], soon())
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls[0] == "policy priority-mmu"
-    align = (
-        f"run --memory {14 * MIB} --timeout 60 --priority 0 -- {setup.programs / 'align'} --json"
-    )
-    assert sum(call.startswith(align) for call in calls[1:]) == 1
+    align = f"run --memory {14 * MIB} --timeout 60 --device host --priority 1 -- {setup.programs}"
+    assert sum(call.startswith(f"{align}/align --json") for call in calls[1:]) == 1
     assert f"--device host --memory {14 * MIB}" in " ".join(command_in_mode(setup, "align", "all"))
     shared = command_in_mode(setup, "risk", "share-fifo")
     assert shared[-5:] == ["--share", "--timeout", "60", "--priority", "1"]
@@ -238,6 +236,14 @@ def test_results_of_several_machines_are_not_mixed(tmp_path: Path) -> None:
     ]
     with pytest.raises(ValueError, match="several machines"):
         page_lines(paths, tmp_path / "page.md", plots=False)
+
+
+def test_lines_over_time_are_means_of_neighbours() -> None:
+    assert thinned([]) == []
+    assert thinned([[0.0, 1.0, 2.0]] * 200) == [[0.0, 1.0, 2.0]] * 200
+    means = thinned([[float(number), 50.0, 1.0] for number in range(401)])
+    assert means[0] == [1.0, 50.0, 1.0]
+    assert (len(means), means[-1]) == (134, [399.5, 50.0, 1.0])
 
 
 def test_every_policy_has_both_modes() -> None:

@@ -24,10 +24,8 @@ int initialise(int timeout_seconds, int priority) {
   return schedGPUInit(timeout_seconds, priority);
 }
 
-int take_memory(int* number, std::size_t size_bytes, bool only_this) {
-  const int wanted = *number;
-  return preCudaMalloc(
-      number, size_bytes, wait_for_it, only_this ? &wanted : nullptr, only_this ? 1 : 0);
+int take_memory(int* number, std::size_t size_bytes) {
+  return preCudaMalloc(number, size_bytes, wait_for_it, nullptr, 0);
 }
 
 int give_memory(int number, std::size_t size_bytes) {
@@ -40,7 +38,7 @@ int initialise(int /*timeout_seconds*/, int /*priority*/) {
   return 0;
 }
 
-int take_memory(int* /*number*/, std::size_t /*size_bytes*/, bool /*only_this*/) {
+int take_memory(int* /*number*/, std::size_t /*size_bytes*/) {
   return 0;
 }
 
@@ -63,17 +61,18 @@ void check(int status, const char* call) {
 }  // namespace
 
 Turn::Turn(const Options& options)
-    : share_(options.share()),
-      chosen_(!options.device().empty()),
-      device_(resolve_device(options.device())) {
+    : share_(options.share()), device_(resolve_device(options.device())) {
   if (!share_) {
     return;
   }
   if (!has_schedgpu) {
     throw std::invalid_argument("--share: this build has no <hippogriff/schedgpu.h>");
   }
-  if (device_.starts_with("cuda:")) {
-    number_ = std::stoi(device_.substr(5));
+  if (device_ == "host" && gpu_count() > 0) {
+    throw std::invalid_argument("--share: schedGPU's calls are for the GPUs where there are any");
+  }
+  if (!options.device().empty()) {
+    number_ = device_ == "host" ? 0 : std::stoi(device_.substr(5));
   }
   check(initialise(static_cast<int>(options.number("timeout")),
                    static_cast<int>(options.number("priority"))),
@@ -90,8 +89,7 @@ void Turn::take(std::size_t size_bytes) {
   if (!share_) {
     return;
   }
-  check(take_memory(&number_, size_bytes, chosen_), "preCudaMalloc");
-  chosen_ = true;
+  check(take_memory(&number_, size_bytes), "preCudaMalloc");
   held_bytes_ += size_bytes;
   if (device_ != "host") {
     device_ = "cuda:" + std::to_string(number_);

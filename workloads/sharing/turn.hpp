@@ -25,8 +25,7 @@ class Turn {
 
  private:
   bool share_;
-  bool chosen_;
-  int number_ = 0;
+  int number_ = -1;  // of the device as schedGPU counts them; below 0: any
   std::size_t held_bytes_ = 0;
   std::string device_;
 };
