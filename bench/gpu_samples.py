@@ -6,10 +6,11 @@ import shutil
 import statistics
 import subprocess
 import threading
-import time
+from datetime import datetime
 from typing import Any
 
-QUERY = "utilization.gpu,memory.used,memory.total"
+QUERY = "timestamp,utilization.gpu,memory.used,memory.total"
+_TIME = "%Y/%m/%d %H:%M:%S.%f"  # The machine's own time.
 _END_SECONDS = 5
 
 
@@ -31,14 +32,15 @@ def gpu_facts(number: int) -> dict[str, Any] | None:
     }
 
 
-def parse_sample(line: str) -> tuple[float, int, int] | None:
-    """Read a line: per cent of the time a kernel ran, bytes used, bytes there are."""
-    fields = [field.strip() for field in line.split(",")]
+def parse_sample(line: str) -> tuple[datetime, float, int, int] | None:
+    """Read a line: when, per cent of the time a kernel ran, bytes used, bytes there are."""
+    when, _, rest = line.partition(",")
     try:
-        busy, used, total = (float(field) for field in fields)
+        busy, used, total = (float(field) for field in rest.split(","))
+        at = datetime.strptime(when.strip(), _TIME)
     except ValueError:  # The driver says N/A, or an error in words.
         return None
-    return busy, int(used) << 20, int(total) << 20
+    return at, busy, int(used) << 20, int(total) << 20
 
 
 class GpuSamples:
@@ -52,6 +54,7 @@ class GpuSamples:
         self._every_ms = every_ms
         self._samples: list[tuple[float, float, int]] = []
         self._total_bytes = 0
+        self._begin = datetime.now()
         self._process: subprocess.Popen[str] | None = None
         self._thread: threading.Thread | None = None
 
@@ -60,7 +63,10 @@ class GpuSamples:
         if self._number is None or shutil.which("nvidia-smi") is None:
             return self
         command = ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits"]
-        command += ["-i", str(self._number), f"-lms={self._every_ms}"]
+        command += ["-i", str(self._number), f"--loop-ms={self._every_ms}"]
+        if shutil.which("stdbuf") is not None:  # Lines as they come, into a pipe too.
+            command = ["stdbuf", "-oL", *command]
+        self._begin = datetime.now()
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -77,15 +83,16 @@ class GpuSamples:
             self._process.kill()
             self._process.wait(_END_SECONDS)
         self._thread.join(_END_SECONDS)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def _read(self) -> None:
-        begin = time.monotonic()
         assert self._process is not None
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if sample := parse_sample(line):
-                self._samples.append((round(time.monotonic() - begin, 3), sample[0], sample[1]))
-                self._total_bytes = sample[2]
+                at, busy, used, self._total_bytes = sample
+                self._samples.append((round((at - self._begin).total_seconds(), 3), busy, used))
 
     def summary(self) -> dict[str, Any]:
         """Return averages and the samples, for JSON."""

@@ -7,6 +7,7 @@ import json
 import os
 import select
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -128,12 +129,29 @@ def test_mode_that_does_not_exist_here_says_why(tmp_path: Path) -> None:
 
 
 def test_samples_are_read_and_other_words_are_not() -> None:
-    assert parse_sample("97, 1024, 4096\n") == (97.0, 1 << 30, 4 << 30)
-    for line in ("[N/A], 1, 2", "", "1, 2", "an error, it says"):
+    sample = parse_sample("2026/11/22 19:11:16.250, 97, 1024, 4096\n")
+    assert sample == (datetime(2026, 11, 22, 19, 11, 16, 250_000), 97.0, 1 << 30, 4 << 30)
+    for line in ("2026/11/22 19:11:16.250, [N/A], 1, 2", "", "1, 2", "now, 1, 2, 3", "an error"):
         assert parse_sample(line) is None
     with GpuSamples(None, 100) as samples:
         pass
     assert "why_absent" in samples.summary()
+
+
+def test_use_of_the_gpu_is_what_nvidia_smi_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "for i in 20 40; do date '+%Y/%m/%d %H:%M:%S.%3N, '$i', 1024, 4096'; done"
+    write_program(tmp_path / "nvidia-smi", f"echo a warning; {script}; exec sleep 600")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    end = time.monotonic() + 30
+    with GpuSamples(0, 100) as samples:
+        while len(samples.summary().get("samples", [])) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+    summary = samples.summary()
+    assert (summary["average_busy_percent"], summary["average_memory_percent"]) == (30.0, 25.0)
+    assert [sample[1:] for sample in summary["samples"]] == [(20.0, 1 << 30), (40.0, 1 << 30)]
+    assert all(-0.01 < sample[0] < 60 for sample in summary["samples"])
 
 
 @pytest.mark.parametrize(
@@ -150,7 +168,8 @@ def test_words_that_mean_nothing_are_refused(words: list[str], tmp_path: Path) -
         sharing.parse_arguments(["--json", str(tmp_path / "a.json"), *words])
 
 
-def test_programs_run_on_device_host(tmp_path: Path) -> None:
+def test_programs_run_on_device_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIPPOGRIFF_NODE", str(tmp_path / "node"))  # Memory of this test's own.
     library = Path(os.environ.get("HIPPOGRIFF_LIBRARY", "build/libhippogriff.so"))
     if not all((library.parent / "bin" / program).exists() for program in MEMORY_SHARE):
         pytest.skip("the workloads are not built")

@@ -8,6 +8,7 @@ align=$2
 proteins=$3
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+export HIPPOGRIFF_NODE="$folder/node" # memory of this test's own
 
 expect_status() {
   expected=$1
