@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench import loaders_page, sharing_page
 from bench.cases import FIRST, GIB, KIB, MIB
-from bench.loaders_page import is_loaders, page_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -435,7 +435,9 @@ def load(paths: list[Path]) -> Results:
     return Results(documents)
 
 
-def write_page(results: Results, loaders: list[Path], output: Path, plots: bool) -> None:
+def write_page(
+    results: Results, loaders: list[Path], sharing: list[Path], output: Path, plots: bool
+) -> None:
     """Write the page, and the plots into a folder beside it."""
     lines = [
         "# Performance",
@@ -458,7 +460,8 @@ def write_page(results: Results, loaders: list[Path], output: Path, plots: bool)
             path = plot(results, setting, folder)
             lines += [f"![{setting.title()}]({path.relative_to(output.parent)})", ""]
     lines += latency_table(results)
-    lines += page_lines(loaders, output, plots=plots)
+    lines += loaders_page.page_lines(loaders, output, plots=plots)
+    lines += sharing_page.page_lines(sharing, output, plots=plots)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text("\n".join(lines).rstrip() + "\n")
 
@@ -474,9 +477,10 @@ def main() -> int:
     if not paths:
         print("no results in bench/results", file=sys.stderr)
         return 1
-    loaders = [path for path in paths if is_loaders(path)]
-    transfers = [path for path in paths if path not in loaders]
-    write_page(load(transfers), loaders, options.output, plots=not options.no_plots)
+    loaders = [path for path in paths if loaders_page.is_loaders(path)]
+    sharing = [path for path in paths if sharing_page.is_sharing(path)]
+    transfers = [path for path in paths if path not in loaders and path not in sharing]
+    write_page(load(transfers), loaders, sharing, options.output, plots=not options.no_plots)
     return 0
 
 
