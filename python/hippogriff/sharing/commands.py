@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -102,6 +103,20 @@ def policy(
         print_json({key: status[key] for key in keys})
     else:
         print(status["policy"])
+
+
+def noded(
+    socket: Annotated[
+        Path | None, typer.Option("--socket", help="Its path; in the user's run folder if not given.")
+    ] = None,
+) -> None:
+    """Serve the node on a Unix socket, for containers that cannot share memory, until SIGTERM.
+
+    There HIPPOGRIFF_NODE=unix:/path names the socket. Programs that share memory need no server.
+    """
+    from hippogriff.sharing.noded import serve as serve_node
+
+    serve_node(socket)
 
 
 def metrics(

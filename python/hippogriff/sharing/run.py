@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import threading
 from dataclasses import dataclass
@@ -97,7 +99,7 @@ def _reserve_one(wish: Wish, device: str, timeout: float | None) -> Reservation:
 def environment(reservations: Sequence[Reservation], leader: str) -> dict[str, str]:
     """Return what the command's environment needs beside what is there."""
     devices = [reservation.device for reservation in reservations]
-    added = {"HIPPOGRIFF_RESERVATION": leader}
+    added = {"HIPPOGRIFF_RESERVATION": leader} if leader else {}
     if devices == ["host"]:
         added["HIPPOGRIFF_DEVICE"] = "host"
         return added
@@ -127,6 +129,25 @@ def go_on_as(command: Sequence[str], added: Mapping[str, str]) -> None:
 
 
 def run(command: Sequence[str], wish: Wish) -> None:
-    """Wait for memory, then become the command, which keeps it until its processes have ended."""
+    """Wait for memory, then become the command, which keeps it until its processes have ended.
+
+    Where the node is asked over a socket this process stays, since the server lets go of what it
+    reserved when it ends; it exits as the command does.
+    """
     reservations = reserve_devices(wish)
-    go_on_as(command, environment(reservations, hand_over()))
+    if not os.environ.get("HIPPOGRIFF_NODE", "").startswith("unix:"):
+        go_on_as(command, environment(reservations, hand_over()))
+    added = environment(reservations, "")
+    added["HIPPOGRIFF_MEMORY"] = str(wish.memory_bytes)
+    sys.exit(stay_beside(command, added))
+
+
+def stay_beside(command: Sequence[str], added: Mapping[str, str]) -> int:
+    """Run the command, pass signals on to it, and return what it ends with, as a shell says it."""
+    child = subprocess.Popen(list(command), env={**os.environ, **added})  # noqa: S603
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        # The terminal sends its signals to the command as well.
+        own = number in {signal.SIGTERM, signal.SIGHUP}
+        signal.signal(number, lambda got, _: child.send_signal(got) if own else None)
+    status = child.wait()
+    return 128 - status if status < 0 else status
