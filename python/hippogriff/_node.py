@@ -25,9 +25,9 @@ _TIMEOUT_SECONDS_MAX = 10.0**9
 class Reservation:
     """An amount of a device's memory promised to this process, and to nobody else.
 
-    It allocates nothing: allocate by whatever means once it is there. It ends with `release`, at the
-    end of a ``with`` block, and with the process, however that ends. Thread-safe. A forked child
-    cannot use its parent's.
+    It allocates nothing: allocate by whatever means once it is there. It ends with `release`, at
+    the end of a ``with`` block, and with the process, however that ends. Thread-safe. A forked
+    child cannot use its parent's.
     """
 
     def __init__(self, handle: ctypes.c_void_p, device: str) -> None:
@@ -237,6 +237,6 @@ def _size_bytes(size: int | str) -> int:
 def _timeout_ms(timeout: float | None) -> int:
     if timeout is None:
         return -1
-    if not 0 <= timeout:
+    if not timeout >= 0:
         raise InvalidArgument(f"reserve: a timeout of {timeout!r} s makes no sense")
     return int(min(timeout, _TIMEOUT_SECONDS_MAX) * _MS)

@@ -125,7 +125,7 @@ def go_on_as(command: Sequence[str], added: Mapping[str, str]) -> None:
     """Become the command. Returns only by OSError."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execvpe(command[0], list(command), {**os.environ, **added})  # noqa: S606
+    os.execvpe(command[0], list(command), {**os.environ, **added})
 
 
 def run(command: Sequence[str], wish: Wish) -> None:
@@ -144,10 +144,17 @@ def run(command: Sequence[str], wish: Wish) -> None:
 
 def stay_beside(command: Sequence[str], added: Mapping[str, str]) -> int:
     """Run the command, pass signals on to it, and return what it ends with, as a shell says it."""
-    child = subprocess.Popen(list(command), env={**os.environ, **added})  # noqa: S603
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        # The terminal sends its signals to the command as well.
-        own = number in {signal.SIGTERM, signal.SIGHUP}
-        signal.signal(number, lambda got, _: child.send_signal(got) if own else None)
+    child = subprocess.Popen(list(command), env={**os.environ, **added})
+
+    def pass_on(number: int, _frame: object) -> None:
+        child.send_signal(number)
+
+    def leave_to_terminal(_number: int, _frame: object) -> None:
+        """Do nothing: the terminal sends its signals to the command as well."""
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, leave_to_terminal)
     status = child.wait()
     return 128 - status if status < 0 else status

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import hippogriff
 from hippogriff._library import lib
 from hippogriff.errors import InvalidArgument, OutOfDeviceMemory
 from hippogriff.sharing.metrics import listen_address
@@ -383,7 +382,33 @@ def test_command_lines_are_shown_without_control_characters() -> None:
     assert command_of(odd.pid) == ""
 
 
-def test_the_node_is_off_where_it_is_switched_off() -> None:
-    assert os.environ["HIPPOGRIFF_NODE"] == "off"
-    with pytest.raises(hippogriff.Unsupported):
-        hippogriff.reserve(1)
+def test_the_node_is_off_where_it_is_switched_off(machine: dict[str, str]) -> None:
+    finished(
+        python(
+            """
+            import hippogriff
+            hippogriff.empty(1000, "uint8")
+            try:
+                hippogriff.reserve(1)
+            except hippogriff.Unsupported:
+                print("off")
+            """,
+            {**machine, "HIPPOGRIFF_NODE": "off"},
+        )
+    )
+
+
+def test_a_program_works_alone_where_there_can_be_no_node(machine: dict[str, str]) -> None:
+    said = finished(
+        python(
+            """
+            import warnings, hippogriff
+            with warnings.catch_warnings(record=True) as caught:
+                hippogriff.read("/proc/self/exe")
+            print(*(warning.message for warning in caught))
+            """,
+            {**machine, "HIPPOGRIFF_NODE": "/nowhere/segment"},
+        )
+    )
+    assert "other programs do not know what this one uses" in said
+    assert "/nowhere/" in said
