@@ -25,6 +25,7 @@ MODULE_ARROWS = {
     "storage": {"base", "device"},
     "node": {"base", "device"},
     "checksum": {"base", "device"},
+    "shim": {"base", "node"},
     "transfer": {"base", "device", "storage", "node", "checksum"},
 }
 
