@@ -101,6 +101,23 @@ TEST_F(Accounting, rows_that_only_fit_without_their_pitch_are_refused) {
   EXPECT_EQ(held_bytes(), 0U);
 }
 
+TEST_F(Accounting, a_pitch_that_nobody_expected_is_counted_or_freed_again) {
+  CUdeviceptr address = 0;
+  std::size_t pitch = 0;
+  HIPPO_NULL(null_cuda_row_alignment)(4096);
+  ASSERT_EQ(cuMemAllocPitch_v2(&address, &pitch, 100, 10, 4), CUDA_SUCCESS);
+  EXPECT_EQ(used_bytes(), 40960U);
+  EXPECT_EQ(cuMemFree_v2(address), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemAllocPitch_v2(&address, &pitch, 100, limit_bytes / 4096 + 1, 4),
+            CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(held_bytes(), 0U);
+  HIPPO_NULL(null_cuda_row_alignment)(32);
+  ASSERT_EQ(cuMemAllocPitch_v2(&address, &pitch, 100, 10, 4), CUDA_SUCCESS);
+  EXPECT_EQ(used_bytes(), 1280U);
+  EXPECT_EQ(cuMemFree_v2(address), CUDA_SUCCESS);
+  HIPPO_NULL(null_cuda_row_alignment)(512);
+}
+
 TEST_F(Accounting, arrays_count_by_their_elements) {
   CUarray flat = nullptr;
   CUarray deep = nullptr;

@@ -16,15 +16,18 @@ std::uint64_t tagged(Kind kind, std::uint64_t key) noexcept {
   return key ^ (static_cast<std::uint64_t>(kind) << 62U);
 }
 
+// In static memory, never destroyed; in the child of a fork made anew over the parent's, whose
+// parts on the heap are left there.
 std::atomic<Accounts*>& accounts_pointer() noexcept {
+  alignas(Accounts) static unsigned char memory[sizeof(Accounts)];
   static std::atomic<Accounts*> pointer{[] {
     ::pthread_atfork(nullptr, nullptr, [] {
       // The parent's other threads may have held the locks, and the memory is the parent's.
-      accounts_pointer().store(new Accounts, std::memory_order_release);
+      accounts_pointer().store(new (memory) Accounts, std::memory_order_release);
       ledger().forked();
       forget_places();
     });
-    return new Accounts;
+    return new (memory) Accounts;
   }()};
   return pointer;
 }
@@ -93,20 +96,18 @@ std::optional<Held> LiveTable::claim(Kind kind, std::uint64_t key) noexcept {
 std::vector<std::pair<std::uint64_t, Held>> LiveTable::claim_all(
     CUcontext context, std::optional<int> whole_device) noexcept {
   std::vector<std::pair<std::uint64_t, Held>> claimed;
+  const auto claim_dying = [&](const std::pair<const std::uint64_t, Held>& entry) {
+    const Held& held = entry.second;
+    const bool dies = held.pool == nullptr ? held.context == context : whole_device == held.device;
+    if (dies) {
+      claimed.emplace_back(entry);
+    }
+    return dies;
+  };
   try {
     for (Shard& shard : shards_) {
       const std::lock_guard lock(shard.mutex);
-      for (auto entry = shard.entries.begin(); entry != shard.entries.end();) {
-        const Held& held = entry->second;
-        const bool dies =
-            held.pool == nullptr ? held.context == context : whole_device == held.device;
-        if (dies) {
-          claimed.emplace_back(entry->first, held);
-          entry = shard.entries.erase(entry);
-        } else {
-          ++entry;
-        }
-      }
+      std::erase_if(shard.entries, claim_dying);
     }
   } catch (const std::bad_alloc&) {
     return claimed;  // what is left stays counted

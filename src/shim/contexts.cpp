@@ -28,6 +28,8 @@ LastPlace& last_place() noexcept {
 }
 
 bool is_primary(CUcontext context, CUdevice device) noexcept {
+  // Else another thread's release might take ours for a user of the context.
+  const std::lock_guard lock(accounts().contexts.primary_mutex);
   unsigned flags = 0;
   int active = 0;
   CUcontext primary = nullptr;
@@ -59,6 +61,7 @@ Standing discover(CUcontext handle, int* device) noexcept {
   if (!device_of(handle, &found)) {
     return Standing::nowhere;
   }
+  *device = found;
   const std::uint64_t size_bytes = ledger().context_bytes(found);
   if (!take_bytes(found, size_bytes)) {
     return Standing::refused;
@@ -66,7 +69,6 @@ Standing discover(CUcontext handle, int* device) noexcept {
   if (!accounts().contexts.add(handle, {found, is_primary(handle, found), 0, size_bytes})) {
     ledger().give(found, size_bytes);
   }
-  *device = found;
   return Standing::found;
 }
 
@@ -134,6 +136,7 @@ Standing place_in(CUcontext context, Place* place) noexcept {
     if (const std::optional<Context> known = accounts().contexts.find(context)) {
       device = known->device;
     } else if (const Standing standing = discover(context, &device); standing != Standing::found) {
+      *place = {context, device};
       return standing;
     }
     last = {context, device, now};

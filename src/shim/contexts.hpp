@@ -20,7 +20,7 @@ struct Place {
 enum class Standing {
   found,
   nowhere,  // no current context, or no driver: the driver says what is wrong
-  refused,  // a context we had not seen yet needs more memory than there is
+  refused,  // found, but it is new to us and needs more memory itself than there is
 };
 
 struct Context {

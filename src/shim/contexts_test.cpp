@@ -124,6 +124,20 @@ TEST_F(Contexts, a_primary_context_made_through_a_private_table_is_found) {
   EXPECT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
 }
 
+TEST_F(Contexts, a_context_found_late_that_does_not_fit_lets_nothing_be_allocated) {
+  CUcontext context = nullptr;
+  CUdeviceptr address = 0;
+  CUdeviceptr more = 0;
+  ASSERT_EQ(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAlloc_v2(&address, limit_bytes - context_bytes), CUDA_SUCCESS);
+  HIPPO_NULL(null_cuda_make_primary_current)(0);
+  EXPECT_EQ(cuMemAlloc_v2(&more, 1), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(used_bytes(), limit_bytes);
+  EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
+}
+
 TEST_F(Contexts, without_a_context_the_driver_says_what_is_wrong) {
   CUdeviceptr address = 0;
   ASSERT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);

@@ -1,14 +1,17 @@
 // What goes through the shim unchanged: arguments, functions found by name, the private tables.
 #define __CUDA_API_VERSION_INTERNAL  // NOLINT: theirs
 #include "testing/null_cuda/null_cuda.hpp"
+#include "testing/temporary_folder.hpp"
 
 #include <cuda.h>
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 
 namespace {
@@ -110,13 +113,13 @@ TEST(Forward, accounted_functions_are_ours_when_asked_for_by_name) {
 TEST(Forward, all_else_is_the_drivers_when_asked_for_by_name) {
   for (const char* name : {"cuLaunchKernel", "cuDriverGetVersion", "cuCtxGetCurrent"}) {
     EXPECT_EQ(found_by(name, newest_known),
-              ::dlsym(::dlopen(std::getenv("HIPPOGRIFF_CUDA_DRIVER"), RTLD_NOW), name))
+              reinterpret_cast<void*>(hippogriff::testing::null_function<CUresult()>(name)))
         << name;
   }
 }
 
 TEST(Forward, a_name_the_driver_does_not_know_stays_unknown) {
-  void* found = &found;
+  void* found = nullptr;
   CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
   EXPECT_EQ(cuGetProcAddress_v2("cuNoSuchThing", &found, newest_known, 0, &status),
             CUDA_ERROR_NOT_FOUND);
@@ -182,6 +185,24 @@ TEST_F(ForwardDeathTest, without_a_driver_there_is_no_device_and_a_line_says_why
     std::_Exit(right ? 0 : 1);
   };
   EXPECT_EXIT(child(), testing::ExitedWithCode(0), "^hippogriff: no CUDA driver[^\n]*\n$");
+}
+
+TEST_F(ForwardDeathTest, without_the_setting_the_driver_is_found_in_the_library_path) {
+  const hippogriff::TemporaryFolder folder;
+  std::filesystem::create_symlink(HIPPOGRIFF_NULL_DRIVER, folder.path() / "libcuda.so.1");
+  const auto child = [&folder] {
+    const std::string ours = home_of(::dlsym(RTLD_DEFAULT, "hippogriff_shim_mark"));
+    const std::string path =
+        std::filesystem::path(ours).parent_path().string() + ":" + folder.path().string();
+    // NOLINTBEGIN(concurrency-mt-unsafe): a new process
+    ::unsetenv("HIPPOGRIFF_CUDA_DRIVER");
+    ::setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+    // NOLINTEND(concurrency-mt-unsafe)
+    int count = 0;
+    const bool right = cuInit(0) == CUDA_SUCCESS && cuDeviceGetCount(&count) == CUDA_SUCCESS;
+    std::_Exit(right && count == hippogriff::testing::null_device_count ? 0 : 1);
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(0), "");
 }
 
 TEST_F(ForwardDeathTest, the_shim_never_takes_itself_for_the_driver) {

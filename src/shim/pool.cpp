@@ -148,17 +148,18 @@ void Pools::add(CUmemoryPool handle, int device) noexcept {
   }
 }
 
-std::shared_ptr<Pool> Pools::find(CUmemoryPool handle, int current_device) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = pools_.find(handle); found != pools_.end()) {
-      return found->second;
-    }
-  }
-  add(handle, device_of_pool(handle, current_device));
+std::shared_ptr<Pool> Pools::known(CUmemoryPool handle) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = pools_.find(handle);
   return found == pools_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<Pool> Pools::find(CUmemoryPool handle, int current_device) noexcept {
+  if (std::shared_ptr<Pool> pool = known(handle); pool != nullptr) {
+    return pool;
+  }
+  add(handle, device_of_pool(handle, current_device));
+  return known(handle);
 }
 
 std::shared_ptr<Pool> Pools::current(int device) noexcept {
@@ -212,10 +213,10 @@ std::shared_ptr<Pool> Pools::remove(CUmemoryPool handle) noexcept {
   return pool;
 }
 
-void Pools::restore(CUmemoryPool handle, std::shared_ptr<Pool> pool) noexcept {
+void Pools::restore(CUmemoryPool handle, const std::shared_ptr<Pool>& pool) noexcept {
   try {
     const std::lock_guard lock(mutex_);
-    pools_.try_emplace(handle, std::move(pool));
+    pools_.try_emplace(handle, pool);
   } catch (const std::bad_alloc&) {
     return;  // found again when it is used
   }

@@ -54,13 +54,15 @@ class Pools {
   void add(CUmemoryPool handle, int device) noexcept;
   // The pool, or the one it must be, made known now: nullptr only when host memory is out.
   std::shared_ptr<Pool> find(CUmemoryPool handle, int current_device) noexcept;
+  // The pool if it is known; nullptr otherwise.
+  std::shared_ptr<Pool> known(CUmemoryPool handle) noexcept;
   // What cuMemAllocAsync uses on the device; nullptr when the driver does not say.
   std::shared_ptr<Pool> current(int device) noexcept;
   std::shared_ptr<Pool> graph_memory(int device) noexcept;
   // The device's current pool may be another one now.
   void forget_current() noexcept;
   std::shared_ptr<Pool> remove(CUmemoryPool handle) noexcept;
-  void restore(CUmemoryPool handle, std::shared_ptr<Pool> pool) noexcept;
+  void restore(CUmemoryPool handle, const std::shared_ptr<Pool>& pool) noexcept;
   [[nodiscard]] std::vector<std::shared_ptr<Pool>> of_device(int device) noexcept;
 
  private:

@@ -41,18 +41,20 @@ TEST(ProcessLedger, devices_beyond_its_books_get_nothing_of_a_limit) {
   EXPECT_TRUE(unlimited.take(-1, 1, Patience::none));
 }
 
+void take_and_give(ProcessLedger& books) {
+  for (int round = 0; round < 20000; ++round) {
+    if (books.take(0, 4, Patience::none)) {
+      EXPECT_LE(books.used_bytes(0), 10U);
+      books.give(0, 4);
+    }
+  }
+}
+
 TEST(ProcessLedger, threads_never_have_more_than_the_limit) {
   ProcessLedger books(10, 0);
   std::vector<std::thread> threads;
   for (int index = 0; index < 4; ++index) {
-    threads.emplace_back([&books] {
-      for (int round = 0; round < 20000; ++round) {
-        if (books.take(0, 4, Patience::none)) {
-          EXPECT_LE(books.used_bytes(0), 10U);
-          books.give(0, 4);
-        }
-      }
-    });
+    threads.emplace_back([&books] { take_and_give(books); });
   }
   for (std::thread& thread : threads) {
     thread.join();

@@ -158,7 +158,7 @@ class Program {
     CUmipmappedArray array = nullptr;
     const CUDA_ARRAY3D_DESCRIPTOR descriptor = {256, 256, 0, CU_AD_FORMAT_HALF, 2, 0};
     const CUresult result = cuMipmappedArrayCreate(&array, &descriptor, 2);
-    keep(result, {(256 * 256 + 128 * 128) * 4, true, [array] {
+    keep(result, {std::uint64_t{256 * 256 + 128 * 128} * 4, true, [array] {
                     EXPECT_EQ(cuMipmappedArrayDestroy(array), CUDA_SUCCESS);
                   }});
   }

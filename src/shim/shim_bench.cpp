@@ -116,7 +116,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: shim_bench SHIM DRIVER [rounds]\n");
     return 2;
   }
-  const int rounds = argc > 3 ? std::atoi(argv[3]) : 20000;
+  const int rounds = argc > 3 ? static_cast<int>(std::strtol(argv[3], nullptr, 10)) : 20000;
   ::setenv("HIPPOGRIFF_CUDA_DRIVER", argv[2], 1);  // NOLINT(concurrency-mt-unsafe): one thread
   ::setenv("HIPPOGRIFF_MEMORY", "512MiB", 0);      // NOLINT(concurrency-mt-unsafe): one thread
   const Driver alone(argv[2]);

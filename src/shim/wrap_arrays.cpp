@@ -16,11 +16,8 @@ std::uint64_t number_of(Pointer* handle) noexcept {
 
 template <typename Descriptor>
 CUDA_ARRAY3D_DESCRIPTOR in_three_dimensions(const Descriptor& array) noexcept {
-  CUDA_ARRAY3D_DESCRIPTOR whole = {};
-  whole.Width = array.Width;
-  whole.Height = array.Height;
-  whole.Format = array.Format;
-  whole.NumChannels = array.NumChannels;
+  CUDA_ARRAY3D_DESCRIPTOR whole = {
+      array.Width, array.Height, 0, array.Format, array.NumChannels, 0};
   if constexpr (requires { array.Depth; }) {
     whole.Depth = array.Depth;
     whole.Flags = array.Flags;
@@ -28,10 +25,10 @@ CUDA_ARRAY3D_DESCRIPTOR in_three_dimensions(const Descriptor& array) noexcept {
   return whole;
 }
 
-template <Function function, typename Descriptor>
+template <Function Symbol, typename Descriptor>
 CUresult CUDAAPI create_array(CUarray* handle, const Descriptor* descriptor) {
   const auto call = [&] {
-    return real<CUresult CUDAAPI(CUarray*, const Descriptor*)>(function)(handle, descriptor);
+    return real<CUresult CUDAAPI(CUarray*, const Descriptor*)>(Symbol)(handle, descriptor);
   };
   if (descriptor == nullptr) {
     return call();

@@ -26,10 +26,10 @@ CUresult create_on(CUdevice device, CUcontext* handle, Call&& call) {
   return result;
 }
 
-template <Function function>
+template <Function Symbol>
 CUresult CUDAAPI create(CUcontext* handle, unsigned flags, CUdevice device) {
   return create_on(device, handle, [&] {
-    return real<decltype(::cuCtxCreate_v2)>(function)(handle, flags, device);
+    return real<decltype(::cuCtxCreate_v2)>(Symbol)(handle, flags, device);
   });
 }
 
@@ -96,10 +96,10 @@ CUcontext current_or(CUcontext handle) noexcept {
   return current;
 }
 
-template <Function function>
+template <Function Symbol>
 CUresult CUDAAPI destroy(CUcontext handle) {
   return end(current_or(handle),
-             [handle] { return real<decltype(::cuCtxDestroy_v2)>(function)(handle); });
+             [handle] { return real<decltype(::cuCtxDestroy_v2)>(Symbol)(handle); });
 }
 
 CUresult CUDAAPI attach(CUcontext* handle, unsigned flags) {
@@ -160,20 +160,20 @@ CUresult CUDAAPI retain_primary(CUcontext* handle, CUdevice device) {
   return result;
 }
 
-template <Function function>
+template <Function Symbol>
 CUresult CUDAAPI release_primary(CUdevice device) {
   const std::lock_guard lock(accounts().contexts.primary_mutex);
-  const CUresult result = real<decltype(::cuDevicePrimaryCtxRelease_v2)>(function)(device);
+  const CUresult result = real<decltype(::cuDevicePrimaryCtxRelease_v2)>(Symbol)(device);
   if (result == CUDA_SUCCESS && !is_active(device)) {
     forget_primary(device);
   }
   return result;
 }
 
-template <Function function>
+template <Function Symbol>
 CUresult CUDAAPI reset_primary(CUdevice device) {
   const std::lock_guard lock(accounts().contexts.primary_mutex);
-  const CUresult result = real<decltype(::cuDevicePrimaryCtxReset_v2)>(function)(device);
+  const CUresult result = real<decltype(::cuDevicePrimaryCtxReset_v2)>(Symbol)(device);
   // The context is made anew, and found anew, when it is used again.
   if (result == CUDA_SUCCESS) {
     forget_primary(device);

@@ -102,11 +102,11 @@ CUresult instantiate_counted(CUgraphExec* handle, CUgraph graph, Call&& call) {
   return result;
 }
 
-template <Function function>
+template <Function Symbol>
 CUresult CUDAAPI instantiate_with_log(
     CUgraphExec* handle, CUgraph graph, CUgraphNode* error_node, char* log, std::size_t log_bytes) {
   return instantiate_counted(handle, graph, [&] {
-    return real<decltype(::cuGraphInstantiate_v2)>(function)(
+    return real<decltype(::cuGraphInstantiate_v2)>(Symbol)(
         handle, graph, error_node, log, log_bytes);
   });
 }
@@ -116,12 +116,12 @@ CUresult CUDAAPI instantiate(CUgraphExec* handle, CUgraph graph, unsigned long l
       handle, graph, [&] { return HIPPO_REAL(cuGraphInstantiateWithFlags)(handle, graph, flags); });
 }
 
-template <Function function>
+template <Function Symbol>
 CUresult CUDAAPI instantiate_with_parameters(CUgraphExec* handle,
                                              CUgraph graph,
                                              CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
   return instantiate_counted(handle, graph, [&] {
-    return real<decltype(::cuGraphInstantiateWithParams)>(function)(handle, graph, parameters);
+    return real<decltype(::cuGraphInstantiateWithParams)>(Symbol)(handle, graph, parameters);
   });
 }
 

@@ -75,13 +75,13 @@ CUresult CUDAAPI find_function(const char* name, void** found, int version, cuui
   return result;
 }
 
-template <Function function, bool per_thread_by_default>
+template <Function Symbol, bool PerThreadByDefault>
 CUresult CUDAAPI find_function_v2(const char* name,
                                   void** found,
                                   int version,
                                   cuuint64_t flags,
                                   CUdriverProcAddressQueryResult* status) {
-  const auto theirs = real<decltype(::cuGetProcAddress_v2)>(function);
+  const auto theirs = real<decltype(::cuGetProcAddress_v2)>(Symbol);
   const CUresult result = theirs(name, found, version, flags, status);
   if (result != CUDA_SUCCESS || *found == nullptr) {
     return result;
@@ -90,7 +90,7 @@ CUresult CUDAAPI find_function_v2(const char* name,
     void* other = nullptr;
     return theirs(name, &other, of_version, flags, nullptr) == CUDA_SUCCESS ? other : nullptr;
   };
-  const bool per_thread = is_per_thread(flags, per_thread_by_default);
+  const bool per_thread = is_per_thread(flags, PerThreadByDefault);
   *found = const_cast<void*>(translate(name, *found, per_thread, ask));
   return result;
 }

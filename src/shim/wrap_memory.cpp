@@ -11,10 +11,10 @@ namespace hippogriff::shim {
 namespace {
 
 // The first versions have addresses and sizes of 32 bits: Address and Size tell them apart.
-template <Function function, typename Address, typename Size>
+template <Function Symbol, typename Address, typename Size>
 CUresult CUDAAPI allocate_plain(Address* address, Size size_bytes) {
   const auto call = [&] {
-    return real<CUresult CUDAAPI(Address*, Size)>(function)(address, size_bytes);
+    return real<CUresult CUDAAPI(Address*, Size)>(Symbol)(address, size_bytes);
   };
   return allocate(Kind::memory, size_bytes, call, [&] { return std::uint64_t{*address}; });
 }
@@ -29,14 +29,18 @@ std::uint64_t product(std::uint64_t a, std::uint64_t b) noexcept {
   return __builtin_mul_overflow(a, b, &result) ? UINT64_MAX : result;
 }
 
-// The rows' pitch is known once the driver has answered: what it adds is taken then, and an
-// allocation that is too large with it is freed again.
-template <Function function, Function free_function, typename Address, typename Size>
+// Drivers align rows to this. The pitch is known once the driver has answered: what it is beyond
+// that is taken then, and an allocation that is too large with it is freed again.
+constexpr std::uint64_t row_alignment_bytes = 512;
+
+template <Function Symbol, Function FreeSymbol, typename Address, typename Size>
 CUresult CUDAAPI allocate_pitch(
     Address* address, Size* pitch_bytes, Size width_bytes, Size height, unsigned element_bytes) {
-  const std::uint64_t asked_bytes = product(width_bytes, height);
+  const std::uint64_t units =
+      width_bytes / row_alignment_bytes + (width_bytes % row_alignment_bytes == 0 ? 0 : 1);
+  const std::uint64_t asked_bytes = product(product(units, row_alignment_bytes), height);
   const auto call = [&] {
-    return real<CUresult CUDAAPI(Address*, Size*, Size, Size, unsigned)>(function)(
+    return real<CUresult CUDAAPI(Address*, Size*, Size, Size, unsigned)>(Symbol)(
         address, pitch_bytes, width_bytes, height, element_bytes);
   };
   Place place;
@@ -56,7 +60,7 @@ CUresult CUDAAPI allocate_pitch(
   if (size_bytes < asked_bytes) {
     ledger().give(place.device, asked_bytes - size_bytes);
   } else if (!take_bytes(place.device, size_bytes - asked_bytes)) {
-    real<CUresult CUDAAPI(Address)>(free_function)(*address);
+    real<CUresult CUDAAPI(Address)>(FreeSymbol)(*address);
     ledger().give(place.device, asked_bytes);
     *address = 0;
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -65,17 +69,17 @@ CUresult CUDAAPI allocate_pitch(
   return result;
 }
 
-template <Function function, typename Address>
+template <Function Symbol, typename Address>
 CUresult CUDAAPI free_plain(Address address) {
   return release(Kind::memory, address, [address] {
-    return real<CUresult CUDAAPI(Address)>(function)(address);
+    return real<CUresult CUDAAPI(Address)>(Symbol)(address);
   });
 }
 
-template <Function function>
+template <Function Symbol>
 CUresult CUDAAPI free_in_stream(CUdeviceptr address, CUstream stream) {
   return release(Kind::memory, address, [address, stream] {
-    return real<CUresult CUDAAPI(CUdeviceptr, CUstream)>(function)(address, stream);
+    return real<CUresult CUDAAPI(CUdeviceptr, CUstream)>(Symbol)(address, stream);
   });
 }
 

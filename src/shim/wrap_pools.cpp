@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 namespace hippogriff::shim {
 namespace {
@@ -114,12 +113,12 @@ CUresult CUDAAPI create_pool(CUmemoryPool* handle, const CUmemPoolProps* propert
 }
 
 CUresult CUDAAPI destroy_pool(CUmemoryPool handle) {
-  std::shared_ptr<Pool> pool = accounts().pools.remove(handle);
+  const std::shared_ptr<Pool> pool = accounts().pools.remove(handle);
   const CUresult result = HIPPO_REAL(cuMemPoolDestroy)(handle);
   if (pool != nullptr && result == CUDA_SUCCESS) {
     pool->close();
   } else if (pool != nullptr) {
-    accounts().pools.restore(handle, std::move(pool));
+    accounts().pools.restore(handle, pool);
   }
   return result;
 }
@@ -127,7 +126,7 @@ CUresult CUDAAPI destroy_pool(CUmemoryPool handle) {
 CUresult CUDAAPI trim_pool(CUmemoryPool handle, std::size_t keep_bytes) {
   const CUresult result = HIPPO_REAL(cuMemPoolTrimTo)(handle, keep_bytes);
   if (result == CUDA_SUCCESS) {
-    if (const auto pool = accounts().pools.find(handle, -1); pool != nullptr) {
+    if (const auto pool = accounts().pools.known(handle); pool != nullptr) {
       pool->settle();
     }
   }
@@ -149,11 +148,11 @@ CUresult CUDAAPI set_location_pool(CUmemLocation* location,
 }
 
 // Pools that are somebody's already: here we see whether their memory is a device's.
-template <Function function>
+template <Function Symbol>
 CUresult CUDAAPI get_location_pool(CUmemoryPool* pool,
                                    CUmemLocation* location,
                                    CUmemAllocationType type) {
-  const CUresult result = real<decltype(::cuMemGetMemPool)>(function)(pool, location, type);
+  const CUresult result = real<decltype(::cuMemGetMemPool)>(Symbol)(pool, location, type);
   if (result == CUDA_SUCCESS) {
     accounts().pools.add(*pool, counted_device(*location));
   }

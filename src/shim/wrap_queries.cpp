@@ -16,9 +16,9 @@ Size fitting(std::uint64_t size_bytes) noexcept {
   return static_cast<Size>(std::min<std::uint64_t>(size_bytes, std::numeric_limits<Size>::max()));
 }
 
-template <Function function, typename Size>
+template <Function Symbol, typename Size>
 CUresult CUDAAPI memory_info(Size* free_bytes, Size* total_bytes) {
-  const CUresult result = real<CUresult CUDAAPI(Size*, Size*)>(function)(free_bytes, total_bytes);
+  const CUresult result = real<CUresult CUDAAPI(Size*, Size*)>(Symbol)(free_bytes, total_bytes);
   Place place;
   if (result != CUDA_SUCCESS || current_place(&place) == Standing::nowhere) {
     return result;
@@ -40,9 +40,9 @@ CUresult CUDAAPI memory_info(Size* free_bytes, Size* total_bytes) {
   return result;
 }
 
-template <Function function, typename Size>
+template <Function Symbol, typename Size>
 CUresult CUDAAPI total_memory(Size* size_bytes, CUdevice device) {
-  const CUresult result = real<CUresult CUDAAPI(Size*, CUdevice)>(function)(size_bytes, device);
+  const CUresult result = real<CUresult CUDAAPI(Size*, CUdevice)>(Symbol)(size_bytes, device);
   if (result == CUDA_SUCCESS) {
     *size_bytes = std::min(*size_bytes, fitting<Size>(ledger().size_bytes(device)));
   }

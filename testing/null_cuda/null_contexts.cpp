@@ -9,7 +9,7 @@ using null_cuda::state;
 
 namespace {
 
-using Guard = std::lock_guard<std::mutex>;
+using Guard = std::scoped_lock<std::mutex>;
 
 CUresult create(CUcontext* context, CUdevice device) {
   const Guard lock(state().mutex);
@@ -151,6 +151,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, in
   return CUDA_SUCCESS;
 }
 
+// NOLINTNEXTLINE(readability-function-size): theirs
 CUresult CUDAAPI cuLaunchKernel(CUfunction function,
                                 unsigned grid_x,
                                 unsigned grid_y,

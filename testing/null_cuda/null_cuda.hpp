@@ -35,6 +35,8 @@ std::uint64_t null_cuda_allocations();
 void null_cuda_fail(int count);
 // What a context takes of its device beside its allocations.
 void null_cuda_context_bytes(std::uint64_t size_bytes);
+// What rows of pitched memory are aligned to; 512 at first.
+void null_cuda_row_alignment(int size_bytes);
 // The version of the driver, and whether cuGetProcAddress gives addresses of its own.
 void null_cuda_version(int version, int private_addresses);
 // What the runtime does through a private table: the primary context is made and current.

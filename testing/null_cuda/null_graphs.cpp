@@ -8,7 +8,7 @@ using null_cuda::state;
 
 namespace {
 
-using Guard = std::lock_guard<std::mutex>;
+using Guard = std::scoped_lock<std::mutex>;
 using Nodes = std::vector<Node>;
 
 Nodes& nodes_of(CUgraph graph) {

@@ -10,7 +10,7 @@ using null_cuda::state;
 
 namespace {
 
-using Guard = std::lock_guard<std::mutex>;
+using Guard = std::scoped_lock<std::mutex>;
 
 CUresult allocate(std::uint64_t* address, std::uint64_t size_bytes) {
   const Guard lock(state().mutex);
@@ -117,7 +117,8 @@ CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr* address,
                                     std::size_t width_bytes,
                                     std::size_t height,
                                     unsigned) {
-  *pitch_bytes = (width_bytes + 511) / 512 * 512;
+  const std::size_t unit = state().row_alignment_bytes;
+  *pitch_bytes = (width_bytes + unit - 1) / unit * unit;
   return allocate_handle(address, *pitch_bytes * height);
 }
 

@@ -182,6 +182,11 @@ void null_cuda_context_bytes(std::uint64_t size_bytes) {
   state().context_bytes = size_bytes;
 }
 
+void null_cuda_row_alignment(int size_bytes) {
+  const std::lock_guard lock(state().mutex);
+  state().row_alignment_bytes = static_cast<std::size_t>(size_bytes);
+}
+
 void null_cuda_version(int version, int private_addresses) {
   const std::lock_guard lock(state().mutex);
   state().version = version;

@@ -75,6 +75,7 @@ struct State {
   std::uint64_t context_bytes = 0;
   std::uint64_t allocations = 0;
   int failures = 0;
+  std::size_t row_alignment_bytes = 512;
   int version = 13000;
   bool private_addresses = false;
   hippogriff::testing::Launch launch = {};

@@ -1,6 +1,6 @@
 """Writes the shim's trampolines, names and version script from the CUDA headers.
 
-usage: generate.py INCLUDE_FOLDER EXTRA_NAMES ARCHITECTURE OUTPUT_FOLDER
+usage: shim_trampolines.py INCLUDE_FOLDER EXTRA_NAMES ARCHITECTURE OUTPUT_FOLDER
 
 Names are what the headers declare or make of names by macros (``_v2``, ``_ptsz``, ``_ptds``), what
 the versions of the typedefs imply (``cuCtxCreate_v3``), and what the file EXTRA_NAMES lists, one a
@@ -27,7 +27,7 @@ TYPEDEF = re.compile(r"\bPFN_(cu[A-Z]\w*?)_v(\d+)(?:_(ptds|ptsz))?\)")
 # What a name means from a version on, where the headers have a macro instead of a symbol.
 RENAMED = [("cuGraphInstantiate", 12000, "cuGraphInstantiateWithFlags")]
 FEWEST_NAMES = 600
-NOTE = "Made by src/shim/generate.py from the CUDA headers: not to be edited."
+NOTE = "Made by tools/shim_trampolines.py from the CUDA headers: not to be edited."
 
 
 @dataclass(frozen=True, order=True)
@@ -277,7 +277,7 @@ def main() -> int:
     """Write the files into the output folder."""
     include, extra, architecture, output = sys.argv[1:]
     if architecture not in ASSEMBLY:
-        print(f"generate.py: no trampolines for {architecture}", file=sys.stderr)
+        print(f"shim_trampolines.py: no trampolines for {architecture}", file=sys.stderr)
         return 1
     folder = Path(include)
     api = read_api(
@@ -286,7 +286,10 @@ def main() -> int:
         re.findall(r"^cu[A-Z]\w*$", Path(extra).read_text(encoding="utf-8"), re.MULTILINE),
     )
     if len(api.names) < FEWEST_NAMES:
-        print(f"generate.py: {folder} declares {len(api.names)} functions only", file=sys.stderr)
+        print(
+            f"shim_trampolines.py: {folder} declares {len(api.names)} functions only",
+            file=sys.stderr,
+        )
         return 1
     target = Path(output)
     target.mkdir(parents=True, exist_ok=True)
