@@ -8,7 +8,9 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <memory>
 #include <string>
 
 // The trampolines' table, in the generated assembly; it holds stubs until the driver is loaded.
@@ -57,31 +59,59 @@ void* open_driver() {
   return nullptr;
 }
 
-Driver* load_driver() noexcept {
-  static Driver driver;
-  try {
-    driver.handle = open_driver();
-  } catch (const std::exception& failure) {
-    std::fprintf(stderr, "hippogriff: cannot look for the CUDA driver: %s\n", failure.what());
-  }
-  const auto* const stub = driver.handle == nullptr ? reinterpret_cast<const void*>(&no_device)
-                                                    : reinterpret_cast<const void*>(&not_supported);
+// The driver's functions and stubs for those it has not. Throws std::bad_alloc.
+std::unique_ptr<Driver> load_driver() {
+  auto driver = std::make_unique<Driver>();
+  driver->handle = open_driver();
+  const auto* const stub = driver->handle == nullptr
+                               ? reinterpret_cast<const void*>(&no_device)
+                               : reinterpret_cast<const void*>(&not_supported);
   for (std::size_t index = 0; index < function_count; ++index) {
     const void* found =
-        driver.handle == nullptr ? nullptr : ::dlsym(driver.handle, function_names[index]);
-    driver.functions[index] = found == nullptr ? stub : found;
-    const auto function = static_cast<Function>(index);
-    const bool accounted =
-        wrapper_of(function) != nullptr && (found != nullptr || function == Function::cuInit);
-    hippogriff_shim_entries[index].store(accounted ? wrapper_of(function) : driver.functions[index],
-                                         std::memory_order_release);
+        driver->handle == nullptr ? nullptr : ::dlsym(driver->handle, function_names[index]);
+    driver->functions[index] = found == nullptr ? stub : found;
   }
-  return &driver;
+  return driver;
+}
+
+bool has(const Driver& driver, std::size_t index) noexcept {
+  return driver.functions[index] != reinterpret_cast<const void*>(&no_device) &&
+         driver.functions[index] != reinterpret_cast<const void*>(&not_supported);
+}
+
+// Without a driver cuInit still is ours, which says so.
+const void* entry_of(const Driver& driver, Function function) noexcept {
+  const auto index = static_cast<std::size_t>(function);
+  const void* wrapper = wrapper_of(function);
+  const bool is_accounted =
+      wrapper != nullptr && (has(driver, index) || function == Function::cuInit);
+  return is_accounted ? wrapper : driver.functions[index];
 }
 
 const Driver& driver() noexcept {
-  static const Driver* const loaded = load_driver();
-  return *loaded;
+  static constinit std::atomic<const Driver*> loaded{nullptr};
+  if (const Driver* known = loaded.load(std::memory_order_acquire); known != nullptr) {
+    return *known;
+  }
+  // No lock: dlopen has one of its own, which a thread may hold that runs a constructor that calls
+  // us. Threads that come together each load the driver, which gives all of them the same.
+  std::unique_ptr<Driver> mine;
+  try {
+    mine = load_driver();
+  } catch (const std::exception& failure) {
+    std::fprintf(stderr, "hippogriff: cannot load the CUDA driver: %s\n", failure.what());
+    std::abort();
+  }
+  const Driver* first = nullptr;
+  if (!loaded.compare_exchange_strong(first, mine.get(), std::memory_order_acq_rel)) {
+    return *first;
+  }
+  const Driver* const ours = mine.release();
+  for (std::size_t index = 0; index < function_count; ++index) {
+    hippogriff_shim_entries[index].store(entry_of(*ours, static_cast<Function>(index)),
+                                         std::memory_order_release);
+  }
+  return *ours;
 }
 
 }  // namespace
@@ -91,9 +121,7 @@ const void* real_address(Function function) noexcept {
 }
 
 const void* entry_address(Function function) noexcept {
-  static_cast<void>(driver());
-  return hippogriff_shim_entries[static_cast<std::size_t>(function)].load(
-      std::memory_order_acquire);
+  return entry_of(driver(), function);
 }
 
 bool has_driver() noexcept {

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace {
 
@@ -55,6 +57,20 @@ TEST(Forward, eleven_arguments_arrive_whole_at_the_first_call_and_later) {
     EXPECT_EQ(launch->stream, stream);
     EXPECT_EQ(launch->parameters, parameters);
     EXPECT_EQ(launch->extra, extra);
+  }
+}
+
+TEST(Forward, first_calls_of_several_threads_all_arrive) {
+  std::vector<std::thread> threads;
+  for (int index = 0; index < 8; ++index) {
+    threads.emplace_back([] {
+      int count = 0;
+      EXPECT_EQ(cuDeviceGetCount(&count), CUDA_SUCCESS);
+      EXPECT_EQ(count, hippogriff::testing::null_device_count);
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
   }
 }
 

@@ -59,6 +59,7 @@ bool Pool::take(std::uint64_t size_bytes) noexcept {
   const std::lock_guard lock(mutex_);
   used_bytes_ -= size_bytes;
   counted_bytes_ -= missing_bytes;
+  ++generation_;
   return false;
 }
 
@@ -73,6 +74,7 @@ void Pool::free(std::uint64_t size_bytes) noexcept {
   }
   const std::lock_guard lock(mutex_);
   used_bytes_ -= size_bytes;
+  ++generation_;
   if (closed_) {
     counted_bytes_ -= size_bytes;
     ledger().give(device_, size_bytes);
@@ -91,30 +93,36 @@ bool Pool::reserved_bytes(std::uint64_t* size_bytes) const noexcept {
 }
 
 void Pool::settle() noexcept {
-  std::uint64_t generation = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (closed_ || counted_bytes_ == used_bytes_) {
+  // Another thread's allocation and free may fall between the driver's answer and our sum; then
+  // what the driver reserved for it is in neither.
+  constexpr int attempts = 16;
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    std::uint64_t generation = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_ || counted_bytes_ == used_bytes_) {
+        return;
+      }
+      generation = generation_;
+    }
+    std::uint64_t reserved = 0;
+    if (!reserved_bytes(&reserved) || give_unused(reserved, generation)) {
       return;
     }
-    generation = generation_;
-  }
-  std::uint64_t reserved = 0;
-  if (is_counted() && reserved_bytes(&reserved)) {
-    give_unused(reserved, generation);
   }
 }
 
-void Pool::give_unused(std::uint64_t reserved_bytes, std::uint64_t generation) noexcept {
+bool Pool::give_unused(std::uint64_t reserved_bytes, std::uint64_t generation) noexcept {
   const std::lock_guard lock(mutex_);
-  // What was allocated since may be reserved beyond the figure we have.
-  if (closed_ || generation != generation_) {
-    return;
+  if (generation != generation_) {
+    return false;
   }
-  const std::uint64_t keep = std::max(used_bytes_, std::min(counted_bytes_, reserved_bytes));
-  const std::uint64_t unused = counted_bytes_ - keep;
-  counted_bytes_ = keep;
-  ledger().give(device_, unused);
+  if (!closed_) {
+    const std::uint64_t keep = std::max(used_bytes_, std::min(counted_bytes_, reserved_bytes));
+    ledger().give(device_, counted_bytes_ - keep);
+    counted_bytes_ = keep;
+  }
+  return true;
 }
 
 void Pool::trim() noexcept {

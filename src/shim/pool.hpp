@@ -37,14 +37,15 @@ class Pool {
 
  private:
   [[nodiscard]] bool reserved_bytes(std::uint64_t* size_bytes) const noexcept;
-  void give_unused(std::uint64_t reserved_bytes, std::uint64_t generation) noexcept;
+  // False: allocations came or went since, and the figure may be older than they are.
+  bool give_unused(std::uint64_t reserved_bytes, std::uint64_t generation) noexcept;
 
   const int device_;
   const CUmemoryPool handle_;
   std::mutex mutex_;
   std::uint64_t used_bytes_ = 0;
   std::uint64_t counted_bytes_ = 0;  // never less than used
-  std::uint64_t generation_ = 0;     // of used_bytes_ growing
+  std::uint64_t generation_ = 0;     // of used_bytes_
   bool closed_ = false;
 };
 
