@@ -135,11 +135,11 @@ def run(command: Sequence[str], wish: Wish) -> None:
     reserved when it ends; it exits as the command does.
     """
     reservations = reserve_devices(wish)
+    # A limit for each process, where they cannot ask the node for theirs together.
+    limit = {"HIPPOGRIFF_MEMORY": str(wish.memory_bytes)}
     if not os.environ.get("HIPPOGRIFF_NODE", "").startswith("unix:"):
-        go_on_as(command, environment(reservations, hand_over()))
-    added = environment(reservations, "")
-    added["HIPPOGRIFF_MEMORY"] = str(wish.memory_bytes)
-    sys.exit(stay_beside(command, added))
+        go_on_as(command, limit | environment(reservations, hand_over()))
+    sys.exit(stay_beside(command, limit | environment(reservations, "")))
 
 
 def stay_beside(command: Sequence[str], added: Mapping[str, str]) -> int:
