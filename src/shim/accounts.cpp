@@ -56,6 +56,22 @@ void give_held(const Held& held) noexcept {
   }
 }
 
+void give_graphs(int device) noexcept {
+  const auto give = [device](const GraphBytes::value_type& part) {
+    const bool is_gone = part.first->device() == device;
+    if (is_gone) {
+      part.first->free(part.second);
+    }
+    return is_gone;
+  };
+  Accounts& books = accounts();
+  const std::lock_guard lock(books.graphs_mutex);
+  for (auto& [handle, parts] : books.graphs) {
+    std::erase_if(parts, give);
+  }
+  std::erase_if(books.graphs, [](const auto& entry) { return entry.second.empty(); });
+}
+
 LiveTable::Shard& LiveTable::shard_of(std::uint64_t key) noexcept {
   // Addresses are multiples of some hundred bytes: the high bits of a product mix best.
   return shards_[(key * 0x9E3779B97F4A7C15U) >> 58U];

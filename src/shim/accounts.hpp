@@ -73,6 +73,9 @@ bool take_bytes(int device, std::uint64_t size_bytes) noexcept;
 // Gives back what the allocation held.
 void give_held(const Held& held) noexcept;
 
+// The device's executable graphs are gone, with its primary context.
+void give_graphs(int device) noexcept;
+
 // Calls the driver for an allocation of the current context that takes so many bytes. key() is the
 // new allocation's address or handle.
 template <typename Call, typename Key>

@@ -114,6 +114,25 @@ TEST_F(Contexts, resetting_the_primary_context_frees_its_memory) {
   EXPECT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
 }
 
+TEST_F(Contexts, the_graphs_of_a_device_end_with_its_primary_context) {
+  CUcontext primary = nullptr;
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  CUgraphExec executable = nullptr;
+  CUDA_MEM_ALLOC_NODE_PARAMS parameters = {};
+  parameters.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  parameters.bytesize = mib;
+  ASSERT_EQ(cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxSetCurrent(primary), CUDA_SUCCESS);
+  ASSERT_EQ(cuGraphCreate(&graph, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuGraphAddMemAllocNode(&node, graph, nullptr, 0, &parameters), CUDA_SUCCESS);
+  ASSERT_EQ(cuGraphInstantiateWithFlags(&executable, graph, 0), CUDA_SUCCESS);
+  EXPECT_EQ(used_bytes(), context_bytes + mib);
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
+}
+
 TEST_F(Contexts, a_primary_context_made_through_a_private_table_is_found) {
   CUdeviceptr address = 0;
   HIPPO_NULL(null_cuda_make_primary_current)(0);

@@ -221,6 +221,34 @@ TEST_F(ForwardDeathTest, without_the_setting_the_driver_is_found_in_the_library_
   EXPECT_EXIT(child(), testing::ExitedWithCode(0), "");
 }
 
+TEST_F(ForwardDeathTest, without_a_limit_the_devices_own_sizes_are_told_and_nothing_is_refused) {
+  const auto child = [] {
+    ::unsetenv("HIPPOGRIFF_MEMORY");  // NOLINT(concurrency-mt-unsafe): a new process
+    CUcontext context = nullptr;
+    CUdeviceptr address = 0;
+    std::size_t free_bytes = 0;
+    std::size_t total_bytes = 0;
+    constexpr std::uint64_t half = hippogriff::testing::null_device_bytes / 2;
+    const bool right = cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS &&
+                       cuMemAlloc_v2(&address, half) == CUDA_SUCCESS &&
+                       cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_SUCCESS;
+    std::_Exit(right && free_bytes == half && total_bytes == 2 * half ? 0 : 1);
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(ForwardDeathTest, a_limit_that_is_no_size_lets_nothing_be_allocated_and_says_so) {
+  const auto child = [] {
+    ::setenv("HIPPOGRIFF_MEMORY", "plenty", 1);  // NOLINT(concurrency-mt-unsafe): a new process
+    CUcontext context = nullptr;
+    CUdeviceptr address = 0;
+    const bool right = cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS &&
+                       cuMemAlloc_v2(&address, 1) == CUDA_ERROR_OUT_OF_MEMORY;
+    std::_Exit(right ? 0 : 1);
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(0), "hippogriff: HIPPOGRIFF_MEMORY: .*plenty");
+}
+
 TEST_F(ForwardDeathTest, the_shim_never_takes_itself_for_the_driver) {
   const auto child = [] {
     const std::string ourselves = home_of(::dlsym(RTLD_DEFAULT, "hippogriff_shim_mark"));

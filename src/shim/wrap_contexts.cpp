@@ -125,19 +125,18 @@ bool is_active(CUdevice device) noexcept {
 // After the driver has ended a device's primary context, the lock still held.
 void forget_primary(CUdevice device) noexcept {
   Accounts& books = accounts();
-  const std::optional<CUcontext> handle = books.contexts.primary_of(device);
-  if (!handle) {
-    return;
+  if (const std::optional<CUcontext> handle = books.contexts.primary_of(device)) {
+    const std::optional<Context> context = books.contexts.remove(*handle);
+    for (const auto& [key, held] : books.live.claim_all(*handle, device)) {
+      give_held(held);
+    }
+    if (context) {
+      ledger().give(device, context->taken_bytes);
+    }
   }
-  const std::optional<Context> context = books.contexts.remove(*handle);
-  for (const auto& [key, held] : books.live.claim_all(*handle, device)) {
-    give_held(held);
-  }
+  give_graphs(device);
   for (const auto& pool : books.pools.of_device(device)) {
     pool->settle();
-  }
-  if (context) {
-    ledger().give(device, context->taken_bytes);
   }
 }
 

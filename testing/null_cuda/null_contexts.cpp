@@ -131,16 +131,14 @@ CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     return CUDA_ERROR_INVALID_CONTEXT;
   }
   if (--facts.retained == 0) {
-    facts.active = false;
-    null_cuda::end_context(null_cuda::primary_context(device));
+    null_cuda::end_primary_context(device);
   }
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device) {
   const Guard lock(state().mutex);
-  state().devices.at(static_cast<std::size_t>(device)).active = false;
-  null_cuda::end_context(null_cuda::primary_context(device));
+  null_cuda::end_primary_context(device);
   return CUDA_SUCCESS;
 }
 

@@ -155,6 +155,16 @@ void end_context(CUcontext context) {
   }
 }
 
+void end_primary_context(int device) {
+  Device& facts = state().devices.at(static_cast<std::size_t>(device));
+  end_context(primary_context(device));
+  facts.active = false;
+  facts.graph_used_bytes = 0;
+  facts.graph_reserved_bytes = 0;
+  std::erase_if(state().executables,
+                [device](const auto& entry) { return entry.second.first == device; });
+}
+
 }  // namespace null_cuda
 
 using null_cuda::state;

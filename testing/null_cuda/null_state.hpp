@@ -93,6 +93,7 @@ std::uint64_t new_address();
 CUresult add_block(std::uint64_t* address, const Block& block);
 CUresult free_block(std::uint64_t address);
 void end_context(CUcontext context);
+void end_primary_context(int device);
 
 std::vector<CUcontext>& context_stack();
 CUcontext primary_context(int device);
