@@ -9,16 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hippogriff
 from hippogriff import _library
 from hippogriff._copy import CopyOptions, copy_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def random_bytes(size_bytes: int) -> bytes:

@@ -336,6 +336,58 @@ def test_run_chooses_a_gpu_and_shows_it_alone(machine: dict[str, str], tmp_path:
     assert "3 are here" in chosen("--memory", "10", "--gpus", "4")
 
 
+NULL_DRIVER = FAKE_NVML.with_name("libhippogriff_null_cuda.so")
+NULL_GPU = "GPU-01010101-0101-0101-0101-010101010101"
+ALLOCATE = """
+import ctypes
+driver = ctypes.CDLL("libcuda.so.1")
+context, memory = ctypes.c_void_p(), ctypes.c_uint64()
+numbers = [ctypes.c_size_t(), ctypes.c_size_t()]
+assert driver.cuInit(0) == 0
+assert driver.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+print(driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(41 << 20)))
+print(driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(30 << 20)))
+assert driver.cuMemGetInfo_v2(*map(ctypes.byref, numbers)) == 0
+print(*(number.value >> 20 for number in numbers), flush=True)
+"""
+
+
+@pytest.mark.skipif(not NULL_DRIVER.is_file(), reason="the driver that does nothing is not built")
+def test_run_puts_the_shim_between_a_program_and_the_driver(
+    machine: dict[str, str], tmp_path: Path
+) -> None:
+    gpus = tmp_path / "gpus"
+    gpus.write_text(f"gpu {NULL_GPU} {1 << 30} 0 0\n")
+    there = {
+        **machine,
+        "HIPPOGRIFF_NVML": str(FAKE_NVML),
+        "FAKE_NVML_FILE": str(gpus),
+        "HIPPOGRIFF_CUDA_DRIVER": str(NULL_DRIVER),
+    }
+    del there["HIPPOGRIFF_DEVICE"]
+    wait = "import sys; sys.stdin.read()"
+    program = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "hippogriff", "run", "--memory", "40MiB", "--"),
+            *(sys.executable, "-c", ALLOCATE + wait),
+        ],
+        env=there,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    refused, granted, memory = (program.stdout.readline().strip() for _ in range(3))
+    assert (refused, granted, memory) == ("2", "0", "10 40")
+    (device,) = status(there)["devices"]
+    assert device["promised_bytes"] == 40 * MIB
+    (client,) = (client for client in status(there)["clients"] if client["used_bytes"])
+    assert client["used_bytes"] == {NULL_GPU: 30 * MIB}
+    program.communicate()
+    assert program.returncode == 0
+    assert status(there)["devices"][0]["promised_bytes"] == 0
+
+
 DEVICES = [Candidate("a", 100, 30, 0), Candidate("b", 100, 60, 0), Candidate("c", 50, 50, 0)]
 
 

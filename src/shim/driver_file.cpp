@@ -112,7 +112,10 @@ std::vector<std::string> cached_paths(const std::string& cache, const std::strin
 std::vector<std::string> driver_candidates(const std::string& ourselves) {
   Candidates candidates(ourselves);
   std::string name = driver_name;
-  if (const char* chosen = ::secure_getenv("HIPPOGRIFF_CUDA_DRIVER"); chosen != nullptr) {
+  // `hippogriff run` points HIPPOGRIFF_CUDA_DRIVER, which libhippogriff reads too, at ourselves.
+  const char* moved = ::secure_getenv("HIPPOGRIFF_SHIM_DRIVER");
+  const char* chosen = moved != nullptr ? moved : ::secure_getenv("HIPPOGRIFF_CUDA_DRIVER");
+  if (chosen != nullptr) {
     name = chosen;
     if (name.empty() || name.find('/') != std::string::npos) {
       char* whole = name.empty() ? nullptr : ::realpath(name.c_str(), nullptr);

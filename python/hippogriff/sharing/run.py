@@ -109,6 +109,10 @@ def environment(reservations: Sequence[Reservation], leader: str) -> dict[str, s
     if shim is not None:
         before = os.environ.get("LD_LIBRARY_PATH")
         added["LD_LIBRARY_PATH"] = f"{shim}:{before}" if before else str(shim)
+        driver = os.environ.get("HIPPOGRIFF_CUDA_DRIVER")
+        if driver:  # what the shim is to load, and the command's own hippogriff not
+            added["HIPPOGRIFF_SHIM_DRIVER"] = driver
+            added["HIPPOGRIFF_CUDA_DRIVER"] = str(shim / "libcuda.so.1")
     return added
 
 
