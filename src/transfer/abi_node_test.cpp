@@ -1,4 +1,5 @@
 // Reservations through the C interface, schedGPU's functions, and device `host` shared by processes.
+#include <hippogriff/hippogriff.hpp>
 #include <hippogriff/schedgpu.h>
 
 #include "testing/node_segment.hpp"
@@ -7,9 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 
 namespace hippogriff {
 namespace {
@@ -114,6 +117,25 @@ TEST(AbiNode, refuses_what_makes_no_sense) {
     EXPECT_EQ(hippogriff_node_set_policy("aging-mmu", 4, 500), HIPPOGRIFF_OK);
     EXPECT_EQ(status()["policy"], "aging-mmu");
     EXPECT_EQ(status()["overtakes_max"], 4);
+  }), 0);
+}
+
+TEST(CppReservation, lasts_as_long_as_the_object) {
+  const SharedHost machine;
+  EXPECT_EQ(machine.run([] {
+    {
+      Reservation first(60 * mebibyte);
+      EXPECT_EQ(first.device(), "host");
+      Reservation second = std::move(first);
+      EXPECT_EQ(second.size_bytes(), 60 * mebibyte);
+      EXPECT_THROW(Reservation(50 * mebibyte, {.timeout = std::chrono::milliseconds(0)}),
+                   TransferError);
+      second.resize(10 * mebibyte);
+      const Reservation third(90 * mebibyte, {.device = "host", .timeout = std::nullopt});
+      EXPECT_EQ(promised(), 100 * mebibyte);
+      EXPECT_THROW(second.resize(11 * mebibyte), TransferError);
+    }
+    EXPECT_EQ(promised(), 0U);
   }), 0);
 }
 

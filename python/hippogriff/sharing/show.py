@@ -98,7 +98,9 @@ def _reservations(status: Mapping[str, Any]) -> Table:
     for entry in status["reservations"]:
         state = "holds"
         if entry["waits"]:
-            state = f"waits {entry['waited_seconds']:.0f} s for {format_size(entry['wanted_bytes'])}"
+            state = (
+                f"waits {entry['waited_seconds']:.0f} s for {format_size(entry['wanted_bytes'])}"
+            )
         table.add_row(
             str(entry["pid"]),
             _name(status, entry["device"]),
