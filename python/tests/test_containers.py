@@ -54,15 +54,6 @@ with hippogriff.reserve(sys.argv[1], device="host", timeout=60):
     sys.stdin.read()
 """
 
-# The server; it ends when its input does.
-SERVER = """
-import ctypes, sys
-from hippogriff import _library
-serve = _library.lib.hippogriff_noded_run
-serve.argtypes = (ctypes.c_char_p, ctypes.c_int)
-sys.exit(serve(sys.argv[1].encode(), int(sys.argv[2])))
-"""
-
 
 def namespaces(folder: Path) -> list[str]:
     """Return the beginning of a command that runs in a container, or skip."""
@@ -212,19 +203,16 @@ def served(host: Host) -> Iterator[Host]:
     """A host whose containers get a server's socket, and a segment that they cannot see."""
     host.segment = host.shared.parent / "segment"
     path = host.shared / "socket"
-    stop_read, stop_write = os.pipe()
     server = subprocess.Popen(
-        [sys.executable, "-c", SERVER, str(path), str(stop_read)],
+        [sys.executable, "-m", "hippogriff", "noded", "--socket", str(path)],
         env={**host.environment, "HIPPOGRIFF_NODE": str(host.segment)},
-        pass_fds=(stop_read,),
     )
-    os.close(stop_read)
     try:
         wait_for_answer(path)
         host.environment["HIPPOGRIFF_NODE"] = "unix:/dev/shm/node/socket"
         yield host
     finally:
-        os.close(stop_write)
+        server.terminate()
         assert server.wait(SECONDS_MAX) == 0
 
 
