@@ -42,7 +42,7 @@ summary() {
     /^hippogriff_waiting{/ { waiting[$3] = $4 }
     END {
       for (device in promised)
-        printf "%s: %d bytes promised to %d, %d wait\n",
-          device, promised[device], held[device], waiting[device]
+        printf "%s: %.2f GiB promised to %d, %d wait\n",
+          device, promised[device] / 2^30, held[device], waiting[device]
     }'
 }

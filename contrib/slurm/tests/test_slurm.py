@@ -263,6 +263,9 @@ def node() -> Iterator[Cluster]:
             cluster.configure()
             cluster.start()
             yield cluster
+        except AssertionError:
+            print(cluster.story())
+            raise
         finally:
             cluster.stop()
 
@@ -334,7 +337,7 @@ def test_the_log_says_what_prolog_and_epilog_found(cluster: Cluster) -> None:
     cluster.wait_for_end()
     log = (cluster.folder / "hooks.log").read_text(encoding="utf-8")
     assert f"job {job}: prolog: segment ready for user 0\n" in log
-    assert re.search(rf"job {job}: epilog: host: 0 bytes promised to 0, 0 wait\n", log)
+    assert re.search(rf"job {job}: epilog: host: 0\.00 GiB promised to 0, 0 wait\n", log)
 
 
 def test_jobs_run_where_hippogriff_is_missing_and_the_log_says_so(cluster: Cluster) -> None:
