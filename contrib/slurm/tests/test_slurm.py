@@ -72,17 +72,9 @@ SlurmdParameters=config_overrides
 SchedulerParameters=batch_sched_delay=0,sched_interval=2,default_queue_depth=100
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
 ReturnToService=2
 KillWait=5
 MpiDefault=none
-GresTypes=gpuslot
-Prolog={folder}/prolog
-TaskProlog={folder}/task_prolog
-Epilog={folder}/epilog
-NodeName={host} NodeAddr=127.0.0.1 CPUs=16 RealMemory=1 Gres=gpuslot:16
-PartitionName=main Nodes={host} Default=YES State=UP
 """
 
 
@@ -156,9 +148,12 @@ class Cluster:
         text = CONFIGURATION.format(
             host=host, folder=folder, controller_port=controller, daemon_port=daemon
         )
-        (folder / "slurm.conf").write_text(text, encoding="utf-8")
-        gres = f"NodeName={host} Name=gpuslot Count=16 Flags=CountOnly\n"
-        (folder / "gres.conf").write_text(gres, encoding="utf-8")
+        for name, begin in (("slurm.conf", text), ("gres.conf", "")):
+            # What is shipped, for this machine; all twelve jobs and the first are to run at a time.
+            shipped = (HERE / name).read_text(encoding="utf-8").replace("gpu[01-04]", host)
+            shipped = shipped.replace("/etc/slurm/hippogriff", str(folder))
+            shipped = shipped.replace(" CPUs=12 ", " NodeAddr=127.0.0.1 CPUs=16 ")
+            (folder / name).write_text(begin + shipped, encoding="utf-8")
 
     def choose_command(self, command: str) -> None:
         """Say by which command the prologs call hippogriff."""
@@ -213,9 +208,7 @@ class Cluster:
             program = f"hippogriff run --memory {reserve} --timeout 120 -- {program}"
         script = f"{program}\necho $? >{self.folder}/files/{name}.status\n"
         log = f"--output={self.folder}/files/{name}.log"
-        return self.call(
-            "sbatch", "--parsable", "--gres=gpuslot:1", "--mem=0", log, "--wrap", script
-        ).strip()
+        return self.call("sbatch", "--parsable", "--gres=gpuslot:1", log, "--wrap", script).strip()
 
     def has(self, name: str) -> bool:
         """Whether a job made a file."""
