@@ -47,6 +47,13 @@ CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
   return ordinal >= 0 && ordinal < null_device_count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
+CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+  for (char& byte : uuid->bytes) {
+    byte = static_cast<char>(device + 1);
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuDeviceTotalMem_v2(std::size_t* size_bytes, CUdevice) {
   *size_bytes = null_cuda::null_device_bytes;
   return CUDA_SUCCESS;

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 
 namespace hippogriff::testing {
 
@@ -24,6 +25,10 @@ inline std::uint64_t used_bytes() {
   EXPECT_EQ(cuMemGetInfo_v2(&free_bytes, &total_bytes), CUDA_SUCCESS);
   EXPECT_EQ(total_bytes, limit_bytes);
   return total_bytes - free_bytes;
+}
+
+inline bool counts_processes_together() {
+  return ::getenv("HIPPOGRIFF_RESERVATION") != nullptr;  // NOLINT(concurrency-mt-unsafe): in tests
 }
 
 inline std::uint64_t held_bytes(int device = 0) {
