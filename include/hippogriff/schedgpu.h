@@ -12,7 +12,7 @@
 #ifndef HIPPOGRIFF_SCHEDGPU_H_
 #define HIPPOGRIFF_SCHEDGPU_H_
 
-#include "hippogriff/hippogriff.h"
+#include <hippogriff/hippogriff.h>
 
 #include <stddef.h>
 

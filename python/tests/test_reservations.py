@@ -353,8 +353,17 @@ print(*(number.value >> 20 for number in numbers), flush=True)
 
 
 @pytest.mark.skipif(not NULL_DRIVER.is_file(), reason="the driver that does nothing is not built")
+@pytest.mark.parametrize(
+    ("options", "answers", "promised"),
+    [((), ("2", "0", "10 40"), 40), (("--grow",), ("0", "0", "0 71"), 71)],
+    ids=["fixed", "growing"],
+)
 def test_run_puts_the_shim_between_a_program_and_the_driver(
-    machine: dict[str, str], tmp_path: Path
+    machine: dict[str, str],
+    tmp_path: Path,
+    options: tuple[str, ...],
+    answers: tuple[str, str, str],
+    promised: int,
 ) -> None:
     gpus = tmp_path / "gpus"
     gpus.write_text(f"gpu {NULL_GPU} {1 << 30} 0 0\n")
@@ -368,7 +377,7 @@ def test_run_puts_the_shim_between_a_program_and_the_driver(
     wait = "import sys; sys.stdin.read()"
     program = subprocess.Popen(
         [
-            *(sys.executable, "-m", "hippogriff", "run", "--memory", "40MiB", "--"),
+            *(sys.executable, "-m", "hippogriff", "run", "--memory", "40MiB", *options, "--"),
             *(sys.executable, "-c", ALLOCATE + wait),
         ],
         env=there,
@@ -377,12 +386,11 @@ def test_run_puts_the_shim_between_a_program_and_the_driver(
         text=True,
     )
     assert program.stdout is not None
-    refused, granted, memory = (program.stdout.readline().strip() for _ in range(3))
-    assert (refused, granted, memory) == ("2", "0", "10 40")
+    assert tuple(program.stdout.readline().strip() for _ in range(3)) == answers
     (device,) = status(there)["devices"]
-    assert device["promised_bytes"] == 40 * MIB
+    assert device["promised_bytes"] == promised * MIB
     (client,) = (client for client in status(there)["clients"] if client["used_bytes"])
-    assert client["used_bytes"] == {NULL_GPU: 30 * MIB}
+    assert client["used_bytes"] == {NULL_GPU: (71 if options else 30) * MIB}
     program.communicate()
     assert program.returncode == 0
     assert status(there)["devices"][0]["promised_bytes"] == 0

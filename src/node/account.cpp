@@ -49,6 +49,29 @@ void Account::give(std::uint64_t size_bytes) noexcept {
   fit_cover();
 }
 
+bool Account::take_growing(std::uint64_t size_bytes,
+                           std::chrono::milliseconds timeout,
+                           std::string& why) noexcept {
+  const MonotonicTime deadline = std::chrono::steady_clock::now() + timeout;
+  try {
+    while (!take(size_bytes)) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+          deadline - std::chrono::steady_clock::now());
+      if (!follows_ || left < std::chrono::milliseconds::zero()) {
+        why = "not in time";
+        return false;
+      }
+      board_->grow_group(device_, size_bytes, left);
+    }
+    return true;
+  } catch (const Error& error) {
+    why = error.what();
+  } catch (...) {
+    why = "no host memory";
+  }
+  return false;
+}
+
 void Account::show() noexcept {
   if (board_ != nullptr && !follows_) {
     board_->show_used(device_, used_bytes_);

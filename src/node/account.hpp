@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,11 @@ class Account {
   // False when the bytes are promised to others, or more than the leader reserved.
   bool take(std::uint64_t size_bytes) noexcept;
   void give(std::uint64_t size_bytes) noexcept;
+  // For one that follows: has the leader's reservation grown where it is too small, waiting for
+  // that up to the timeout. Where it fails, `why` says so.
+  bool take_growing(std::uint64_t size_bytes,
+                    std::chrono::milliseconds timeout,
+                    std::string& why) noexcept;
 
   // A reservation of this process's, which covers what is and will be taken. Throws as Node does.
   std::uint64_t reserve(Request request);

@@ -97,12 +97,14 @@ void Attachment::wake(const ClientSet& clients) noexcept {
   }
 }
 
-std::uint32_t Attachment::signal() const noexcept {
-  return segment_.shared().signals.at(client()).load(std::memory_order_acquire);
+std::uint32_t Attachment::signal(std::uint32_t client) const noexcept {
+  return segment_.shared().signals.at(client).load(std::memory_order_acquire);
 }
 
-void Attachment::wait(std::uint32_t seen_signal, std::chrono::nanoseconds at_most) const noexcept {
-  futex_wait(segment_.shared().signals.at(client()), seen_signal, at_most);
+void Attachment::wait(std::uint32_t client,
+                      std::uint32_t seen_signal,
+                      std::chrono::nanoseconds at_most) const noexcept {
+  futex_wait(segment_.shared().signals.at(client), seen_signal, at_most);
 }
 
 }  // namespace hippogriff::node

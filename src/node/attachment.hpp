@@ -63,8 +63,18 @@ class Attachment {
 
   // After unlocking.
   void wake(const ClientSet& clients) noexcept;
-  [[nodiscard]] std::uint32_t signal() const noexcept;
-  void wait(std::uint32_t seen_signal, std::chrono::nanoseconds at_most) const noexcept;
+  // Of this client, or of the one that is waited for: a leader's signal wakes its followers too.
+  [[nodiscard]] std::uint32_t signal() const noexcept { return signal(client()); }
+
+  [[nodiscard]] std::uint32_t signal(std::uint32_t client) const noexcept;
+
+  void wait(std::uint32_t seen_signal, std::chrono::nanoseconds at_most) const noexcept {
+    wait(client(), seen_signal, at_most);
+  }
+
+  void wait(std::uint32_t client,
+            std::uint32_t seen_signal,
+            std::chrono::nanoseconds at_most) const noexcept;
 
  private:
   [[nodiscard]] std::span<const std::byte> half(std::uint64_t sequence) const noexcept;

@@ -65,6 +65,12 @@ void Board::set_granted(std::uint64_t key, std::uint64_t size_bytes) noexcept {
   }
 }
 
+void Board::set_leaders_grant(std::uint64_t key, std::uint64_t size_bytes) noexcept {
+  if (DeviceUse* use = slot_.leader_is_in_place() ? find(slot_.leader(), key) : nullptr) {
+    use->granted_bytes.store(size_bytes, relaxed);
+  }
+}
+
 void Board::set_used(std::uint64_t key, std::uint64_t size_bytes) noexcept {
   if (DeviceUse* use = find(slot_.index(), key)) {
     use->used_bytes.store(size_bytes, relaxed);

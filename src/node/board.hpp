@@ -23,6 +23,8 @@ class Board {
   bool add_device(std::uint64_t key) noexcept;
   // What the reservations of this client come to: what its followers share.
   void set_granted(std::uint64_t key, std::uint64_t size_bytes) noexcept;
+  // The same for the leader, after its reservation grew for a follower. Under the node's lock.
+  void set_leaders_grant(std::uint64_t key, std::uint64_t size_bytes) noexcept;
   // What this client uses, for others to see. Not together with take and give.
   void set_used(std::uint64_t key, std::uint64_t size_bytes) noexcept;
 

@@ -47,6 +47,8 @@ struct ReservationRecord {
   std::uint32_t client = 0;   // slot
   std::int32_t priority = 0;  // larger is sooner
   std::uint32_t overtaken = 0;
+  std::uint32_t grower = 0;  // slot and 1 of the follower that waits for it to grow; 0: its client
+  std::uint32_t unused = 0;
 
   [[nodiscard]] bool waits() const { return wanted_bytes > size_bytes; }
 

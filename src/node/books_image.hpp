@@ -25,7 +25,7 @@ struct ImageHeader {
 
 static_assert(sizeof(ImageHeader) == 64);
 static_assert(sizeof(DeviceRecord) == 64);
-static_assert(sizeof(ReservationRecord) == 56);
+static_assert(sizeof(ReservationRecord) == 64);
 
 inline constexpr std::size_t image_bytes_max = sizeof(ImageHeader) +
                                                devices_max * sizeof(DeviceRecord) +

@@ -26,6 +26,7 @@ using hippogriff::testing::held;
 using hippogriff::testing::long_wait;
 using hippogriff::testing::status_of;
 using hippogriff::testing::TemporarySegment;
+using hippogriff::testing::waiting;
 using std::chrono::milliseconds;
 
 NodeOptions following(const TemporarySegment& place, const std::string& leader) {
@@ -146,6 +147,81 @@ TEST_F(GroupTest, many_processes_and_threads_never_use_more_than_there_is) {
     EXPECT_EQ(child.wait(), 0);
   }
   EXPECT_EQ(node.group_used_bytes(device), 0U);
+}
+
+TEST_F(GroupTest, the_leaders_reservation_grows_for_its_members) {
+  Node member(following(place, leader));
+  Account account(member, member.add_device("gpu", 100));
+  std::string why;
+  EXPECT_TRUE(account.take_growing(80, milliseconds(0), why)) << why;
+  EXPECT_EQ(held(node), 80U);
+  EXPECT_EQ(node.granted_bytes(device), 80U);
+  EXPECT_FALSE(account.take_growing(21, long_wait, why));
+  EXPECT_NE(why.find("the device has"), std::string::npos) << why;
+  account.give(80);
+  EXPECT_TRUE(account.take(80)) << "it stays grown";
+}
+
+TEST_F(GroupTest, members_wait_for_the_growth_they_share) {
+  Node other(place.options());
+  const std::uint64_t others =
+      other.reserve({.device = other.add_device("gpu", 100), .size_bytes = 40});
+  Node first(following(place, leader));
+  Node second(following(place, leader));
+  Account of_first(first, first.add_device("gpu", 100));
+  Account of_second(second, second.add_device("gpu", 100));
+  ASSERT_TRUE(of_first.take(60));
+  std::string why;
+  EXPECT_FALSE(of_first.take_growing(5, milliseconds(20), why));
+  EXPECT_EQ(waiting(node), 0U) << "taken back";
+  std::atomic<int> granted{0};
+  std::thread one([&] {
+    std::string reason;
+    granted += of_first.take_growing(15, long_wait, reason) ? 1 : 0;
+  });
+  std::thread two([&] {
+    std::string reason;
+    granted += of_second.take_growing(15, long_wait, reason) ? 1 : 0;
+  });
+  ASSERT_TRUE(eventually([&] { return waiting(node) == 1; }));
+  other.release(others);
+  one.join();
+  two.join();
+  EXPECT_EQ(granted, 2);
+  EXPECT_EQ(held(node), 90U);
+}
+
+TEST_F(GroupTest, growth_that_a_killed_member_waited_for_holds_nobody_up) {
+  Node other(place.options());
+  const std::uint32_t of_other = other.add_device("gpu", 100);
+  const std::uint64_t others = other.reserve({.device = of_other, .size_bytes = 30});
+  Child member([&] {
+    Node theirs(following(place, leader));
+    Account account(theirs, theirs.add_device("gpu", 100));
+    std::string why;
+    return account.take_growing(90, long_wait, why) ? 0 : 1;
+  });
+  ASSERT_TRUE(eventually([&] { return waiting(node) == 1; }));
+  member.send(SIGKILL);
+  member.wait();
+  other.release(others);
+  other.reserve({.device = of_other, .size_bytes = 40, .timeout = long_wait});
+  EXPECT_EQ(held(node), 100U);
+}
+
+TEST_F(GroupTest, growth_that_can_never_end_is_refused_to_the_last_who_asked) {
+  Node other(place.options());
+  const std::uint32_t of_other = other.add_device("gpu", 100);
+  const std::uint64_t others = other.reserve({.device = of_other, .size_bytes = 40});
+  std::thread grows([&] { other.grow(others, 60, long_wait); });
+  ASSERT_TRUE(eventually([&] { return waiting(node) == 1; }));
+  Node member(following(place, leader));
+  Account account(member, member.add_device("gpu", 100));
+  std::string why;
+  EXPECT_FALSE(account.take_growing(61, long_wait, why));
+  EXPECT_NE(why.find("all who hold its memory wait for more"), std::string::npos) << why;
+  node.shrink(1, 40);
+  grows.join();
 }
 
 // A child that reserves 70 of 100, hands over, and goes on as `script`.

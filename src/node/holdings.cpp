@@ -137,6 +137,23 @@ std::uint32_t Node::place_device(const Device& device) {
   return static_cast<std::uint32_t>(books_.devices.size() - 1);
 }
 
+// Takes back the growth of a leader's reservation that a follower waited for and died: nobody may be
+// granted it. True when there was any.
+bool Node::forget_dead_growth(ClientSet& granted) {
+  bool changed = false;
+  for (ReservationRecord& record : books_.reservations) {
+    if (record.grower != 0 && record.grows() && !attachment_->lives(record.grower - 1)) {
+      record.wanted_bytes = record.size_bytes;
+      record.grower = 0;
+      changed = true;
+    }
+  }
+  if (changed) {
+    serve_all(granted);
+  }
+  return changed;
+}
+
 // Removes what the dead held and wanted. True when there was any.
 bool Node::reap(ClientSet& granted) {
   ClientSet known;

@@ -33,7 +33,8 @@ Node::Node(NodeOptions options)
 }
 
 Node::~Node() {
-  if (fork_page_->wiped()) {
+  // A segment that has been deleted is not made anew to take leave of it.
+  if (fork_page_->wiped() || attachment_ == nullptr || !attachment_->intact()) {
     return;
   }
   try {
@@ -156,6 +157,7 @@ void Node::grow(std::uint64_t handle, std::uint64_t size_bytes, std::chrono::mil
     answer = Answer::never_fits;
     if (size_bytes <= known.capacity_bytes) {
       record->wanted_bytes = size_bytes;
+      record->grower = 0;
       answer = queue_growth(*record, timeout.count() > 0, effects.changed, granted);
     }
     return effects;

@@ -113,6 +113,11 @@ class Node final : public NodeClient {
   // wait. What this process took goes back with it.
   bool take(std::uint32_t device, std::uint64_t size_bytes) noexcept;
   void give(std::uint32_t device, std::uint64_t size_bytes) noexcept;
+  // Waits until the leader's reservation is large enough for the group to take that much more, as
+  // grow does. Others of the group may be quicker to take it.
+  void grow_group(std::uint32_t device,
+                  std::uint64_t size_bytes,
+                  std::chrono::milliseconds timeout);
   // Of the leader's reservations: all, and what the group uses.
   [[nodiscard]] std::uint64_t granted_bytes(std::uint32_t device) const noexcept;
   [[nodiscard]] std::uint64_t group_used_bytes(std::uint32_t device) const noexcept;
@@ -153,6 +158,7 @@ class Node final : public NodeClient {
   void commit(const Effects& effects);
   void remember();
   bool reap(ClientSet& granted);
+  bool forget_dead_growth(ClientSet& granted);
   void serve_all(ClientSet& granted);
   Answer queue_new(const Request& request, Effects& effects, ClientSet& granted);
   Answer queue_growth(ReservationRecord& record, bool may_wait, bool& changed, ClientSet& granted);
@@ -165,6 +171,17 @@ class Node final : public NodeClient {
              MonotonicTime deadline,
              const std::function<bool()>& interrupted = nullptr);
   void abandon(std::uint64_t handle);
+  ReservationRecord* leaders_record(const Device& device);
+  Answer look_at_group(const Device& device,
+                       std::uint64_t size_bytes,
+                       bool give_up,
+                       Effects& effects,
+                       ClientSet& granted);
+  Answer ask_for_group(ReservationRecord& record,
+                       std::uint64_t missing_bytes,
+                       bool may_wait,
+                       Effects& effects,
+                       ClientSet& granted);
   [[nodiscard]] Holding* holding(std::uint64_t handle);
   ReservationRecord* record_of(std::uint64_t handle);
   [[nodiscard]] Device device(std::uint32_t index);

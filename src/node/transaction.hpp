@@ -45,8 +45,9 @@ void Node::transact(Change change) {
     } else {
       remember();
     }
+    const bool mended = forget_dead_growth(granted) || repaired;
     const Effects effects = change(books_, granted);
-    if (repaired || effects.changed) {
+    if (mended || effects.changed) {
       commit(effects);
     }
     // Nobody of ours sleeps: a wake-up would be a system call for nothing.

@@ -68,6 +68,7 @@ Node::Answer Node::queue_growth(ReservationRecord& record,
     return Answer::waits;
   }
   after.wanted_bytes = before.size_bytes;
+  after.grower = 0;
   if (changed) {
     // Others may have been held up by the growth that is taken back.
     serve(books_, index, monotonic_ns(), granted);

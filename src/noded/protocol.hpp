@@ -81,7 +81,7 @@ struct ViewedReservation {
   std::uint64_t pid = 0;
 };
 
-static_assert(sizeof(ViewedReservation) == 64);
+static_assert(sizeof(ViewedReservation) == 72);
 static_assert(sizeof(node::DeviceRecord) == 64);
 
 inline constexpr std::size_t view_bytes_max = node::devices_max * sizeof(node::DeviceRecord) +

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -100,9 +102,20 @@ class NodeLedger final : public Ledger {
 
   [[nodiscard]] bool follows() noexcept { return share_.load()->node.follows(); }
 
-  bool take(int device, std::uint64_t size_bytes, Patience /*patience*/) noexcept override {
+  bool take(int device, std::uint64_t size_bytes, Patience patience) noexcept override {
     node::Account* account = account_of(device);
-    return account != nullptr && account->take(size_bytes);
+    if (account == nullptr || account->take(size_bytes)) {
+      return account != nullptr;
+    }
+    if (!grows_ || patience == Patience::none) {
+      return false;
+    }
+    std::string why;
+    const bool taken = account->take_growing(size_bytes, growth_patience, why);
+    if (!taken) {
+      std::fprintf(stderr, "hippogriff: %s\n", why.c_str());
+    }
+    return taken;
   }
 
   void give(int device, std::uint64_t size_bytes) noexcept override {
@@ -175,8 +188,12 @@ class NodeLedger final : public Ledger {
     }
   }
 
+  // Longer than any program runs.
+  static constexpr std::chrono::milliseconds growth_patience = std::chrono::hours(24 * 365);
+
   const node::NodeOptions options_;
   const std::uint64_t context_bytes_;
+  const bool grows_ = variable("HIPPOGRIFF_GROW") == "1";
   mutable std::atomic<Share*> share_;  // never destroyed: others free memory while the process exits
 };
 

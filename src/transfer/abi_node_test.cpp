@@ -1,5 +1,5 @@
 // Reservations through the C interface, schedGPU's functions, and device `host` shared by processes.
-#include <hippogriff/hippogriff.hpp>
+#include <hippogriff/reservation.hpp>
 #include <hippogriff/schedgpu.h>
 
 #include "testing/node_segment.hpp"

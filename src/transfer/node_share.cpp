@@ -39,7 +39,9 @@ class AccountLedger final : public MemoryLedger {
 
   // A forked child has the parent's device memory as a copy of its own, which nobody counts.
   bool take(std::uint64_t size_bytes) noexcept override {
-    return page_.wiped() || account_.take(size_bytes);
+    std::string why;
+    return page_.wiped() || account_.take(size_bytes) ||
+           (grows_ && account_.take_growing(size_bytes, std::chrono::milliseconds(0), why));
   }
 
   void give(std::uint64_t size_bytes) noexcept override {
@@ -51,6 +53,8 @@ class AccountLedger final : public MemoryLedger {
  private:
   node::ForkPage page_;
   node::Account& account_;
+  // Transfers wait for device memory themselves, and allocations by name do not.
+  const bool grows_ = variable("HIPPOGRIFF_GROW") == "1";
 };
 
 // Calls a function now and then while it lives.

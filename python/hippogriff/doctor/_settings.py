@@ -20,7 +20,7 @@ _SIZES = (
 _NUMBERS = ("THREADS", "CPUS", "MEMORY_TIMEOUT_MS")
 _OTHERS = (
     *("DEVICE", "CALIBRATION", "TRACE", "IO", "CUDA_DRIVER", "CUFILE", "GDS_ROOT", "LIBRARY"),
-    *("NODE", "RESERVATION", "NVML", "SHIM_DRIVER"),
+    *("NODE", "RESERVATION", "NVML", "SHIM_DRIVER", "GROW"),
     # Of the build and the demo.
     *("CUDA", "VENV", "DEMO_BYTES", "DEMO_ORDER"),
 )

@@ -38,18 +38,23 @@ def run(
     placement: Annotated[
         str, typer.Option(help="pack: where least is left over; spread: where most is.")
     ] = "pack",
+    grow: Annotated[
+        bool, typer.Option("--grow", help="Let it have more, waiting until that is free.")
+    ] = False,
 ) -> None:
     """Wait until the memory is free, run COMMAND in it, and give it back however COMMAND ends.
 
     The command is not changed. It uses no more than its memory and sees only its GPUs. Exit code:
-    the command's; 124: the memory was not free in time; 125: it can never be; 126, 127: the command
+    the command's; 124: the memory was not free in time; 125: refused at once; 126, 127: the command
     cannot be started.
     """
     from hippogriff.sharing.run import Wish
     from hippogriff.sharing.run import run as run_command
 
     try:
-        run_command(command, Wish(parse_size(memory), gpus, device, priority, timeout, placement))
+        run_command(
+            command, Wish(parse_size(memory), gpus, device, priority, timeout, placement, grow)
+        )
     except HippogriffError as error:
         print(f"hippogriff run: {error}", file=sys.stderr)
         raise typer.Exit(_TIMED_OUT if isinstance(error, TimedOut) else _REFUSED) from None

@@ -34,6 +34,7 @@ class Wish:
     priority: int = 0
     timeout: float | None = None
     placement: str = "pack"
+    grow: bool = False
 
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:
@@ -141,9 +142,13 @@ def run(command: Sequence[str], wish: Wish) -> None:
     reservations = reserve_devices(wish)
     # A limit for each process, where they cannot ask the node for theirs together.
     limit = {"HIPPOGRIFF_MEMORY": str(wish.memory_bytes)}
+    if wish.grow:
+        limit["HIPPOGRIFF_GROW"] = "1"
     if not os.environ.get("HIPPOGRIFF_NODE", "").startswith("unix:"):
         go_on_as(command, limit | environment(reservations, hand_over()))
-    sys.exit(stay_beside(command, limit | environment(reservations, "")))
+    # What it reserved again would come on top, and might wait for what this process holds.
+    alone = {"HIPPOGRIFF_NODE": "off", "HIPPOGRIFF_HOST_MEMORY": str(wish.memory_bytes)}
+    sys.exit(stay_beside(command, limit | alone | environment(reservations, "")))
 
 
 def stay_beside(command: Sequence[str], added: Mapping[str, str]) -> int:
