@@ -301,9 +301,9 @@ HIPPOGRIFF_API int hippogriff_stream_destroy(const char* device, void* stream);
 
 /** An amount of a device's memory promised to this process; nobody is promised the same. It ends
  *  with hippogriff_reservation_release, and with the process however that ends. It allocates
- *  nothing. These functions need no hippogriff_init, and make no CUDA context. Not valid in a forked
- *  child (HIPPOGRIFF_FORKED), which reserves for itself.
- *  Source: Reaño, thesis, chapter 6 (schedGPU); its own names are in hippogriff/schedgpu.h. */
+ *  nothing. These functions need no hippogriff_init, and make no CUDA context. Not valid in a
+ * forked child (HIPPOGRIFF_FORKED), which reserves for itself. Source: Reaño, thesis, chapter 6
+ * (schedGPU); its own names are in hippogriff/schedgpu.h. */
 typedef struct hippogriff_reservation hippogriff_reservation;
 
 /** Start from HIPPOGRIFF_RESERVE_OPTIONS_INIT; zero means the default. */
@@ -323,8 +323,9 @@ typedef struct hippogriff_reserve_options {
   {sizeof(hippogriff_reserve_options), NULL, 0, 0, 0, NULL, NULL}
 
 /** Reserves `size` bytes. HIPPOGRIFF_OUT_OF_DEVICE_MEMORY at once when the device is smaller than
- *  that, HIPPOGRIFF_BUSY when it is not free now and timeout_ms is 0, HIPPOGRIFF_TIMED_OUT. `options`
- *  may be NULL. In a command started by `hippogriff run` it comes out of the command's reservation. */
+ *  that, HIPPOGRIFF_BUSY when it is not free now and timeout_ms is 0, HIPPOGRIFF_TIMED_OUT.
+ * `options` may be NULL. In a command started by `hippogriff run` it comes out of the command's
+ * reservation. */
 HIPPOGRIFF_API int hippogriff_reserve(size_t size,
                                       const hippogriff_reserve_options* options,
                                       hippogriff_reservation** reservation);
@@ -336,8 +337,8 @@ HIPPOGRIFF_API int hippogriff_reservation_resize(hippogriff_reservation* reserva
                                                  size_t size,
                                                  int64_t timeout_ms);
 
-/** How much it is, in bytes, and of which device (by the name given, or the default's; valid as long
- *  as the reservation). Either may be NULL. */
+/** How much it is, in bytes, and of which device (by the name given, or the default's; valid as
+ * long as the reservation). Either may be NULL. */
 HIPPOGRIFF_API int hippogriff_reservation_get(hippogriff_reservation* reservation,
                                               size_t* size,
                                               const char** device);
@@ -361,9 +362,9 @@ HIPPOGRIFF_API int hippogriff_node_set_policy(const char* policy,
  *  HIPPOGRIFF_RESERVATION has to be there; free it with hippogriff_free_string. */
 HIPPOGRIFF_API int hippogriff_node_hand_over(char** leader);
 
-/** Serves the node of this user's segment on a Unix socket, for programs that cannot share memory with
- *  it (HIPPOGRIFF_NODE=unix:/path there), until `stop_fd` (-1: none) is readable. `socket_path` NULL:
- *  hippogriff.sock in the user's folder for such. Clients are this user's and root's. */
+/** Serves the node of this user's segment on a Unix socket, for programs that cannot share memory
+ * with it (HIPPOGRIFF_NODE=unix:/path there), until `stop_fd` (-1: none) is readable. `socket_path`
+ * NULL: hippogriff.sock in the user's folder for such. Clients are this user's and root's. */
 HIPPOGRIFF_API int hippogriff_noded_run(const char* socket_path, int stop_fd);
 
 /* --- What it knows ---------------------------------------------------------------------------- */

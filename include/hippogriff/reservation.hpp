@@ -13,8 +13,7 @@
 #include <string>
 #include <utility>
 
-namespace hippogriff {
-inline namespace v0 {
+namespace hippogriff::inline v0 {
 
 // How to reserve. Without a timeout the wait lasts as long as it takes; zero: no wait.
 struct ReserveOptions {
@@ -75,7 +74,6 @@ class Reservation {
   hippogriff_reservation* reservation_ = nullptr;
 };
 
-}  // namespace v0
-}  // namespace hippogriff
+}  // namespace hippogriff::inline v0
 
 #endif  // HIPPOGRIFF_RESERVATION_HPP_

@@ -1,11 +1,13 @@
 /* schedGPU's interface, by its own names: reserve device memory before it is allocated.
  *
- * Values returned are cudaError_t's. Functions may be called from any thread; memory is reserved for
- * the process, and freed when it ends; a thread that waits holds the process's other calls up. Devices count as CUDA counts them in this process; where no GPU
- * is, device 0 is hippogriff's `host`. Sizes are bytes.
+ * Values returned are cudaError_t's. Functions may be called from any thread; memory is reserved
+ * for the process, and freed when it ends; a thread that waits holds the process's other calls up.
+ * Devices count as CUDA counts them in this process; where no GPU is, device 0 is hippogriff's
+ * `host`. Sizes are bytes.
  *
- * Source: Reaño, "On the Enhancement of Remote GPU Virtualization in High Performance Clusters", chapter 6, and
- * schedGPU's API reference. hippogriff.h has the same with more (hippogriff_reserve).
+ * Source: Reaño, "On the Enhancement of Remote GPU Virtualization in High Performance Clusters",
+ * chapter 6, and schedGPU's API reference. hippogriff.h has the same with more
+ * (hippogriff_reserve).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,12 +18,14 @@
 
 #include <stddef.h>
 
+/* NOLINTBEGIN(readability-identifier-naming): schedGPU's names */
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/** To be called first. `timeout_in_seconds` is how long preCudaMalloc may block; a higher `priority`
- *  means served later. Returns cudaSuccess (0), or cudaErrorUnknown (999): ask
+/** To be called first. `timeout_in_seconds` is how long preCudaMalloc may block; a higher
+ * `priority` means served later. Returns cudaSuccess (0), or cudaErrorUnknown (999): ask
  *  hippogriff_last_error. A second call changes both numbers. */
 HIPPOGRIFF_API int schedGPUInit(int timeout_in_seconds, int priority);
 
@@ -60,5 +64,7 @@ inline int preCudaMalloc(int& device,
   return preCudaMalloc(&device, bytes, block ? 1 : 0, valid_devices, valid_devices_len);
 }
 #endif
+
+/* NOLINTEND(readability-identifier-naming) */
 
 #endif /* HIPPOGRIFF_SCHEDGPU_H_ */

@@ -24,7 +24,7 @@ std::uint64_t host_memory_limit_bytes();
 
 struct HostDeviceOptions {
   std::string name = "host";
-  std::uint64_t memory_bytes = 0;  // 0: host_memory_limit_bytes()
+  std::uint64_t memory_bytes = 0;        // 0: host_memory_limit_bytes()
   std::shared_ptr<MemoryLedger> ledger;  // may be null: the device is this process's alone
   // A link to simulate: copies of all streams share it, one at a time in each direction. 0: none,
   // copies run at memcpy speed and device addresses are host pointers (can.host_addressable).

@@ -107,9 +107,7 @@ HostMemory::Slab::Slab(std::size_t slab_size_bytes, std::size_t block)
 HostMemory::HostMemory(std::string device_name,
                        std::uint64_t limit_bytes,
                        std::shared_ptr<MemoryLedger> ledger)
-    : device_name_(std::move(device_name)),
-      limit_bytes_(limit_bytes),
-      ledger_(std::move(ledger)) {}
+    : device_name_(std::move(device_name)), limit_bytes_(limit_bytes), ledger_(std::move(ledger)) {}
 
 HostMemory::~HostMemory() {
   if (ledger_ != nullptr && used_bytes_ != 0) {

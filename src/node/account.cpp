@@ -55,8 +55,8 @@ bool Account::take_growing(std::uint64_t size_bytes,
   const MonotonicTime deadline = std::chrono::steady_clock::now() + timeout;
   try {
     while (!take(size_bytes)) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-          deadline - std::chrono::steady_clock::now());
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
       if (!follows_ || left < std::chrono::milliseconds::zero()) {
         why = "not in time";
         return false;
@@ -101,29 +101,32 @@ std::uint64_t Account::reserve(Request request) {
 }
 
 // Also a reservation that is not there yet, which grows from nothing.
+bool Account::try_grow_in_group(std::uint64_t handle, std::uint64_t size_bytes) {
+  const std::scoped_lock turn(mutex_);
+  const auto at = std::ranges::find(reserved_, handle, &Cover::handle);
+  const std::uint64_t before = at != reserved_.end() ? at->size_bytes : 0;
+  const std::uint64_t wanted = std::max(used_bytes_, explicit_bytes() - before + size_bytes);
+  if (wanted > covered_bytes_) {
+    if (!board_->take(device_, wanted - covered_bytes_)) {
+      return false;
+    }
+    covered_bytes_ = wanted;
+  }
+  if (at != reserved_.end()) {
+    at->size_bytes = size_bytes;
+  } else {
+    reserved_.push_back({.handle = handle, .size_bytes = size_bytes});
+  }
+  return true;
+}
+
 void Account::grow_in_group(std::uint64_t handle,
                             std::uint64_t size_bytes,
                             MonotonicTime deadline,
                             const std::function<bool()>& interrupted) {
-  for (;;) {
+  while (!try_grow_in_group(handle, size_bytes)) {
     if (interrupted && interrupted()) {
       throw Error({.status = Status::cancelled, .operation = "reserve"});
-    }
-    {
-      const std::scoped_lock turn(mutex_);
-      const auto at = std::ranges::find(reserved_, handle, &Cover::handle);
-      const std::uint64_t before = at != reserved_.end() ? at->size_bytes : 0;
-      const std::uint64_t wished = explicit_bytes() - before + size_bytes;
-      const std::uint64_t wanted = std::max(used_bytes_, wished);
-      if (wanted <= covered_bytes_ || board_->take(device_, wanted - covered_bytes_)) {
-        covered_bytes_ = std::max(covered_bytes_, wanted);
-        if (at != reserved_.end()) {
-          at->size_bytes = size_bytes;
-        } else {
-          reserved_.push_back({.handle = handle, .size_bytes = size_bytes});
-        }
-        return;
-      }
     }
     wait_for_group(size_bytes, deadline);
   }

@@ -13,8 +13,9 @@
 
 namespace hippogriff::node {
 
-// Thread-safe. The node must outlive it, and need not be one in shared memory. Only `reserve` and `resize` wait for memory. In a process
-// that follows a leader with a reservation of the device all of it comes out of that one.
+// Thread-safe. The node must outlive it, and need not be one in shared memory. Only `reserve` and
+// `resize` wait for memory. In a process that follows a leader with a reservation of the device all
+// of it comes out of that one.
 class Account {
  public:
   Account(Node& node, std::uint32_t device)
@@ -67,6 +68,7 @@ class Account {
   void fit_cover() noexcept;
   void show() noexcept;
   void wait_for_group(std::uint64_t size_bytes, MonotonicTime deadline);
+  bool try_grow_in_group(std::uint64_t handle, std::uint64_t size_bytes);
   void grow_in_group(std::uint64_t handle,
                      std::uint64_t size_bytes,
                      MonotonicTime deadline,
@@ -76,7 +78,7 @@ class Account {
   Node* const board_ = nullptr;  // where this process shows what it uses; null behind a socket
   const std::uint32_t device_;
   const bool follows_ = false;
-  mutable std::mutex mutex_;  // guards all below; not held while a reservation is waited for
+  mutable std::mutex mutex_;       // guards all below; not held while a reservation is waited for
   std::uint64_t next_handle_ = 1;  // of reservations within a leader's
   std::uint64_t used_bytes_ = 0;
   std::vector<Cover> reserved_;  // by this process's explicit wish

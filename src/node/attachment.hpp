@@ -63,6 +63,7 @@ class Attachment {
 
   // After unlocking.
   void wake(const ClientSet& clients) noexcept;
+
   // Of this client, or of the one that is waited for: a leader's signal wakes its followers too.
   [[nodiscard]] std::uint32_t signal() const noexcept { return signal(client()); }
 

@@ -48,8 +48,8 @@ class Board {
   const ClientSlot& slot_;
 };
 
-// For who takes over the slot of a dead client: counts what that one used out of its leader's group,
-// and wipes the board.
+// For who takes over the slot of a dead client: counts what that one used out of its leader's
+// group, and wipes the board.
 void clear_board(const Segment& segment,
                  std::uint32_t client,
                  const ClientIdentity& former) noexcept;

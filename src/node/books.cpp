@@ -20,7 +20,8 @@ bool reservation_valid(const ReservationRecord& record, const Books& books) {
     return false;
   }
   return record.id < books.next_number && record.ticket < books.next_number &&
-         record.grower <= clients_max && record.wanted_bytes != 0 && record.size_bytes <= record.wanted_bytes &&
+         record.grower <= clients_max && record.wanted_bytes != 0 &&
+         record.size_bytes <= record.wanted_bytes &&
          record.wanted_bytes <= books.devices[record.device].capacity_bytes;
 }
 

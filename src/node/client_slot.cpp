@@ -46,6 +46,11 @@ bool lock_byte(int fd, std::int64_t offset) noexcept {
   return ::fcntl(fd, F_OFD_SETLK, &range) == 0;
 }
 
+bool parse_number(std::string_view text, std::uint32_t& number) noexcept {
+  const auto result = std::from_chars(text.begin(), text.end(), number);
+  return result.ec == std::errc{} && result.ptr == text.end();
+}
+
 void unlock_byte(int fd, std::int64_t offset) noexcept {
   struct flock range = byte_range(F_UNLCK, offset);
   static_cast<void>(::fcntl(fd, F_OFD_SETLK, &range));
@@ -64,14 +69,10 @@ std::string Leader::text() const {
 }
 
 std::optional<Leader> Leader::parse(std::string_view text) noexcept {
+  const std::size_t colon = text.find(':');
   Leader leader;
-  const char* const end = text.data() + text.size();
-  const auto client = std::from_chars(text.data(), end, leader.client);
-  if (client.ec != std::errc{} || client.ptr == end || *client.ptr != ':') {
-    return std::nullopt;
-  }
-  const auto term = std::from_chars(client.ptr + 1, end, leader.term);
-  if (term.ec != std::errc{} || term.ptr != end || leader.client >= clients_max) {
+  if (colon == std::string_view::npos || !parse_number(text.substr(0, colon), leader.client) ||
+      !parse_number(text.substr(colon + 1), leader.term) || leader.client >= clients_max) {
     return std::nullopt;
   }
   return leader;
@@ -181,9 +182,8 @@ void ClientSlot::hand_over() {
 }
 
 bool ClientSlot::leader_is_in_place() const noexcept {
-  return !follows() ||
-         std::atomic_ref(segment_.shared().identities.at(leader_.client).term)
-                 .load(std::memory_order_relaxed) == leader_.term;
+  return !follows() || std::atomic_ref(segment_.shared().identities.at(leader_.client).term)
+                               .load(std::memory_order_relaxed) == leader_.term;
 }
 
 bool ClientSlot::is_fellow(std::uint32_t client) const noexcept {
@@ -195,7 +195,7 @@ bool ClientSlot::is_fellow(std::uint32_t client) const noexcept {
 std::optional<std::uint32_t> ClientSlot::leader_of(std::uint32_t client) const noexcept {
   const ClientIdentity identity = read_identity(segment_.shared(), client);
   return identity.checksum != 0 && identity.leader < clients_max ? std::optional(identity.leader)
-                                                                  : std::nullopt;
+                                                                 : std::nullopt;
 }
 
 // Nothing when /proc does not say: it is missing, or another container's.

@@ -285,7 +285,8 @@ TEST(Crash, at_random_moments_leaks_nothing_and_holds_nobody_up) {
   children.clear();
   Node ours(options);
   const std::uint32_t device = ours.add_device("gpu", 100);
-  ours.release(ours.reserve({.device = device, .size_bytes = 100, .timeout = milliseconds(20'000)}));
+  ours.release(
+      ours.reserve({.device = device, .size_bytes = 100, .timeout = milliseconds(20'000)}));
   EXPECT_TRUE(ours.view().reservations.empty());
   EXPECT_EQ(shared->failures, 0);
   EXPECT_GT(shared->reservations, static_cast<std::int64_t>(kills / 20));

@@ -52,8 +52,9 @@ Node::Answer Node::look_at_group(const Device& device,
     board.set_leaders_grant(device.key, record->size_bytes);
     const std::uint64_t used = board.group_used(device.key);
     const std::uint64_t left = record->size_bytes - std::min(used, record->size_bytes);
-    answer = size_bytes <= left ? Answer::granted
-                                : ask_for_group(*record, size_bytes - left, !give_up, effects, granted);
+    answer = size_bytes <= left
+                 ? Answer::granted
+                 : ask_for_group(*record, size_bytes - left, !give_up, effects, granted);
     record = books_.find(id);
     board.set_leaders_grant(device.key, record->size_bytes);
   } else if (give_up) {

@@ -39,8 +39,17 @@ TEST(Leader, is_parsed_from_its_text_alone) {
   EXPECT_EQ(Leader::parse("3:17")->client, 3U);
   EXPECT_EQ(Leader::parse("3:17")->term, 17U);
   EXPECT_EQ(Leader::parse(Leader{.client = 255, .term = 4}.text())->term, 4U);
-  for (const char* text : {"", "3", "3:", ":17", "3:17 ", " 3:17", "-1:0", "256:0", "3:99999999999",
-                           "3:17:1", "a:b"}) {
+  for (const char* text : {"",
+                           "3",
+                           "3:",
+                           ":17",
+                           "3:17 ",
+                           " 3:17",
+                           "-1:0",
+                           "256:0",
+                           "3:99999999999",
+                           "3:17:1",
+                           "a:b"}) {
     EXPECT_FALSE(Leader::parse(text)) << text;
   }
 }
@@ -117,6 +126,20 @@ TEST_F(GroupTest, a_dead_or_invented_leader_is_not_followed) {
   EXPECT_FALSE(late.take(late.add_device("gpu", 100), 1)) << "it has reserved nothing itself";
 }
 
+// Takes and gives back at random; how often the group used more than it has.
+int take_and_give(Node& member, std::uint32_t device, unsigned seed) {
+  std::mt19937_64 random(seed);
+  int failures = 0;
+  for (int turn = 0; turn < 20'000; ++turn) {
+    const std::uint64_t size = 1 + random() % 40;
+    if (member.take(device, size)) {
+      failures += member.group_used_bytes(device) > 60 ? 1 : 0;
+      member.give(device, size);
+    }
+  }
+  return failures;
+}
+
 TEST_F(GroupTest, many_processes_and_threads_never_use_more_than_there_is) {
   std::vector<Child> children;
   for (int child = 0; child < 4; ++child) {
@@ -127,14 +150,7 @@ TEST_F(GroupTest, many_processes_and_threads_never_use_more_than_there_is) {
       std::vector<std::thread> threads;
       for (unsigned thread = 0; thread < 2; ++thread) {
         threads.emplace_back([&, thread] {
-          std::mt19937_64 random(static_cast<unsigned>(child) * 10 + thread);
-          for (int turn = 0; turn < 20'000; ++turn) {
-            const std::uint64_t size = 1 + random() % 40;
-            if (member.take(mine, size)) {
-              failures += member.group_used_bytes(mine) > 60 ? 1 : 0;
-              member.give(mine, size);
-            }
-          }
+          failures += take_and_give(member, mine, static_cast<unsigned>(child) * 10 + thread);
         });
       }
       for (std::thread& thread : threads) {
@@ -383,9 +399,8 @@ TEST_F(AccountTest, holds_what_is_used_or_reserved_whatever_the_order) {
       used -= taken.back();
       taken.pop_back();
     } else if (kind == 2) {
-      static_cast<void>(status_of([&] {
-        reserved.emplace_back(account.reserve({.size_bytes = size}), size);
-      }));
+      static_cast<void>(
+          status_of([&] { reserved.emplace_back(account.reserve({.size_bytes = size}), size); }));
     } else if (kind == 3 && !reserved.empty()) {
       account.release(reserved.back().first);
       reserved.pop_back();

@@ -27,8 +27,7 @@ void Node::attach() {
   fresh.bound = options_.bound;
   seen_generation_ = 0;
   // Made first: while it cannot be made, the next operation tries again.
-  attachment_ =
-      std::make_shared<Attachment>(options_.path, fresh, options_.steps, options_.leader);
+  attachment_ = std::make_shared<Attachment>(options_.path, fresh, options_.steps, options_.leader);
   show_board();
 }
 
@@ -137,8 +136,8 @@ std::uint32_t Node::place_device(const Device& device) {
   return static_cast<std::uint32_t>(books_.devices.size() - 1);
 }
 
-// Takes back the growth of a leader's reservation that a follower waited for and died: nobody may be
-// granted it. True when there was any.
+// Takes back the growth of a leader's reservation that a follower waited for and died: nobody may
+// be granted it. True when there was any.
 bool Node::forget_dead_growth(ClientSet& granted) {
   bool changed = false;
   for (ReservationRecord& record : books_.reservations) {

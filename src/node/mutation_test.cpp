@@ -128,7 +128,8 @@ TEST(Mutation, of_the_segment_under_running_clients_ends_in_right_books) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
   Node ours(options);
   const std::uint32_t device = ours.add_device("gpu", 1000);
-  ours.release(ours.reserve({.device = device, .size_bytes = 1000, .timeout = milliseconds(20'000)}));
+  ours.release(
+      ours.reserve({.device = device, .size_bytes = 1000, .timeout = milliseconds(20'000)}));
   EXPECT_TRUE(ours.view().reservations.empty());
   std::cout << mutations << " mutations\n";
 }

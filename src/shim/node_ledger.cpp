@@ -96,9 +96,7 @@ struct Share {
 class NodeLedger final : public Ledger {
  public:
   NodeLedger(node::NodeOptions options, std::uint64_t context_bytes)
-      : options_(std::move(options)),
-        context_bytes_(context_bytes),
-        share_(new Share(options_)) {}
+      : options_(std::move(options)), context_bytes_(context_bytes), share_(new Share(options_)) {}
 
   [[nodiscard]] bool follows() noexcept { return share_.load()->node.follows(); }
 
@@ -194,7 +192,8 @@ class NodeLedger final : public Ledger {
   const node::NodeOptions options_;
   const std::uint64_t context_bytes_;
   const bool grows_ = variable("HIPPOGRIFF_GROW") == "1";
-  mutable std::atomic<Share*> share_;  // never destroyed: others free memory while the process exits
+  mutable std::atomic<Share*>
+      share_;  // never destroyed: others free memory while the process exits
 };
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 namespace hippogriff::shim {
 
-// Null when HIPPOGRIFF_RESERVATION names no living leader. Never destroyed. `context_bytes` 0: what a
-// context takes is asked of NVML.
+// Null when HIPPOGRIFF_RESERVATION names no living leader. Never destroyed. `context_bytes` 0: what
+// a context takes is asked of NVML.
 Ledger* make_node_ledger(std::uint64_t context_bytes) noexcept;
 
 }  // namespace hippogriff::shim

@@ -22,8 +22,7 @@ pid_t child_with_memory() {
   if (child == 0) {
     CUcontext context = nullptr;
     CUdeviceptr memory = 0;
-    const bool well = cuInit(0) == CUDA_SUCCESS &&
-                      cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS &&
+    const bool well = cuInit(0) == CUDA_SUCCESS && cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS &&
                       cuMemAlloc_v2(&memory, 40 * mib) == CUDA_SUCCESS;
     const char answer = well ? 'y' : 'n';
     static_cast<void>(::write(ends[1], &answer, 1));

@@ -117,8 +117,8 @@ int start_runtime() {
     Process& the_process = process();
     const std::lock_guard lock(the_process.mutex);
     if (the_process.runtime == nullptr) {
-      the_process.runtime = std::make_shared<Runtime>(Settings::from_environment(),
-                                                      make_system_storage());
+      the_process.runtime =
+          std::make_shared<Runtime>(Settings::from_environment(), make_system_storage());
       join_node(*the_process.runtime);
     }
     ++the_process.inits;

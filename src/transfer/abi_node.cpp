@@ -31,9 +31,9 @@ using hippogriff::throw_invalid;
 constexpr size_t size_max = hippogriff::node::capacity_bytes_max;
 
 std::chrono::milliseconds milliseconds_of(int64_t timeout_ms) {
-  return std::chrono::milliseconds(
-      timeout_ms < 0 ? hippogriff::longest_timeout_ms
-                     : std::min(timeout_ms, hippogriff::longest_timeout_ms));
+  return std::chrono::milliseconds(timeout_ms < 0
+                                       ? hippogriff::longest_timeout_ms
+                                       : std::min(timeout_ms, hippogriff::longest_timeout_ms));
 }
 
 std::shared_ptr<NodeShare> share_or_refusal() {

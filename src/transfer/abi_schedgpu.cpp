@@ -1,10 +1,10 @@
 // schedGPU's three functions over reservations: one for each device, which grows and shrinks.
-#include <hippogriff/schedgpu.h>
-
 #include "device/cuda_device.hpp"
 #include "node/node.hpp"
 #include "transfer/abi.hpp"
 #include "transfer/node_share.hpp"
+
+#include <hippogriff/schedgpu.h>
 
 #include <algorithm>
 #include <map>
@@ -37,7 +37,7 @@ struct SchedGpu {
   std::int32_t priority = 0;
   std::uint64_t generation = 0;
   std::map<std::string, Reserved> reserved;  // by UUID
-  std::mutex growing;                        // held by who waits: a reservation grows once at a time
+  std::mutex growing;  // held by who waits: a reservation grows once at a time
 };
 
 SchedGpu& state() {
@@ -101,8 +101,8 @@ std::optional<std::vector<int>> candidates(int device, const int* valid, int val
       chosen.push_back(index);
     }
   }
-  const bool all_there = std::ranges::all_of(
-      chosen, [](int index) { return index >= 0 && index < device_count(); });
+  const bool all_there =
+      std::ranges::all_of(chosen, [](int index) { return index >= 0 && index < device_count(); });
   return all_there ? std::optional(chosen) : std::nullopt;
 }
 
@@ -216,8 +216,7 @@ int preCudaMalloc(
     if (!possible) {
       return hippogriff::cuda_error_invalid_device;
     }
-    const auto chosen =
-        hippogriff::choose(*hippogriff::share_of_process(), *possible, bytes);
+    const auto chosen = hippogriff::choose(*hippogriff::share_of_process(), *possible, bytes);
     if (!chosen) {
       return hippogriff::cuda_error_memory_allocation;
     }

@@ -98,8 +98,7 @@ Json reservation_json(const node::NodeView& view, const node::NodeView::Reservat
   if (record.waits()) {
     const auto since = static_cast<std::uint64_t>(std::max<std::int64_t>(record.since_ns, 0));
     json["wanted_bytes"] = record.wanted_bytes;
-    json["waited_seconds"] =
-        static_cast<double>(view.now_ns - std::min(view.now_ns, since)) / 1e9;
+    json["waited_seconds"] = static_cast<double>(view.now_ns - std::min(view.now_ns, since)) / 1e9;
     json["overtaken"] = record.overtaken;
   }
   return json;

@@ -22,6 +22,14 @@ struct Process {
   unsigned long long used = 0;
 };
 
+// nvmlProcessInfo_t
+struct ProcessInfo {
+  unsigned int pid;
+  unsigned long long used;
+  unsigned int gpu_instance;
+  unsigned int compute_instance;
+};
+
 struct Gpu {
   std::string uuid;
   unsigned long long total = 0;
@@ -130,29 +138,21 @@ HIPPO_FAKE nvmlDeviceGetUtilizationRates(Handle handle, unsigned int* gpu_and_me
   });
 }
 
-struct ProcessInfo {
-  unsigned int pid;
-  unsigned long long used;
-  unsigned int gpu_instance;
-  unsigned int compute_instance;
-};
-
 HIPPO_FAKE nvmlDeviceGetComputeRunningProcesses_v3(Handle handle,
                                                    unsigned int* count,
                                                    ProcessInfo* infos) {
   return with_gpu(handle, [&](const Gpu& gpu, const Machine& now) {
-    unsigned int found = 0;
+    std::vector<ProcessInfo> found;
     for (const Process& process : now.processes) {
       if (process.uuid == gpu.uuid) {
-        if (found < *count) {
-          infos[found] = {process.pid, process.used, 0, 0};
-        }
-        ++found;
+        found.push_back({process.pid, process.used, 0, 0});
       }
     }
-    const bool fits = found <= *count;
-    *count = found;
+    const bool fits = found.size() <= *count;
+    std::copy_n(found.begin(), fits ? found.size() : 0, infos);
+    *count = static_cast<unsigned int>(found.size());
     return fits ? success : insufficient_size;
   });
 }
+
 // NOLINTEND(readability-identifier-naming)

@@ -22,12 +22,12 @@ using hippogriff::testing::TemporarySegment;
 // One GPU of 1000 bytes, as the file tells it now.
 class FakeNvml : public ::testing::Test {
  protected:
-  FakeNvml() {
-    ::setenv("FAKE_NVML_FILE", path_.c_str(), 1);
+  void SetUp() override {
+    ::setenv("FAKE_NVML_FILE", path_.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): one thread
     tell(0);
   }
 
-  ~FakeNvml() override { static_cast<void>(::unlink(path_.c_str())); }
+  void TearDown() override { static_cast<void>(::unlink(path_.c_str())); }
 
   void tell(std::uint64_t used, const std::string& more = "") {
     const std::string fresh = path_ + ".new";

@@ -14,22 +14,28 @@ namespace {
 constexpr std::uint64_t limit_bytes = std::uint64_t{64} << 20U;
 constexpr std::uint64_t device_bytes = std::uint64_t{1} << 40U;
 
-hippogriff::node::Node* the_leader = nullptr;
+std::string segment_path() {
+  return "/dev/shm/hippogriff-test-shim-" + std::to_string(::getpid());
+}
+
+hippogriff::node::NodeOptions options() {
+  hippogriff::node::NodeOptions options;
+  options.path = segment_path();
+  return options;
+}
 
 }  // namespace
 
 hippogriff::node::Node& hippogriff::testing::leader() {
-  return *the_leader;
+  static hippogriff::node::Node the_leader(options());
+  return the_leader;
 }
 
 int main(int argc, char** argv) {
-  const std::string path = "/dev/shm/hippogriff-test-shim-" + std::to_string(::getpid());
-  hippogriff::node::NodeOptions options;
-  options.path = path;
-  hippogriff::node::Node leader(options);
-  the_leader = &leader;
-  for (const char* name : {"GPU-01010101-0101-0101-0101-010101010101",
-                           "GPU-02020202-0202-0202-0202-020202020202"}) {
+  const std::string path = segment_path();
+  hippogriff::node::Node& leader = hippogriff::testing::leader();
+  for (const char* name :
+       {"GPU-01010101-0101-0101-0101-010101010101", "GPU-02020202-0202-0202-0202-020202020202"}) {
     leader.reserve({.device = leader.add_device(name, device_bytes), .size_bytes = limit_bytes});
   }
   // NOLINTBEGIN(concurrency-mt-unsafe): the program has one thread yet
