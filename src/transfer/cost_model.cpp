@@ -61,6 +61,15 @@ double joint_rate(double first, double second) {
   return slower / std::sqrt(std::sqrt(std::sqrt(1.0 + eighth_power)));
 }
 
+// A busy drive shares itself by requests in flight: fewer of them would not leave it freer, only
+// this transfer slower. Among processes that all keep to it they are the shares.
+std::uint32_t drive_depth_share(std::uint32_t depth, const TransferLoad& load) {
+  const std::uint64_t processes = std::uint64_t{1} + load.others_on_drive.processes;
+  const std::uint64_t sharers =
+      processes == 1 ? 1 : processes * (std::uint64_t{1} + load.drive_transfers);
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(depth / sharers, 1));
+}
+
 double mapped_speedup(double channels, bool in_memory, Direction direction) {
   const double shared =
       direction == Direction::send ? mapped_gain_in_memory : mapped_gain_new_pages;
@@ -95,7 +104,8 @@ CostModel::CostModel(const TransferFacts& facts,
   cores_ = std::max(cores - busy_channels_, cores / (1.0 + busy_channels_));
 
   const Rate& link = sending_ ? calibration.link.to_device : calibration.link.to_host;
-  link_ = usable_rate(link.bytes_per_second) / (1.0 + load.link_transfers);
+  link_ = usable_rate(link.bytes_per_second) / (1.0 + load.link_transfers) /
+          (1.0 + load.others_on_link.processes);
   link_cpu_ = usable_cost(link.cpu_seconds_per_byte);
   latency_ = usable_cost(calibration.link.latency_seconds);
 
@@ -112,12 +122,11 @@ CostModel::CostModel(const TransferFacts& facts,
   register_cpu_ = usable_cost(pages.cpu_seconds_per_byte);
 
   const Rate& drive = sending_ ? calibration.drive.direct_read : calibration.drive.direct_write;
-  drive_ = usable_rate(drive.bytes_per_second) / (1.0 + load.drive_transfers);
+  drive_ = usable_rate(drive.bytes_per_second) / (1.0 + load.drive_transfers) /
+           (1.0 + load.others_on_drive.processes);
   drive_cpu_ = usable_cost(drive.cpu_seconds_per_byte);
   drive_latency_ = usable_cost(calibration.drive.latency_seconds);
-  // A busy drive shares itself by requests in flight: fewer of them would not leave it freer, only
-  // this transfer slower.
-  drive_depth_ = std::max(calibration.drive.depth, 1u);
+  drive_depth_ = drive_depth_share(calibration.drive.depth, load);
 }
 
 std::uint32_t CostModel::channels_available() const {

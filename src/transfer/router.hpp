@@ -17,14 +17,16 @@ struct RoutingDecision {
   std::array<RoutePrediction, HIPPOGRIFF_ROUTE_COUNT - 1> predictions;
   Route chosen = Route::automatic;
   bool depth_measured = false;  // plans' direct_io_depth is what this drive was measured to want
+  TransferLoad load;            // that it was made for
 
   [[nodiscard]] const RoutePrediction& choice() const;
 };
 
 // Thread-safe (a function of its arguments). The choice is never predicted more than 10 % slower
 // than the fastest possible route; within these 10 % the one with fewer CPU seconds wins. Parked is
-// chosen only where the papers' rules hold the others back (their why_not says so). `forced` other
-// than automatic is taken if possible, else Error(unsupported) says why not.
+// chosen only where the papers' rules hold the others back (their why_not says so). Beside other
+// processes each gets an equal share of link and drive. `forced` other than automatic is taken if
+// possible, else Error(unsupported) says why not.
 RoutingDecision choose_route(const TransferFacts& facts,
                              const TransferLoad& load,
                              const Calibration& calibration,

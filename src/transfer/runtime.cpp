@@ -280,26 +280,70 @@ Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookR
     facts.slots_max = static_cast<std::uint32_t>(std::min<std::uint64_t>(slots, any_slots));
   }
   facts.cores = settings_.cores == 0 ? usable_cores() : settings_.cores;
+  const TransferWay way = way_of(state, file, request.direction);
+  node::ShownTransfer shown{.device = way.device,
+                            .drive = uses_drive(facts) ? way.drive : "",
+                            .sends = request.direction == Direction::send,
+                            .bytes_total = request.extent.size,
+                            .started_ns = node::monotonic_ns()};
+  if (request.notice != nullptr) {
+    request.notice->show(shown);
+  }
+  const bool looks = request.extent.size > SmallPath::size_bytes_max;
+  const TransferLoad load = load_of(state, way, looks ? share() : nullptr);
   facts.parked_sends_wait =
-      request.direction == Direction::recv && state.engine->sends_wait_for_memory();
-  const TransferLoad load = load_of(state, drive_key(file.facts()), request.direction);
-  const Calibration calibration =
-      calibration_.get(state.device->info().uuid, drive_key(file.facts()));
-  return {facts, choose_route(facts, load, calibration, request.forced)};
+      request.direction == Direction::recv &&
+      (state.engine->sends_wait_for_memory() || load.others_want_memory > 0);
+  const Calibration calibration = calibration_.get(state.device->info().uuid, way.drive);
+  Outlook outlook{facts, choose_route(facts, load, calibration, request.forced)};
+  if (request.notice != nullptr) {
+    describe_plan(shown, outlook.decision.chosen, outlook.decision.choice().plan);
+    request.notice->show(shown);
+  }
+  return outlook;
+}
+
+TransferWay Runtime::way_of(const DeviceState& state, const File& file, Direction direction) {
+  return {.device = node::device_key(state.device->info().uuid),
+          .drive = drive_key(file.facts()),
+          .direction = direction};
 }
 
 TransferLoad Runtime::load_of(const DeviceState& state,
-                              const std::string& drive,
-                              Direction direction) const {
+                              const TransferWay& way,
+                              const std::shared_ptr<NodeShare>& share) const {
   TransferLoad load;
   load.busy_channels = state.engine->busy_channels();
+  if (share != nullptr) {
+    add_others(load, share->transfers_of_others(), way, node::monotonic_ns());
+  }
   const std::lock_guard lock(mutex_);
   for (const auto& entry : active_) {
     const Active& active = entry.second;
-    load.link_transfers += active.device == &state && active.direction == direction ? 1 : 0;
-    load.drive_transfers += !drive.empty() && active.drive == drive ? 1 : 0;
+    load.link_transfers += active.device == &state && active.direction == way.direction ? 1 : 0;
+    load.drive_transfers += !way.drive.empty() && active.drive == way.drive ? 1 : 0;
   }
   return load;
+}
+
+std::shared_ptr<NodeShare> Runtime::share() const {
+  const std::lock_guard lock(mutex_);
+  return share_;
+}
+
+// Small transfers are over before anybody could plan by them.
+std::unique_ptr<node::TransferNotice> Runtime::notice_of(std::uint64_t size_bytes) const {
+  const auto node = size_bytes > SmallPath::size_bytes_max ? share() : nullptr;
+  return node != nullptr ? node->notice_transfer() : nullptr;
+}
+
+// What others move at the same time makes rates look low.
+bool Runtime::ran_alone(const Transfer& transfer, const DeviceState& state) const {
+  if (!transfer.alone || transfer.notice == nullptr) {
+    return transfer.alone;
+  }
+  const TransferWay way = way_of(state, transfer.file(), transfer.request().direction);
+  return !any_others(load_of(state, way, share()));
 }
 
 }  // namespace hippogriff
