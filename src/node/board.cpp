@@ -91,8 +91,7 @@ bool Board::take(std::uint64_t key, std::uint64_t size_bytes) noexcept {
   if (group == nullptr || own == nullptr) {
     return false;
   }
-  if (!try_take(*group, size_bytes) &&
-      !(count_dead_out(key) && try_take(*group, size_bytes))) {
+  if (!try_take(*group, size_bytes) && !(count_dead_out(key) && try_take(*group, size_bytes))) {
     return false;
   }
   own->used_bytes.fetch_add(size_bytes, relaxed);

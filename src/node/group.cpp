@@ -103,7 +103,8 @@ std::shared_ptr<TransferTable> Node::transfer_table() const noexcept {
 
 std::unique_ptr<TransferNotice> Node::notice_transfer() const {
   auto table = transfer_table();
-  return table != nullptr ? std::make_unique<TransferNotice>(std::move(table), fork_page_) : nullptr;
+  return table != nullptr ? std::make_unique<TransferNotice>(std::move(table), fork_page_)
+                          : nullptr;
 }
 
 std::vector<SeenTransfer> Node::transfers_of_others() const {

@@ -51,10 +51,10 @@ struct DeviceUse {
 
 // A transfer that its owner has in flight: see transfers.cpp.
 struct alignas(64) TransferRecord {
-  std::atomic<std::uint64_t> sequence;  // even and not 0: the rest is one transfer's
-  std::atomic<std::uint64_t> device;    // device_key of its name
+  std::atomic<std::uint64_t> sequence;              // even and not 0: the rest is one transfer's
+  std::atomic<std::uint64_t> device;                // device_key of its name
   std::array<std::atomic<std::uint64_t>, 2> drive;  // the letters of its name
-  std::atomic<std::uint64_t> shape;     // direction, route, phase and widths
+  std::atomic<std::uint64_t> shape;                 // direction, route, phase and widths
   std::atomic<std::uint64_t> bytes_total;
   std::atomic<std::uint64_t> bytes_done;
   std::atomic<std::int64_t> started_ns;

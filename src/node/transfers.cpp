@@ -160,8 +160,7 @@ std::vector<SeenTransfer> TransferTable::look(bool own_too) {
   for (std::uint32_t word = 0; word < shared.showing.size(); ++word) {
     std::uint64_t left = shared.showing.at(word).load(acquire);
     for (; left != 0; left &= left - 1) {
-      const std::uint32_t client =
-          word * 64 + static_cast<std::uint32_t>(std::countr_zero(left));
+      const std::uint32_t client = word * 64 + static_cast<std::uint32_t>(std::countr_zero(left));
       const bool own = client == slot_.index();
       const ClientIdentity identity = read_identity(shared, client);
       if (identity.checksum == 0 || (own && !own_too)) {

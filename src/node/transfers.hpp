@@ -79,9 +79,9 @@ class TransferTable {
 
   const Segment& segment_;
   const ClientSlot& slot_;
-  std::mutex mutex_;          // guards used_, and what follows from it
-  std::uint32_t used_ = 0;    // of this client's records, by bit
-  std::mutex lives_mutex_;    // guards lives_
+  std::mutex mutex_;        // guards used_, and what follows from it
+  std::uint32_t used_ = 0;  // of this client's records, by bit
+  std::mutex lives_mutex_;  // guards lives_
   std::array<Life, clients_max> lives_{};
 };
 
@@ -92,7 +92,8 @@ void clear_transfers(SegmentLayout& shared, std::uint32_t client) noexcept;
 // `end`, after which nothing may come but its destruction. In a forked child nothing happens.
 class TransferNotice {
  public:
-  TransferNotice(std::shared_ptr<TransferTable> table, std::shared_ptr<const ForkPage> page) noexcept
+  TransferNotice(std::shared_ptr<TransferTable> table,
+                 std::shared_ptr<const ForkPage> page) noexcept
       : table_(std::move(table)), page_(std::move(page)), record_(table_->begin()) {}
 
   ~TransferNotice() { end(); }
@@ -107,7 +108,9 @@ class TransferNotice {
   void end() noexcept;
 
  private:
-  [[nodiscard]] TransferRecord* record() const noexcept { return page_->wiped() ? nullptr : record_; }
+  [[nodiscard]] TransferRecord* record() const noexcept {
+    return page_->wiped() ? nullptr : record_;
+  }
 
   const std::shared_ptr<TransferTable> table_;
   const std::shared_ptr<const ForkPage> page_;

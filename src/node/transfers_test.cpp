@@ -158,7 +158,8 @@ TEST(Transfers, a_forked_child_changes_nothing_of_its_parents) {
               notice->set_phase(TransferPhase::waiting, true);
               notice->end();
               notice.reset();
-              return mine.notice_transfer() == nullptr && mine.transfers_of_others().empty() ? 0 : 1;
+              return mine.notice_transfer() == nullptr && mine.transfers_of_others().empty() ? 0
+                                                                                             : 1;
             }).wait(),
             0);
   const auto seen = other.transfers_of_others();
@@ -230,12 +231,11 @@ TEST(Transfers, of_garbage_are_within_bounds) {
     std::array<std::uint64_t, 64> words{};
     std::ranges::generate(words, [&] { return random() >> random() % 64; });
     const bool bits = random() % 4 == 0;
-    const std::size_t at = bits ? offsetof(SegmentLayout, showing)
-                                : offsetof(SegmentLayout, boards) +
-                                      random() % (3 * sizeof(ClientBoard)) / 8 * 8;
+    const std::size_t at =
+        bits ? offsetof(SegmentLayout, showing)
+             : offsetof(SegmentLayout, boards) + random() % (3 * sizeof(ClientBoard)) / 8 * 8;
     const std::size_t size = bits ? sizeof(SegmentLayout::showing) : sizeof(words);
-    ASSERT_EQ(::pwrite(fd, words.data(), size, static_cast<off_t>(at)),
-              static_cast<ssize_t>(size));
+    ASSERT_EQ(::pwrite(fd, words.data(), size, static_cast<off_t>(at)), static_cast<ssize_t>(size));
     for (const SeenTransfer& seen : other.transfers_of_others()) {
       check_bounds(seen);
     }

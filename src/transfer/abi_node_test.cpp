@@ -1,7 +1,8 @@
-// Reservations through the C interface, schedGPU's functions, and device `host` shared by processes.
-#include <hippogriff/schedgpu.h>
+// Reservations through the C interface, schedGPU's functions, and device `host` shared by
+// processes.
+#include "testing/shared_host.hpp"
 
-#include "testing/node_segment.hpp"
+#include <hippogriff/schedgpu.h>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -16,21 +17,14 @@ namespace {
 
 using hippogriff::testing::Child;
 using hippogriff::testing::eventually;
-using hippogriff::testing::TemporarySegment;
+using hippogriff::testing::node_status;
+using hippogriff::testing::SharedHost;
 using Json = nlohmann::json;
 
 constexpr std::size_t mebibyte = std::size_t{1} << 20;
 
-Json status() {
-  char* text = nullptr;
-  EXPECT_EQ(hippogriff_node_status(&text), HIPPOGRIFF_OK);
-  Json json = Json::parse(text == nullptr ? "{}" : text);
-  hippogriff_free_string(text);
-  return json;
-}
-
 std::uint64_t promised() {
-  const Json now = status();
+  const Json now = node_status();
   std::uint64_t sum = 0;
   for (const Json& device : now["devices"]) {
     sum += device["promised_bytes"].get<std::uint64_t>();
@@ -43,31 +37,6 @@ int reserve(std::size_t size, hippogriff_reservation** reservation, std::int64_t
   options.timeout_ms = timeout_ms;
   return hippogriff_reserve(size, &options, reservation);
 }
-
-// A process of its own for each test: what it says of the environment counts from its first call.
-class SharedHost {
- public:
-  // Runs `body` in a child with a node and 100 MiB of device `host`; it returns 0 when all is right.
-  template <typename Body>
-  int run(Body body) const {
-    return child(body).wait();
-  }
-
-  template <typename Body>
-  [[nodiscard]] Child child(Body body) const {
-    return Child([this, body] {
-      ::setenv("HIPPOGRIFF_NODE", place.path().c_str(), 1);
-      ::setenv("HIPPOGRIFF_DEVICE", "host", 1);
-      ::setenv("HIPPOGRIFF_CUDA_DRIVER", "", 1);
-      ::setenv("HIPPOGRIFF_NVML", "", 1);
-      ::setenv("HIPPOGRIFF_HOST_MEMORY", "100MiB", 1);
-      body();
-      return ::testing::Test::HasFailure() ? 1 : 0;
-    });
-  }
-
-  TemporarySegment place;
-};
 
 TEST(AbiNode, reserves_resizes_and_releases) {
   const SharedHost machine;
@@ -91,7 +60,8 @@ TEST(AbiNode, reserves_resizes_and_releases) {
     EXPECT_EQ(hippogriff_reservation_release(first), HIPPOGRIFF_OK);
     EXPECT_EQ(hippogriff_reservation_release(nullptr), HIPPOGRIFF_OK);
     EXPECT_EQ(promised(), 0U);
-  }), 0);
+  }),
+            0);
 }
 
 TEST(AbiNode, refuses_what_makes_no_sense) {
@@ -100,8 +70,7 @@ TEST(AbiNode, refuses_what_makes_no_sense) {
     hippogriff_reservation* reservation = nullptr;
     EXPECT_EQ(hippogriff_reserve(0, nullptr, &reservation), HIPPOGRIFF_INVALID_ARGUMENT);
     EXPECT_EQ(hippogriff_reserve(1, nullptr, nullptr), HIPPOGRIFF_INVALID_ARGUMENT);
-    EXPECT_EQ(hippogriff_reserve(SIZE_MAX, nullptr, &reservation),
-              HIPPOGRIFF_OUT_OF_DEVICE_MEMORY);
+    EXPECT_EQ(hippogriff_reserve(SIZE_MAX, nullptr, &reservation), HIPPOGRIFF_OUT_OF_DEVICE_MEMORY);
     hippogriff_reserve_options options = HIPPOGRIFF_RESERVE_OPTIONS_INIT;
     options.struct_size = 3;
     EXPECT_EQ(hippogriff_reserve(1, &options, &reservation), HIPPOGRIFF_INVALID_ARGUMENT);
@@ -112,17 +81,19 @@ TEST(AbiNode, refuses_what_makes_no_sense) {
     EXPECT_EQ(hippogriff_node_set_policy(nullptr, 1, 1), HIPPOGRIFF_INVALID_ARGUMENT);
     EXPECT_EQ(hippogriff_node_set_policy("mmu", 1, -1), HIPPOGRIFF_INVALID_ARGUMENT);
     EXPECT_EQ(hippogriff_node_set_policy("aging-mmu", 4, 500), HIPPOGRIFF_OK);
-    EXPECT_EQ(status()["policy"], "aging-mmu");
-    EXPECT_EQ(status()["overtakes_max"], 4);
-  }), 0);
+    EXPECT_EQ(node_status()["policy"], "aging-mmu");
+    EXPECT_EQ(node_status()["overtakes_max"], 4);
+  }),
+            0);
 }
 
 TEST(AbiNode, is_unsupported_where_it_is_switched_off) {
   EXPECT_EQ(Child([] {
-    ::setenv("HIPPOGRIFF_NODE", "off", 1);
-    hippogriff_reservation* reservation = nullptr;
-    return hippogriff_reserve(1, nullptr, &reservation);
-  }).wait(), HIPPOGRIFF_UNSUPPORTED);
+              ::setenv("HIPPOGRIFF_NODE", "off", 1);
+              hippogriff_reservation* reservation = nullptr;
+              return hippogriff_reserve(1, nullptr, &reservation);
+            }).wait(),
+            HIPPOGRIFF_UNSUPPORTED);
 }
 
 TEST(AbiNode, a_forked_child_reserves_for_itself) {
@@ -131,15 +102,17 @@ TEST(AbiNode, a_forked_child_reserves_for_itself) {
     hippogriff_reservation* parents = nullptr;
     ASSERT_EQ(reserve(60 * mebibyte, &parents), HIPPOGRIFF_OK);
     EXPECT_EQ(Child([&] {
-      hippogriff_reservation* own = nullptr;
-      EXPECT_EQ(hippogriff_reservation_resize(parents, mebibyte, 0), HIPPOGRIFF_FORKED);
-      EXPECT_EQ(hippogriff_reservation_release(parents), HIPPOGRIFF_OK);
-      EXPECT_EQ(reserve(50 * mebibyte, &own), HIPPOGRIFF_BUSY);
-      EXPECT_EQ(reserve(40 * mebibyte, &own), HIPPOGRIFF_OK);
-      return ::testing::Test::HasFailure() ? 1 : 0;
-    }).wait(), 0);
-    EXPECT_TRUE(eventually([] { return promised() == 60 * mebibyte; })) << status();
-  }), 0);
+                hippogriff_reservation* own = nullptr;
+                EXPECT_EQ(hippogriff_reservation_resize(parents, mebibyte, 0), HIPPOGRIFF_FORKED);
+                EXPECT_EQ(hippogriff_reservation_release(parents), HIPPOGRIFF_OK);
+                EXPECT_EQ(reserve(50 * mebibyte, &own), HIPPOGRIFF_BUSY);
+                EXPECT_EQ(reserve(40 * mebibyte, &own), HIPPOGRIFF_OK);
+                return ::testing::Test::HasFailure() ? 1 : 0;
+              }).wait(),
+              0);
+    EXPECT_TRUE(eventually([] { return promised() == 60 * mebibyte; })) << node_status();
+  }),
+            0);
 }
 
 TEST(AbiNode, what_device_host_gives_out_is_promised_to_nobody_else) {
@@ -165,12 +138,13 @@ TEST(AbiNode, what_device_host_gives_out_is_promised_to_nobody_else) {
     EXPECT_EQ(hippogriff_malloc("host", 40 * mebibyte, &memory), HIPPOGRIFF_OK)
         << "it is within the reservation";
     EXPECT_EQ(promised(), 100 * mebibyte);
-    EXPECT_EQ(status()["devices"][0]["used_bytes"], 40 * mebibyte);
+    EXPECT_EQ(node_status()["devices"][0]["used_bytes"], 40 * mebibyte);
     EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_OK);
     EXPECT_EQ(hippogriff_reservation_release(reservation), HIPPOGRIFF_OK);
     EXPECT_EQ(promised(), 0U);
     EXPECT_EQ(hippogriff_deinit(), HIPPOGRIFF_OK);
-  }), 0);
+  }),
+            0);
 }
 
 TEST(AbiNode, a_command_keeps_to_what_was_handed_over_to_it) {
@@ -185,12 +159,13 @@ TEST(AbiNode, a_command_keeps_to_what_was_handed_over_to_it) {
     EXPECT_EQ(machine.run([] {
       ASSERT_EQ(hippogriff_init(), HIPPOGRIFF_OK);
       void* memory = nullptr;
-      EXPECT_EQ(hippogriff_malloc("host", 31 * mebibyte, &memory),
-                HIPPOGRIFF_OUT_OF_DEVICE_MEMORY);
+      EXPECT_EQ(hippogriff_malloc("host", 31 * mebibyte, &memory), HIPPOGRIFF_OUT_OF_DEVICE_MEMORY);
       EXPECT_EQ(hippogriff_malloc("host", 30 * mebibyte, &memory), HIPPOGRIFF_OK);
       EXPECT_EQ(promised(), 30 * mebibyte);
-    }), 0);
-  }), 0);
+    }),
+              0);
+  }),
+            0);
 }
 
 constexpr int cuda_success = 0;
@@ -216,7 +191,8 @@ TEST(SchedGpu, lives_the_life_cycle_of_the_thesis) {
     EXPECT_EQ(postCudaFree(0, 1), 1);
     EXPECT_EQ(preCudaMalloc(device, 0), cuda_success) << "all of the device";
     EXPECT_EQ(promised(), 100 * mebibyte);
-  }), 0);
+  }),
+            0);
 }
 
 TEST(SchedGpu, waits_for_other_processes_or_says_not_ready) {
@@ -236,7 +212,8 @@ TEST(SchedGpu, waits_for_other_processes_or_says_not_ready) {
     EXPECT_EQ(preCudaMalloc(device, 50 * mebibyte, false), cuda_error_not_ready);
     other.send(SIGKILL);
     EXPECT_EQ(preCudaMalloc(device, 50 * mebibyte), cuda_success);
-  }), 0);
+  }),
+            0);
 }
 
 }  // namespace

@@ -435,9 +435,8 @@ bool Engine::look_at_watched(std::unique_lock<std::mutex>& lock) {
 void Engine::show_waiting(const Transfer& transfer) {
   if (transfer.notice != nullptr) {
     const bool parks = transfer.task_count > 0;
-    transfer.notice->set_phase(
-        parks ? node::TransferPhase::parking : node::TransferPhase::waiting,
-        transfer.address().is_null());
+    transfer.notice->set_phase(parks ? node::TransferPhase::parking : node::TransferPhase::waiting,
+                               transfer.address().is_null());
   }
 }
 

@@ -99,8 +99,7 @@ Json reservation_json(const node::NodeView& view, const node::NodeView::Reservat
   if (record.waits()) {
     const auto since = static_cast<std::uint64_t>(std::max<std::int64_t>(record.since_ns, 0));
     json["wanted_bytes"] = record.wanted_bytes;
-    json["waited_seconds"] =
-        static_cast<double>(view.now_ns - std::min(view.now_ns, since)) / 1e9;
+    json["waited_seconds"] = static_cast<double>(view.now_ns - std::min(view.now_ns, since)) / 1e9;
     json["overtaken"] = record.overtaken;
   }
   return json;
@@ -142,21 +141,21 @@ Json transfer_json(const node::NodeView& view,
   const double seconds = static_cast<double>(view.now_ns - std::min(view.now_ns, started)) / 1e9;
   const auto device = uuids.find(shown.device);
   const bool known = shown.route < HIPPOGRIFF_ROUTE_COUNT;
-  return {{"pid", seen.pid},
-          {"client", seen.client},
-          {"device", device != uuids.end() ? device->second : ""},
-          {"drive", shown.drive},
-          {"direction", shown.sends ? "send" : "recv"},
-          {"route", known ? route_name(static_cast<Route>(shown.route)) : "unknown"},
-          {"phase", phases.at(static_cast<std::size_t>(shown.phase))},
-          {"wants_memory", shown.wants_memory},
-          {"channels", shown.channels},
-          {"drive_requests", shown.drive_requests},
-          {"bytes_total", shown.bytes_total},
-          {"bytes_done", shown.bytes_done},
-          {"seconds", seconds},
-          {"gb_per_second",
-           seconds > 0 ? static_cast<double>(shown.bytes_done) / seconds / 1e9 : 0.0}};
+  return {
+      {"pid", seen.pid},
+      {"client", seen.client},
+      {"device", device != uuids.end() ? device->second : ""},
+      {"drive", shown.drive},
+      {"direction", shown.sends ? "send" : "recv"},
+      {"route", known ? route_name(static_cast<Route>(shown.route)) : "unknown"},
+      {"phase", phases.at(static_cast<std::size_t>(shown.phase))},
+      {"wants_memory", shown.wants_memory},
+      {"channels", shown.channels},
+      {"drive_requests", shown.drive_requests},
+      {"bytes_total", shown.bytes_total},
+      {"bytes_done", shown.bytes_done},
+      {"seconds", seconds},
+      {"gb_per_second", seconds > 0 ? static_cast<double>(shown.bytes_done) / seconds / 1e9 : 0.0}};
 }
 
 }  // namespace

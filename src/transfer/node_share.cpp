@@ -76,9 +76,9 @@ SharedDeviceFacts identify_cuda(int index) {
   const std::string name = "cuda:" + std::to_string(index);
   const auto identity = identify_cuda_device(index);
   if (!identity) {
-    throw_invalid("find device " + name,
-                  cuda_presence().device_count == 0 ? cuda_presence().why_not
-                                                    : "there is no such device");
+    throw_invalid(
+        "find device " + name,
+        cuda_presence().device_count == 0 ? cuda_presence().why_not : "there is no such device");
   }
   // NVML's sizes, which `hippogriff run` goes by: a context sees a little less of the memory.
   const auto facts = find_gpu(identity->uuid);
@@ -145,9 +145,8 @@ node::Account& NodeShare::account(const SharedDeviceFacts& facts) {
   }
   Device added{.facts = facts, .index = 0, .account = nullptr};
   added.index = node_->add_device(facts.uuid, facts.memory_bytes);
-  added.account = segment_ != nullptr
-                      ? std::make_unique<node::Account>(*segment_, added.index)
-                      : std::make_unique<node::Account>(*node_, added.index);
+  added.account = segment_ != nullptr ? std::make_unique<node::Account>(*segment_, added.index)
+                                      : std::make_unique<node::Account>(*node_, added.index);
   return *devices_.emplace(facts.uuid, std::move(added)).first->second.account;
 }
 

@@ -35,19 +35,22 @@ class NodeShare {
   // Throws Error as node::Node does.
   explicit NodeShare(const NodeShareOptions& options);
 
-  // As HIPPOGRIFF_NODE (a path, "unix:" and a server's, "off": null) and HIPPOGRIFF_RESERVATION say.
+  // As HIPPOGRIFF_NODE (a path, "unix:" and a server's, "off": null) and HIPPOGRIFF_RESERVATION
+  // say.
   static std::shared_ptr<NodeShare> from_environment();
 
   // The segment that HIPPOGRIFF_NODE names. Throws Error(invalid_argument) when it names none.
   static std::string segment_of_environment();
 
-  // "" is the default device: HIPPOGRIFF_DEVICE, else cuda:0 where there is a GPU, else host; also a
-  // GPU's UUID. Throws Error(invalid_argument) for a device that is not there.
+  // "" is the default device: HIPPOGRIFF_DEVICE, else cuda:0 where there is a GPU, else host; also
+  // a GPU's UUID. Throws Error(invalid_argument) for a device that is not there.
   static SharedDeviceFacts identify(const std::string& device);
 
   // Waits up to the timeout. Returns a handle for that device's other calls.
   std::uint64_t reserve(const std::string& uuid, node::Request request);
-  void resize(const std::string& uuid, std::uint64_t handle, std::uint64_t size_bytes,
+  void resize(const std::string& uuid,
+              std::uint64_t handle,
+              std::uint64_t size_bytes,
               std::chrono::milliseconds timeout);
   void release(const std::string& uuid, std::uint64_t handle);
 

@@ -75,8 +75,7 @@ Json explained_others(Runtime& runtime,
   TransferLoad without = load;
   without.others_on_link = {};
   without.others_on_drive = {};
-  const Calibration calibration =
-      runtime.calibration().get(state.device->info().uuid, wish.drive);
+  const Calibration calibration = runtime.calibration().get(state.device->info().uuid, wish.drive);
   const RoutingDecision alone = choose_route(seen.facts, without, calibration, wish.forced);
   json["without_them"] = prediction_json(alone.choice());
   return json;
@@ -320,8 +319,7 @@ std::string explain_json(Runtime& runtime, const Submission& submission) {
        runtime.calibration().measured(state.device->info().uuid, drive_key(file->facts()))},
       {"chosen", route_name(seen.decision.chosen)},
       {"other_processes",
-       explained_others(
-           runtime, state, seen, {drive_key(file->facts()), submission.route})}};
+       explained_others(runtime, state, seen, {drive_key(file->facts()), submission.route})}};
   json["routes"] = Json::array();
   for (const RoutePrediction& prediction : seen.decision.predictions) {
     json["routes"].push_back(prediction_json(prediction));

@@ -323,6 +323,7 @@ RoutingDecision choose_route(const TransferFacts& facts,
   const CostModel model(facts, load, calibration);
   RoutingDecision decision;
   decision.depth_measured = calibration.drive.measured;
+  decision.drive_depth = std::max(calibration.drive.depth, 1U);
   decision.load = load;
   double fastest_seconds = std::numeric_limits<double>::infinity();
   for (std::size_t index = 0; index < routes.size(); ++index) {

@@ -356,6 +356,16 @@ class RandomWorld {
             .busy_channels = static_cast<std::uint32_t>(between(0, 40))};
   }
 
+  // Somebody, on the drive, the link or both.
+  TransferLoad with_others(TransferLoad load) {
+    load.others_on_drive = {.processes = static_cast<std::uint32_t>(between(0, 6)),
+                            .bytes_per_second = scale(1e6, 1e11),
+                            .requests = static_cast<std::uint32_t>(between(0, 64))};
+    load.others_on_link = {.processes = static_cast<std::uint32_t>(between(0, 6)),
+                           .bytes_per_second = scale(1e6, 1e11)};
+    return load;
+  }
+
  private:
   std::mt19937_64 random_;
 };
@@ -560,6 +570,78 @@ TEST(RouterPromise, a_forced_route_is_taken_or_refused_and_never_replaced) {
       }
     }
   });
+}
+
+std::uint32_t threads(const Plan& plan) {
+  return plan.direct_channels + plan.mapped_channels + plan.buffered_channels;
+}
+
+TEST(RouterPromise, beside_other_processes_no_plan_is_wider_and_none_is_predicted_faster) {
+  in_random_worlds([](const World& world) {
+    RandomWorld random(world.seed ^ 0x07E5);
+    const TransferLoad beside = random.with_others(world.load);
+    const auto alone = choose_route(world.facts, world.load, world.calibration, Route::automatic);
+    const auto shared = choose_route(world.facts, beside, world.calibration, Route::automatic);
+    for (std::size_t index = 0; index < alone.predictions.size(); ++index) {
+      const RoutePrediction& one = alone.predictions[index];
+      const RoutePrediction& other = shared.predictions[index];
+      ASSERT_EQ(one.possible, other.possible);
+      ASSERT_LE(threads(other.plan), threads(one.plan)) << route_name(one.route);
+      ASSERT_LE(other.plan.direct_io_depth, one.plan.direct_io_depth) << route_name(one.route);
+      // Transfers of one process are taken to want all of the drive's requests each, and share them
+      // only beside other processes: there few threads are a larger part of them.
+      if (world.load.drive_transfers == 0) {
+        ASSERT_GE(other.seconds, 0.90 * one.seconds) << route_name(one.route);
+      }
+    }
+  });
+}
+
+TEST(RouterPromise, what_others_move_and_wait_for_changes_nothing_where_none_shares_drive_or_link) {
+  in_random_worlds([](const World& world) {
+    TransferLoad unrelated = world.load;
+    unrelated.others_want_memory = 3;
+    const auto alone = choose_route(world.facts, world.load, world.calibration, Route::automatic);
+    const auto shared = choose_route(world.facts, unrelated, world.calibration, Route::automatic);
+    ASSERT_EQ(alone.chosen, shared.chosen);
+    for (std::size_t index = 0; index < alone.predictions.size(); ++index) {
+      ASSERT_EQ(alone.predictions[index].plan, shared.predictions[index].plan);
+      ASSERT_EQ(alone.predictions[index].seconds, shared.predictions[index].seconds);
+      ASSERT_EQ(alone.predictions[index].cpu_seconds, shared.predictions[index].cpu_seconds);
+    }
+  });
+}
+
+TEST(RouterPromise, the_requests_of_all_processes_together_do_what_keeps_the_drive_busy) {
+  for (std::uint32_t depth = 1; depth <= 128; ++depth) {
+    for (std::uint32_t processes = 1; processes <= 32; ++processes) {
+      const TransferLoad load{.others_on_drive = {.processes = processes - 1}};
+      const std::uint32_t share = drive_depth_share(depth, load);
+      EXPECT_GE(share, 1U);
+      EXPECT_LE(share * processes, std::max(depth, processes)) << depth << " for " << processes;
+      EXPECT_GT((share + 1) * processes, depth) << "no room is left for one more each";
+    }
+  }
+}
+
+TEST(Router, processes_that_read_one_drive_at_once_share_its_depth) {
+  TransferFacts cold = gpu_facts(4 * gib);
+  cold.cached_fraction = 0;
+  Calibration calibration = default_calibration("cuda:0", "nvme0n1");
+  calibration.drive.depth = 16;
+  const auto depth_beside = [&](std::uint32_t processes) {
+    const auto decision = choose_route(
+        cold, {.others_on_drive = {.processes = processes}}, calibration, Route::automatic);
+    return decision.choice().plan.direct_io_depth;
+  };
+  EXPECT_EQ(depth_beside(0), 16U);
+  EXPECT_EQ(depth_beside(1), 8U);
+  EXPECT_EQ(depth_beside(3), 4U);
+  EXPECT_EQ(depth_beside(100), 1U);
+  const auto alone = choose_route(cold, {}, calibration, Route::automatic);
+  const auto fourth =
+      choose_route(cold, {.others_on_drive = {.processes = 3}}, calibration, Route::automatic);
+  EXPECT_NEAR(fourth.choice().seconds / alone.choice().seconds, 4, 0.1);
 }
 
 }  // namespace

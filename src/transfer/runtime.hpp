@@ -148,6 +148,8 @@ class Runtime {
   static void released(Transfer& transfer, DeviceState& state);
   void transfer_ended(const Transfer& transfer, const DeviceState& state);
   void observe(const Transfer& transfer, const DeviceState& state);
+  [[nodiscard]] std::uint32_t drive_depth_max(const Transfer& transfer,
+                                              const DeviceState& state) const;
   [[nodiscard]] bool ran_alone(const Transfer& transfer, const DeviceState& state) const;
   DeviceState& open_device_locked(const std::string& name);
   std::shared_ptr<Device> make_host_locked();
@@ -160,11 +162,13 @@ class Runtime {
   const bool fixed_devices_;
 
   mutable std::mutex mutex_;
-  std::shared_ptr<NodeShare> share_;
   std::string alone_because_;
   bool ended_ = false;  // shutdown began: no more devices
   std::map<std::string, std::unique_ptr<DeviceState>> devices_;
   std::string first_device_;
+
+  mutable std::mutex traffic_mutex_;  // guards what follows; a leaf, held for a moment
+  std::shared_ptr<NodeShare> share_;
   std::map<const Transfer*, Active> active_;
   RuntimeStats stats_;
 };

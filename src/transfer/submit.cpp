@@ -279,7 +279,12 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
                                           std::move(seen.decision),
                                           look ? make_classifier(file) : nullptr,
                                           otherwise);
-    transfer->notice = std::move(notice);
+    if (notice != nullptr) {
+      transfer->notice = std::move(notice);
+      transfer->drive_depth_max = [this, &state, raw = transfer.get()] {
+        return drive_depth_max(*raw, state);
+      };
+    }
   } catch (...) {
     if (!allocated.is_null()) {
       state.device->release(allocated);
@@ -352,7 +357,7 @@ void Runtime::launch(const Submission& submission,
     throw;
   }
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(traffic_mutex_);
     for (auto& entry : active_) {
       if (const auto other = entry.second.transfer.lock()) {
         other->alone = false;
@@ -422,7 +427,7 @@ void Runtime::released(Transfer& transfer, DeviceState& state) {
 
 void Runtime::transfer_ended(const Transfer& transfer, const DeviceState& state) {
   observe(transfer, state);
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(traffic_mutex_);
   active_.erase(&transfer);
   ++stats_.finished;
   if (transfer.failed()) {
@@ -500,7 +505,7 @@ bool Runtime::transfer_small(const Submission& submission) {
   }
   if (done) {
     const double seconds = seconds_between(begin, Clock::now());
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(traffic_mutex_);
     RouteStats& stats = stats_.small[static_cast<std::size_t>(submission.direction)];
     ++stats.transfers;
     stats.bytes += submission.size;

@@ -174,6 +174,8 @@ class Transfer {
   std::atomic<bool> alone{true};      // nothing else was in flight beside it
   // For other processes to see it; null where there is no node. Before the transfer starts.
   std::unique_ptr<node::TransferNotice> notice;
+  // How many requests the other processes leave to it now; null where there is no node.
+  std::function<std::uint32_t()> drive_depth_max;
 
   const Clock::time_point submitted = Clock::now();
 
