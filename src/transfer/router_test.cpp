@@ -572,8 +572,10 @@ TEST(RouterPromise, a_forced_route_is_taken_or_refused_and_never_replaced) {
   });
 }
 
-std::uint32_t threads(const Plan& plan) {
-  return plan.direct_channels + plan.mapped_channels + plan.buffered_channels;
+// What a plan does at the same time.
+std::uint32_t width(const Plan& plan) {
+  return plan.direct_channels + plan.mapped_channels + plan.buffered_channels +
+         plan.direct_io_depth;
 }
 
 TEST(RouterPromise, beside_other_processes_no_plan_is_wider_and_none_is_predicted_faster) {
@@ -586,7 +588,7 @@ TEST(RouterPromise, beside_other_processes_no_plan_is_wider_and_none_is_predicte
       const RoutePrediction& one = alone.predictions[index];
       const RoutePrediction& other = shared.predictions[index];
       ASSERT_EQ(one.possible, other.possible);
-      ASSERT_LE(threads(other.plan), threads(one.plan)) << route_name(one.route);
+      ASSERT_LE(width(other.plan), width(one.plan)) << route_name(one.route);
       ASSERT_LE(other.plan.direct_io_depth, one.plan.direct_io_depth) << route_name(one.route);
       // Transfers of one process are taken to want all of the drive's requests each, and share them
       // only beside other processes: there few threads are a larger part of them.
