@@ -21,7 +21,7 @@ CONFIGURE_SANITIZED := $(CONFIGURE) -DHIPPOGRIFF_BENCH=OFF -DHIPPOGRIFF_WORKLOAD
 # Machines of continuous integration are shared: there a test that failed gets a second chance, and is named.
 CTEST := ctest --output-on-failure --no-tests=error --timeout 120 -j $(JOBS) --output-junit junit.xml \
   $(if $(CI),--repeat until-pass:2)
-CHECKS := test benchmarks sanitize-address sanitize-thread fuzz lint docs
+CHECKS := test slurm-test benchmarks sanitize-address sanitize-thread fuzz lint model-quick docs
 # Processes of pytest; 0: none beside itself. Tests that use a GPU fill its memory: one at a time.
 PYTEST_JOBS ?= $(if $(wildcard /dev/nvidiactl),0,$(shell echo $$(($(JOBS) < 8 ? $(JOBS) : 8))))
 PYTEST := -m pytest -n $(PYTEST_JOBS) --dist worksteal $(if $(CI),--reruns 1 -rR)
@@ -36,8 +36,8 @@ export TSAN_OPTIONS ?= die_after_fork=0:suppressions=$(CURDIR)/tools/tsan.supp
 
 # Several targets build in the same folder; the builds are parallel in themselves.
 .NOTPARALLEL:
-.PHONY: all configure test test-cpp test-python check sanitize-address sanitize-thread fuzz lint
-.PHONY: format model docs demo benchmarks bench install wheel clean help
+.PHONY: all configure test test-cpp test-python slurm-test check sanitize-address sanitize-thread fuzz lint
+.PHONY: format model model-quick docs demo benchmarks bench install wheel clean help
 
 all: configure ## Build the library, the programs and the Python environment
 	@cmake --build $(BUILD) -j $(JOBS) --target hippogriff programs
@@ -61,6 +61,11 @@ test-cpp: configure ## The C++ tests
 test-python: all ## The Python tests and those of the tools
 	@tools/bootstrap test
 	@HIPPOGRIFF_LIBRARY=$(LIBRARY) $(VENV)/bin/python $(PYTEST) --junitxml=$(BUILD)/junit-python.xml
+
+slurm-test: all ## Jobs of a real Slurm, where this is run by root
+	@tools/bootstrap slurm
+	@HIPPOGRIFF_LIBRARY=$(LIBRARY) $(VENV)/bin/python -m pytest -rs $(if $(CI),--reruns 1) contrib/slurm \
+	  --junitxml=$(BUILD)/junit-slurm.xml
 
 check: $(CHECKS) ## Tests, benchmarks built, sanitizers, fuzzers, linters, docs
 
@@ -91,8 +96,13 @@ format: ## Rewrite the sources as clang-format and ruff want them
 	@tools/bootstrap check
 	@$(VENV)/bin/python tools/lint.py --fix
 
-model: ## The node's protocol by spin, where it is installed
+model: ## The node's protocol by spin (5 minutes, 4 GB)
+	@tools/bootstrap check
 	@tools/model $(BUILD)
+
+model-quick: ## The same with smaller models (1 minute)
+	@tools/bootstrap check
+	@tools/model $(BUILD) quick
 
 docs: ## The site, in $(BUILD)/site; warnings are errors
 	@tools/bootstrap docs

@@ -154,7 +154,10 @@ function(hippogriff_add_test_binary name)
   set(discover DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}: ")
   set(properties TIMEOUT 120)
   # Tests run beside each other: their devices are their own.
-  list(APPEND properties ENVIRONMENT "HIPPOGRIFF_NODE=off;${arg_ENVIRONMENT}")
+  list(APPEND properties ENVIRONMENT_MODIFICATION "HIPPOGRIFF_NODE=set:off")
+  if(arg_ENVIRONMENT)
+    list(APPEND properties ENVIRONMENT "${arg_ENVIRONMENT}")
+  endif()
   # Tests of CUDA fill the GPU's memory: one at a time.
   gtest_discover_tests(${name} ${discover} TEST_FILTER "-*Cuda*" TEST_LIST ${name}_plain
                        PROPERTIES ${properties})

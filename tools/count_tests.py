@@ -1,6 +1,6 @@
 """Adds up JUnit files and prints ``N passed, N failed, N skipped`` on a line of its own, the last.
 
-Before it the end of what each failed test printed, so that the end of a long log says what is wrong.
+Before it the end of what each failed test printed: the end of a long log says what is wrong.
 Fails when a test failed, when none passed, or when a file is missing: a run that tested nothing is
 no success.
 """
@@ -33,7 +33,10 @@ def story(path: Path, case: ElementTree.Element) -> str:
 
 
 def count(paths: list[Path]) -> Counter[str]:
-    """Count the test cases of all files by how they ended, and tell of those that failed; a missing file is one failure."""
+    """Count the test cases of all files by how they ended, and tell of those that failed.
+
+    A missing file is one failure.
+    """
     counts: Counter[str] = Counter()
     for path in paths:
         try:

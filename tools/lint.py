@@ -72,7 +72,8 @@ def ruff(options: argparse.Namespace) -> int:
 
 def mypy(_options: argparse.Namespace) -> int:
     """Python sources have types, strictly."""
-    folders = [f for f in ("python", "tools", "bench") if any((REPOSITORY / f).rglob("*.py"))]
+    names = ("python", "tools", "bench", "contrib")
+    folders = [name for name in names if any((REPOSITORY / name).rglob("*.py"))]
     return call(program("mypy"), *folders)
 
 

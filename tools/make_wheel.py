@@ -18,6 +18,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGE = Path("python") / "hippogriff"
+# Stands in for the CUDA driver in `hippogriff run`; there where the library was built with CUDA.
+SHIM = Path("lib") / "hippogriff" / "shim" / "libcuda.so.1"
 # What every machine with glibc has, by its name without the version at the end.
 GLIBC_PARTS = {
     "libc",
@@ -77,7 +79,15 @@ def stage(library: Path, tag: str, folder: Path) -> None:
     without = shutil.ignore_patterns("__pycache__", "libhippogriff.so*")
     shutil.copytree(REPOSITORY / PACKAGE, folder / PACKAGE, ignore=without)
     # Without what debuggers read, which is most of it.
-    packed = folder / PACKAGE / "libhippogriff.so"
+    strip(library, folder / PACKAGE / "libhippogriff.so")
+    shim = library.resolve().parent / SHIM
+    if shim.is_file():
+        strip(shim, folder / PACKAGE / SHIM)
+
+
+def strip(library: Path, packed: Path) -> None:
+    """Copy a library without what its users do not need."""
+    packed.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(["strip", "--strip-unneeded", "-o", str(packed), str(library)], check=True)
 
 

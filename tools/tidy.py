@@ -27,6 +27,7 @@ MODULE_ARROWS = {
     "noded": {"base", "storage", "node"},
     "checksum": {"base", "device"},
     "transfer": {"base", "device", "storage", "node", "noded", "checksum"},
+    "shim": {"base", "device", "node"},
 }
 
 FILE_LINES_MAX = 600

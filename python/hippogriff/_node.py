@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import signal
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hippogriff import _abi
@@ -12,7 +15,8 @@ from hippogriff._sizes import parse_size
 from hippogriff.errors import InvalidArgument, check
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Iterator
+    from types import FrameType, TracebackType
 
 _MS = 1000.0
 _TIMEOUT_SECONDS_MAX = 10.0**9
@@ -21,9 +25,9 @@ _TIMEOUT_SECONDS_MAX = 10.0**9
 class Reservation:
     """An amount of a device's memory promised to this process, and to nobody else.
 
-    It allocates nothing: allocate by whatever means once it is there. It ends with `release`, at the
-    end of a ``with`` block, and with the process, however that ends. Thread-safe. A forked child
-    cannot use its parent's.
+    It allocates nothing: allocate by whatever means once it is there. It ends with `release`, at
+    the end of a ``with`` block, and with the process, however that ends. Thread-safe. A forked
+    child cannot use its parent's.
     """
 
     def __init__(self, handle: ctypes.c_void_p, device: str) -> None:
@@ -140,31 +144,42 @@ def reserve(
         timeout_ms=_timeout_ms(timeout),
         priority=priority,
     )
-    interrupt: list[BaseException] = []
-
-    def interrupted(_context: int | None) -> int:
-        # Python runs signal handlers while this runs on the main thread; C cannot carry what they
-        # raise.
-        try:
-            for _ in range(2):
-                pass
-        except BaseException as error:
-            interrupt.append(error)
-        return len(interrupt)
-
-    options.interrupted = _abi.Interrupted(interrupted)
     handle = ctypes.c_void_p()
-    status = lib.hippogriff_reserve(
-        _size_bytes(size), ctypes.byref(options), ctypes.byref(handle)
-    )
-    if interrupt:
+    with _interruptible() as raised:
+        options.interrupted = _abi.Interrupted(lambda _context: len(raised))
+        status = lib.hippogriff_reserve(
+            _size_bytes(size), ctypes.byref(options), ctypes.byref(handle)
+        )
+    if raised:
         if status == 0:
             lib.hippogriff_reservation_release(handle)
-        raise interrupt[0]
+        raise raised[0]
     check(status)
     name = ctypes.c_char_p()
     check(lib.hippogriff_reservation_get(handle, None, ctypes.byref(name)))
     return Reservation(handle, (name.value or b"").decode())
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[BaseException]]:
+    """Collect what the handler of Ctrl-C raises, where C calls back: C could not carry it on."""
+    raised: list[BaseException] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield raised
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        try:
+            before(number, frame)
+        except BaseException as error:
+            raised.append(error)
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield raised
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def node_status() -> dict[str, Any]:
@@ -222,6 +237,6 @@ def _size_bytes(size: int | str) -> int:
 def _timeout_ms(timeout: float | None) -> int:
     if timeout is None:
         return -1
-    if not 0 <= timeout:
+    if not timeout >= 0:
         raise InvalidArgument(f"reserve: a timeout of {timeout!r} s makes no sense")
     return int(min(timeout, _TIMEOUT_SECONDS_MAX) * _MS)

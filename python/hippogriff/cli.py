@@ -377,6 +377,7 @@ for _command in (
     sharing_commands.top,
     sharing_commands.policy,
     sharing_commands.metrics,
+    sharing_commands.noded,
 ):
     app.command()(_reporting(_command))
 

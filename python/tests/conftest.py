@@ -23,8 +23,10 @@ _scratch = tempfile.TemporaryDirectory(prefix="hippogriff-tests-")
 atexit.register(_scratch.cleanup)
 os.environ["HIPPOGRIFF_CALIBRATION"] = str(Path(_scratch.name) / "calibration.json")
 os.environ.setdefault("HIPPOGRIFF_DEVICE", "host")
-# Tests run beside each other: their devices are their own.
-os.environ["HIPPOGRIFF_NODE"] = "off"
+# Tests run beside each other: every process of pytest has a node of its own.
+_segment = Path("/dev/shm") / f"hippogriff-tests-{os.getpid()}"
+atexit.register(_segment.unlink, missing_ok=True)
+os.environ["HIPPOGRIFF_NODE"] = str(_segment) if _segment.parent.is_dir() else "off"
 
 # How long an example takes depends on what else the machine does.
 hypothesis.settings.register_profile("hippogriff", deadline=None)

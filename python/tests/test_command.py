@@ -9,16 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hippogriff
 from hippogriff import _library
 from hippogriff._copy import CopyOptions, copy_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def random_bytes(size_bytes: int) -> bytes:
@@ -234,7 +232,12 @@ def test_an_interrupted_calibration_leaves_nothing(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(2)  # Measuring the slow link takes much longer.
+    # It measures on a thread of its own, and the slow link for much longer than this.
+    threads = Path(f"/proc/{running.pid}/task")
+    deadline = time.monotonic() + 60
+    while len(list(threads.iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
     running.send_signal(signal.SIGINT)
     stdout, stderr = running.communicate(timeout=60)
     assert (running.returncode, stdout) == (130, "")

@@ -26,6 +26,9 @@ constexpr std::chrono::milliseconds group_look_interval{2};
 
 bool Account::take(std::uint64_t size_bytes) noexcept {
   const std::scoped_lock turn(mutex_);
+  if (size_bytes > capacity_bytes_max - std::min(used_bytes_, capacity_bytes_max)) {
+    return false;
+  }
   try {
     const std::uint64_t wanted = cover_needed(used_bytes_ + size_bytes);
     if (wanted > covered_bytes_) {

@@ -38,6 +38,11 @@ class Account {
 
   [[nodiscard]] bool follows() const { return follows_; }
 
+  // What all who follow the leader use together, for one that follows.
+  [[nodiscard]] std::uint64_t group_used_bytes() const {
+    return follows_ ? board_->group_used_bytes(device_) : 0;
+  }
+
   // What the leader has reserved, for one that follows.
   [[nodiscard]] std::uint64_t limit_bytes() const {
     return follows_ ? board_->granted_bytes(device_) : 0;

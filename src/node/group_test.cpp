@@ -220,6 +220,14 @@ TEST_F(AccountTest, covers_what_is_taken_and_no_more) {
   EXPECT_TRUE(node.view().reservations.empty());
 }
 
+TEST_F(AccountTest, refuses_sizes_beyond_all_devices) {
+  EXPECT_TRUE(account.take(1));
+  EXPECT_FALSE(account.take(UINT64_MAX));
+  EXPECT_FALSE(account.take(capacity_bytes_max));
+  EXPECT_EQ(account.used_bytes(), 1U);
+  account.give(1);
+}
+
 TEST_F(AccountTest, does_not_cover_what_a_reservation_holds) {
   const std::uint64_t handle = account.reserve({.size_bytes = 50});
   EXPECT_TRUE(account.take(40));

@@ -1,16 +1,18 @@
-// Reservations through the C interface, schedGPU's functions, and device `host` shared by
-// processes.
-#include "testing/shared_host.hpp"
-
+// Reservations through the C interface, schedGPU's functions, and device `host` shared by processes.
+#include <hippogriff/hippogriff.hpp>
 #include <hippogriff/schedgpu.h>
+
+#include "testing/shared_host.hpp"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 
 namespace hippogriff {
 namespace {
@@ -60,8 +62,7 @@ TEST(AbiNode, reserves_resizes_and_releases) {
     EXPECT_EQ(hippogriff_reservation_release(first), HIPPOGRIFF_OK);
     EXPECT_EQ(hippogriff_reservation_release(nullptr), HIPPOGRIFF_OK);
     EXPECT_EQ(promised(), 0U);
-  }),
-            0);
+  }), 0);
 }
 
 TEST(AbiNode, refuses_what_makes_no_sense) {
@@ -70,7 +71,8 @@ TEST(AbiNode, refuses_what_makes_no_sense) {
     hippogriff_reservation* reservation = nullptr;
     EXPECT_EQ(hippogriff_reserve(0, nullptr, &reservation), HIPPOGRIFF_INVALID_ARGUMENT);
     EXPECT_EQ(hippogriff_reserve(1, nullptr, nullptr), HIPPOGRIFF_INVALID_ARGUMENT);
-    EXPECT_EQ(hippogriff_reserve(SIZE_MAX, nullptr, &reservation), HIPPOGRIFF_OUT_OF_DEVICE_MEMORY);
+    EXPECT_EQ(hippogriff_reserve(SIZE_MAX, nullptr, &reservation),
+              HIPPOGRIFF_OUT_OF_DEVICE_MEMORY);
     hippogriff_reserve_options options = HIPPOGRIFF_RESERVE_OPTIONS_INIT;
     options.struct_size = 3;
     EXPECT_EQ(hippogriff_reserve(1, &options, &reservation), HIPPOGRIFF_INVALID_ARGUMENT);
@@ -83,17 +85,34 @@ TEST(AbiNode, refuses_what_makes_no_sense) {
     EXPECT_EQ(hippogriff_node_set_policy("aging-mmu", 4, 500), HIPPOGRIFF_OK);
     EXPECT_EQ(node_status()["policy"], "aging-mmu");
     EXPECT_EQ(node_status()["overtakes_max"], 4);
-  }),
-            0);
+  }), 0);
+}
+
+TEST(CppReservation, lasts_as_long_as_the_object) {
+  const SharedHost machine;
+  EXPECT_EQ(machine.run([] {
+    {
+      Reservation first(60 * mebibyte);
+      EXPECT_EQ(first.device(), "host");
+      Reservation second = std::move(first);
+      EXPECT_EQ(second.size_bytes(), 60 * mebibyte);
+      EXPECT_THROW(Reservation(50 * mebibyte, {.timeout = std::chrono::milliseconds(0)}),
+                   TransferError);
+      second.resize(10 * mebibyte);
+      const Reservation third(90 * mebibyte, {.device = "host", .timeout = std::nullopt});
+      EXPECT_EQ(promised(), 100 * mebibyte);
+      EXPECT_THROW(second.resize(11 * mebibyte), TransferError);
+    }
+    EXPECT_EQ(promised(), 0U);
+  }), 0);
 }
 
 TEST(AbiNode, is_unsupported_where_it_is_switched_off) {
   EXPECT_EQ(Child([] {
-              ::setenv("HIPPOGRIFF_NODE", "off", 1);
-              hippogriff_reservation* reservation = nullptr;
-              return hippogriff_reserve(1, nullptr, &reservation);
-            }).wait(),
-            HIPPOGRIFF_UNSUPPORTED);
+    ::setenv("HIPPOGRIFF_NODE", "off", 1);
+    hippogriff_reservation* reservation = nullptr;
+    return hippogriff_reserve(1, nullptr, &reservation);
+  }).wait(), HIPPOGRIFF_UNSUPPORTED);
 }
 
 TEST(AbiNode, a_forked_child_reserves_for_itself) {
@@ -102,17 +121,15 @@ TEST(AbiNode, a_forked_child_reserves_for_itself) {
     hippogriff_reservation* parents = nullptr;
     ASSERT_EQ(reserve(60 * mebibyte, &parents), HIPPOGRIFF_OK);
     EXPECT_EQ(Child([&] {
-                hippogriff_reservation* own = nullptr;
-                EXPECT_EQ(hippogriff_reservation_resize(parents, mebibyte, 0), HIPPOGRIFF_FORKED);
-                EXPECT_EQ(hippogriff_reservation_release(parents), HIPPOGRIFF_OK);
-                EXPECT_EQ(reserve(50 * mebibyte, &own), HIPPOGRIFF_BUSY);
-                EXPECT_EQ(reserve(40 * mebibyte, &own), HIPPOGRIFF_OK);
-                return ::testing::Test::HasFailure() ? 1 : 0;
-              }).wait(),
-              0);
+      hippogriff_reservation* own = nullptr;
+      EXPECT_EQ(hippogriff_reservation_resize(parents, mebibyte, 0), HIPPOGRIFF_FORKED);
+      EXPECT_EQ(hippogriff_reservation_release(parents), HIPPOGRIFF_OK);
+      EXPECT_EQ(reserve(50 * mebibyte, &own), HIPPOGRIFF_BUSY);
+      EXPECT_EQ(reserve(40 * mebibyte, &own), HIPPOGRIFF_OK);
+      return ::testing::Test::HasFailure() ? 1 : 0;
+    }).wait(), 0);
     EXPECT_TRUE(eventually([] { return promised() == 60 * mebibyte; })) << node_status();
-  }),
-            0);
+  }), 0);
 }
 
 TEST(AbiNode, what_device_host_gives_out_is_promised_to_nobody_else) {
@@ -143,8 +160,7 @@ TEST(AbiNode, what_device_host_gives_out_is_promised_to_nobody_else) {
     EXPECT_EQ(hippogriff_reservation_release(reservation), HIPPOGRIFF_OK);
     EXPECT_EQ(promised(), 0U);
     EXPECT_EQ(hippogriff_deinit(), HIPPOGRIFF_OK);
-  }),
-            0);
+  }), 0);
 }
 
 TEST(AbiNode, a_command_keeps_to_what_was_handed_over_to_it) {
@@ -159,13 +175,12 @@ TEST(AbiNode, a_command_keeps_to_what_was_handed_over_to_it) {
     EXPECT_EQ(machine.run([] {
       ASSERT_EQ(hippogriff_init(), HIPPOGRIFF_OK);
       void* memory = nullptr;
-      EXPECT_EQ(hippogriff_malloc("host", 31 * mebibyte, &memory), HIPPOGRIFF_OUT_OF_DEVICE_MEMORY);
+      EXPECT_EQ(hippogriff_malloc("host", 31 * mebibyte, &memory),
+                HIPPOGRIFF_OUT_OF_DEVICE_MEMORY);
       EXPECT_EQ(hippogriff_malloc("host", 30 * mebibyte, &memory), HIPPOGRIFF_OK);
       EXPECT_EQ(promised(), 30 * mebibyte);
-    }),
-              0);
-  }),
-            0);
+    }), 0);
+  }), 0);
 }
 
 constexpr int cuda_success = 0;
@@ -191,8 +206,7 @@ TEST(SchedGpu, lives_the_life_cycle_of_the_thesis) {
     EXPECT_EQ(postCudaFree(0, 1), 1);
     EXPECT_EQ(preCudaMalloc(device, 0), cuda_success) << "all of the device";
     EXPECT_EQ(promised(), 100 * mebibyte);
-  }),
-            0);
+  }), 0);
 }
 
 TEST(SchedGpu, waits_for_other_processes_or_says_not_ready) {
@@ -212,8 +226,7 @@ TEST(SchedGpu, waits_for_other_processes_or_says_not_ready) {
     EXPECT_EQ(preCudaMalloc(device, 50 * mebibyte, false), cuda_error_not_ready);
     other.send(SIGKILL);
     EXPECT_EQ(preCudaMalloc(device, 50 * mebibyte), cuda_success);
-  }),
-            0);
+  }), 0);
 }
 
 }  // namespace

@@ -173,9 +173,13 @@ std::optional<Policy> parse_policy(std::string_view name) noexcept {
 }
 
 std::string node_json(NodeShare& share) {
+  const auto gpus = gpus_by_uuid();
+  for (const auto& [uuid, facts] : gpus) {
+    share.account(
+        {.name = uuid, .uuid = uuid, .model = facts.model, .memory_bytes = facts.memory_bytes});
+  }
   share.look_outside(std::chrono::milliseconds(0));
   const node::NodeView view = share.node().view();
-  const auto gpus = gpus_by_uuid();
   Json devices = Json::array();
   for (std::size_t index = 0; index < view.devices.size(); ++index) {
     devices.push_back(device_json(view, index, gpus));

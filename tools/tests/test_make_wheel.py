@@ -77,13 +77,17 @@ def run(installed: Path, folder: Path, program: str, *arguments: str) -> str:
     return result.stdout
 
 
-def test_the_wheel_holds_the_package_its_types_and_the_library(wheel: Path) -> None:
+def test_the_wheel_holds_the_package_its_types_and_the_libraries(
+    wheel: Path, library: Path
+) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     package = REPOSITORY / "python" / "hippogriff"
     sources = {str(path.relative_to(package.parent)) for path in package.rglob("*.py")}
     assert sources | {"hippogriff/py.typed", "hippogriff/libhippogriff.so"} <= names
     others = {name for name in names - sources if ".dist-info/" not in name}
-    assert others == {"hippogriff/py.typed", "hippogriff/libhippogriff.so"}
+    shim = "lib/hippogriff/shim/libcuda.so.1"
+    built = {f"hippogriff/{shim}"} if (library.resolve().parent / shim).is_file() else set()
+    assert others == {"hippogriff/py.typed", "hippogriff/libhippogriff.so"} | built
 
 
 def test_the_wheels_name_says_which_glibc_the_library_needs(wheel: Path, library: Path) -> None:

@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from hippogriff.doctor._machine import Machine
 
 _PREFIX = "HIPPOGRIFF_"
-_SIZES = ("PINBUFFER", "PARKING", "MAPPED_AFTER", "HOST_MEMORY", "HOST_LINK")
+_SIZES = (
+    *("PINBUFFER", "PARKING", "MAPPED_AFTER", "HOST_MEMORY", "HOST_LINK"),
+    *("MEMORY", "CONTEXT_BYTES"),
+)
 _NUMBERS = ("THREADS", "CPUS", "MEMORY_TIMEOUT_MS")
 _OTHERS = (
     *("DEVICE", "CALIBRATION", "TRACE", "IO", "CUDA_DRIVER", "CUFILE", "GDS_ROOT", "LIBRARY"),
+    *("NODE", "RESERVATION", "NVML", "SHIM_DRIVER"),
     # Of the build and the demo.
     *("CUDA", "VENV", "DEMO_BYTES", "DEMO_ORDER"),
 )

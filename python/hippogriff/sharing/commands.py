@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path  # noqa: TC003 (typer reads it)
 from typing import Annotated
 
 import typer
@@ -25,7 +26,8 @@ def run(
     memory: Annotated[str, typer.Option("--memory", help="Of each GPU, such as 6GiB.")],
     gpus: Annotated[int, typer.Option("--gpus", min=1, max=16)] = 1,
     device: Annotated[
-        str | None, typer.Option("--device", help="A GPU's UUID, cuda:N or host; chosen if not given.")
+        str | None,
+        typer.Option("--device", help="A GPU's UUID, cuda:N or host; chosen if not given."),
     ] = None,
     priority: Annotated[
         int, typer.Option(help="Larger is served sooner, under the priority policies.")
@@ -47,9 +49,7 @@ def run(
     from hippogriff.sharing.run import run as run_command
 
     try:
-        run_command(
-            command, Wish(parse_size(memory), gpus, device, priority, timeout, placement)
-        )
+        run_command(command, Wish(parse_size(memory), gpus, device, priority, timeout, placement))
     except HippogriffError as error:
         print(f"hippogriff run: {error}", file=sys.stderr)
         raise typer.Exit(_TIMED_OUT if isinstance(error, TimedOut) else _REFUSED) from None
@@ -102,6 +102,21 @@ def policy(
         print_json({key: status[key] for key in keys})
     else:
         print(status["policy"])
+
+
+def noded(
+    socket: Annotated[
+        Path | None,
+        typer.Option("--socket", help="Its path; in the user's run folder if not given."),
+    ] = None,
+) -> None:
+    """Serve the node on a Unix socket, for containers that cannot share memory, until SIGTERM.
+
+    There HIPPOGRIFF_NODE=unix:/path names the socket. Programs that share memory need no server.
+    """
+    from hippogriff.sharing.noded import serve as serve_node
+
+    serve_node(socket)
 
 
 def metrics(

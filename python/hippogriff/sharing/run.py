@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import threading
 from dataclasses import dataclass
@@ -97,7 +99,7 @@ def _reserve_one(wish: Wish, device: str, timeout: float | None) -> Reservation:
 def environment(reservations: Sequence[Reservation], leader: str) -> dict[str, str]:
     """Return what the command's environment needs beside what is there."""
     devices = [reservation.device for reservation in reservations]
-    added = {"HIPPOGRIFF_RESERVATION": leader}
+    added = {"HIPPOGRIFF_RESERVATION": leader} if leader else {}
     if devices == ["host"]:
         added["HIPPOGRIFF_DEVICE"] = "host"
         return added
@@ -107,6 +109,10 @@ def environment(reservations: Sequence[Reservation], leader: str) -> dict[str, s
     if shim is not None:
         before = os.environ.get("LD_LIBRARY_PATH")
         added["LD_LIBRARY_PATH"] = f"{shim}:{before}" if before else str(shim)
+        driver = os.environ.get("HIPPOGRIFF_CUDA_DRIVER")
+        if driver:  # what the shim is to load, and the command's own hippogriff not
+            added["HIPPOGRIFF_SHIM_DRIVER"] = driver
+            added["HIPPOGRIFF_CUDA_DRIVER"] = str(shim / "libcuda.so.1")
     return added
 
 
@@ -123,10 +129,36 @@ def go_on_as(command: Sequence[str], added: Mapping[str, str]) -> None:
     """Become the command. Returns only by OSError."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execvpe(command[0], list(command), {**os.environ, **added})  # noqa: S606
+    os.execvpe(command[0], list(command), {**os.environ, **added})
 
 
 def run(command: Sequence[str], wish: Wish) -> None:
-    """Wait for memory, then become the command, which keeps it until its processes have ended."""
+    """Wait for memory, then become the command, which keeps it until its processes have ended.
+
+    Where the node is asked over a socket this process stays, since the server lets go of what it
+    reserved when it ends; it exits as the command does.
+    """
     reservations = reserve_devices(wish)
-    go_on_as(command, environment(reservations, hand_over()))
+    # A limit for each process, where they cannot ask the node for theirs together.
+    limit = {"HIPPOGRIFF_MEMORY": str(wish.memory_bytes)}
+    if not os.environ.get("HIPPOGRIFF_NODE", "").startswith("unix:"):
+        go_on_as(command, limit | environment(reservations, hand_over()))
+    sys.exit(stay_beside(command, limit | environment(reservations, "")))
+
+
+def stay_beside(command: Sequence[str], added: Mapping[str, str]) -> int:
+    """Run the command, pass signals on to it, and return what it ends with, as a shell says it."""
+    child = subprocess.Popen(list(command), env={**os.environ, **added})
+
+    def pass_on(number: int, _frame: object) -> None:
+        child.send_signal(number)
+
+    def leave_to_terminal(_number: int, _frame: object) -> None:
+        """Do nothing: the terminal sends its signals to the command as well."""
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, leave_to_terminal)
+    status = child.wait()
+    return 128 - status if status < 0 else status

@@ -1,0 +1,466 @@
+"""Reservations in Python, and the commands run, ps, policy, metrics, noded."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hippogriff._library import lib
+from hippogriff.errors import InvalidArgument, OutOfDeviceMemory
+from hippogriff.sharing.metrics import listen_address
+from hippogriff.sharing.placement import Candidate, order, visible
+from hippogriff.sharing.show import command_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MIB = 1 << 20
+PATIENCE = 60
+FAKE_NVML = Path(lib._name).resolve().parent / "libhippogriff_fake_nvml.so"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment with a node of its own and 100 MiB of device `host`."""
+    segment = Path("/dev/shm") / f"hippogriff-test-{os.getpid()}-{tmp_path.name}"
+    yield {
+        **os.environ,
+        "HIPPOGRIFF_NODE": str(segment),
+        "HIPPOGRIFF_DEVICE": "host",
+        "HIPPOGRIFF_HOST_MEMORY": "100MiB",
+        "HIPPOGRIFF_CUDA_DRIVER": "",
+        "HIPPOGRIFF_NVML": "",
+    }
+    segment.unlink(missing_ok=True)
+
+
+def python(code: str, machine: dict[str, str]) -> subprocess.Popen[str]:
+    """Start a program that uses hippogriff."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=machine,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(program: subprocess.Popen[str]) -> str:
+    """Wait for a program that must succeed; return what it printed."""
+    out, err = program.communicate(timeout=PATIENCE)
+    assert program.returncode == 0, err
+    return out
+
+
+def command(
+    machine: dict[str, str], *arguments: str, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run `hippogriff` with these arguments."""
+    return subprocess.run(
+        [sys.executable, "-m", "hippogriff", *arguments],
+        env=machine,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+        **options,
+    )
+
+
+def status(machine: dict[str, str]) -> dict[str, Any]:
+    """Return what ps says."""
+    answer: dict[str, Any] = json.loads(command(machine, "ps", "--json").stdout)
+    return answer
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, for as long as a busy machine may take."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+HOLDER = """
+    import sys, hippogriff
+    with hippogriff.reserve("{size}"):
+        print("has it", flush=True)
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(machine: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A program that holds 60 MiB until its input ends."""
+    program = python(HOLDER.format(size="60MiB"), machine)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "has it\n"
+    yield program
+    program.kill()
+    program.communicate()
+
+
+def test_a_reservation_lasts_as_long_as_its_block(machine: dict[str, str]) -> None:
+    finished(
+        python(
+            """
+            import hippogriff
+            with hippogriff.reserve("60MiB", device="host") as held:
+                assert held.size_bytes == 60 << 20
+                assert held.device == "host"
+                held.resize("80MiB")
+                assert hippogriff.node_status()["devices"][0]["promised_bytes"] == 80 << 20
+                for size, timeout, kind in (
+                    ("30MiB", 0, hippogriff.Busy),
+                    ("30MiB", 0.05, hippogriff.TimedOut),
+                    ("101MiB", None, hippogriff.OutOfDeviceMemory),
+                    (0, 0, hippogriff.InvalidArgument),
+                    ("1MiB", -1, hippogriff.InvalidArgument),
+                ):
+                    try:
+                        hippogriff.reserve(size, timeout=timeout)
+                    except kind:
+                        continue
+                    raise AssertionError(size)
+            assert held.size_bytes == 0
+            held.release()
+            assert not hippogriff.node_status()["reservations"]
+            """,
+            machine,
+        )
+    )
+
+
+def test_a_program_waits_for_another(
+    machine: dict[str, str], holder: subprocess.Popen[str]
+) -> None:
+    waiter = python(
+        """
+        import hippogriff
+        with hippogriff.reserve("50MiB", timeout=60):
+            print("has it too")
+        """,
+        machine,
+    )
+    until(lambda: any(entry["waits"] for entry in status(machine)["reservations"]))
+    assert waiter.poll() is None
+    holder.send_signal(signal.SIGKILL)
+    assert finished(waiter) == "has it too\n"
+
+
+def test_ctrl_c_ends_a_wait(machine: dict[str, str], holder: subprocess.Popen[str]) -> None:
+    waiter = python(
+        """
+        import hippogriff
+        try:
+            hippogriff.reserve("50MiB")
+        except KeyboardInterrupt:
+            print(len(hippogriff.node_status()["reservations"]))
+        """,
+        machine,
+    )
+    until(lambda: any(entry["waits"] for entry in status(machine)["reservations"]))
+    waiter.send_signal(signal.SIGINT)
+    assert finished(waiter) == "1\n"
+    assert holder.poll() is None
+
+
+def test_run_keeps_the_command_to_its_memory(machine: dict[str, str]) -> None:
+    code = """
+    import hippogriff
+    try:
+        hippogriff.empty(41 << 20, "uint8")
+    except hippogriff.OutOfDeviceMemory:
+        pass
+    else:
+        raise AssertionError
+    array = hippogriff.empty(40 << 20, "uint8")
+    print(hippogriff.node_status()["devices"][0]["promised_bytes"] >> 20)
+    """
+    result = command(
+        machine, "run", "--memory", "40MiB", "--", sys.executable, "-c", textwrap.dedent(code)
+    )
+    assert result.stdout == "40\n", result.stderr
+    assert not status(machine)["reservations"]
+
+
+def test_run_ends_as_the_command_does(machine: dict[str, str]) -> None:
+    memory = ("--memory", "10MiB", "--")
+    assert command(machine, "run", *memory, "sh", "-c", "exit 3").returncode == 3
+    assert command(machine, "run", *memory, "sh", "-c", "kill -9 $$").returncode == -9
+    missing = command(machine, "run", *memory, "no-such-program")
+    assert missing.returncode == 127
+    assert "no-such-program" in missing.stderr
+    assert command(machine, "run", *memory, "/dev/null").returncode == 126
+    assert command(machine, "run", *memory, "echo", "--json", "-x").stdout == "--json -x\n"
+
+
+def test_run_refuses_what_can_never_fit_and_what_does_not_fit_in_time(
+    machine: dict[str, str], holder: subprocess.Popen[str]
+) -> None:
+    never = command(machine, "run", "--memory", "101MiB", "--", "true")
+    assert never.returncode == 125
+    assert "101.00 MiB" in never.stderr
+    assert "100.00 MiB" in never.stderr
+    late = command(machine, "run", "--memory", "50MiB", "--timeout", "1.5", "--", "true")
+    assert late.returncode == 124
+    assert "waiting for 50.00 MiB" in late.stderr
+    assert command(machine, "run", "--memory", "50MiB", "--timeout", "0", "--", "true").returncode
+    assert holder.poll() is None
+
+
+def test_killing_the_command_gives_its_memory_back(machine: dict[str, str]) -> None:
+    sleeper = subprocess.Popen(
+        [sys.executable, "-m", "hippogriff", "run", "--memory", "100MiB", "--", "sleep", "600"],
+        env=machine,
+    )
+    until(lambda: any(entry["command"] == "sleep 600" for entry in status(machine)["reservations"]))
+    sleeper.kill()
+    sleeper.wait(PATIENCE)
+    assert command(machine, "run", "--memory", "100MiB", "--", "true").returncode == 0
+
+
+def test_ps_and_metrics_show_who_holds_and_who_waits(
+    machine: dict[str, str], holder: subprocess.Popen[str]
+) -> None:
+    waiter = python(HOLDER.format(size="70MiB"), machine)
+    until(lambda: len(status(machine)["reservations"]) == 2)
+    held, waiting = status(machine)["reservations"]
+    assert held["pid"] == holder.pid
+    assert held["size_bytes"] == 60 * MIB
+    assert waiting["pid"] == waiter.pid
+    assert waiting["wanted_bytes"] == 70 * MIB
+    shown = command({**machine, "COLUMNS": "200"}, "ps").stdout
+    assert str(holder.pid) in shown
+    assert "for 70.00 MiB" in shown
+    lines = command(machine, "metrics").stdout.splitlines()
+    assert 'hippogriff_device_promised_bytes{device="host"} 6.291456e+07' in lines
+    assert 'hippogriff_waiting{device="host"} 1.0' in lines
+    waiter.kill()
+    waiter.communicate()
+
+
+def test_metrics_are_served(machine: dict[str, str], holder: subprocess.Popen[str]) -> None:
+    import urllib.request
+
+    server = subprocess.Popen(
+        [sys.executable, "-m", "hippogriff", "metrics", "--listen", "0"],
+        env=machine,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        with urllib.request.urlopen(server.stdout.readline().strip(), timeout=PATIENCE) as answer:
+            assert b"hippogriff_reservations" in answer.read()
+    finally:
+        server.terminate()
+        server.communicate(timeout=PATIENCE)
+    assert holder.poll() is None
+
+
+def test_top_shows_the_same_until_it_is_interrupted(
+    machine: dict[str, str], holder: subprocess.Popen[str]
+) -> None:
+    top = subprocess.Popen(
+        [sys.executable, "-m", "hippogriff", "top", "--interval", "0.1"],
+        env={**machine, "COLUMNS": "200", "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(2)
+    top.send_signal(signal.SIGINT)
+    out, _ = top.communicate(timeout=PATIENCE)
+    assert top.returncode in {0, 130, -2}
+    assert str(holder.pid) in out or top.returncode == -2
+
+
+def test_the_policy_is_the_nodes(machine: dict[str, str]) -> None:
+    assert command(machine, "policy").stdout == "fifo\n"
+    assert command(machine, "policy", "aging-mmu", "--overtakes", "3").returncode == 0
+    facts = json.loads(command(machine, "policy", "--json").stdout)
+    assert facts == {"policy": "aging-mmu", "overtakes_max": 3, "overtake_seconds_max": 30.0}
+    assert command(machine, "policy", "best").returncode == 1
+
+
+def test_a_command_behind_a_socket_shares_with_programs_beside_the_segment(
+    machine: dict[str, str], tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    socket = tmp_path / "node.sock"
+    server = subprocess.Popen(
+        [sys.executable, "-m", "hippogriff", "noded", "--socket", str(socket)], env=machine
+    )
+    until(socket.exists)
+    inside = {**machine, "HIPPOGRIFF_NODE": f"unix:{socket}"}
+    wish = ("run", "--memory", "50MiB", "--timeout")
+    assert command(inside, *wish, "0", "--", "true").returncode == 125
+    holder.kill()
+    result = command(inside, *wish, "60", "--", "sh", "-c", "exit 5")
+    assert result.returncode == 5, result.stderr
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(PATIENCE) == 0
+    assert not socket.exists()
+
+
+@pytest.mark.skipif(not FAKE_NVML.is_file(), reason="the stand-in for NVML is not built")
+def test_run_chooses_a_gpu_and_shows_it_alone(machine: dict[str, str], tmp_path: Path) -> None:
+    gpus = tmp_path / "gpus"
+    gpus.write_text("gpu GPU-aaaa 1000 900 5\ngpu GPU-bbbb 1000 500 0\ngpu GPU-cccc 1000 0 0\n")
+    there = {**machine, "HIPPOGRIFF_NVML": str(FAKE_NVML), "FAKE_NVML_FILE": str(gpus)}
+    del there["HIPPOGRIFF_DEVICE"]
+
+    def chosen(*arguments: str, **more: str) -> str:
+        result = command(
+            {**there, **more}, "run", "--timeout", "0", *arguments, "--",
+            "sh", "-c", "echo $CUDA_VISIBLE_DEVICES",
+        )  # fmt: skip
+        return result.stdout.strip() or result.stderr
+
+    assert chosen("--memory", "300") == "GPU-bbbb"
+    assert chosen("--memory", "300", "--placement", "spread") == "GPU-cccc"
+    assert chosen("--memory", "50") == "GPU-aaaa"
+    assert chosen("--memory", "300", "--gpus", "2") == "GPU-bbbb,GPU-cccc"
+    assert chosen("--memory", "300", CUDA_VISIBLE_DEVICES="2") == "GPU-cccc"
+    assert "free" in chosen("--memory", "300", CUDA_VISIBLE_DEVICES="GPU-aaaa")
+    assert "largest device" in chosen("--memory", "1001")
+    assert "3 are here" in chosen("--memory", "10", "--gpus", "4")
+
+
+NULL_DRIVER = FAKE_NVML.with_name("libhippogriff_null_cuda.so")
+NULL_GPU = "GPU-01010101-0101-0101-0101-010101010101"
+ALLOCATE = """
+import ctypes
+driver = ctypes.CDLL("libcuda.so.1")
+context, memory = ctypes.c_void_p(), ctypes.c_uint64()
+numbers = [ctypes.c_size_t(), ctypes.c_size_t()]
+assert driver.cuInit(0) == 0
+assert driver.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+print(driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(41 << 20)))
+print(driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(30 << 20)))
+assert driver.cuMemGetInfo_v2(*map(ctypes.byref, numbers)) == 0
+print(*(number.value >> 20 for number in numbers), flush=True)
+"""
+
+
+@pytest.mark.skipif(not NULL_DRIVER.is_file(), reason="the driver that does nothing is not built")
+def test_run_puts_the_shim_between_a_program_and_the_driver(
+    machine: dict[str, str], tmp_path: Path
+) -> None:
+    gpus = tmp_path / "gpus"
+    gpus.write_text(f"gpu {NULL_GPU} {1 << 30} 0 0\n")
+    there = {
+        **machine,
+        "HIPPOGRIFF_NVML": str(FAKE_NVML),
+        "FAKE_NVML_FILE": str(gpus),
+        "HIPPOGRIFF_CUDA_DRIVER": str(NULL_DRIVER),
+    }
+    del there["HIPPOGRIFF_DEVICE"]
+    wait = "import sys; sys.stdin.read()"
+    program = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "hippogriff", "run", "--memory", "40MiB", "--"),
+            *(sys.executable, "-c", ALLOCATE + wait),
+        ],
+        env=there,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    refused, granted, memory = (program.stdout.readline().strip() for _ in range(3))
+    assert (refused, granted, memory) == ("2", "0", "10 40")
+    (device,) = status(there)["devices"]
+    assert device["promised_bytes"] == 40 * MIB
+    (client,) = (client for client in status(there)["clients"] if client["used_bytes"])
+    assert client["used_bytes"] == {NULL_GPU: 30 * MIB}
+    program.communicate()
+    assert program.returncode == 0
+    assert status(there)["devices"][0]["promised_bytes"] == 0
+
+
+DEVICES = [Candidate("a", 100, 30, 0), Candidate("b", 100, 60, 0), Candidate("c", 50, 50, 0)]
+
+
+def test_devices_are_packed_or_spread() -> None:
+    assert [device.uuid for device in order(DEVICES, 25, "pack")] == ["a", "c", "b"]
+    assert [device.uuid for device in order(DEVICES, 25, "spread")] == ["b", "c", "a"]
+    assert [device.uuid for device in order(DEVICES, 70, "pack")] == ["b", "a"]
+    waiting = [Candidate("a", 100, 80, 10), Candidate("b", 100, 0, 5)]
+    assert [device.uuid for device in order(waiting, 70, "pack")] == ["b", "a"]
+    with pytest.raises(OutOfDeviceMemory):
+        order(DEVICES, 101, "pack")
+
+
+GPUS = [
+    {"uuid": "GPU-1f", "index": 0, "model": "A"},
+    {"uuid": "GPU-2f", "index": 1, "model": "B"},
+]
+
+
+def test_visible_devices_are_understood_or_refused() -> None:
+    assert visible(GPUS, {}) == GPUS
+    assert visible(GPUS, {"CUDA_VISIBLE_DEVICES": "GPU-2"}) == GPUS[1:]
+    in_order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert visible(GPUS, {"CUDA_VISIBLE_DEVICES": "1,0", **in_order}) == GPUS[::-1]
+    for text in ("1", "", "GPU-", "GPU-9", "-1"):
+        with pytest.raises(InvalidArgument):
+            visible(GPUS, {"CUDA_VISIBLE_DEVICES": text})
+
+
+def test_addresses_to_listen_on() -> None:
+    assert listen_address("9400") == ("127.0.0.1", 9400)
+    assert listen_address("0.0.0.0:9400") == ("0.0.0.0", 9400)
+    for text in ("", "here", "1:2:x", "70000", "-1"):
+        with pytest.raises(InvalidArgument):
+            listen_address(text)
+
+
+def test_command_lines_are_shown_without_control_characters() -> None:
+    odd = subprocess.Popen(["sh", "-c", "exec sleep 600 #\x1b[31m"])
+    until(lambda: command_of(odd.pid) != "")
+    assert "\x1b" not in command_of(odd.pid)
+    odd.kill()
+    odd.wait()
+    assert command_of(odd.pid) == ""
+
+
+def test_the_node_is_off_where_it_is_switched_off(machine: dict[str, str]) -> None:
+    finished(
+        python(
+            """
+            import hippogriff
+            hippogriff.empty(1000, "uint8")
+            try:
+                hippogriff.reserve(1)
+            except hippogriff.Unsupported:
+                print("off")
+            """,
+            {**machine, "HIPPOGRIFF_NODE": "off"},
+        )
+    )
+
+
+def test_a_program_works_alone_where_there_can_be_no_node(machine: dict[str, str]) -> None:
+    said = finished(
+        python(
+            """
+            import warnings, hippogriff
+            with warnings.catch_warnings(record=True) as caught:
+                hippogriff.read("/proc/self/exe")
+            print(*(warning.message for warning in caught))
+            """,
+            {**machine, "HIPPOGRIFF_NODE": "/nowhere/segment"},
+        )
+    )
+    assert "other programs do not know what this one uses" in said
+    assert "/nowhere/" in said

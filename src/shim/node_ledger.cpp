@@ -1,0 +1,200 @@
+// An account for each device the command has a reservation of, opened at its first use.
+#include "shim/node_ledger.hpp"
+
+#include "device/nvml.hpp"
+#include "node/account.hpp"
+#include "node/node.hpp"
+#include "shim/driver_api.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace hippogriff::shim {
+namespace {
+
+std::string variable(const char* name) {
+  const char* text = ::secure_getenv(name);
+  return text != nullptr ? text : "";
+}
+
+// As NVML prints it; empty when the driver does not say.
+std::string uuid_of(int device) {
+  CUuuid uuid{};
+  if (HIPPO_REAL(cuDeviceGetUuid_v2)(&uuid, device) != CUDA_SUCCESS) {
+    return {};
+  }
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string text = "GPU-";
+  for (std::size_t index = 0; index < sizeof uuid.bytes; ++index) {
+    if (index == 4 || index == 6 || index == 8 || index == 10) {
+      text += '-';
+    }
+    const auto byte = static_cast<unsigned char>(uuid.bytes[index]);
+    text += digits[byte >> 4U];
+    text += digits[byte & 15U];
+  }
+  return text;
+}
+
+// One process's part. A forked child leaves its parent's alone and makes another.
+struct Share {
+  static constexpr int devices_max = 64;
+
+  struct Device {
+    std::string uuid;
+    std::unique_ptr<node::Account> account;  // null: nothing of it is reserved
+  };
+
+  node::Node node;
+  std::mutex opening;
+  std::array<std::atomic<Device*>, devices_max> devices{};
+
+  explicit Share(const node::NodeOptions& options) : node(options) {}
+
+  // Throws Error when the node cannot be asked.
+  Device* open(int index) {
+    const std::scoped_lock one_at_a_time(opening);
+    auto& place = devices.at(static_cast<std::size_t>(index));
+    if (Device* opened = place.load(std::memory_order_acquire)) {
+      return opened;
+    }
+    auto made = std::make_unique<Device>();
+    made->uuid = uuid_of(index);
+    const node::NodeView view = node.view();
+    const auto record = std::ranges::find(
+        view.devices, std::string_view(made->uuid), &node::DeviceRecord::name_view);
+    if (record != view.devices.end()) {
+      auto account = std::make_unique<node::Account>(
+          node, node.add_device(made->uuid, record->capacity_bytes));
+      if (account->follows()) {
+        made->account = std::move(account);
+      }
+    }
+    place.store(made.get(), std::memory_order_release);
+    return made.release();
+  }
+
+  Device* device(int index) {
+    if (index < 0 || index >= devices_max) {
+      return nullptr;
+    }
+    Device* opened = devices.at(static_cast<std::size_t>(index)).load(std::memory_order_acquire);
+    return opened != nullptr ? opened : open(index);
+  }
+};
+
+class NodeLedger final : public Ledger {
+ public:
+  NodeLedger(node::NodeOptions options, std::uint64_t context_bytes)
+      : options_(std::move(options)),
+        context_bytes_(context_bytes),
+        share_(new Share(options_)) {}
+
+  [[nodiscard]] bool follows() noexcept { return share_.load()->node.follows(); }
+
+  bool take(int device, std::uint64_t size_bytes, Patience /*patience*/) noexcept override {
+    node::Account* account = account_of(device);
+    return account != nullptr && account->take(size_bytes);
+  }
+
+  void give(int device, std::uint64_t size_bytes) noexcept override {
+    if (node::Account* account = account_of(device)) {
+      account->give(size_bytes);
+    }
+  }
+
+  // Of a device the command has no reservation of: nothing.
+  [[nodiscard]] std::uint64_t size_bytes(int device) const noexcept override {
+    const node::Account* account = account_of(device);
+    return account != nullptr ? account->limit_bytes() : 0;
+  }
+
+  // By all processes of the command: what is left of the size is what this one can have.
+  [[nodiscard]] std::uint64_t used_bytes(int device) const noexcept override {
+    const node::Account* account = account_of(device);
+    return account != nullptr ? account->group_used_bytes() : 0;
+  }
+
+  // What NVML counts for this process beyond what is in the books, asked when a context is new.
+  [[nodiscard]] std::uint64_t context_bytes(int device) const noexcept override {
+    if (context_bytes_ != 0) {
+      return context_bytes_;
+    }
+    try {
+      Share* share = share_of_process();
+      const Share::Device* known = share != nullptr ? share->device(device) : nullptr;
+      if (known == nullptr || known->account == nullptr) {
+        return 0;
+      }
+      for (const GpuProcess& process : gpu_processes(known->uuid)) {
+        if (process.pid == static_cast<std::uint64_t>(::getpid())) {
+          return process.used_bytes - std::min(process.used_bytes, known->account->used_bytes());
+        }
+      }
+    } catch (...) {
+      return 0;
+    }
+    return 0;
+  }
+
+  void forked() noexcept override { share_ = nullptr; }
+
+ private:
+  // Null when the node cannot be joined: then nothing is granted.
+  [[nodiscard]] Share* share_of_process() const noexcept {
+    if (Share* share = share_.load(std::memory_order_acquire)) {
+      return share;
+    }
+    try {
+      auto made = std::make_unique<Share>(options_);
+      Share* none = nullptr;
+      if (share_.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel)) {
+        return made.release();
+      }
+      return none;
+    } catch (...) {
+      return nullptr;
+    }
+  }
+
+  [[nodiscard]] node::Account* account_of(int device) const noexcept {
+    try {
+      Share* share = share_of_process();
+      const Share::Device* known = share != nullptr ? share->device(device) : nullptr;
+      return known != nullptr ? known->account.get() : nullptr;
+    } catch (...) {
+      return nullptr;
+    }
+  }
+
+  const node::NodeOptions options_;
+  const std::uint64_t context_bytes_;
+  mutable std::atomic<Share*> share_;  // never destroyed: others free memory while the process exits
+};
+
+}  // namespace
+
+Ledger* make_node_ledger(std::uint64_t context_bytes) noexcept {
+  try {
+    node::NodeOptions options;
+    options.path = variable("HIPPOGRIFF_NODE");
+    options.leader = node::Leader::parse(variable("HIPPOGRIFF_RESERVATION"));
+    if (!options.leader || options.path == "off" || options.path.starts_with("unix:")) {
+      return nullptr;
+    }
+    auto ledger = std::make_unique<NodeLedger>(std::move(options), context_bytes);
+    return ledger->follows() ? ledger.release() : nullptr;
+  } catch (...) {
+    return nullptr;  // without the node, HIPPOGRIFF_MEMORY is the limit
+  }
+}
+
+}  // namespace hippogriff::shim

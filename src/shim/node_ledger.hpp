@@ -1,0 +1,12 @@
+// The ledger of a command's processes: together they use what `hippogriff run` reserved for it.
+#pragma once
+
+#include "shim/ledger.hpp"
+
+namespace hippogriff::shim {
+
+// Null when HIPPOGRIFF_RESERVATION names no living leader. Never destroyed. `context_bytes` 0: what a
+// context takes is asked of NVML.
+Ledger* make_node_ledger(std::uint64_t context_bytes) noexcept;
+
+}  // namespace hippogriff::shim

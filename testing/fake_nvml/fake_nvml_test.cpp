@@ -1,0 +1,102 @@
+// What is asked of NVML, and what comes of it: memory that programs outside use is not promised.
+#include "base/error.hpp"
+#include "device/nvml.hpp"
+#include "testing/node_segment.hpp"
+#include "transfer/node_share.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+namespace hippogriff {
+namespace {
+
+using hippogriff::testing::Child;
+using hippogriff::testing::status_of;
+using hippogriff::testing::TemporarySegment;
+
+// One GPU of 1000 bytes, as the file tells it now.
+class FakeNvml : public ::testing::Test {
+ protected:
+  FakeNvml() {
+    ::setenv("FAKE_NVML_FILE", path_.c_str(), 1);
+    tell(0);
+  }
+
+  ~FakeNvml() override { static_cast<void>(::unlink(path_.c_str())); }
+
+  void tell(std::uint64_t used, const std::string& more = "") {
+    const std::string fresh = path_ + ".new";
+    std::ofstream(fresh) << "gpu GPU-one 1000 " << used << " 37\n" << more;
+    ASSERT_EQ(std::rename(fresh.c_str(), path_.c_str()), 0);
+  }
+
+  TemporarySegment place;
+  std::string path_ = "/tmp/hippogriff-fake-nvml-" + std::to_string(::getpid());
+};
+
+TEST_F(FakeNvml, lists_gpus_with_what_they_have) {
+  tell(400, "gpu GPU-two 2000 0 0\n");
+  const auto gpus = list_gpus();
+  ASSERT_EQ(gpus.size(), 2U);
+  EXPECT_EQ(gpus[0].uuid, "GPU-one");
+  EXPECT_EQ(gpus[0].model, "Fake GPU");
+  EXPECT_EQ(gpus[0].used_bytes, 400U);
+  EXPECT_EQ(gpus[0].utilization_pct, 37U);
+  EXPECT_EQ(gpus[1].index, 1);
+  EXPECT_EQ(find_gpu("GPU-two")->memory_bytes, 2000U);
+  EXPECT_FALSE(find_gpu("GPU-three"));
+  EXPECT_EQ(nvml_obstacle(), "");
+}
+
+TEST_F(FakeNvml, lists_more_processes_than_it_asked_for_at_first) {
+  std::string lines;
+  for (int pid = 1; pid <= 300; ++pid) {
+    lines += "process GPU-one " + std::to_string(pid) + " 2\n";
+  }
+  tell(600, lines);
+  const auto processes = gpu_processes("GPU-one");
+  ASSERT_EQ(processes.size(), 300U);
+  EXPECT_EQ(processes.back().pid, 300U);
+  EXPECT_TRUE(gpu_processes("GPU-two").empty());
+}
+
+TEST_F(FakeNvml, memory_used_outside_is_not_promised) {
+  tell(400, "process GPU-one 1 400\n");
+  NodeShare share({.address = place.path(), .leader = std::nullopt});
+  share.account(NodeShare::identify("GPU-one"));
+  EXPECT_EQ(status_of([&] { share.reserve("GPU-one", {.size_bytes = 601}); }), Status::busy);
+  share.reserve("GPU-one", {.size_bytes = 600});
+}
+
+TEST_F(FakeNvml, what_holders_use_is_counted_once) {
+  NodeShare share({.address = place.path(), .leader = std::nullopt});
+  share.account(NodeShare::identify("GPU-one"));
+  share.reserve("GPU-one", {.size_bytes = 500});
+  tell(450, "process GPU-one " + std::to_string(::getpid()) + " 450\n");
+  share.look_outside(std::chrono::milliseconds(0));
+  EXPECT_EQ(share.node().view().devices.at(0).outside_bytes, 0U);
+  tell(750, "process GPU-one " + std::to_string(::getpid()) + " 450\nprocess GPU-one 1 300\n");
+  share.look_outside(std::chrono::milliseconds(0));
+  EXPECT_EQ(share.node().view().devices.at(0).outside_bytes, 300U);
+}
+
+TEST_F(FakeNvml, who_waits_gets_what_others_outside_give_back) {
+  tell(400);
+  NodeShare share({.address = place.path(), .leader = std::nullopt});
+  share.account(NodeShare::identify("GPU-one"));
+  Child outside([&] {
+    ::usleep(300'000);
+    tell(0);
+    return 0;
+  });
+  share.reserve("GPU-one", {.size_bytes = 1000, .timeout = std::chrono::seconds(20)});
+  EXPECT_EQ(outside.wait(), 0);
+}
+
+}  // namespace
+}  // namespace hippogriff
