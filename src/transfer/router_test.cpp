@@ -2,6 +2,7 @@
 #include "transfer/router.hpp"
 
 #include "base/error.hpp"
+#include "testing/router_worlds.hpp"
 #include "transfer/cost_model.hpp"
 
 #include <gtest/gtest.h>
@@ -12,6 +13,10 @@
 
 namespace hippogriff {
 namespace {
+
+using hippogriff::testing::in_random_worlds;
+using hippogriff::testing::RandomWorld;
+using hippogriff::testing::World;
 
 constexpr std::uint64_t kib = 1 << 10;
 constexpr std::uint64_t mib = 1 << 20;
@@ -285,113 +290,6 @@ TEST(Router, an_empty_calibration_and_an_empty_transfer_still_get_an_answer) {
 
 // --- promises over random machines ---
 
-class RandomWorld {
- public:
-  explicit RandomWorld(std::uint64_t seed) : random_(seed) {}
-
-  double between(double least, double most) {
-    return std::uniform_real_distribution<double>(least, most)(random_);
-  }
-
-  // Evenly over orders of magnitude.
-  double scale(double least, double most) {
-    return std::exp(between(std::log(least), std::log(most)));
-  }
-
-  bool chance(double probability) { return between(0, 1) < probability; }
-
-  Rate rate(double least, double most) { return {scale(least, most), scale(1e-12, 1e-9)}; }
-
-  // What one thread does keeps about one core busy, never six.
-  Rate thread_rate(double least, double most) {
-    const double bytes_per_second = scale(least, most);
-    return {bytes_per_second, between(0.2, 1.1) / bytes_per_second};
-  }
-
-  Calibration calibration() {
-    Calibration made;
-    made.link = {.to_device = {scale(1e9, 2e11), chance(0.7) ? 0 : scale(1e-12, 3e-10)},
-                 .to_host = {scale(1e9, 2e11), chance(0.7) ? 0 : scale(1e-12, 3e-10)},
-                 .latency_seconds = scale(1e-6, 1e-3),
-                 .register_pages = thread_rate(1e9, 1e11),
-                 .register_shared_memory = thread_rate(1e9, 1e11),
-                 .register_new_pages = thread_rate(1e9, 1e11)};
-    made.drive = {.direct_read = rate(5e7, 1e11),
-                  .direct_write = rate(5e7, 1e11),
-                  .latency_seconds = scale(1e-5, 1e-2),
-                  .depth = 1 + static_cast<std::uint32_t>(scale(1, 128))};
-    made.host.cached_read_per_channel = thread_rate(5e8, 3e10);
-    made.host.cached_read_max = scale(1e9, 4e11);
-    made.host.cached_write_per_channel = thread_rate(5e8, 3e10);
-    made.host.cached_write_max = scale(1e9, 4e11);
-    return made;
-  }
-
-  TransferFacts facts() {
-    TransferFacts made;
-    made.direction = chance(0.7) ? Direction::send : Direction::recv;
-    made.size_bytes = static_cast<std::uint64_t>(scale(1, 64e9));
-    made.cached_fraction = chance(0.3) ? 0 : chance(0.4) ? 1 : between(0, 1);
-    made.in_memory = chance(0.2);
-    made.direct_io = !made.in_memory && chance(0.8);
-    made.device_ready = chance(0.85);
-    made.parked_sends_wait = chance(0.15);
-    made.host_addressable = chance(0.2);
-    made.can_map = chance(0.7);
-    made.can_mix = chance(0.7);
-    made.maps_aside = made.can_mix || chance(0.7);
-    made.can_direct = made.host_addressable || chance(0.2);
-    made.why_not_map = chance(0.5) ? "its pages cannot be registered" : "";
-    made.why_not_direct = chance(0.5) ? "cuFile is not here" : "";
-    made.cores = 1 + static_cast<std::uint32_t>(scale(1, 200));
-    return made;
-  }
-
-  TransferLoad load() {
-    if (chance(0.5)) {
-      return {};
-    }
-    return {.link_transfers = static_cast<std::uint32_t>(between(0, 5)),
-            .drive_transfers = static_cast<std::uint32_t>(between(0, 5)),
-            .busy_channels = static_cast<std::uint32_t>(between(0, 40))};
-  }
-
-  // Somebody, on the drive, the link or both.
-  TransferLoad with_others(TransferLoad load) {
-    load.others_on_drive = {.processes = static_cast<std::uint32_t>(between(0, 6)),
-                            .bytes_per_second = scale(1e6, 1e11),
-                            .requests = static_cast<std::uint32_t>(between(0, 64))};
-    load.others_on_link = {.processes = static_cast<std::uint32_t>(between(0, 6)),
-                           .bytes_per_second = scale(1e6, 1e11)};
-    return load;
-  }
-
- private:
-  std::mt19937_64 random_;
-};
-
-constexpr std::uint64_t first_seed = 20260301;
-constexpr std::uint64_t worlds = 5000;
-
-struct World {
-  std::uint64_t seed;
-  TransferFacts facts;
-  TransferLoad load;
-  Calibration calibration;
-};
-
-template <typename Check>
-void in_random_worlds(Check&& check) {
-  for (std::uint64_t index = 0; index < worlds; ++index) {
-    RandomWorld random(first_seed + index);
-    const World world{first_seed + index, random.facts(), random.load(), random.calibration()};
-    check(world);
-    if (testing::Test::HasFatalFailure() || testing::Test::HasNonfatalFailure()) {
-      FAIL() << "in the world of seed " << world.seed;
-    }
-  }
-}
-
 // Every width of every lane that a route may use, priced one by one.
 double fastest_by_trying_all(const World& world, Route route) {
   const CostModel model(world.facts, world.load, world.calibration);
@@ -570,80 +468,6 @@ TEST(RouterPromise, a_forced_route_is_taken_or_refused_and_never_replaced) {
       }
     }
   });
-}
-
-// What a plan does at the same time.
-std::uint32_t width(const Plan& plan) {
-  return plan.direct_channels + plan.mapped_channels + plan.buffered_channels +
-         plan.direct_io_depth;
-}
-
-TEST(RouterPromise, beside_other_processes_no_plan_is_wider_and_none_is_predicted_faster) {
-  in_random_worlds([](const World& world) {
-    RandomWorld random(world.seed ^ 0x07E5);
-    const TransferLoad beside = random.with_others(world.load);
-    const auto alone = choose_route(world.facts, world.load, world.calibration, Route::automatic);
-    const auto shared = choose_route(world.facts, beside, world.calibration, Route::automatic);
-    for (std::size_t index = 0; index < alone.predictions.size(); ++index) {
-      const RoutePrediction& one = alone.predictions[index];
-      const RoutePrediction& other = shared.predictions[index];
-      ASSERT_EQ(one.possible, other.possible);
-      ASSERT_LE(width(other.plan), width(one.plan)) << route_name(one.route);
-      ASSERT_LE(other.plan.direct_io_depth, one.plan.direct_io_depth) << route_name(one.route);
-      // Transfers of one process are taken to want all of the drive's requests each, and share them
-      // only beside other processes: there few threads are a larger part of them.
-      if (world.load.drive_transfers == 0) {
-        ASSERT_GE(other.seconds, 0.90 * one.seconds) << route_name(one.route);
-      }
-    }
-  });
-}
-
-TEST(RouterPromise, what_others_move_and_wait_for_changes_nothing_where_none_shares_drive_or_link) {
-  in_random_worlds([](const World& world) {
-    TransferLoad unrelated = world.load;
-    unrelated.others_want_memory = 3;
-    const auto alone = choose_route(world.facts, world.load, world.calibration, Route::automatic);
-    const auto shared = choose_route(world.facts, unrelated, world.calibration, Route::automatic);
-    ASSERT_EQ(alone.chosen, shared.chosen);
-    for (std::size_t index = 0; index < alone.predictions.size(); ++index) {
-      ASSERT_EQ(alone.predictions[index].plan, shared.predictions[index].plan);
-      ASSERT_EQ(alone.predictions[index].seconds, shared.predictions[index].seconds);
-      ASSERT_EQ(alone.predictions[index].cpu_seconds, shared.predictions[index].cpu_seconds);
-    }
-  });
-}
-
-TEST(RouterPromise, the_requests_of_all_processes_together_do_what_keeps_the_drive_busy) {
-  for (std::uint32_t depth = 1; depth <= 128; ++depth) {
-    for (std::uint32_t processes = 1; processes <= 32; ++processes) {
-      const TransferLoad load{.others_on_drive = {.processes = processes - 1}};
-      const std::uint32_t share = drive_depth_share(depth, load);
-      EXPECT_GE(share, 1U);
-      EXPECT_LE(share * processes, std::max(depth, processes)) << depth << " for " << processes;
-      EXPECT_GT((share + 1) * processes, depth) << "no room is left for one more each";
-    }
-  }
-}
-
-TEST(Router, processes_that_read_one_drive_at_once_share_its_depth) {
-  TransferFacts cold = gpu_facts(4 * gib);
-  cold.cached_fraction = 0;
-  Calibration calibration = default_calibration("cuda:0", "nvme0n1");
-  calibration.drive.depth = 16;
-  const auto depth_beside = [&](std::uint32_t processes) {
-    const auto decision = choose_route(
-        cold, {.others_on_drive = {.processes = processes}}, calibration, Route::automatic);
-    return decision.choice().plan.direct_io_depth;
-  };
-  EXPECT_EQ(depth_beside(0), 16U);
-  EXPECT_EQ(depth_beside(1), 8U);
-  EXPECT_EQ(depth_beside(3), 4U);
-  EXPECT_EQ(depth_beside(100), 1U);
-  const auto alone = choose_route(cold, {}, calibration, Route::automatic);
-  const auto fourth =
-      choose_route(cold, {.others_on_drive = {.processes = 3}}, calibration, Route::automatic);
-  EXPECT_NEAR(fourth.choice().seconds / alone.choice().seconds, 4, 0.1);
 }
 
 }  // namespace
