@@ -10,6 +10,8 @@
 #include <bit>
 #include <cstring>
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace hippogriff::node {
 
@@ -103,6 +105,17 @@ void hide_client(SegmentLayout& shared, std::uint32_t client) noexcept {
   shared.showing.at(client / 64).fetch_and(~(std::uint64_t{1} << (client % 64)), release);
 }
 
+std::vector<std::uint32_t> clients_that_show(const SegmentLayout& shared) {
+  std::vector<std::uint32_t> clients;
+  for (std::uint32_t word = 0; word < shared.showing.size(); ++word) {
+    std::uint64_t left = shared.showing.at(word).load(acquire);
+    for (; left != 0; left &= left - 1) {
+      clients.push_back(word * 64 + static_cast<std::uint32_t>(std::countr_zero(left)));
+    }
+  }
+  return clients;
+}
+
 }  // namespace
 
 void clear_transfers(SegmentLayout& shared, std::uint32_t client) noexcept {
@@ -157,20 +170,16 @@ std::vector<SeenTransfer> TransferTable::look(bool own_too) {
   const SegmentLayout& shared = segment_.shared();
   const std::int64_t now_ns = monotonic_ns();
   std::vector<SeenTransfer> seen;
-  for (std::uint32_t word = 0; word < shared.showing.size(); ++word) {
-    std::uint64_t left = shared.showing.at(word).load(acquire);
-    for (; left != 0; left &= left - 1) {
-      const std::uint32_t client = word * 64 + static_cast<std::uint32_t>(std::countr_zero(left));
-      const bool own = client == slot_.index();
-      const ClientIdentity identity = read_identity(shared, client);
-      if (identity.checksum == 0 || (own && !own_too)) {
-        continue;
-      }
-      for (const TransferRecord& record : shared.boards.at(client).transfers) {
-        auto shown = read_record(record, now_ns);
-        if (shown && (own || lives(client, identity.term, now_ns))) {
-          seen.push_back({.client = client, .pid = identity.pid, .shown = std::move(*shown)});
-        }
+  for (const std::uint32_t client : clients_that_show(shared)) {
+    const bool own = client == slot_.index();
+    const ClientIdentity identity = read_identity(shared, client);
+    if (identity.checksum == 0 || (own && !own_too)) {
+      continue;
+    }
+    for (const TransferRecord& record : shared.boards.at(client).transfers) {
+      auto shown = read_record(record, now_ns);
+      if (shown && (own || lives(client, identity.term, now_ns))) {
+        seen.push_back({.client = client, .pid = identity.pid, .shown = std::move(*shown)});
       }
     }
   }

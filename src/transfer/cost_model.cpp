@@ -250,7 +250,8 @@ void CostModel::add_cold(const Plan& plan, Work& work) const {
     work.cached_seconds += cold_ / joint_rate(cold_buffered_rate(plan.buffered_channels), link_);
     work.cpu_seconds += cold_ * channel_cpu_;
   } else {
-    work.cached_seconds += cold_ / joint_rate(drive_ / drive_depth_, link_);
+    const double one = std::min(drive_, drive_ * drive_sharers_ / drive_depth_all_);
+    work.cached_seconds += cold_ / joint_rate(one, link_);
     work.cpu_seconds += cold_ * (channel_cpu_ + register_cpu_);
   }
 }

@@ -72,11 +72,9 @@ Json explained_others(Runtime& runtime,
   if (!any_others(load)) {
     return json;
   }
-  TransferLoad without = load;
-  without.others_on_link = {};
-  without.others_on_drive = {};
   const Calibration calibration = runtime.calibration().get(state.device->info().uuid, wish.drive);
-  const RoutingDecision alone = choose_route(seen.facts, without, calibration, wish.forced);
+  const RoutingDecision alone =
+      choose_route(seen.facts, without_others(load), calibration, wish.forced);
   json["without_them"] = prediction_json(alone.choice());
   return json;
 }
