@@ -2,6 +2,7 @@
 #include "testing/abi_fixture.hpp"
 #include "testing/shared_host.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -121,10 +122,11 @@ TEST_F(SharedTransfers, explain_and_the_report_tell_of_others_and_what_they_chan
     const Json alone = explain();
     EXPECT_EQ(alone["other_processes"]["link"]["processes"], 0);
     EXPECT_FALSE(alone["other_processes"].contains("without_them"));
+    const std::string drive = alone["drive"];
     const node::Node stranger(machine_.place.options());
     const auto notice = stranger.notice_transfer();
     notice->show({.device = node::device_key("host"),
-                  .drive = "",
+                  .drive = drive.empty() ? alone["filesystem"].get<std::string>() : drive,
                   .sends = true,
                   .route = HIPPOGRIFF_ROUTE_PIPELINED,
                   .drive_requests = 2,
@@ -135,6 +137,8 @@ TEST_F(SharedTransfers, explain_and_the_report_tell_of_others_and_what_they_chan
     const Json beside = explain();
     EXPECT_EQ(beside["other_processes"]["link"]["processes"], 1);
     EXPECT_GT(beside["other_processes"]["link"]["bytes_per_second"], 0);
+    EXPECT_EQ(beside["other_processes"]["drive"]["processes"], 1);
+    EXPECT_EQ(beside["other_processes"]["drive"]["requests"], 2);
     const double seconds = beside["other_processes"]["without_them"]["seconds"];
     const std::string chosen = beside["chosen"];
     for (const Json& route : beside["routes"]) {
@@ -145,6 +149,35 @@ TEST_F(SharedTransfers, explain_and_the_report_tell_of_others_and_what_they_chan
     const Handle handle = send();
     expect_content(handle);
     EXPECT_EQ(report(handle)["other_processes"]["link"]["processes"], 1);
+  });
+  EXPECT_EQ(process.wait(), 0);
+}
+
+// By direct requests where the file system has them and lets go of its pages.
+TEST_F(SharedTransfers, cold_sends_beside_a_process_that_comes_and_goes_are_right) {
+  auto process = child([this] {
+    const Json told = explain();
+    const std::string drive = told["drive"];
+    const node::Node stranger(machine_.place.options());
+    for (int round = 0; round < 6; ++round) {
+      const OpenFile file(path_, O_RDWR);
+      EXPECT_EQ(::fsync(file.get()), 0);
+      EXPECT_EQ(::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
+      auto notice = round % 3 != 0 ? stranger.notice_transfer() : nullptr;
+      if (notice != nullptr) {
+        notice->show({.device = 0,
+                      .drive = drive.empty() ? told["filesystem"].get<std::string>() : drive,
+                      .drive_requests = 16,
+                      .bytes_total = mebibyte,
+                      .started_ns = node::monotonic_ns()});
+      }
+      const Handle handle = send();
+      if (round % 3 == 2) {
+        notice.reset();
+      }
+      expect_content(handle);
+      EXPECT_EQ(report(handle)["other_processes"]["drive"]["processes"], round % 3 != 0 ? 1 : 0);
+    }
   });
   EXPECT_EQ(process.wait(), 0);
 }
