@@ -101,7 +101,7 @@ inline constexpr std::uint64_t first_seed = 20260301;
 inline constexpr std::uint64_t worlds = 5000;
 
 struct World {
-  std::uint64_t seed;
+  std::uint64_t seed = 0;
   TransferFacts facts;
   TransferLoad load;
   Calibration calibration;

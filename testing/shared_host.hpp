@@ -33,11 +33,13 @@ class SharedHost {
   template <typename Body>
   [[nodiscard]] Child child(Body body) const {
     return Child([this, body] {
+      // NOLINTBEGIN(concurrency-mt-unsafe): before any thread starts
       ::setenv("HIPPOGRIFF_NODE", place.path().c_str(), 1);
       ::setenv("HIPPOGRIFF_DEVICE", "host", 1);
       ::setenv("HIPPOGRIFF_CUDA_DRIVER", "", 1);
       ::setenv("HIPPOGRIFF_NVML", "", 1);
       ::setenv("HIPPOGRIFF_HOST_MEMORY", "100MiB", 1);
+      // NOLINTEND(concurrency-mt-unsafe)
       body();
       return ::testing::Test::HasFailure() ? 1 : 0;
     });

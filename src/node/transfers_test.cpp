@@ -119,22 +119,25 @@ TEST(Transfers, long_names_of_drives_are_cut) {
   EXPECT_EQ(other.transfers_of_others().at(0).shown.drive, shown.drive.substr(0, drive_name_max));
 }
 
+// Shows more and more transfers, over and over, until it is killed.
+int show_for_ever(const NodeOptions& options) {
+  const Node theirs(options);
+  std::vector<std::unique_ptr<TransferNotice>> notices;
+  for (std::uint64_t turn = 1;; ++turn) {
+    notices.push_back(theirs.notice_transfer());
+    notices.back()->show(example(turn * mebibyte));
+    if (notices.size() > transfers_shown_max + 2) {
+      notices.clear();
+    }
+  }
+  return 0;
+}
+
 TEST(Transfers, of_a_killed_process_are_gone_and_its_slot_can_be_used_again) {
   const TemporarySegment place;
   const Node other(place.options());
   for (int round = 0; round < 3; ++round) {
-    Child child([&] {
-      const Node theirs(place.options());
-      std::vector<std::unique_ptr<TransferNotice>> notices;
-      for (std::uint64_t turn = 1;; ++turn) {
-        notices.push_back(theirs.notice_transfer());
-        notices.back()->show(example(turn * mebibyte));
-        if (notices.size() > transfers_shown_max + 2) {
-          notices.clear();
-        }
-      }
-      return 0;
-    });
+    Child child([&] { return show_for_ever(place.options()); });
     EXPECT_TRUE(eventually([&] { return !other.transfers_of_others().empty(); }));
     child.send(SIGKILL);
     EXPECT_EQ(child.wait(), -SIGKILL);

@@ -27,7 +27,7 @@ class SharedTransfers : public ::testing::Test {
 
   template <typename Body>
   auto child(Body body) const {
-    return machine_.child([this, body] {
+    return machine_.child([body] {
       // NOLINTBEGIN(concurrency-mt-unsafe): before any thread starts
       ::setenv("HIPPOGRIFF_HOST_LINK", "2GB", 1);
       ::setenv("HIPPOGRIFF_CALIBRATION", "", 1);

@@ -89,7 +89,7 @@ class NodeShare {
   node::Node* const segment_;
   std::mutex mutex_;                       // guards the map and the time
   std::map<std::string, Device> devices_;  // by UUID; nothing is ever removed
-  std::chrono::steady_clock::time_point looked_{};
+  std::chrono::steady_clock::time_point looked_;
 };
 
 }  // namespace hippogriff
