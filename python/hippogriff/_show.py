@@ -78,6 +78,8 @@ def show_outlook(outlook: Mapping[str, Any]) -> None:
             cells = _speeds(outlook["bytes"], route["seconds"], route["cpu_seconds"])
         table.add_row(f"{route['route']}{chosen}", *cells, route.get("why_not", ""))
     console.print(table)
+    for sentence in other_processes(outlook):
+        console.print(sentence, markup=False)
     if not outlook["calibrated"]:
         console.print("Predicted from defaults: `hippogriff calibrate` measures this machine.")
     run = outlook.get("run")
@@ -87,6 +89,35 @@ def show_outlook(outlook: Mapping[str, Any]) -> None:
             f"run: {run['route']}, {seconds:.4f} s measured, {predicted:.4f} s predicted "
             f"({seconds / predicted if predicted else 0:.2f} times)"
         )
+
+
+def other_processes(outlook: Mapping[str, Any]) -> list[str]:
+    """Say in sentences who shares the drive and the link, and what that changed."""
+    others = outlook.get("other_processes", {})
+    sentences = []
+    for part in ("drive", "link"):
+        load = others.get(part, {"processes": 0})
+        if load["processes"]:
+            programs = "program moves" if load["processes"] == 1 else "programs move"
+            sentences.append(
+                f"{load['processes']} other {programs} {load['bytes_per_second'] / 1e9:.2f} GB/s "
+                f"over this {part}: 1 of {load['processes'] + 1} shares is planned with"
+            )
+    if others.get("want_memory"):
+        sentences.append(f"{others['want_memory']} wait for memory of this device")
+    if "without_them" in others:
+        without = others["without_them"]
+        chosen = next(each for each in outlook["routes"] if each["route"] == outlook["chosen"])
+        sentences.append(
+            f"without them: {without['route']} in {without['seconds']:.6f} s with "
+            f"{_widths(without['plan'])}; beside them {_widths(chosen['plan'])}"
+        )
+    return sentences
+
+
+def _widths(plan: Mapping[str, Any]) -> str:
+    threads = sum(plan[f"{lane}_channels"] for lane in ("direct", "mapped", "buffered"))
+    return f"{threads} channels and {plan['direct_io_depth']} requests at the drive"
 
 
 def _speeds(size_bytes: int, seconds: float, cpu_seconds: float) -> tuple[str, str, str]:

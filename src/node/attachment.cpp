@@ -25,6 +25,7 @@ Attachment::Attachment(const std::string& path,
       segment_(path, fresh, steps),
       slot_(segment_, leader),
       board_(segment_, slot_),
+      transfers_(segment_, slot_),
       lock_(segment_, slot_, steps) {}
 
 std::span<const std::byte> Attachment::half(std::uint64_t sequence) const noexcept {

@@ -7,6 +7,7 @@
 #include "node/segment.hpp"
 #include "node/segment_lock.hpp"
 #include "node/steps.hpp"
+#include "node/transfers.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -49,6 +50,8 @@ class Attachment {
 
   [[nodiscard]] Board& board() noexcept { return board_; }
 
+  [[nodiscard]] TransferTable& transfers() noexcept { return transfers_; }
+
   void hand_over() { slot_.hand_over(); }
 
   void lock(MonotonicTime deadline) { lock_.lock(deadline); }
@@ -86,6 +89,7 @@ class Attachment {
   Segment segment_;
   ClientSlot slot_;
   Board board_;
+  TransferTable transfers_;
   SegmentLock lock_;
   std::uint64_t sequence_ = 0;  // of the books read last
   std::vector<std::byte> image_;

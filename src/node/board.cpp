@@ -4,6 +4,7 @@
 
 #include "node/books_image.hpp"
 #include "node/layout.hpp"
+#include "node/transfers.hpp"
 
 #include <algorithm>
 #include <span>
@@ -160,6 +161,7 @@ void clear_board(const Segment& segment,
     use.granted_bytes.store(0, relaxed);
     use.key.store(0, relaxed);
   }
+  clear_transfers(shared, client);
 }
 
 }  // namespace hippogriff::node

@@ -49,10 +49,29 @@ struct DeviceUse {
   std::atomic<std::uint64_t> granted_bytes;
 };
 
+// A transfer that its owner has in flight: see transfers.cpp.
+struct alignas(64) TransferRecord {
+  std::atomic<std::uint64_t> sequence;              // even and not 0: the rest is one transfer's
+  std::atomic<std::uint64_t> device;                // device_key of its name
+  std::array<std::atomic<std::uint64_t>, 2> drive;  // the letters of its name
+  std::atomic<std::uint64_t> shape;                 // direction, route, phase and widths
+  std::atomic<std::uint64_t> bytes_total;
+  std::atomic<std::uint64_t> bytes_done;
+  std::atomic<std::int64_t> started_ns;
+};
+
+inline constexpr std::size_t transfers_shown_max = 8;
+
 // What a client shows: written without the lock, by itself but for `group_used_bytes`.
 struct alignas(64) ClientBoard {
   std::array<DeviceUse, devices_max> uses;
+  std::array<TransferRecord, transfers_shown_max> transfers;
+  std::atomic<std::uint64_t> unshown_transfers;  // that found no record free
 };
+
+static_assert(sizeof(TransferRecord) == 64);
+static_assert(offsetof(ClientBoard, transfers) == 512);
+static_assert(sizeof(ClientBoard) == 512 + transfers_shown_max * 64 + 64);
 
 inline constexpr std::size_t half_bytes = (image_bytes_max + 4095) / 4096 * 4096;
 
@@ -62,16 +81,20 @@ struct SegmentLayout {
   alignas(64) std::atomic<std::uint64_t> commit;  // sequence of the image that counts
   alignas(64) std::array<std::atomic<std::uint32_t>, clients_max> signals;
   alignas(64) std::array<ClientIdentity, clients_max> identities;
+  // By bit, the clients whose boards have transfers, so that nobody looks at all of them.
+  alignas(64) std::array<std::atomic<std::uint64_t>, clients_max / 64> showing;
   alignas(4096) std::array<std::array<std::byte, half_bytes>, 2> halves;
   alignas(4096) std::array<ClientBoard, clients_max> boards;
 };
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 static_assert(offsetof(SegmentLayout, lock) == 64);
 static_assert(offsetof(SegmentLayout, commit) == 128);
 static_assert(offsetof(SegmentLayout, signals) == 192);
 static_assert(offsetof(SegmentLayout, identities) == 192 + 1024);
+static_assert(offsetof(SegmentLayout, showing) == 192 + 1024 + clients_max * 48);
 static_assert(offsetof(SegmentLayout, halves) == 16384);
 static_assert(offsetof(SegmentLayout, boards) == 16384 + 2 * half_bytes);
 static_assert(sizeof(SegmentLayout) ==

@@ -52,6 +52,9 @@ int work(const NodeOptions& options, std::uint64_t seed, std::chrono::seconds ti
   }
   const auto end = std::chrono::steady_clock::now() + time;
   while (std::chrono::steady_clock::now() < end) {
+    const auto notice = node.notice_transfer();
+    notice->show({.device = 1, .drive = "vda", .bytes_total = random() % 1000});
+    static_cast<void>(node.transfers_of_others());
     std::uint64_t handle = 0;
     const Status status = status_of([&] {
       handle = node.reserve({.device = device,
@@ -72,7 +75,7 @@ int work(const NodeOptions& options, std::uint64_t seed, std::chrono::seconds ti
 }
 
 std::size_t random_offset(std::mt19937_64& random) {
-  const std::array<std::size_t, 8> regions = {
+  const std::array<std::size_t, 10> regions = {
       0,
       offsetof(SegmentLayout, lock),
       offsetof(SegmentLayout, commit),
@@ -81,6 +84,8 @@ std::size_t random_offset(std::mt19937_64& random) {
       offsetof(SegmentLayout, halves),
       offsetof(SegmentLayout, halves) + half_bytes,
       offsetof(SegmentLayout, boards),
+      offsetof(SegmentLayout, boards) + offsetof(ClientBoard, transfers),
+      offsetof(SegmentLayout, showing),
   };
   const std::size_t spread = random() % 2 == 0 ? 8 : 2048;
   return regions.at(random() % regions.size()) + random() % spread;

@@ -25,7 +25,7 @@ std::string sizes(std::uint64_t size_bytes, std::uint64_t capacity_bytes) {
 }  // namespace
 
 Node::Node(NodeOptions options)
-    : options_(std::move(options)), fork_page_(std::make_unique<ForkPage>()) {
+    : options_(std::move(options)), fork_page_(std::make_shared<const ForkPage>()) {
   if (options_.path.empty()) {
     options_.path = default_segment_path();
   }
@@ -224,6 +224,7 @@ NodeView Node::view() {
       view.reservations.push_back({record, attachment_->pid_of(record.client)});
     }
     view.clients = clients();
+    view.transfers = attachment_->transfers().of_all();
     return Effects{.changed = changed};
   });
   return view;

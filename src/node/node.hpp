@@ -52,6 +52,7 @@ struct NodeView {
     std::uint32_t leader = 0;  // itself where it follows nobody
     std::uint64_t pid = 0;
     std::vector<std::uint64_t> used_bytes;  // by device
+    std::uint64_t unshown_transfers = 0;    // in flight, beyond those that are shown
   };
 
   std::uint64_t now_ns = 0;  // of the clock that `since_ns` counts in
@@ -60,6 +61,7 @@ struct NodeView {
   std::vector<DeviceRecord> devices;  // record.device counts in these
   std::vector<Reservation> reservations;
   std::vector<Client> clients;  // that live
+  std::vector<SeenTransfer> transfers;
 };
 
 class ForkPage;
@@ -123,6 +125,10 @@ class Node final : public NodeClient {
   [[nodiscard]] std::uint64_t group_used_bytes(std::uint32_t device) const noexcept;
   // What a process that follows nobody uses, for others to see.
   void show_used(std::uint32_t device, std::uint64_t size_bytes) noexcept;
+  // A line for a transfer, that shows nothing yet. Null in a forked child.
+  [[nodiscard]] std::unique_ptr<TransferNotice> notice_transfer() const;
+  // Of all other clients, of this process also. A few 100 ns for each that has any.
+  [[nodiscard]] std::vector<SeenTransfer> transfers_of_others() const;
   // In a child of the process that made it.
   [[nodiscard]] bool forked() const noexcept;
 
@@ -188,6 +194,7 @@ class Node final : public NodeClient {
   void show_board();
   std::vector<NodeView::Client> clients();
   std::shared_ptr<Attachment> shown(std::uint32_t device, std::uint64_t& key) const noexcept;
+  std::shared_ptr<TransferTable> transfer_table() const noexcept;
   std::uint32_t place_device(const Device& device);
   [[noreturn]] void refuse(Answer answer,
                            const char* operation,
@@ -195,7 +202,7 @@ class Node final : public NodeClient {
                            std::uint64_t size_bytes);
 
   NodeOptions options_;
-  std::unique_ptr<ForkPage> fork_page_;
+  std::shared_ptr<const ForkPage> fork_page_;
   std::atomic<bool> waits_cancelled_{false};
   std::mutex mutex_;  // guards all below; held for at most lock_timeout
   std::shared_ptr<Attachment> attachment_;

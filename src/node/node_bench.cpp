@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <string>
 #include <vector>
@@ -104,6 +105,39 @@ void measure_wake(const std::string& path) {
               microseconds[180]);
 }
 
+// What a transfer pays to be seen, and to see those of `others` clients.
+void measure_transfers(const std::string& path, int others) {
+  constexpr int rounds = 200'000;
+  const Node node(options(path));
+  std::vector<std::unique_ptr<Node>> clients;
+  std::vector<std::unique_ptr<hippogriff::node::TransferNotice>> notices;
+  const hippogriff::node::ShownTransfer shown{
+      .device = 1, .drive = "nvme0n1", .bytes_total = 1 << 30};
+  for (int client = 0; client < others; ++client) {
+    clients.push_back(std::make_unique<Node>(options(path)));
+    notices.push_back(clients.back()->notice_transfer());
+    notices.back()->show(shown);
+  }
+  const auto begin = Clock::now();
+  for (int round = 0; round < rounds; ++round) {
+    node.notice_transfer()->show(shown);
+  }
+  const auto middle = Clock::now();
+  std::size_t seen = 0;
+  for (int round = 0; round < rounds; ++round) {
+    seen += node.transfers_of_others().size();
+  }
+  const auto end = Clock::now();
+  const auto each_ns = [](auto time) {
+    return std::chrono::duration<double, std::nano>(time).count() / rounds;
+  };
+  std::printf("show and end a transfer: %.0f ns; look at those of %d others: %.0f ns (%zu seen)\n",
+              each_ns(middle - begin),
+              others,
+              each_ns(end - middle),
+              seen / rounds);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -113,6 +147,8 @@ int main(int argc, char** argv) {
   measure_pairs(path, held, 0);
   measure_pairs(path, 0, 1);
   measure_wake(path);
+  measure_transfers(path, 0);
+  measure_transfers(path, 4);
   static_cast<void>(::unlink(path.c_str()));
   return 0;
 }

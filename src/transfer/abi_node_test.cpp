@@ -1,6 +1,6 @@
 // Reservations through the C interface, schedGPU's functions, and device `host` shared by
 // processes.
-#include "testing/node_segment.hpp"
+#include "testing/shared_host.hpp"
 
 #include <hippogriff/reservation.hpp>
 #include <hippogriff/schedgpu.h>
@@ -21,21 +21,14 @@ namespace {
 
 using hippogriff::testing::Child;
 using hippogriff::testing::eventually;
-using hippogriff::testing::TemporarySegment;
+using hippogriff::testing::node_status;
+using hippogriff::testing::SharedHost;
 using Json = nlohmann::json;
 
 constexpr std::size_t mebibyte = std::size_t{1} << 20;
 
-Json status() {
-  char* text = nullptr;
-  EXPECT_EQ(hippogriff_node_status(&text), HIPPOGRIFF_OK);
-  Json json = Json::parse(text == nullptr ? "{}" : text);
-  hippogriff_free_string(text);
-  return json;
-}
-
 std::uint64_t promised() {
-  const Json now = status();
+  const Json now = node_status();
   std::uint64_t sum = 0;
   for (const Json& device : now["devices"]) {
     sum += device["promised_bytes"].get<std::uint64_t>();
@@ -48,32 +41,6 @@ int reserve(std::size_t size, hippogriff_reservation** reservation, std::int64_t
   options.timeout_ms = timeout_ms;
   return hippogriff_reserve(size, &options, reservation);
 }
-
-// A process of its own for each test: what it says of the environment counts from its first call.
-class SharedHost {
- public:
-  // Runs `body` in a child with a node and 100 MiB of device `host`; it returns 0 when all is
-  // right.
-  template <typename Body>
-  int run(Body body) const {
-    return child(body).wait();
-  }
-
-  template <typename Body>
-  [[nodiscard]] Child child(Body body) const {
-    return Child([this, body] {
-      ::setenv("HIPPOGRIFF_NODE", place.path().c_str(), 1);
-      ::setenv("HIPPOGRIFF_DEVICE", "host", 1);
-      ::setenv("HIPPOGRIFF_CUDA_DRIVER", "", 1);
-      ::setenv("HIPPOGRIFF_NVML", "", 1);
-      ::setenv("HIPPOGRIFF_HOST_MEMORY", "100MiB", 1);
-      body();
-      return ::testing::Test::HasFailure() ? 1 : 0;
-    });
-  }
-
-  TemporarySegment place;
-};
 
 TEST(AbiNode, reserves_resizes_and_releases) {
   const SharedHost machine;
@@ -118,8 +85,8 @@ TEST(AbiNode, refuses_what_makes_no_sense) {
     EXPECT_EQ(hippogriff_node_set_policy(nullptr, 1, 1), HIPPOGRIFF_INVALID_ARGUMENT);
     EXPECT_EQ(hippogriff_node_set_policy("mmu", 1, -1), HIPPOGRIFF_INVALID_ARGUMENT);
     EXPECT_EQ(hippogriff_node_set_policy("aging-mmu", 4, 500), HIPPOGRIFF_OK);
-    EXPECT_EQ(status()["policy"], "aging-mmu");
-    EXPECT_EQ(status()["overtakes_max"], 4);
+    EXPECT_EQ(node_status()["policy"], "aging-mmu");
+    EXPECT_EQ(node_status()["overtakes_max"], 4);
   }),
             0);
 }
@@ -167,7 +134,7 @@ TEST(AbiNode, a_forked_child_reserves_for_itself) {
                 return ::testing::Test::HasFailure() ? 1 : 0;
               }).wait(),
               0);
-    EXPECT_TRUE(eventually([] { return promised() == 60 * mebibyte; })) << status();
+    EXPECT_TRUE(eventually([] { return promised() == 60 * mebibyte; })) << node_status();
   }),
             0);
 }
@@ -195,7 +162,7 @@ TEST(AbiNode, what_device_host_gives_out_is_promised_to_nobody_else) {
     EXPECT_EQ(hippogriff_malloc("host", 40 * mebibyte, &memory), HIPPOGRIFF_OK)
         << "it is within the reservation";
     EXPECT_EQ(promised(), 100 * mebibyte);
-    EXPECT_EQ(status()["devices"][0]["used_bytes"], 40 * mebibyte);
+    EXPECT_EQ(node_status()["devices"][0]["used_bytes"], 40 * mebibyte);
     EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_OK);
     EXPECT_EQ(hippogriff_reservation_release(reservation), HIPPOGRIFF_OK);
     EXPECT_EQ(promised(), 0U);

@@ -45,6 +45,19 @@ double usable_fraction(double fraction) {
   return std::isfinite(fraction) ? std::clamp(fraction, 0.0, 1.0) : 0.0;
 }
 
+// Requests in flight that an extent has at most, of those that keep the drive busy.
+std::uint32_t requests_of(double bytes, double depth) {
+  const double requests = std::ceil(bytes / EngineShape::piece_bytes_min);
+  const double depth_max = EngineShape::depth_max;
+  return static_cast<std::uint32_t>(std::clamp(std::min(requests, depth), 1.0, depth_max));
+}
+
+// Transfers that share a drive's requests: one where no other process uses it, as if alone.
+std::uint64_t sharers(const TransferLoad& load) {
+  const std::uint64_t processes = std::uint64_t{1} + load.others_on_drive.processes;
+  return processes == 1 ? 1 : processes * (std::uint64_t{1} + load.drive_transfers);
+}
+
 double threads_start_seconds(std::uint32_t threads) {
   return threads < 2 ? 0
                      : EngineShape::channel_start_seconds +
@@ -59,6 +72,12 @@ double joint_rate(double first, double second) {
   const double squared = ratio * ratio;
   const double eighth_power = squared * squared * squared * squared;
   return slower / std::sqrt(std::sqrt(std::sqrt(1.0 + eighth_power)));
+}
+
+// A busy drive shares itself by requests in flight: fewer of them would not leave it freer, only
+// this transfer slower. Among processes that all keep to it they are the shares.
+std::uint32_t drive_depth_share(std::uint32_t depth, const TransferLoad& load) {
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(depth / sharers(load), 1));
 }
 
 double mapped_speedup(double channels, bool in_memory, Direction direction) {
@@ -95,7 +114,8 @@ CostModel::CostModel(const TransferFacts& facts,
   cores_ = std::max(cores - busy_channels_, cores / (1.0 + busy_channels_));
 
   const Rate& link = sending_ ? calibration.link.to_device : calibration.link.to_host;
-  link_ = usable_rate(link.bytes_per_second) / (1.0 + load.link_transfers);
+  link_ = usable_rate(link.bytes_per_second) / (1.0 + load.link_transfers) /
+          (1.0 + load.others_on_link.processes);
   link_cpu_ = usable_cost(link.cpu_seconds_per_byte);
   latency_ = usable_cost(calibration.link.latency_seconds);
 
@@ -112,12 +132,13 @@ CostModel::CostModel(const TransferFacts& facts,
   register_cpu_ = usable_cost(pages.cpu_seconds_per_byte);
 
   const Rate& drive = sending_ ? calibration.drive.direct_read : calibration.drive.direct_write;
-  drive_ = usable_rate(drive.bytes_per_second) / (1.0 + load.drive_transfers);
+  drive_ = usable_rate(drive.bytes_per_second) / (1.0 + load.drive_transfers) /
+           (1.0 + load.others_on_drive.processes);
   drive_cpu_ = usable_cost(drive.cpu_seconds_per_byte);
   drive_latency_ = usable_cost(calibration.drive.latency_seconds);
-  // A busy drive shares itself by requests in flight: fewer of them would not leave it freer, only
-  // this transfer slower.
-  drive_depth_ = std::max(calibration.drive.depth, 1u);
+  drive_depth_ = drive_depth_share(calibration.drive.depth, load);
+  drive_depth_all_ = std::max(calibration.drive.depth, 1u);
+  drive_sharers_ = static_cast<double>(sharers(load));
 }
 
 std::uint32_t CostModel::channels_available() const {
@@ -126,9 +147,7 @@ std::uint32_t CostModel::channels_available() const {
 }
 
 std::uint32_t CostModel::depth_wanted(double bytes) const {
-  const double requests = std::ceil(bytes / EngineShape::piece_bytes_min);
-  const double depth_max = EngineShape::depth_max;
-  return static_cast<std::uint32_t>(std::clamp(std::min(requests, drive_depth_), 1.0, depth_max));
+  return requests_of(bytes, drive_depth_);
 }
 
 std::uint32_t CostModel::blocking_channels_wanted() const {
@@ -163,7 +182,8 @@ double CostModel::mapped_rate(std::uint32_t channels) const {
 }
 
 double CostModel::drive_rate(std::uint32_t depth, double bytes) const {
-  return drive_ * std::min(1.0, static_cast<double>(depth) / depth_wanted(bytes));
+  const double all = requests_of(bytes, drive_depth_all_);
+  return drive_ * std::min(1.0, drive_sharers_ * static_cast<double>(depth) / all);
 }
 
 double CostModel::cold_buffered_rate(std::uint32_t channels) const {
@@ -230,7 +250,8 @@ void CostModel::add_cold(const Plan& plan, Work& work) const {
     work.cached_seconds += cold_ / joint_rate(cold_buffered_rate(plan.buffered_channels), link_);
     work.cpu_seconds += cold_ * channel_cpu_;
   } else {
-    work.cached_seconds += cold_ / joint_rate(drive_ / drive_depth_, link_);
+    const double one = std::min(drive_, drive_ * drive_sharers_ / drive_depth_all_);
+    work.cached_seconds += cold_ / joint_rate(one, link_);
     work.cpu_seconds += cold_ * (channel_cpu_ + register_cpu_);
   }
 }

@@ -37,6 +37,10 @@ struct EngineShape {
 // equally fast, because not every bubble overlaps (8 channels of 6.4 GB/s on a link of 55: 48).
 [[nodiscard]] double joint_rate(double first, double second);
 
+// Of `depth` requests that keep a drive busy, those for one transfer: all where no other process
+// uses the drive. 1 at least.
+[[nodiscard]] std::uint32_t drive_depth_share(std::uint32_t depth, const TransferLoad& load);
+
 // What `channels` threads that register windows do of what one does. Registration is serialised in
 // the driver: more threads fill its bubbles. New pages (recv) are also cleared, outside of its
 // lock.
@@ -106,7 +110,9 @@ class CostModel {
   double drive_;
   double drive_cpu_;
   double drive_latency_;
-  double drive_depth_;
+  double drive_depth_;      // this transfer's share
+  double drive_depth_all_;  // what keeps the drive busy
+  double drive_sharers_;    // that together have drive_depth_all_
 };
 
 }  // namespace hippogriff

@@ -43,7 +43,16 @@ std::uint32_t DepthController::next_step() const {
                  : std::max(depth_min, depth_ - std::max(depth_ / 3, 1U));
 }
 
+void DepthController::bound(std::uint32_t depth_max) {
+  bound_ = std::max(depth_max, depth_min);
+}
+
 void DepthController::completed(std::uint64_t bytes, std::chrono::steady_clock::time_point now) {
+  if (bound_ < depth_max_) {
+    skipping_ = true;
+    requests_ = 0;
+    return;
+  }
   ++requests_;
   if (skipping_) {
     // What completes first was still submitted at the depth before.

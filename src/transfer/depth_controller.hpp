@@ -2,8 +2,10 @@
 // parallel channels of Gullfoss 4.2, for a drive that tells no queue occupancy).
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 namespace hippogriff {
@@ -17,12 +19,19 @@ class DepthController {
  public:
   enum class Start : std::uint8_t { guessed, measured };
 
+  // Lanes look no deeper than this for a better depth than the planned one.
+  static constexpr std::uint32_t tried_max = 16;
+
   // Depths are requests in flight, from 2 to `depth_max` (2 at least): with one alone the drive
   // idles whenever this thread is busy.
   DepthController(std::uint32_t depth_start, std::uint32_t depth_max, Start start);
 
   // The depth to use now.
-  [[nodiscard]] std::uint32_t depth() const { return depth_; }
+  [[nodiscard]] std::uint32_t depth() const { return std::min(depth_, bound_); }
+
+  // From now on no deeper than this, 2 at least: others want the drive as well. While that holds it
+  // back, nothing is learnt.
+  void bound(std::uint32_t depth_max);
 
   // A request has completed. Closes a window once enough of them were seen at this depth.
   void completed(std::uint64_t bytes, std::chrono::steady_clock::time_point now);
@@ -42,6 +51,7 @@ class DepthController {
 
   const std::uint32_t depth_max_;
   std::uint32_t depth_;
+  std::uint32_t bound_ = std::numeric_limits<std::uint32_t>::max();
   Stage stage_ = Stage::starting;
   std::uint32_t base_depth_;    // what is known to be good
   double base_throughput_ = 0;  // bytes per second there

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <limits>
 #include <queue>
 #include <random>
 #include <vector>
@@ -197,6 +199,27 @@ TEST(DepthController, a_measured_depth_is_left_seldom_but_a_wrong_one_in_the_end
   DepthController wrong(2, 16, measured);
   depths_over(wrong, other, 100);
   EXPECT_GE(mean_share(other, depths_over(wrong, other, 100)), 0.95);
+}
+
+TEST(DepthController, is_no_deeper_than_its_bound_and_goes_on_where_it_was_when_that_is_lifted) {
+  DepthController controller(8, 16, measured);
+  auto now = std::chrono::steady_clock::time_point{};
+  const auto complete = [&](int requests) {
+    for (int request = 0; request < requests; ++request) {
+      now += std::chrono::microseconds(500);
+      controller.completed(1 << 20, now);
+    }
+  };
+  controller.bound(3);
+  EXPECT_EQ(controller.depth(), 3U);
+  complete(10'000);
+  EXPECT_EQ(controller.depth(), 3U);
+  controller.bound(0);
+  EXPECT_EQ(controller.depth(), 2U) << "one request alone leaves the drive idle";
+  controller.bound(std::numeric_limits<std::uint32_t>::max());
+  EXPECT_EQ(controller.depth(), 8U);
+  complete(100);
+  EXPECT_EQ(controller.depth(), 8U) << "what it got beside others tells nothing of the drive";
 }
 
 }  // namespace

@@ -148,6 +148,14 @@ void DirectQueue::move_buffered(Request& request) {
   write_piece(context_, transfer_, {begin, rest}, request.io.memory.data());
 }
 
+void DriveShare::look(Clock::time_point now) {
+  constexpr std::chrono::milliseconds interval{100};
+  if (transfer_.drive_depth_max != nullptr && now >= next_look_) {
+    depth_.bound(transfer_.drive_depth_max());
+    next_look_ = now + interval;
+  }
+}
+
 std::size_t direct_io_slots(const Transfer& transfer, std::size_t wanted) {
   const std::size_t channels = transfer.decision().choice().plan.buffered_channels;
   const std::size_t beside = channels * EngineShape::slots_per_channel;
@@ -157,8 +165,10 @@ std::size_t direct_io_slots(const Transfer& transfer, std::size_t wanted) {
 
 DepthController make_depth_controller(const Transfer& transfer, std::uint32_t depth_max) {
   const RoutingDecision& decision = transfer.decision();
+  // The plan is the share beside others. DriveShare keeps to it, as long as they are there.
+  const bool shared = decision.load.others_on_drive.processes > 0;
   return {
-      decision.choice().plan.direct_io_depth,
+      shared ? decision.drive_depth : decision.choice().plan.direct_io_depth,
       depth_max,
       decision.depth_measured ? DepthController::Start::measured : DepthController::Start::guessed};
 }

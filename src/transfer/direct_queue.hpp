@@ -74,6 +74,24 @@ class DirectQueue {
 // beside the plan's channels.
 [[nodiscard]] std::size_t direct_io_slots(const Transfer& transfer, std::size_t wanted);
 
+// Keeps a transfer to its share of the drive while other processes use it. Not thread-safe.
+class DriveShare {
+ public:
+  // Both must outlive it.
+  DriveShare(const Transfer& transfer, DepthController& depth)
+      : transfer_(transfer), depth_(depth) {
+    look(Clock::now());
+  }
+
+  // Asks for the share ten times a second.
+  void look(Clock::time_point now);
+
+ private:
+  const Transfer& transfer_;
+  DepthController& depth_;
+  Clock::time_point next_look_;
+};
+
 // Begins with the plan's depth.
 [[nodiscard]] DepthController make_depth_controller(const Transfer& transfer,
                                                     std::uint32_t depth_max);

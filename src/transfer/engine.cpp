@@ -60,6 +60,7 @@ void Engine::start(const std::shared_ptr<Transfer>& transfer) {
   if (transfer->decision().choice().plan.park && transfer->request().direction == Direction::send) {
     enqueue_locked(transfer, Lane::parked, parked_channels);
   }
+  show_waiting(*transfer);
   if (!watcher_started_) {
     try {
       threads_.emplace_back([this] { watch(); });
@@ -413,7 +414,12 @@ bool Engine::look_at_watched(std::unique_lock<std::mutex>& lock) {
     if (open && !transfer->stopping()) {
       std::erase(watched_, transfer);
       transfer->gate_open = true;
+      if (transfer->notice != nullptr) {
+        transfer->notice->set_phase(node::TransferPhase::moving, false);
+      }
       enqueue_plan_locked(transfer);
+    } else {
+      show_waiting(*transfer);
     }
     if (transfer->task_count == 0 && (transfer->stopping() || transfer->gate_open)) {
       settle(transfer, lock);
@@ -423,6 +429,15 @@ bool Engine::look_at_watched(std::unique_lock<std::mutex>& lock) {
     }
   }
   return soon;
+}
+
+// What others see of a transfer whose device is not ready.
+void Engine::show_waiting(const Transfer& transfer) {
+  if (transfer.notice != nullptr) {
+    const bool parks = transfer.task_count > 0;
+    transfer.notice->set_phase(parks ? node::TransferPhase::parking : node::TransferPhase::waiting,
+                               transfer.address().is_null());
+  }
 }
 
 // Is the device ready for the transfer now? Allocates if that was asked for.

@@ -71,6 +71,7 @@ class Engine {
   void watch();
   bool look_at_watched(std::unique_lock<std::mutex>& lock);
   bool open_gate(Transfer& transfer);
+  static void show_waiting(const Transfer& transfer);
   bool spawn_locked();
   void enqueue_locked(const std::shared_ptr<Transfer>& transfer, Lane lane, std::uint32_t count);
   void enqueue_plan_locked(const std::shared_ptr<Transfer>& transfer);

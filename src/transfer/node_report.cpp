@@ -2,6 +2,7 @@
 #include "transfer/node_report.hpp"
 
 #include "device/nvml.hpp"
+#include "transfer/route.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -114,7 +115,47 @@ Json client_json(const node::NodeView& view, const node::NodeView::Client& clien
   return {{"client", client.client},
           {"leader", client.leader},
           {"pid", client.pid},
-          {"used_bytes", used}};
+          {"used_bytes", used},
+          {"unshown_transfers", client.unshown_transfers}};
+}
+
+// UUIDs by what stands for them on boards.
+std::map<std::uint64_t, std::string> uuids_by_key(const node::NodeView& view,
+                                                  const std::map<std::string, GpuFacts>& gpus) {
+  std::map<std::uint64_t, std::string> uuids{{node::device_key("host"), "host"}};
+  for (const node::DeviceRecord& device : view.devices) {
+    uuids.emplace(node::device_key(device.name_view()), device.name_view());
+  }
+  for (const auto& [uuid, facts] : gpus) {
+    uuids.emplace(node::device_key(uuid), uuid);
+  }
+  return uuids;
+}
+
+Json transfer_json(const node::NodeView& view,
+                   const node::SeenTransfer& seen,
+                   const std::map<std::uint64_t, std::string>& uuids) {
+  constexpr std::array phases = {"moving", "parking", "waiting"};
+  const node::ShownTransfer& shown = seen.shown;
+  const auto started = static_cast<std::uint64_t>(std::max<std::int64_t>(shown.started_ns, 0));
+  const double seconds = static_cast<double>(view.now_ns - std::min(view.now_ns, started)) / 1e9;
+  const auto device = uuids.find(shown.device);
+  const bool known = shown.route < HIPPOGRIFF_ROUTE_COUNT;
+  return {
+      {"pid", seen.pid},
+      {"client", seen.client},
+      {"device", device != uuids.end() ? device->second : ""},
+      {"drive", shown.drive},
+      {"direction", shown.sends ? "send" : "recv"},
+      {"route", known ? route_name(static_cast<Route>(shown.route)) : "unknown"},
+      {"phase", phases.at(static_cast<std::size_t>(shown.phase))},
+      {"wants_memory", shown.wants_memory},
+      {"channels", shown.channels},
+      {"drive_requests", shown.drive_requests},
+      {"bytes_total", shown.bytes_total},
+      {"bytes_done", shown.bytes_done},
+      {"seconds", seconds},
+      {"gb_per_second", seconds > 0 ? static_cast<double>(shown.bytes_done) / seconds / 1e9 : 0.0}};
 }
 
 }  // namespace
@@ -151,6 +192,11 @@ std::string node_json(NodeShare& share) {
   for (const auto& client : view.clients) {
     clients.push_back(client_json(view, client));
   }
+  Json transfers = Json::array();
+  const auto uuids = uuids_by_key(view, gpus);
+  for (const node::SeenTransfer& seen : view.transfers) {
+    transfers.push_back(transfer_json(view, seen, uuids));
+  }
   const Json json = {{"node", share.address()},
                      {"policy", policy_name(view.policy)},
                      {"overtakes_max", view.bound.grants_max},
@@ -160,7 +206,8 @@ std::string node_json(NodeShare& share) {
                      {"gpus", gpus_json(gpus)},
                      {"devices", devices},
                      {"reservations", reservations},
-                     {"clients", clients}};
+                     {"clients", clients},
+                     {"transfers", transfers}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 

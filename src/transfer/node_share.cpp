@@ -197,6 +197,14 @@ void NodeShare::release(const std::string& uuid, std::uint64_t handle) {
   device(uuid).account->release(handle);
 }
 
+std::unique_ptr<node::TransferNotice> NodeShare::notice_transfer() const {
+  return segment_ != nullptr ? segment_->notice_transfer() : nullptr;
+}
+
+std::vector<node::SeenTransfer> NodeShare::transfers_of_others() const {
+  return segment_ != nullptr ? segment_->transfers_of_others() : std::vector<node::SeenTransfer>{};
+}
+
 void NodeShare::look_outside(std::chrono::milliseconds at_most_old) {
   std::vector<std::pair<std::string, std::uint32_t>> gpus;
   {

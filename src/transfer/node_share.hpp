@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace hippogriff {
 
@@ -61,6 +62,10 @@ class NodeShare {
 
   // Tells the node what programs that take no part use of the GPUs, if that was not told lately.
   void look_outside(std::chrono::milliseconds at_most_old);
+
+  // For others to see a transfer of ours; null where the node is asked over a socket.
+  [[nodiscard]] std::unique_ptr<node::TransferNotice> notice_transfer() const;
+  [[nodiscard]] std::vector<node::SeenTransfer> transfers_of_others() const;
 
   [[nodiscard]] node::NodeClient& node() { return *node_; }
 

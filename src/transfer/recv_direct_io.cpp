@@ -9,7 +9,7 @@ namespace hippogriff {
 
 namespace {
 
-constexpr std::uint32_t depth_max = 16;
+constexpr std::uint32_t depth_max = DepthController::tried_max;
 constexpr std::size_t copies_ahead = 2;
 
 class DirectIoRecv {
@@ -18,6 +18,7 @@ class DirectIoRecv {
       : context_(context),
         transfer_(transfer),
         depth_(make_depth_controller(transfer, depth_max)),
+        share_(transfer, depth_),
         ring_(
             context, transfer, direct_io_slots(transfer, depth_max + copies_ahead), context.stream),
         queue_(context, transfer, depth_max, {}) {}
@@ -116,7 +117,9 @@ class DirectIoRecv {
       if (write.failure.status != Status::ok) {
         transfer_.fail(std::move(write.failure));
       } else {
-        depth_.completed(write.piece.size, Clock::now());
+        const auto now = Clock::now();
+        depth_.completed(write.piece.size, now);
+        share_.look(now);
         transfer_.piece_done(Lane::direct_io, write.piece);
       }
       ring_.make_idle(slot);
@@ -126,6 +129,7 @@ class DirectIoRecv {
   LaneContext& context_;
   Transfer& transfer_;
   DepthController depth_;
+  DriveShare share_;
   SlotRing ring_;  // outlives the queue, whose requests use its memory
   DirectQueue queue_;
 };

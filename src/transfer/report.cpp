@@ -34,6 +34,11 @@ Json plan_json(const Plan& plan) {
           {"park", plan.park}};
 }
 
+struct OutlookWish {
+  std::string drive;
+  Route forced = Route::automatic;
+};
+
 Json prediction_json(const RoutePrediction& prediction) {
   Json json = {{"route", route_name(prediction.route)}, {"possible", prediction.possible}};
   if (prediction.possible) {
@@ -43,6 +48,34 @@ Json prediction_json(const RoutePrediction& prediction) {
   } else {
     json["why_not"] = prediction.why_not;
   }
+  return json;
+}
+
+Json others_json(const TransferLoad& load) {
+  return {{"drive",
+           {{"processes", load.others_on_drive.processes},
+            {"bytes_per_second", load.others_on_drive.bytes_per_second},
+            {"requests", load.others_on_drive.requests}}},
+          {"link",
+           {{"processes", load.others_on_link.processes},
+            {"bytes_per_second", load.others_on_link.bytes_per_second}}},
+          {"want_memory", load.others_want_memory}};
+}
+
+// With what would have been chosen without them.
+Json explained_others(Runtime& runtime,
+                      const DeviceState& state,
+                      const Runtime::Outlook& seen,
+                      const OutlookWish& wish) {
+  const TransferLoad& load = seen.decision.load;
+  Json json = others_json(load);
+  if (!any_others(load)) {
+    return json;
+  }
+  const Calibration calibration = runtime.calibration().get(state.device->info().uuid, wish.drive);
+  const RoutingDecision alone =
+      choose_route(seen.facts, without_others(load), calibration, wish.forced);
+  json["without_them"] = prediction_json(alone.choice());
   return json;
 }
 
@@ -154,7 +187,8 @@ std::string report_json(const Transfer& transfer) {
                             : 0.0},
       {"predicted_seconds", transfer.decision().choice().seconds},
       {"predicted_cpu_seconds", transfer.decision().choice().cpu_seconds},
-      {"plan", plan_json(transfer.decision().choice().plan)}};
+      {"plan", plan_json(transfer.decision().choice().plan)},
+      {"other_processes", others_json(transfer.decision().load)}};
   if (request.direction == Direction::send) {
     json["bytes_from_page_cache"] = progress.bytes_done >= cold ? progress.bytes_done - cold : 0;
     json["bytes_from_disk"] = cold;
@@ -281,7 +315,9 @@ std::string explain_json(Runtime& runtime, const Submission& submission) {
       {"cached_fraction", seen.facts.cached_fraction},
       {"calibrated",
        runtime.calibration().measured(state.device->info().uuid, drive_key(file->facts()))},
-      {"chosen", route_name(seen.decision.chosen)}};
+      {"chosen", route_name(seen.decision.chosen)},
+      {"other_processes",
+       explained_others(runtime, state, seen, {drive_key(file->facts()), submission.route})}};
   json["routes"] = Json::array();
   for (const RoutePrediction& prediction : seen.decision.predictions) {
     json["routes"].push_back(prediction_json(prediction));

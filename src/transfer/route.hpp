@@ -71,11 +71,21 @@ struct TransferFacts {
   std::uint32_t slots_max = any_slots;  // of the pinbuffer that it may use: 2 at least, even
 };
 
-// What is in flight now, in this process (and, later, in all of the node's).
+// What other processes of the machine have in flight on a drive or a link.
+struct OthersLoad {
+  std::uint32_t processes = 0;
+  double bytes_per_second = 0;  // together, since each of their transfers began
+  std::uint32_t requests = 0;   // of a drive: that they plan to keep in flight
+};
+
+// What is in flight now: in this process, and in the others that the node knows.
 struct TransferLoad {
   std::uint32_t link_transfers = 0;   // other transfers on this device's link and direction
   std::uint32_t drive_transfers = 0;  // other transfers on this drive
   std::uint32_t busy_channels = 0;    // CPU channels at work for other transfers
+  OthersLoad others_on_link = {};     // in this direction
+  OthersLoad others_on_drive = {};
+  std::uint32_t others_want_memory = 0;  // processes whose sends wait for memory of this device
 };
 
 // What one route would cost now.

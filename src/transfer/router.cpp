@@ -217,6 +217,24 @@ Offer offer_for(Route route, const CostModel& model, const TransferFacts& facts,
                                             : pipelined_recv(model, facts);
 }
 
+std::uint32_t width(const Plan& plan) {
+  return plan.direct_channels + plan.mapped_channels + plan.buffered_channels +
+         plan.direct_io_depth;
+}
+
+// The offer, unless it is wider than the plan that would be taken without other processes: then
+// that one, with the share of the drive's requests. The search for a width may end in another place
+// where rates are lower.
+Offer no_wider(const Offer& offer, Plan most, const CostModel& model, Route route) {
+  if (width(offer.plan) <= width(most) && offer.plan.direct_io_depth <= most.direct_io_depth) {
+    return offer;
+  }
+  if (most.direct_io_depth > 0) {
+    most.direct_io_depth = std::min(most.direct_io_depth, model.depth_wanted(model.cold_bytes()));
+  }
+  return offer_of(model, route, most);
+}
+
 std::string or_else(const std::string& sentence, const char* otherwise) {
   return sentence.empty() ? otherwise : sentence;
 }
@@ -265,6 +283,7 @@ RoutePrediction predict(Route route,
                         const CostModel& model,
                         const TransferFacts& facts,
                         Route forced,
+                        const CostModel* without_others,
                         double& fastest_seconds) {
   RoutePrediction prediction;
   prediction.route = route;
@@ -274,7 +293,11 @@ RoutePrediction predict(Route route,
   }
   prediction.possible = prediction.why_not.empty();
   if (prediction.possible) {
-    const Offer offer = offer_for(route, model, facts, forced);
+    Offer offer = offer_for(route, model, facts, forced);
+    if (without_others != nullptr) {
+      const Plan most = offer_for(route, *without_others, facts, forced).plan;
+      offer = no_wider(offer, most, model, route);
+    }
     prediction.plan = offer.plan;
     prediction.seconds = offer.cost.seconds;
     prediction.cpu_seconds = offer.cost.cpu_seconds;
@@ -315,17 +338,29 @@ const RoutePrediction& RoutingDecision::choice() const {
   return predictions.front();
 }
 
+TransferLoad without_others(TransferLoad load) {
+  load.others_on_link = {};
+  load.others_on_drive = {};
+  return load;
+}
+
 RoutingDecision choose_route(const TransferFacts& facts,
                              const TransferLoad& load,
                              const Calibration& calibration,
                              Route forced) {
   constexpr std::array routes = {Route::direct, Route::mapped, Route::pipelined, Route::parked};
   const CostModel model(facts, load, calibration);
+  const CostModel alone(facts, without_others(load), calibration);
+  const bool beside_others =
+      load.others_on_drive.processes > 0 || load.others_on_link.processes > 0;
   RoutingDecision decision;
   decision.depth_measured = calibration.drive.measured;
+  decision.drive_depth = std::max(calibration.drive.depth, 1U);
+  decision.load = load;
   double fastest_seconds = std::numeric_limits<double>::infinity();
   for (std::size_t index = 0; index < routes.size(); ++index) {
-    decision.predictions[index] = predict(routes[index], model, facts, forced, fastest_seconds);
+    decision.predictions[index] = predict(
+        routes[index], model, facts, forced, beside_others ? &alone : nullptr, fastest_seconds);
   }
   decision.chosen =
       forced == Route::automatic ? leanest(decision, route_tolerance * fastest_seconds) : forced;

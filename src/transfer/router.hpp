@@ -16,15 +16,22 @@ namespace hippogriff {
 struct RoutingDecision {
   std::array<RoutePrediction, HIPPOGRIFF_ROUTE_COUNT - 1> predictions;
   Route chosen = Route::automatic;
-  bool depth_measured = false;  // plans' direct_io_depth is what this drive was measured to want
+  bool depth_measured = false;    // plans' direct_io_depth is what this drive was measured to want
+  std::uint32_t drive_depth = 1;  // requests that keep the drive busy: what a lane does alone
+  TransferLoad load;              // that it was made for
 
   [[nodiscard]] const RoutePrediction& choice() const;
 };
 
+// The load of this process alone.
+[[nodiscard]] TransferLoad without_others(TransferLoad load);
+
 // Thread-safe (a function of its arguments). The choice is never predicted more than 10 % slower
 // than the fastest possible route; within these 10 % the one with fewer CPU seconds wins. Parked is
-// chosen only where the papers' rules hold the others back (their why_not says so). `forced` other
-// than automatic is taken if possible, else Error(unsupported) says why not.
+// chosen only where the papers' rules hold the others back (their why_not says so). Beside other
+// processes each gets an equal share of link and drive, and no route's plan is wider than it would
+// be without them. `forced` other than automatic is taken if possible, else Error(unsupported) says
+// why not.
 RoutingDecision choose_route(const TransferFacts& facts,
                              const TransferLoad& load,
                              const Calibration& calibration,

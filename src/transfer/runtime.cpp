@@ -3,9 +3,12 @@
 
 #include "device/cuda_device.hpp"
 #include "device/host_device.hpp"
+#include "transfer/cost_model.hpp"
+#include "transfer/depth_controller.hpp"
 #include "transfer/outlook.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace hippogriff {
@@ -154,11 +157,11 @@ DeviceState& Runtime::open_device_locked(const std::string& name) {
 std::shared_ptr<Device> Runtime::make_host_locked() {
   HostDeviceOptions options;
   options.link_bytes_per_second = settings_.host_link_bytes_per_second;
-  if (share_ != nullptr) {
+  if (const auto share = this->share()) {
     const SharedDeviceFacts facts = NodeShare::identify("host");
     try {
-      const node::Account& account = share_->account(facts);
-      options.ledger = share_->ledger(facts);
+      const node::Account& account = share->account(facts);
+      options.ledger = share->ledger(facts);
       options.memory_bytes = account.follows() ? account.limit_bytes() : 0;
     } catch (const Error& error) {
       alone_because_ = error.what();
@@ -168,7 +171,7 @@ std::shared_ptr<Device> Runtime::make_host_locked() {
 }
 
 void Runtime::join_node(std::shared_ptr<NodeShare> share, std::string why_not) {
-  const std::lock_guard lock(mutex_);
+  const std::scoped_lock lock(mutex_, traffic_mutex_);
   share_ = std::move(share);
   alone_because_ = std::move(why_not);
 }
@@ -241,7 +244,7 @@ bool Runtime::free(DeviceAddress address) {
 }
 
 RuntimeStats Runtime::stats() const {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(traffic_mutex_);
   return stats_;
 }
 
@@ -280,26 +283,83 @@ Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookR
     facts.slots_max = static_cast<std::uint32_t>(std::min<std::uint64_t>(slots, any_slots));
   }
   facts.cores = settings_.cores == 0 ? usable_cores() : settings_.cores;
-  facts.parked_sends_wait =
-      request.direction == Direction::recv && state.engine->sends_wait_for_memory();
-  const TransferLoad load = load_of(state, drive_key(file.facts()), request.direction);
-  const Calibration calibration =
-      calibration_.get(state.device->info().uuid, drive_key(file.facts()));
-  return {facts, choose_route(facts, load, calibration, request.forced)};
+  const TransferWay way = way_of(state, file, request.direction);
+  node::ShownTransfer shown{.device = way.device,
+                            .drive = uses_drive(facts) ? way.drive : "",
+                            .sends = request.direction == Direction::send,
+                            .bytes_total = request.extent.size,
+                            .started_ns = node::monotonic_ns()};
+  if (request.notice != nullptr) {
+    request.notice->show(shown);
+  }
+  const bool looks = request.extent.size > SmallPath::size_bytes_max;
+  const TransferLoad load = load_of(state, way, looks ? share() : nullptr);
+  facts.parked_sends_wait = request.direction == Direction::recv &&
+                            (state.engine->sends_wait_for_memory() || load.others_want_memory > 0);
+  const Calibration calibration = calibration_.get(state.device->info().uuid, way.drive);
+  Outlook outlook{facts, choose_route(facts, load, calibration, request.forced)};
+  if (request.notice != nullptr) {
+    describe_plan(shown, outlook.decision.chosen, outlook.decision.choice().plan);
+    request.notice->show(shown);
+  }
+  return outlook;
+}
+
+TransferWay Runtime::way_of(const DeviceState& state, const File& file, Direction direction) {
+  return {.device = node::device_key(state.device->info().uuid),
+          .drive = drive_key(file.facts()),
+          .direction = direction};
 }
 
 TransferLoad Runtime::load_of(const DeviceState& state,
-                              const std::string& drive,
-                              Direction direction) const {
+                              const TransferWay& way,
+                              const std::shared_ptr<NodeShare>& share) const {
   TransferLoad load;
   load.busy_channels = state.engine->busy_channels();
-  const std::lock_guard lock(mutex_);
+  if (share != nullptr) {
+    add_others(load, share->transfers_of_others(), way, node::monotonic_ns());
+  }
+  const std::lock_guard lock(traffic_mutex_);
   for (const auto& entry : active_) {
     const Active& active = entry.second;
-    load.link_transfers += active.device == &state && active.direction == direction ? 1 : 0;
-    load.drive_transfers += !drive.empty() && active.drive == drive ? 1 : 0;
+    load.link_transfers += active.device == &state && active.direction == way.direction ? 1 : 0;
+    load.drive_transfers += !way.drive.empty() && active.drive == way.drive ? 1 : 0;
   }
   return load;
+}
+
+std::shared_ptr<NodeShare> Runtime::share() const {
+  const std::lock_guard lock(traffic_mutex_);
+  return share_;
+}
+
+// Small transfers are over before anybody could plan by them.
+std::unique_ptr<node::TransferNotice> Runtime::notice_of(std::uint64_t size_bytes) const {
+  const auto node = size_bytes > SmallPath::size_bytes_max ? share() : nullptr;
+  return node != nullptr ? node->notice_transfer() : nullptr;
+}
+
+// A depth that was only guessed bounds nobody's looking for a better one, but all together look no
+// deeper than one alone would.
+std::uint32_t Runtime::drive_depth_max(const Transfer& transfer, const DeviceState& state) const {
+  const TransferWay way = way_of(state, transfer.file(), transfer.request().direction);
+  TransferLoad load = load_of(state, way, share());
+  if (load.others_on_drive.processes == 0) {
+    return std::numeric_limits<std::uint32_t>::max();
+  }
+  load.drive_transfers -= std::min(load.drive_transfers, 1U);  // itself
+  const Calibration calibration = calibration_.get(state.device->info().uuid, way.drive);
+  return drive_depth_share(
+      calibration.drive.measured ? calibration.drive.depth : DepthController::tried_max, load);
+}
+
+// What others move at the same time makes rates look low.
+bool Runtime::ran_alone(const Transfer& transfer, const DeviceState& state) const {
+  if (!transfer.alone || transfer.notice == nullptr) {
+    return transfer.alone;
+  }
+  const TransferWay way = way_of(state, transfer.file(), transfer.request().direction);
+  return !any_others(load_of(state, way, share()));
 }
 
 }  // namespace hippogriff

@@ -5,6 +5,7 @@
 #include "transfer/device_state.hpp"
 #include "transfer/node_share.hpp"
 #include "transfer/settings.hpp"
+#include "transfer/shared_load.hpp"
 
 #include <array>
 #include <map>
@@ -95,6 +96,9 @@ class Runtime {
     Route forced = Route::automatic;
     bool device_ready = true;
     std::uint64_t host_memory_bytes = 0;
+    // Told what is found out before the others are looked at, so that of two processes that begin
+    // at once one sees the other; and the plan then.
+    node::TransferNotice* notice = nullptr;
   };
 
   struct Outlook {
@@ -118,9 +122,13 @@ class Runtime {
   [[nodiscard]] const Settings& settings() const { return settings_; }
 
  private:
+  static TransferWay way_of(const DeviceState& state, const File& file, Direction direction);
+  // With other processes' transfers where there is a share.
   [[nodiscard]] TransferLoad load_of(const DeviceState& state,
-                                     const std::string& drive,
-                                     Direction direction) const;
+                                     const TransferWay& way,
+                                     const std::shared_ptr<NodeShare>& share) const;
+  [[nodiscard]] std::shared_ptr<NodeShare> share() const;
+  [[nodiscard]] std::unique_ptr<node::TransferNotice> notice_of(std::uint64_t size_bytes) const;
 
   struct Active {
     std::weak_ptr<Transfer> transfer;
@@ -140,6 +148,9 @@ class Runtime {
   static void released(Transfer& transfer, DeviceState& state);
   void transfer_ended(const Transfer& transfer, const DeviceState& state);
   void observe(const Transfer& transfer, const DeviceState& state);
+  [[nodiscard]] std::uint32_t drive_depth_max(const Transfer& transfer,
+                                              const DeviceState& state) const;
+  [[nodiscard]] bool ran_alone(const Transfer& transfer, const DeviceState& state) const;
   DeviceState& open_device_locked(const std::string& name);
   std::shared_ptr<Device> make_host_locked();
   void add_device_locked(std::shared_ptr<Device> device);
@@ -151,11 +162,13 @@ class Runtime {
   const bool fixed_devices_;
 
   mutable std::mutex mutex_;
-  std::shared_ptr<NodeShare> share_;
   std::string alone_because_;
   bool ended_ = false;  // shutdown began: no more devices
   std::map<std::string, std::unique_ptr<DeviceState>> devices_;
   std::string first_device_;
+
+  mutable std::mutex traffic_mutex_;  // guards what follows; a leaf, held for a moment
+  std::shared_ptr<NodeShare> share_;
   std::map<const Transfer*, Active> active_;
   RuntimeStats stats_;
 };

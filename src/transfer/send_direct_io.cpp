@@ -14,7 +14,7 @@ namespace hippogriff {
 
 namespace {
 
-constexpr std::uint32_t depth_max = 16;
+constexpr std::uint32_t depth_max = DepthController::tried_max;
 constexpr std::size_t slots_wanted = depth_max + 4;
 // Copies of this size end sooner on a link that is free.
 constexpr std::chrono::microseconds copy_patience{60};
@@ -27,6 +27,7 @@ class DirectIoSend {
         slots_max_(direct_io_slots(transfer, slots_wanted)),
         depth_(make_depth_controller(
             transfer, static_cast<std::uint32_t>(std::min<std::size_t>(depth_max, slots_max_)))),
+        share_(transfer, depth_),
         slots_(depth_.depth()),
         ring_(context, transfer, slots_max_, context.stream),
         queue_(context, transfer, depth_max, {}) {}
@@ -91,7 +92,9 @@ class DirectIoSend {
         continue;
       }
       const std::uint32_t depth_before = depth_.depth();
-      depth_.completed(read.piece.size, Clock::now());
+      const auto now = Clock::now();
+      depth_.completed(read.piece.size, now);
+      share_.look(now);
       if (depth_.depth() != depth_before) {
         slots_ = depth_.depth();
       }
@@ -126,6 +129,7 @@ class DirectIoSend {
   Transfer& transfer_;
   const std::size_t slots_max_;
   DepthController depth_;
+  DriveShare share_;
   std::size_t slots_;  // to use now
   SlotRing ring_;      // outlives the queue, whose requests use its memory
   DirectQueue queue_;

@@ -258,13 +258,15 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
   }
   std::shared_ptr<Transfer> transfer;
   try {
+    auto notice = notice_of(request.extent.size);
     auto seen = outlook(state,
                         *request.file,
                         {.extent = request.extent,
                          .direction = request.direction,
                          .forced = request.route,
                          .device_ready = ready || request.direction == Direction::recv,
-                         .host_memory_bytes = request.host_memory_bytes});
+                         .host_memory_bytes = request.host_memory_bytes,
+                         .notice = notice.get()});
     const Plan& plan = seen.decision.choice().plan;
     const bool sends = request.direction == Direction::send;
     const bool by_drive = plan.direct_io_depth > 0 || plan.direct_channels > 0 || plan.park;
@@ -277,6 +279,12 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
                                           std::move(seen.decision),
                                           look ? make_classifier(file) : nullptr,
                                           otherwise);
+    if (notice != nullptr) {
+      transfer->notice = std::move(notice);
+      transfer->drive_depth_max = [this, &state, raw = transfer.get()] {
+        return drive_depth_max(*raw, state);
+      };
+    }
   } catch (...) {
     if (!allocated.is_null()) {
       state.device->release(allocated);
@@ -349,13 +357,13 @@ void Runtime::launch(const Submission& submission,
     throw;
   }
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(traffic_mutex_);
     for (auto& entry : active_) {
       if (const auto other = entry.second.transfer.lock()) {
         other->alone = false;
       }
     }
-    transfer->alone = active_.empty();
+    transfer->alone = active_.empty() && !any_others(transfer->decision().load);
     active_[transfer.get()] = {
         transfer, drive_key(request.file->facts()), request.direction, &state};
   }
@@ -419,7 +427,7 @@ void Runtime::released(Transfer& transfer, DeviceState& state) {
 
 void Runtime::transfer_ended(const Transfer& transfer, const DeviceState& state) {
   observe(transfer, state);
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(traffic_mutex_);
   active_.erase(&transfer);
   ++stats_.finished;
   if (transfer.failed()) {
@@ -446,6 +454,7 @@ void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
       transfer.tally(Lane::buffered).bytes + transfer.tally(Lane::mapped).bytes;
   const double seconds = seconds_between(transfer.submitted, Clock::now());
   const std::uint64_t size = transfer.request().extent.size;
+  const bool alone = ran_alone(transfer, state);
   for (std::size_t index = 0; index < lane_count; ++index) {
     const auto lane = static_cast<Lane>(index);
     const LaneTally tally = transfer.tally(lane);
@@ -462,7 +471,7 @@ void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
          .seconds = seconds_between(tally.first, tally.last),
          .cpu_seconds = tally.cpu_seconds,
          .channels = std::max(1U, tally.channels),
-         .alone = transfer.alone,
+         .alone = alone,
          .transfer_bytes_per_second = by_cache == size ? static_cast<double>(size) / seconds : 0});
   }
 }
@@ -496,7 +505,7 @@ bool Runtime::transfer_small(const Submission& submission) {
   }
   if (done) {
     const double seconds = seconds_between(begin, Clock::now());
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(traffic_mutex_);
     RouteStats& stats = stats_.small[static_cast<std::size_t>(submission.direction)];
     ++stats.transfers;
     stats.bytes += submission.size;

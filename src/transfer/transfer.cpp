@@ -37,7 +37,10 @@ void Transfer::piece_done(Lane lane, Range piece) {
     done_.insert(piece);
     tallies_[static_cast<std::size_t>(lane)].bytes += piece.size;
   }
-  bytes_done_ += piece.size;
+  const std::uint64_t done = bytes_done_ += piece.size;
+  if (notice != nullptr) {
+    notice->set_done(done);
+  }
 }
 
 void Transfer::fail(Failure failure) {
@@ -210,6 +213,9 @@ void Transfer::finish() {
   run_released_hook();
   for (const auto& hook : std::exchange(hooks_, {})) {
     hook(*this);
+  }
+  if (notice != nullptr) {
+    notice->end();
   }
   {
     const std::lock_guard lock(mutex_);

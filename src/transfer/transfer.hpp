@@ -5,6 +5,7 @@
 #include "base/range.hpp"
 #include "base/trace.hpp"
 #include "device/device.hpp"
+#include "node/transfers.hpp"
 #include "storage/storage.hpp"
 #include "transfer/destinations.hpp"
 #include "transfer/host_budget.hpp"
@@ -171,6 +172,10 @@ class Transfer {
   Clock::time_point memory_deadline;  // when waiting for memory ends
   std::unique_ptr<Event> after;       // the caller's stream reached the transfer
   std::atomic<bool> alone{true};      // nothing else was in flight beside it
+  // For other processes to see it; null where there is no node. Before the transfer starts.
+  std::unique_ptr<node::TransferNotice> notice;
+  // How many requests the other processes leave to it now; null where there is no node.
+  std::function<std::uint32_t()> drive_depth_max;
 
   const Clock::time_point submitted = Clock::now();
 

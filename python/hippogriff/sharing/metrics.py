@@ -36,6 +36,7 @@ class NodeCollector:
             yield gauge
         yield from self._loads(status)
         yield from self._queues(status)
+        yield from self._transfers(status)
 
     def _loads(self, status: Mapping[str, Any]) -> Iterator[GaugeMetricFamily]:
         gauge = GaugeMetricFamily(
@@ -73,6 +74,25 @@ class NodeCollector:
                 }[name]
                 gauge.add_metric([device["uuid"]], value)
             yield gauge
+
+    def _transfers(self, status: Mapping[str, Any]) -> Iterator[GaugeMetricFamily]:
+        labels = ["device", "drive", "direction", "route"]
+        count = GaugeMetricFamily("hippogriff_transfers", "Transfers in flight.", labels=labels)
+        speed = GaugeMetricFamily(
+            "hippogriff_transfer_bytes_per_second",
+            "Their bytes per second since each began, together.",
+            labels=labels,
+        )
+        sums: dict[tuple[str, ...], list[float]] = {}
+        for entry in status["transfers"]:
+            both = sums.setdefault(tuple(entry[label] for label in labels), [0, 0])
+            both[0] += 1
+            both[1] += 1e9 * entry["gb_per_second"]
+        for key, (transfers, bytes_per_second) in sums.items():
+            count.add_metric(key, transfers)
+            speed.add_metric(key, bytes_per_second)
+        yield count
+        yield speed
 
 
 def registry() -> CollectorRegistry:

@@ -63,6 +63,8 @@ def parts(status: Mapping[str, Any]) -> list[RenderableType]:
         shown.append(_reservations(status))
     else:
         shown.append(Text("nothing is reserved"))
+    if status.get("transfers"):
+        shown.append(_transfers(status))
     return shown
 
 
@@ -109,6 +111,26 @@ def _reservations(status: Mapping[str, Any]) -> Table:
             str(entry["priority"]),
             state,
             entry["command"],
+        )
+    return table
+
+
+def _transfers(status: Mapping[str, Any]) -> Table:
+    numbers = ("pid", "done", "of", "GB/s")
+    columns = ("pid", "device", "drive", "direction", "route", "done", "of", "GB/s", "state")
+    table = make_table("", columns, numbers=numbers)
+    for entry in status["transfers"]:
+        state = "waits for memory" if entry["wants_memory"] else entry["phase"]
+        table.add_row(
+            str(entry["pid"]),
+            _name(status, entry["device"]),
+            entry["drive"],
+            entry["direction"],
+            entry["route"],
+            format_size(entry["bytes_done"]),
+            format_size(entry["bytes_total"]),
+            f"{entry['gb_per_second']:.2f}",
+            state,
         )
     return table
 
