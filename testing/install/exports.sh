@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# The library's dynamic symbols are exactly the functions that the header declares, and it needs no
-# CUDA library. usage: exports.sh LIBRARY HEADER
+# The library's dynamic symbols are exactly the functions that the headers declare, and it needs no
+# CUDA library. usage: exports.sh LIBRARY HEADER…
 set -euo pipefail
 
 library=$1
-header=$2
+headers=("${@:2}")
 exported=$(nm --dynamic --defined-only "$library" | awk '{print $3}' | sed 's/@.*//' | sort -u)
-declared=$(grep -oE '\b(hippogriff|gullfoss)_[a-z_]+\(' <<<"$(grep -A1 HIPPOGRIFF_API "$header")" |
+names='(hippogriff|gullfoss)_[a-z_]+|schedGPUInit|preCudaMalloc|postCudaFree'
+declared=$(grep -oE "\b($names)\(" <<<"$(grep -h -A1 HIPPOGRIFF_API "${headers[@]}")" |
   tr -d '(' | sort -u)
 
 if [ -z "$declared" ]; then
-  echo "$header declares no functions" >&2
+  echo "${headers[*]} declare no functions" >&2
   exit 1
 fi
 if ! diff <(echo "$declared") <(echo "$exported"); then
-  echo "the functions that $header declares (<) are not those that $library exports (>)" >&2
+  echo "the functions that ${headers[*]} declare (<) are not those that $library exports (>)" >&2
   exit 1
 fi
 if needed=$(readelf --dynamic "$library" | grep NEEDED | grep -E 'cuda|cudart|nvidia|stdc|uring'); then
