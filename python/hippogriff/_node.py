@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 _MS = 1000.0
-_TIMEOUT_SECONDS_MAX = 10.0**9
+_TIMEOUT_SECONDS_MAX = 10.0**8
 
 
 class Reservation:
@@ -138,6 +138,7 @@ def reserve(
     >>> with hippogriff.reserve("6GiB", device="cuda:0") as reservation:
     ...     train()
     """
+    _check_range("priority", priority, -(2**31), 2**31 - 1)
     options = _abi.ReserveOptions(
         struct_size=ctypes.sizeof(_abi.ReserveOptions),
         device=encode_device(device_name(device)),
@@ -146,7 +147,9 @@ def reserve(
     )
     handle = ctypes.c_void_p()
     with _interruptible() as raised:
-        options.interrupted = _abi.Interrupted(lambda _context: len(raised))
+        if threading.current_thread() is threading.main_thread():
+            # Others get no signals, and must not call back while the interpreter exits.
+            options.interrupted = _abi.Interrupted(lambda _context: len(raised))
         status = lib.hippogriff_reserve(
             _size_bytes(size), ctypes.byref(options), ctypes.byref(handle)
         )
@@ -208,6 +211,8 @@ def set_policy(policy: str, *, overtakes: int = 16, seconds: float = 30.0) -> No
     overtakes, seconds
         aging-mmu: how many others may be served before a request that came first, and how long.
     """
+    _check_range("overtakes", overtakes, 0, 2**32 - 1)
+    _check_range("seconds", seconds, 0, _TIMEOUT_SECONDS_MAX)
     check(lib.hippogriff_node_set_policy(policy.encode(), overtakes, int(seconds * _MS)))
 
 
@@ -232,6 +237,11 @@ def _size_bytes(size: int | str) -> int:
     if size_bytes <= 0 or size_bytes >= 2**63:
         raise InvalidArgument(f"reserve: {size!r} is not a size to reserve")
     return size_bytes
+
+
+def _check_range(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise InvalidArgument(f"{name} is {value!r}, and may be {least} to {most}")
 
 
 def _timeout_ms(timeout: float | None) -> int:

@@ -91,7 +91,7 @@ std::uint64_t Account::reserve(Request request) {
       const std::scoped_lock turn(mutex_);
       handle = next_handle_++;
     }
-    grow_in_group(handle, request.size_bytes, deadline, request.interrupted);
+    grow_in_group(handle, request.size_bytes, deadline, true, request.interrupted);
     return handle;
   }
   const std::scoped_lock turn(mutex_);
@@ -101,9 +101,14 @@ std::uint64_t Account::reserve(Request request) {
 }
 
 // Also a reservation that is not there yet, which grows from nothing.
-bool Account::try_grow_in_group(std::uint64_t handle, std::uint64_t size_bytes) {
+bool Account::try_grow_in_group(std::uint64_t handle, std::uint64_t size_bytes, bool is_new) {
   const std::scoped_lock turn(mutex_);
   const auto at = std::ranges::find(reserved_, handle, &Cover::handle);
+  if (at == reserved_.end() && !is_new) {
+    throw Error({.status = Status::cancelled,
+                 .operation = "resize a reservation",
+                 .detail = "it was released meanwhile"});
+  }
   const std::uint64_t before = at != reserved_.end() ? at->size_bytes : 0;
   const std::uint64_t wanted = std::max(used_bytes_, explicit_bytes() - before + size_bytes);
   if (wanted > covered_bytes_) {
@@ -123,16 +128,17 @@ bool Account::try_grow_in_group(std::uint64_t handle, std::uint64_t size_bytes) 
 void Account::grow_in_group(std::uint64_t handle,
                             std::uint64_t size_bytes,
                             MonotonicTime deadline,
+                            bool is_new,
                             const std::function<bool()>& interrupted) {
-  while (!try_grow_in_group(handle, size_bytes)) {
+  for (bool first = true; !try_grow_in_group(handle, size_bytes, is_new); first = false) {
     if (interrupted && interrupted()) {
       throw Error({.status = Status::cancelled, .operation = "reserve"});
     }
-    wait_for_group(size_bytes, deadline);
+    wait_for_group(size_bytes, deadline, first ? Status::busy : Status::timed_out);
   }
 }
 
-void Account::wait_for_group(std::uint64_t size_bytes, MonotonicTime deadline) {
+void Account::wait_for_group(std::uint64_t size_bytes, MonotonicTime deadline, Status at_end) {
   const std::uint64_t granted = board_->granted_bytes(device_);
   if (size_bytes > granted || !board_->follows()) {
     throw Error({.status = Status::out_of_device_memory,
@@ -141,7 +147,7 @@ void Account::wait_for_group(std::uint64_t size_bytes, MonotonicTime deadline) {
                            format_size(granted)});
   }
   if (std::chrono::steady_clock::now() >= deadline) {
-    throw Error({.status = Status::busy,
+    throw Error({.status = at_end,
                  .operation = "reserve",
                  .detail = format_size(size_bytes) + " asked, and of the " + format_size(granted) +
                            " that this command has reserved " +
@@ -176,7 +182,7 @@ void Account::resize(std::uint64_t handle,
     }
   }
   if (follows_) {
-    grow_in_group(handle, size_bytes, deadline);
+    grow_in_group(handle, size_bytes, deadline, false);
     return;
   }
   node_.grow(handle, size_bytes, timeout);
@@ -205,6 +211,12 @@ void Account::release(std::uint64_t handle) {
   }
   reserved_.erase(at);
   fit_cover();
+}
+
+std::uint64_t Account::reserved_bytes(std::uint64_t handle) const {
+  const std::scoped_lock turn(mutex_);
+  const auto at = std::ranges::find(reserved_, handle, &Cover::handle);
+  return at != reserved_.end() ? at->size_bytes : 0;
 }
 
 std::uint64_t Account::used_bytes() const {

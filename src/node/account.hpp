@@ -2,6 +2,7 @@
 // its leader's, its own, or one that grows and shrinks with what is taken.
 #pragma once
 
+#include "base/error.hpp"
 #include "node/node.hpp"
 
 #include <cstdint>
@@ -42,6 +43,8 @@ class Account {
   void release(std::uint64_t handle);
 
   [[nodiscard]] std::uint64_t used_bytes() const;
+  // Of one reservation; 0 when it has been released.
+  [[nodiscard]] std::uint64_t reserved_bytes(std::uint64_t handle) const;
 
   [[nodiscard]] bool follows() const { return follows_; }
 
@@ -67,11 +70,12 @@ class Account {
   void uncover(std::uint64_t size_bytes);
   void fit_cover() noexcept;
   void show() noexcept;
-  void wait_for_group(std::uint64_t size_bytes, MonotonicTime deadline);
-  bool try_grow_in_group(std::uint64_t handle, std::uint64_t size_bytes);
+  void wait_for_group(std::uint64_t size_bytes, MonotonicTime deadline, Status at_end);
+  bool try_grow_in_group(std::uint64_t handle, std::uint64_t size_bytes, bool is_new);
   void grow_in_group(std::uint64_t handle,
                      std::uint64_t size_bytes,
                      MonotonicTime deadline,
+                     bool is_new,
                      const std::function<bool()>& interrupted = nullptr);
 
   NodeClient& node_;

@@ -42,6 +42,11 @@ class Attachment {
     return client == slot_.index() || slot_.lives(client);
   }
 
+  // It or any that follows it.
+  [[nodiscard]] bool group_lives(std::uint32_t client) const noexcept {
+    return client == slot_.index() || slot_.group_lives(client);
+  }
+
   [[nodiscard]] std::uint64_t pid_of(std::uint32_t client) const noexcept {
     return slot_.pid_of(client);
   }

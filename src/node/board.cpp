@@ -27,8 +27,15 @@ DeviceUse* find_use(ClientBoard& board, std::uint64_t key) noexcept {
   return at != board.uses.end() ? &*at : nullptr;
 }
 
-void leave_group(SegmentLayout& shared, std::uint32_t leader, DeviceUse& use) noexcept {
-  const std::uint64_t left = use.used_bytes.exchange(0, relaxed);
+// `left` is what the board said when its owner was found dead: whoever has the slot since began
+// anew.
+void leave_group(SegmentLayout& shared,
+                 std::uint32_t leader,
+                 DeviceUse& use,
+                 std::uint64_t left) noexcept {
+  if (!use.used_bytes.compare_exchange_strong(left, 0, relaxed)) {
+    return;
+  }
   DeviceUse* group = find_use(shared.boards.at(leader), use.key.load(relaxed));
   if (left != 0 && group != nullptr) {
     subtract(group->group_used_bytes, left);
@@ -119,9 +126,9 @@ bool Board::count_dead_out(std::uint64_t key) const noexcept {
   bool found = false;
   for (std::uint32_t client = 0; client < clients_max; ++client) {
     DeviceUse* use = client != slot_.index() ? find(client, key) : nullptr;
-    if (use != nullptr && use->used_bytes.load(relaxed) != 0 && slot_.is_fellow(client) &&
-        !slot_.lives(client)) {
-      leave_group(segment_.shared(), slot_.leader(), *use);
+    const std::uint64_t used = use != nullptr ? use->used_bytes.load(relaxed) : 0;
+    if (used != 0 && slot_.is_fellow(client) && !slot_.lives(client)) {
+      leave_group(segment_.shared(), slot_.leader(), *use, used);
       found = true;
     }
   }
@@ -154,7 +161,7 @@ void clear_board(const Segment& segment,
                         leader.term == former.leader_term;
   for (DeviceUse& use : board.uses) {
     if (followed) {
-      leave_group(shared, former.leader, use);
+      leave_group(shared, former.leader, use, use.used_bytes.load(relaxed));
     }
     use.used_bytes.store(0, relaxed);
     use.group_used_bytes.store(0, relaxed);

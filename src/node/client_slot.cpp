@@ -9,12 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <span>
 
 namespace hippogriff::node {
@@ -44,6 +46,13 @@ std::uint64_t identity_checksum(const ClientIdentity& identity) {
 bool lock_byte(int fd, std::int64_t offset) noexcept {
   struct flock range = byte_range(F_WRLCK, offset);
   return ::fcntl(fd, F_OFD_SETLK, &range) == 0;
+}
+
+std::uint64_t monotonic_ticks() noexcept {
+  timespec now{};
+  static_cast<void>(::clock_gettime(CLOCK_MONOTONIC, &now));
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec) / 1000;
 }
 
 bool parse_number(std::string_view text, std::uint32_t& number) noexcept {
@@ -128,7 +137,10 @@ ClientSlot::ClientSlot(const Segment& segment, std::optional<Leader> leader)
   clear_board(segment_, index_, former);
   ClientIdentity last;
   std::memcpy(&last, &segment_.shared().identities.at(index_), sizeof(last));
-  term_ = (last.term + 1) % terms;
+  // Words that name a client of a segment that is gone shall mean nobody in this one.
+  const auto begin = static_cast<std::uint32_t>(monotonic_ticks() % terms);
+  term_ = (last.checksum == 0 && last.term == 0 ? begin : last.term + 1) % terms;
+  term_ = std::max(term_, 1U);
   choose_leader(leader);
   write_identity(false);
 }
@@ -143,7 +155,8 @@ bool ClientSlot::try_slot(std::uint32_t client) {
     return false;
   }
   const ClientIdentity former = read_identity(segment_.shared(), client);
-  if (former.handed_over == 0 || !process_lives(former).value_or(false)) {
+  const bool goes_on = former.handed_over != 0 && process_lives(former).value_or(false);
+  if (!goes_on && !has_living_follower(client, former.term)) {
     return true;
   }
   unlock_byte(segment_.fd(), offset);
@@ -156,7 +169,7 @@ void ClientSlot::choose_leader(std::optional<Leader> leader) noexcept {
     return;
   }
   const ClientIdentity identity = read_identity(segment_.shared(), leader->client);
-  if (identity.checksum != 0 && identity.term == leader->term && lives(leader->client)) {
+  if (identity.checksum != 0 && identity.term == leader->term && group_lives(leader->client)) {
     leader_ = *leader;
   }
 }
@@ -218,6 +231,22 @@ bool ClientSlot::lives(std::uint32_t client) const noexcept {
     return locked || process_lives(identity).value_or(false);
   }
   return locked && process_lives(identity).value_or(true);
+}
+
+bool ClientSlot::has_living_follower(std::uint32_t leader, std::uint32_t term) const noexcept {
+  for (std::uint32_t client = 0; client < clients_max; ++client) {
+    const ClientIdentity identity = read_identity(segment_.shared(), client);
+    if (client != leader && identity.checksum != 0 && identity.leader == leader &&
+        identity.leader_term == term && (client == index_ ? term_ != 0 : lives(client))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool ClientSlot::group_lives(std::uint32_t client) const noexcept {
+  const ClientIdentity identity = read_identity(segment_.shared(), client);
+  return lives(client) || (identity.checksum != 0 && has_living_follower(client, identity.term));
 }
 
 bool ClientSlot::lives_in_term(std::uint32_t client, std::uint32_t term) const noexcept {

@@ -50,6 +50,8 @@ class ClientSlot {
   // Its own index where it follows nobody.
   [[nodiscard]] std::uint32_t leader() const noexcept { return leader_.client; }
 
+  [[nodiscard]] Leader leader_words() const noexcept { return leader_; }
+
   [[nodiscard]] bool follows() const noexcept { return leader_.client != index_; }
 
   // False once another client has the leader's slot.
@@ -64,6 +66,8 @@ class ClientSlot {
 
   // Whether the client of a slot lives. Ask not for one's own.
   [[nodiscard]] bool lives(std::uint32_t client) const noexcept;
+  // Whether it or any that follows it lives: its reservations are for all of them.
+  [[nodiscard]] bool group_lives(std::uint32_t client) const noexcept;
   // Whether it is still the one of that term.
   [[nodiscard]] bool lives_in_term(std::uint32_t client, std::uint32_t term) const noexcept;
 
@@ -74,6 +78,7 @@ class ClientSlot {
   bool try_slot(std::uint32_t client);
   void choose_leader(std::optional<Leader> leader) noexcept;
   void write_identity(bool handed_over) noexcept;
+  [[nodiscard]] bool has_living_follower(std::uint32_t leader, std::uint32_t term) const noexcept;
   [[nodiscard]] std::optional<bool> process_lives(const ClientIdentity& identity) const noexcept;
 
   const Segment& segment_;

@@ -39,7 +39,10 @@ bool Node::forked() const noexcept {
 std::string Node::leader() {
   Leader leader;
   transact([&](Books&, ClientSet&) {
-    leader = {.client = attachment_->client(), .term = attachment_->slot().term()};
+    const ClientSlot& slot = attachment_->slot();
+    leader = slot.follows() && slot.leader_is_in_place()
+                 ? slot.leader_words()
+                 : Leader{.client = slot.index(), .term = slot.term()};
     return Effects{};
   });
   return leader.text();
@@ -47,7 +50,15 @@ std::string Node::leader() {
 
 void Node::hand_over() {
   transact([&](Books&, ClientSet&) {
-    attachment_->hand_over();
+    if (!attachment_->slot().follows()) {
+      attachment_->hand_over();
+      return Effects{};
+    }
+    // The leader's reservation goes on; what this process took of it ends with this program.
+    for (const Device& device : devices_) {
+      Board& board = attachment_->board();
+      board.give(device.key, board.used(attachment_->client(), device.key));
+    }
     return Effects{};
   });
 }

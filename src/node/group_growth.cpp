@@ -31,7 +31,19 @@ Node::Answer Node::ask_for_group(ReservationRecord& record,
   return queue_growth(record, may_wait, effects.changed, granted);
 }
 
-// What the leader's board says is put right each time: the growth may have been granted by others.
+// The leader may have several reservations of the device.
+std::uint64_t Node::put_leaders_grant_right(const Device& device) {
+  const std::uint32_t leader = attachment_->slot().leader();
+  const std::uint32_t index = books_.find_device(device.name);
+  std::uint64_t sum = 0;
+  for (const ReservationRecord& record : books_.reservations) {
+    sum += record.client == leader && record.device == index ? record.size_bytes : 0;
+  }
+  attachment_->board().set_leaders_grant(device.key, sum);
+  return sum;
+}
+
+// What the leader's board says is put right each time: growth may have been granted by others.
 Node::Answer Node::look_at_group(const Device& device,
                                  std::uint64_t size_bytes,
                                  bool give_up,
@@ -44,26 +56,48 @@ Node::Answer Node::look_at_group(const Device& device,
   if (record == nullptr || !attachment_->slot().leader_is_in_place()) {
     return Answer::gone;
   }
-  Board& board = attachment_->board();
-  const std::uint64_t id = record->id;
-  const bool ours = record->grower == attachment_->client() + 1;
-  Answer answer = Answer::waits;
-  if (!record->waits()) {
-    board.set_leaders_grant(device.key, record->size_bytes);
-    const std::uint64_t used = board.group_used(device.key);
-    const std::uint64_t left = record->size_bytes - std::min(used, record->size_bytes);
-    answer = size_bytes <= left
-                 ? Answer::granted
-                 : ask_for_group(*record, size_bytes - left, !give_up, effects, granted);
-    record = books_.find(id);
-    board.set_leaders_grant(device.key, record->size_bytes);
-  } else if (give_up) {
-    answer = Answer::busy;
-    if (ours) {
+  const std::uint64_t sum = put_leaders_grant_right(device);
+  const std::uint64_t left = sum - std::min(attachment_->board().group_used(device.key), sum);
+  const bool fits = size_bytes <= left;
+  if (record->waits()) {
+    const bool ours = record->grower == attachment_->client() + 1;
+    if (ours && (fits || give_up)) {
       record->wanted_bytes = record->size_bytes;
+      record->grower = 0;
       effects.changed = true;
       serve(books_, record->device, monotonic_ns(), granted);
     }
+    return fits ? Answer::granted : give_up ? Answer::busy : Answer::waits;
+  }
+  if (fits) {
+    return Answer::granted;
+  }
+  const Answer answer = ask_for_group(*record, size_bytes - left, !give_up, effects, granted);
+  put_leaders_grant_right(device);
+  return answer;
+}
+
+Node::Answer Node::look_at_group_once(const Device& device,
+                                      std::uint64_t size_bytes,
+                                      bool give_up,
+                                      std::shared_ptr<Attachment>& place,
+                                      std::uint32_t& signal) {
+  Answer answer = Answer::waits;
+  try {
+    transact([&](Books&, ClientSet& granted) {
+      Effects effects;
+      place = attachment_;
+      signal = place->signal(place->slot().leader());
+      answer = look_at_group(device, size_bytes, give_up, effects, granted);
+      return effects;
+    });
+  } catch (const Error& error) {
+    if (error.failure().status == Status::busy && !give_up) {
+      return Answer::waits;  // somebody keeps the node's lock
+    }
+    const std::scoped_lock turn(mutex_);
+    seen_generation_ = 0;  // the next operation takes the wish back
+    throw;
   }
   return answer;
 }
@@ -79,20 +113,14 @@ void Node::grow_group(std::uint32_t device_index,
   Answer answer = Answer::waits;
   while (answer == Answer::waits) {
     const auto left = deadline - std::chrono::steady_clock::now();
+    const bool give_up = waits_cancelled_ || left <= std::chrono::nanoseconds::zero();
     std::shared_ptr<Attachment> place;
-    std::uint32_t leader = 0;
     std::uint32_t signal = 0;
-    transact([&](Books&, ClientSet& granted) {
-      Effects effects;
-      place = attachment_;
-      leader = place->slot().leader();
-      signal = place->signal(leader);
-      const bool give_up = waits_cancelled_ || left <= std::chrono::nanoseconds::zero();
-      answer = look_at_group(known, size_bytes, give_up, effects, granted);
-      return effects;
-    });
-    if (answer == Answer::waits) {
-      place->wait(leader, signal, std::min<std::chrono::nanoseconds>(options_.look_interval, left));
+    answer = look_at_group_once(known, size_bytes, give_up, place, signal);
+    if (answer == Answer::waits && place != nullptr) {
+      place->wait(place->slot().leader(),
+                  signal,
+                  std::min<std::chrono::nanoseconds>(options_.look_interval, left));
     }
   }
   if (answer != Answer::granted) {

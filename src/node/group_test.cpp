@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -140,24 +141,28 @@ int take_and_give(Node& member, std::uint32_t device, unsigned seed) {
   return failures;
 }
 
+// Threads of one process that follows the leader; 0 when the group never used more than it has.
+int threads_that_take_and_give(const TemporarySegment& place,
+                               const std::string& leader,
+                               unsigned seed) {
+  Node member(following(place, leader));
+  const std::uint32_t mine = member.add_device("gpu", 100);
+  std::atomic<int> failures{0};
+  std::vector<std::thread> threads;
+  for (unsigned thread = 0; thread < 2; ++thread) {
+    threads.emplace_back([&, thread] { failures += take_and_give(member, mine, seed + thread); });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return failures == 0 ? 0 : 1;
+}
+
 TEST_F(GroupTest, many_processes_and_threads_never_use_more_than_there_is) {
   std::vector<Child> children;
-  for (int child = 0; child < 4; ++child) {
-    children.emplace_back([&, child] {
-      Node member(following(place, leader));
-      const std::uint32_t mine = member.add_device("gpu", 100);
-      std::atomic<int> failures{0};
-      std::vector<std::thread> threads;
-      for (unsigned thread = 0; thread < 2; ++thread) {
-        threads.emplace_back([&, thread] {
-          failures += take_and_give(member, mine, static_cast<unsigned>(child) * 10 + thread);
-        });
-      }
-      for (std::thread& thread : threads) {
-        thread.join();
-      }
-      return failures == 0 ? 0 : 1;
-    });
+  for (unsigned child = 0; child < 4; ++child) {
+    children.emplace_back(
+        [&, child] { return threads_that_take_and_give(place, leader, child * 10); });
   }
   for (Child& child : children) {
     EXPECT_EQ(child.wait(), 0);
@@ -238,6 +243,60 @@ TEST_F(GroupTest, growth_that_can_never_end_is_refused_to_the_last_who_asked) {
   EXPECT_NE(why.find("all who hold its memory wait for more"), std::string::npos) << why;
   node.shrink(1, 40);
   grows.join();
+}
+
+TEST_F(GroupTest, growth_ends_when_the_group_itself_has_enough) {
+  Node other(place.options());
+  other.reserve({.device = other.add_device("gpu", 100), .size_bytes = 40});
+  Node first(following(place, leader));
+  Node second(following(place, leader));
+  Account of_first(first, first.add_device("gpu", 100));
+  Account of_second(second, second.add_device("gpu", 100));
+  ASSERT_TRUE(of_first.take(60));
+  std::thread waits([&] {
+    std::string why;
+    EXPECT_TRUE(of_second.take_growing(20, long_wait, why)) << why;
+  });
+  ASSERT_TRUE(eventually([&] { return waiting(node) == 1; }));
+  of_first.give(30);
+  waits.join();
+  EXPECT_EQ(waiting(node), 0U);
+  EXPECT_EQ(held(node), 100U);
+}
+
+TEST(Group, a_leaders_reservation_lasts_as_long_as_a_follower) {
+  const TemporarySegment place;
+  Node node(place.options());
+  const std::uint32_t device = node.add_device("gpu", 100);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  Child leads([&] {
+    Node theirs(place.options());
+    theirs.reserve({.device = theirs.add_device("gpu", 100), .size_bytes = 70});
+    const std::string words = theirs.leader();
+    static_cast<void>(::write(ends[1], words.data(), words.size()));
+    ::pause();
+    return 0;
+  });
+  std::array<char, 64> words{};
+  ASSERT_GT(::read(ends[0], words.data(), words.size() - 1), 0);
+  Child follows([&] {
+    Node theirs(following(place, words.data()));
+    theirs.add_device("gpu", 100);
+    ::pause();
+    return theirs.follows() ? 0 : 1;
+  });
+  ASSERT_TRUE(eventually([&] { return node.view().clients.size() == 3; }));
+  leads.send(SIGKILL);
+  leads.wait();
+  EXPECT_EQ(held(node), 70U);
+  Node another(place.options());
+  EXPECT_EQ(held(another), 70U) << "nobody takes the leader's slot";
+  follows.send(SIGKILL);
+  follows.wait();
+  node.reserve({.device = device, .size_bytes = 100, .timeout = long_wait});
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 // A child that reserves 70 of 100, hands over, and goes on as `script`.
@@ -375,7 +434,8 @@ TEST_F(AccountTest, of_a_follower_reserves_within_the_leaders_reservation) {
   Node second(following(place, node.leader()));
   Account other(second, second.add_device("gpu", 100));
   EXPECT_TRUE(other.take(30));
-  EXPECT_EQ(status_of([&] { theirs.resize(handle, 31, milliseconds(5)); }), Status::busy);
+  EXPECT_EQ(status_of([&] { theirs.resize(handle, 31, milliseconds(0)); }), Status::busy);
+  EXPECT_EQ(status_of([&] { theirs.resize(handle, 31, milliseconds(5)); }), Status::timed_out);
   std::thread waiter([&] { theirs.resize(handle, 45, long_wait); });
   other.give(30);
   waiter.join();

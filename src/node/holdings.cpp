@@ -52,6 +52,13 @@ void Node::reconcile(ClientSet& granted) {
              return held.record.id == record.id;
            });
   });
+  // Growth that a predecessor in our slot waited for, or that we gave up without saying so.
+  for (ReservationRecord& record : books_.reservations) {
+    if (record.grower == client + 1) {
+      record.wanted_bytes = record.size_bytes == 0 ? record.wanted_bytes : record.size_bytes;
+      record.grower = 0;
+    }
+  }
   for (const Device& device : devices_) {
     static_cast<void>(place_device(device));
   }
@@ -160,7 +167,7 @@ bool Node::reap(ClientSet& granted) {
   for (const ReservationRecord& record : books_.reservations) {
     if (!known.test(record.client)) {
       known.set(record.client);
-      dead.set(record.client, !attachment_->lives(record.client));
+      dead.set(record.client, !attachment_->group_lives(record.client));
     }
   }
   const auto is_dead = [&](const ReservationRecord& record) { return dead.test(record.client); };

@@ -104,7 +104,7 @@ class Node final : public NodeClient {
   [[nodiscard]] const std::string& path() const noexcept { return options_.path; }
 
   // Groups: what a leader has reserved, those who follow it use, all together no more than that.
-  // The words by which other processes can follow this one.
+  // The words by which other processes can follow this one; of the leader, where it follows one.
   [[nodiscard]] std::string leader();
   // The reservations stay when this process goes on as another program by exec, until that and all
   // that inherit its descriptors have ended.
@@ -183,6 +183,12 @@ class Node final : public NodeClient {
                        bool give_up,
                        Effects& effects,
                        ClientSet& granted);
+  std::uint64_t put_leaders_grant_right(const Device& device);
+  Answer look_at_group_once(const Device& device,
+                            std::uint64_t size_bytes,
+                            bool give_up,
+                            std::shared_ptr<Attachment>& place,
+                            std::uint32_t& signal);
   Answer ask_for_group(ReservationRecord& record,
                        std::uint64_t missing_bytes,
                        bool may_wait,

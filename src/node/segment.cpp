@@ -118,7 +118,8 @@ bool Segment::open_existing() {
 
 // The file has no name until all of it is there. False when somebody else was quicker.
 bool Segment::create(const Books& books, const Steps& steps) {
-  const std::string folder = path_.substr(0, path_.find_last_of('/') + 1);
+  const std::string before = path_.substr(0, path_.find_last_of('/') + 1);
+  const std::string folder = before.empty() ? "." : before;
   fd_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd_ < 0) {
     throw_io("create segment", path_, no_offset, errno);
@@ -165,9 +166,15 @@ void Segment::refuse_foreign() const {
 bool Segment::damaged() const {
   struct stat facts{};
   SegmentHeader header;
-  if (::fstat(fd_, &facts) != 0 ||
-      ::pread(fd_, &header, sizeof(header), 0) != static_cast<ssize_t>(sizeof(header))) {
+  if (::fstat(fd_, &facts) != 0 || facts.st_size == 0) {
     return true;
+  }
+  const ssize_t size = ::pread(fd_, &header, sizeof(header), 0);
+  if (size != static_cast<ssize_t>(sizeof(header))) {
+    refuse(path_, "it is no segment: remove it, or name another");
+  }
+  if (header.magic != segment_magic && facts.st_size != static_cast<off_t>(sizeof(SegmentLayout))) {
+    refuse(path_, "it is no segment: remove it, or name another");
   }
   if (header.magic != segment_magic || header.checksum != header_checksum(header)) {
     return true;

@@ -5,6 +5,7 @@
 #include "node/account.hpp"
 #include "node/node.hpp"
 #include "shim/driver_api.hpp"
+#include "shim/process_ledger.hpp"
 
 #include <unistd.h>
 
@@ -14,8 +15,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 
@@ -207,10 +210,16 @@ Ledger* make_node_ledger(std::uint64_t context_bytes) noexcept {
       return nullptr;
     }
     auto ledger = std::make_unique<NodeLedger>(std::move(options), context_bytes);
-    return ledger->follows() ? ledger.release() : nullptr;
-  } catch (...) {
-    return nullptr;  // without the node, HIPPOGRIFF_MEMORY is the limit
+    if (ledger->follows()) {
+      return ledger.release();
+    }
+    std::fprintf(stderr, "hippogriff: the reservation of this command has ended\n");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "hippogriff: no device memory: %s\n", error.what());
   }
+  // What was reserved is shared: without the node nobody knows how much of it is left.
+  alignas(ProcessLedger) static unsigned char memory[sizeof(ProcessLedger)];
+  return new (memory) ProcessLedger(0, 0);
 }
 
 }  // namespace hippogriff::shim

@@ -14,7 +14,6 @@ struct hippogriff_reservation {
   std::string device;
   std::string uuid;
   std::uint64_t handle = 0;
-  std::uint64_t size_bytes = 0;
   std::uint64_t generation = 0;
 };
 
@@ -92,7 +91,6 @@ int hippogriff_reserve(size_t size,
     made->device = facts.name;
     made->uuid = facts.uuid;
     made->generation = hippogriff::process_generation();
-    made->size_bytes = size;
     hippogriff::node::Request request{.device = 0,
                                       .size_bytes = std::min(size, size_max + 1),
                                       .priority = chosen.priority,
@@ -110,11 +108,11 @@ int hippogriff_reservation_resize(hippogriff_reservation* reservation,
                                   int64_t timeout_ms) {
   return guarded([&] {
     check_owner(reservation);
-    reservation->share->resize(reservation->uuid,
-                               reservation->handle,
-                               std::min(size, size_max + 1),
-                               milliseconds_of(timeout_ms));
-    reservation->size_bytes = size;
+    // Another thread may release it meanwhile: nothing of it is touched after the wait.
+    const auto share = reservation->share;
+    const std::string uuid = reservation->uuid;
+    share->resize(
+        uuid, reservation->handle, std::min(size, size_max + 1), milliseconds_of(timeout_ms));
   });
 }
 
@@ -124,7 +122,7 @@ int hippogriff_reservation_get(hippogriff_reservation* reservation,
   return guarded([&] {
     check_owner(reservation);
     if (size != nullptr) {
-      *size = reservation->size_bytes;
+      *size = reservation->share->reserved_bytes(reservation->uuid, reservation->handle);
     }
     if (device != nullptr) {
       *device = reservation->device.c_str();

@@ -7,7 +7,9 @@
 #include <hippogriff/schedgpu.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -40,9 +42,22 @@ struct SchedGpu {
   std::mutex growing;  // held by who waits: a reservation grows once at a time
 };
 
+// Never destroyed: threads may call while the process exits. A forked child gets another one: its
+// parent's mutexes may be held by threads that do not exist in it.
 SchedGpu& state() {
-  static auto* const the_state = new SchedGpu;  // threads may call while the process exits
-  return *the_state;
+  static std::atomic<SchedGpu*> the_state{nullptr};
+  SchedGpu* now = the_state.load(std::memory_order_acquire);
+  if (now == nullptr || now->generation != process_generation()) {
+    auto made = std::make_unique<SchedGpu>();
+    made->generation = process_generation();
+    made->ready = now != nullptr && now->ready;
+    made->timeout = now != nullptr ? now->timeout : made->timeout;
+    made->priority = now != nullptr ? now->priority : 0;
+    if (the_state.compare_exchange_strong(now, made.get(), std::memory_order_acq_rel)) {
+      now = made.release();
+    }
+  }
+  return *now;
 }
 
 int cuda_error(const Failure& failure) {
@@ -137,15 +152,16 @@ std::optional<int> choose(NodeShare& share, const std::vector<int>& devices, std
   return best;
 }
 
-void forget_parents_state(SchedGpu& schedgpu) {
-  if (schedgpu.generation != process_generation()) {
-    schedgpu.reserved.clear();
-    schedgpu.generation = process_generation();
-  }
-}
-
 void grow(SchedGpu& schedgpu, const SharedDeviceFacts& facts, std::uint64_t bytes, bool block) {
-  const std::scoped_lock one_at_a_time(schedgpu.growing);
+  std::unique_lock one_at_a_time(schedgpu.growing, std::defer_lock);
+  if (block) {
+    one_at_a_time.lock();
+  } else if (!one_at_a_time.try_lock()) {
+    throw Error({.status = Status::busy,
+                 .operation = "reserve",
+                 .object = facts.name,
+                 .detail = "another thread of this process waits for memory"});
+  }
   const auto share = share_of_process();
   share->account(facts);
   std::chrono::milliseconds timeout{0};
@@ -190,7 +206,6 @@ int schedGPUInit(int timeout_in_seconds, int priority) {
     }
     static_cast<void>(hippogriff::share_of_process());
     const std::scoped_lock lock(schedgpu.mutex);
-    hippogriff::forget_parents_state(schedgpu);
     schedgpu.timeout = std::chrono::seconds(timeout_in_seconds);
     schedgpu.priority = -std::max(priority, -INT32_MAX);
     schedgpu.ready = true;
@@ -204,7 +219,6 @@ int preCudaMalloc(
     auto& schedgpu = hippogriff::state();
     {
       const std::scoped_lock lock(schedgpu.mutex);
-      hippogriff::forget_parents_state(schedgpu);
       if (!schedgpu.ready) {
         return hippogriff::cuda_error_initialization_error;
       }
@@ -235,7 +249,6 @@ int postCudaFree(int device, size_t bytes) {
     const hippogriff::SharedDeviceFacts facts = hippogriff::facts_of(device);
     const auto share = hippogriff::share_of_process();
     const std::scoped_lock lock(schedgpu.growing, schedgpu.mutex);
-    hippogriff::forget_parents_state(schedgpu);
     const auto at = schedgpu.reserved.find(facts.uuid);
     if (at == schedgpu.reserved.end() || at->second.size_bytes == 0 ||
         bytes > at->second.size_bytes) {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -57,7 +58,15 @@ class AccountLedger final : public MemoryLedger {
   const bool grows_ = variable("HIPPOGRIFF_GROW") == "1";
 };
 
-// Calls a function now and then while it lives.
+// What a leader and those who follow it use of a device.
+struct Use {
+  std::uint64_t told_bytes = 0;
+  std::uint64_t seen_bytes = 0;
+  std::uint64_t reserved_bytes = 0;
+  std::set<std::uint64_t> pids;
+};
+
+// Calls a function now and then while it lives; what that throws is for the next call.
 class Refresher {
  public:
   template <typename Function>
@@ -66,7 +75,10 @@ class Refresher {
           std::unique_lock lock(mutex_);
           while (!wake_.wait_for(lock, stop, look_interval, [] { return false; }) &&
                  !stop.stop_requested()) {
-            function();
+            try {
+              function();
+            } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the node may be busy
+            }
           }
         }) {}
 
@@ -205,6 +217,10 @@ std::vector<node::SeenTransfer> NodeShare::transfers_of_others() const {
   return segment_ != nullptr ? segment_->transfers_of_others() : std::vector<node::SeenTransfer>{};
 }
 
+std::uint64_t NodeShare::reserved_bytes(const std::string& uuid, std::uint64_t handle) {
+  return device(uuid).account->reserved_bytes(handle);
+}
+
 void NodeShare::look_outside(std::chrono::milliseconds at_most_old) {
   std::vector<std::pair<std::string, std::uint32_t>> gpus;
   {
@@ -225,8 +241,9 @@ void NodeShare::look_outside(std::chrono::milliseconds at_most_old) {
   }
 }
 
-// What NVML counts for processes that take part is covered by their reservations. Where it does not
-// know them (another pid namespace) they say themselves what they use.
+// What programs that take part use is covered by what they, or their leader, have reserved, and not
+// beyond that. NVML knows what a process uses, and where it does not (another pid namespace) the
+// process itself says what it allocated.
 void NodeShare::look_outside(const std::string& uuid, std::uint32_t index) {
   const auto facts = find_gpu(uuid);
   if (!facts) {
@@ -236,17 +253,26 @@ void NodeShare::look_outside(const std::string& uuid, std::uint32_t index) {
   const auto record =
       std::ranges::find(view.devices, std::string_view(uuid), &node::DeviceRecord::name_view);
   const auto place = static_cast<std::size_t>(record - view.devices.begin());
-  std::uint64_t told_bytes = 0;
+  const std::vector<GpuProcess> processes = gpu_processes(uuid);
+  std::map<std::uint32_t, Use> groups;  // by leader
   for (const node::NodeView::Client& client : view.clients) {
-    told_bytes += place < client.used_bytes.size() ? client.used_bytes[place] : 0;
+    Use& use = groups[client.leader];
+    use.told_bytes += place < client.used_bytes.size() ? client.used_bytes[place] : 0;
+    const auto seen = std::ranges::find(processes, client.pid, &GpuProcess::pid);
+    // A process may have several slots.
+    if (seen != processes.end() && use.pids.insert(client.pid).second) {
+      use.seen_bytes += seen->used_bytes;
+    }
   }
-  std::uint64_t seen_bytes = 0;
-  for (const GpuProcess& process : gpu_processes(uuid)) {
-    const bool takes_part = std::ranges::any_of(
-        view.clients, [&](const auto& client) { return client.pid == process.pid; });
-    seen_bytes += takes_part ? process.used_bytes : 0;
+  for (const auto& reservation : view.reservations) {
+    if (reservation.record.device == place) {
+      groups[reservation.record.client].reserved_bytes += reservation.record.size_bytes;
+    }
   }
-  const std::uint64_t ours = std::max(told_bytes, seen_bytes);
+  std::uint64_t ours = 0;
+  for (const auto& [leader, use] : groups) {
+    ours += std::min(std::max(use.told_bytes, use.seen_bytes), use.reserved_bytes);
+  }
   node_->set_outside(index, facts->used_bytes - std::min(facts->used_bytes, ours));
 }
 

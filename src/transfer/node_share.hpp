@@ -53,6 +53,8 @@ class NodeShare {
               std::uint64_t size_bytes,
               std::chrono::milliseconds timeout);
   void release(const std::string& uuid, std::uint64_t handle);
+  // 0 once released.
+  std::uint64_t reserved_bytes(const std::string& uuid, std::uint64_t handle);
 
   // Makes a device known, so that it can be reserved. Throws Error(invalid_argument) when other
   // programs use it with another size.

@@ -58,8 +58,9 @@ def run(
     except HippogriffError as error:
         print(f"hippogriff run: {error}", file=sys.stderr)
         raise typer.Exit(_TIMED_OUT if isinstance(error, TimedOut) else _REFUSED) from None
-    except OSError as error:
-        print(f"hippogriff run: {command[0]}: {error.strerror}", file=sys.stderr)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        print(f"hippogriff run: {command[0]}: {reason}", file=sys.stderr)
         missing = isinstance(error, FileNotFoundError)
         raise typer.Exit(_NOT_FOUND if missing else _NOT_EXECUTABLE) from None
 

@@ -110,7 +110,7 @@ def text() -> str:
 def listen_address(listen: str) -> tuple[str, int]:
     """Read ``ADDRESS:PORT`` or ``PORT``; the address is this machine's own if not given."""
     address, _, port = listen.rpartition(":")
-    if not port.isdecimal() or int(port) >= 2**16:
+    if not port.isdecimal() or len(port) > 5 or int(port) >= 2**16:
         raise InvalidArgument(f"--listen {listen}: write it like 9400 or 0.0.0.0:9400")
     return address or "127.0.0.1", int(port)
 

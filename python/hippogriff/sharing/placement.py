@@ -75,7 +75,7 @@ def visible(
         ]
         if len(found) != 1:
             raise InvalidArgument(f"CUDA_VISIBLE_DEVICES names {name!r}: there is no such GPU here")
-        chosen += found
+        chosen += [gpu for gpu in found if gpu not in chosen]
     if not chosen:
         raise InvalidArgument("CUDA_VISIBLE_DEVICES hides all GPUs: --device host runs without")
     return chosen

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hippogriff import _library
 from hippogriff._node import Reservation, hand_over, node_status, reserve
 from hippogriff._sizes import format_size
 from hippogriff.errors import Busy, InvalidArgument, OutOfDeviceMemory
-from hippogriff.sharing.placement import PLACEMENTS, Candidate, candidates, order
+from hippogriff.sharing.placement import PLACEMENTS, Candidate, candidates, order, visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 #: A wait is told of when it has taken so many seconds.
 QUIET_SECONDS = 1.0
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -51,11 +54,11 @@ def reserve_devices(wish: Wish) -> list[Reservation]:
     TimedOut
         When it was not free in time.
     """
+    status = node_status()
     if wish.device is not None:
         if wish.gpus != 1:
             raise InvalidArgument("--gpus and --device do not go together")
-        return [_reserve_one(wish, wish.device, wish.timeout)]
-    status = node_status()
+        return [_reserve_one(wish, _uuid(wish.device, status), wish.timeout)]
     best = order(candidates(status, status["host_memory_bytes"]), wish.memory_bytes, wish.placement)
     if len(best) < wish.gpus:
         raise OutOfDeviceMemory(
@@ -63,9 +66,45 @@ def reserve_devices(wish: Wish) -> list[Reservation]:
         )
     if wish.gpus == 1:
         return [_first_that_fits(wish, best)]
-    # Everybody takes them in the same order, so that no two wait for each other.
-    chosen = sorted(best[: wish.gpus], key=lambda device: device.uuid)
-    return [_reserve_one(wish, device.uuid, wish.timeout) for device in chosen]
+    return _reserve_all(wish, [device.uuid for device in best[: wish.gpus]])
+
+
+def _uuid(device: str, status: Mapping[str, Any]) -> str:
+    """Return the UUID of ``cuda:N``, the GPU that this process sees as N."""
+    number = device.removeprefix("cuda:")
+    if number == device or not number.isdecimal():
+        return device
+    gpus = visible(status["gpus"], os.environ)
+    if int(number) >= len(gpus):
+        raise InvalidArgument(f"--device {device}: there are {len(gpus)} GPUs here")
+    return str(gpus[int(number)]["uuid"])
+
+
+def _reserve_all(wish: Wish, devices: Sequence[str]) -> list[Reservation]:
+    """Reserve on all devices or on none: who waits for one holds no other."""
+    deadline = None if wish.timeout is None else time.monotonic() + wish.timeout
+    held: list[Reservation] = []
+    while True:
+        awaited = _take_what_is_free(wish, devices, held)
+        if awaited is None:
+            return sorted(held, key=lambda one: one.device)
+        while held:
+            held.pop().release()
+        left = None if deadline is None else max(deadline - time.monotonic(), 0.001)
+        held.append(_reserve_one(wish, awaited, 0 if wish.timeout == 0 else left))
+
+
+def _take_what_is_free(wish: Wish, devices: Sequence[str], held: list[Reservation]) -> str | None:
+    """Reserve on the devices that are missing in `held`; return the first that is not free."""
+    there = {one.device for one in held}
+    for uuid in devices:
+        if uuid in there:
+            continue
+        try:
+            held.append(_reserve_one(wish, uuid, 0))
+        except Busy:
+            return uuid
+    return None
 
 
 def _first_that_fits(wish: Wish, best: Sequence[Candidate]) -> Reservation:
@@ -102,8 +141,9 @@ def environment(reservations: Sequence[Reservation], leader: str) -> dict[str, s
     devices = [reservation.device for reservation in reservations]
     added = {"HIPPOGRIFF_RESERVATION": leader} if leader else {}
     if devices == ["host"]:
-        added["HIPPOGRIFF_DEVICE"] = "host"
-        return added
+        return {**added, "HIPPOGRIFF_DEVICE": "host", "CUDA_VISIBLE_DEVICES": ""}
+    if os.environ.get("HIPPOGRIFF_DEVICE"):
+        added["HIPPOGRIFF_DEVICE"] = "cuda:0"  # the first it sees
     if all(device.startswith("GPU-") for device in devices):
         added["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     shim = shim_folder()
@@ -111,7 +151,9 @@ def environment(reservations: Sequence[Reservation], leader: str) -> dict[str, s
         before = os.environ.get("LD_LIBRARY_PATH")
         added["LD_LIBRARY_PATH"] = f"{shim}:{before}" if before else str(shim)
         driver = os.environ.get("HIPPOGRIFF_CUDA_DRIVER")
-        if driver:  # what the shim is to load, and the command's own hippogriff not
+        if (
+            driver and "HIPPOGRIFF_SHIM_DRIVER" not in os.environ
+        ):  # what the shim is to load, and the command's own hippogriff not
             added["HIPPOGRIFF_SHIM_DRIVER"] = driver
             added["HIPPOGRIFF_CUDA_DRIVER"] = str(shim / "libcuda.so.1")
     return added
@@ -153,10 +195,13 @@ def run(command: Sequence[str], wish: Wish) -> None:
 
 def stay_beside(command: Sequence[str], added: Mapping[str, str]) -> int:
     """Run the command, pass signals on to it, and return what it ends with, as a shell says it."""
-    child = subprocess.Popen(list(command), env={**os.environ, **added})
+    children: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _frame: object) -> None:
-        child.send_signal(number)
+        for child in children:
+            child.send_signal(number)
+        if not children:
+            sys.exit(128 + number)
 
     def leave_to_terminal(_number: int, _frame: object) -> None:
         """Do nothing: the terminal sends its signals to the command as well."""
@@ -165,5 +210,16 @@ def stay_beside(command: Sequence[str], added: Mapping[str, str]) -> int:
         signal.signal(number, pass_on)
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, leave_to_terminal)
+    child = subprocess.Popen(
+        list(command),
+        env={**os.environ, **added},
+        preexec_fn=_end_with_parent,  # no threads here
+    )
+    children.append(child)
     status = child.wait()
     return 128 - status if status < 0 else status
+
+
+def _end_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent, which holds the reservation, dies."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
