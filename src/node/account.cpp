@@ -53,15 +53,16 @@ bool Account::take_growing(std::uint64_t size_bytes,
                            std::chrono::milliseconds timeout,
                            std::string& why) noexcept {
   const MonotonicTime deadline = std::chrono::steady_clock::now() + timeout;
+  std::chrono::milliseconds left = timeout;  // asked for once at least, however slow this thread is
   try {
     while (!take(size_bytes)) {
-      const auto left =
-          std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
       if (!follows_ || left < std::chrono::milliseconds::zero()) {
         why = "not in time";
         return false;
       }
       board_->grow_group(device_, size_bytes, left);
+      left =
+          std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     }
     return true;
   } catch (const Error& error) {
