@@ -2,7 +2,8 @@
 #pragma once
 
 #include "device/host_device.hpp"
-#include "temporary_folder.hpp"
+#include "testing/bytes.hpp"
+#include "testing/temporary_folder.hpp"
 #include "transfer/runtime.hpp"
 
 #include <fcntl.h>
@@ -10,22 +11,12 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
 namespace hippogriff {
 
-inline std::vector<std::byte> random_bytes(std::size_t size, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::byte> bytes(size);
-  for (std::size_t at = 0; at < size; at += sizeof(std::uint64_t)) {
-    const std::uint64_t word = random();
-    std::memcpy(bytes.data() + at, &word, std::min(sizeof word, size - at));
-  }
-  return bytes;
-}
-
+// Leaves the file in the page cache; a test that wants it on the drive drops it from there.
 inline void write_whole(const std::string& path, const std::vector<std::byte>& bytes) {
   const int fd = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
   ASSERT_GE(fd, 0) << path;
@@ -35,7 +26,6 @@ inline void write_whole(const std::string& path, const std::vector<std::byte>& b
     ASSERT_GT(count, 0);
     put += static_cast<std::size_t>(count);
   }
-  ASSERT_EQ(fsync(fd), 0);
   ASSERT_EQ(close(fd), 0);
 }
 

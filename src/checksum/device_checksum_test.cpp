@@ -5,6 +5,7 @@
 #include "checksum/xxh3_host.hpp"
 #include "device/cuda_device.hpp"
 #include "device/host_device.hpp"
+#include "testing/bytes.hpp"
 
 #include <gtest/gtest.h>
 
@@ -18,13 +19,6 @@ namespace {
 
 constexpr std::chrono::seconds patience{60};
 constexpr std::size_t memory_bytes = std::size_t{24} << 20;
-
-std::vector<std::byte> random_bytes(std::size_t size, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::byte> bytes(size);
-  std::ranges::generate(bytes, [&random] { return static_cast<std::byte>(random()); });
-  return bytes;
-}
 
 std::vector<std::uint64_t> oracle(std::span<const MemoryPart> parts,
                                   std::uint64_t block_bytes,

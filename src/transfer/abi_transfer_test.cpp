@@ -211,7 +211,7 @@ TEST_F(AbiTransferTest, plain_host_memory_takes_a_flag) {
   const Handle back(transfer);
   EXPECT_EQ(hippogriff_wait_released(transfer, abi_patience_ms), HIPPOGRIFF_OK);
   EXPECT_EQ(hippogriff_wait(transfer, abi_patience_ms), HIPPOGRIFF_OK);
-  EXPECT_TRUE(read_whole(copy) == content_);
+  EXPECT_TRUE(same_bytes(read_whole(copy), content_));
   EXPECT_EQ(hippogriff_recv_path_async(copy.c_str(), memory, 0, 0, &options, &transfer),
             HIPPOGRIFF_INVALID_ARGUMENT);
 }

@@ -2,6 +2,7 @@
 #include "transfer/destinations.hpp"
 
 #include "testing/abi_fixture.hpp"
+#include "testing/effort.hpp"
 #include "testing/runtime_fixture.hpp"
 #include "transfer/report.hpp"
 
@@ -128,7 +129,7 @@ TEST_F(DestinationsTest, random_parts_arrive_by_every_route_and_nothing_else_doe
   const auto content = random_bytes(60 * mebibyte + 777, 1);
   write_whole(path, content);
   std::mt19937_64 random(2);
-  for (int round = 0; round < 30; ++round) {
+  for (int round = 0; round < rounds_of(30); ++round) {
     drop_cache(path, random() % content.size(), random() % content.size());
     const std::array routes = {
         Route::automatic, Route::pipelined, Route::mapped, Route::parked, Route::direct};

@@ -1,5 +1,6 @@
 // Random faults of storage and device, round after round on one runtime, by every route and in both
 // directions; each round's seed is printed when it fails.
+#include "testing/effort.hpp"
 #include "testing/faulty_runtime_fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -144,7 +145,7 @@ class RandomFaultsTest : public ::testing::TestWithParam<bool> {
 TEST_P(RandomFaultsTest, every_round_ends_says_what_is_missing_and_leaves_a_whole_runtime) {
   const std::uint64_t seed = first_seed();
   std::printf("first seed %llu\n", static_cast<unsigned long long>(seed));
-  constexpr std::uint64_t rounds = 40;
+  constexpr std::uint64_t rounds = rounds_of(40);
   for (std::uint64_t round = 0; round < rounds && !HasFatalFailure(); ++round) {
     run_round(seed + round);
   }

@@ -368,7 +368,7 @@ TEST_F(FaultsTest,
       EXPECT_EQ(transfer->failed(), fails) << transfer->failure_message();
       EXPECT_EQ(std::filesystem::file_size(output_) < content_bytes, fails);
     }
-    EXPECT_TRUE(read_whole(output_) == content_);
+    EXPECT_TRUE(same_bytes(read_whole(output_), content_));
     EXPECT_TRUE(small.runtime->free(memory));
   }
 }
@@ -412,7 +412,7 @@ TEST_F(FaultsTest, failing_end_of_a_whole_file_leaves_the_old_one) {
       EXPECT_EQ(transfer->status(), Status::io_error);
       EXPECT_EQ(transfer->failure().errno_value, EIO);
     }
-    EXPECT_TRUE(read_whole(output_) == old);
+    EXPECT_TRUE(same_bytes(read_whole(output_), old));
     EXPECT_EQ(entries_of(folder_.path().c_str()), 2U) << "a temporary file is left";
     EXPECT_TRUE(on_.runtime->free(memory_));
   }
@@ -439,7 +439,7 @@ TEST_F(FaultsTest, failing_receive_of_a_whole_file_leaves_the_old_one) {
     const auto transfer = recv();
     EXPECT_EQ(transfer->status(), Status::device_error);
   }
-  EXPECT_TRUE(read_whole(output_) == old);
+  EXPECT_TRUE(same_bytes(read_whole(output_), old));
   EXPECT_EQ(entries_of(folder_.path().c_str()), 2U) << "a temporary file is left";
   expect_recovered();
 }

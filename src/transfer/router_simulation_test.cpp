@@ -1,5 +1,6 @@
 // The router against an oracle: machines whose true rates are not quite the calibrated ones carry
 // out every plan piece by piece, and the router's choice is held against the best of them.
+#include "testing/effort.hpp"
 #include "transfer/router.hpp"
 
 #include <gtest/gtest.h>
@@ -447,13 +448,13 @@ double mean_regret(double factor, int rounds, double* fixed) {
 
 TEST(RouterSimulation, regret_is_small_when_rates_are_off_by_a_third) {
   double fixed = 0;
-  EXPECT_LT(mean_regret(1.3, 120, &fixed), 0.035);
+  EXPECT_LT(mean_regret(1.3, rounds_of(120), &fixed), 0.035);
   EXPECT_GT(fixed, 0.10) << "the workloads do not tell good plans from bad ones";
 }
 
 TEST(RouterSimulation, regret_stays_bounded_when_rates_are_off_by_two) {
   double fixed = 0;
-  EXPECT_LT(mean_regret(2.0, 120, &fixed), 0.06);
+  EXPECT_LT(mean_regret(2.0, rounds_of(120), &fixed), 0.06);
 }
 
 }  // namespace

@@ -1,0 +1,21 @@
+// How much a random test does.
+#pragma once
+
+namespace hippogriff {
+
+// Rounds of a random test: a quarter where a sanitizer makes each take ten times as long.
+constexpr int rounds_of(int plain) {
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  return (plain + 3) / 4;
+#else
+  return plain;
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return (plain + 3) / 4;
+#else
+  return plain;
+#endif
+}
+
+}  // namespace hippogriff
