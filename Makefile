@@ -17,7 +17,8 @@ export HIPPOGRIFF_VENV := $(VENV)
 
 CONFIGURE := cmake -S . -G Ninja --log-level=NOTICE -DCMAKE_BUILD_TYPE=Release \
   -DHIPPOGRIFF_CUDA=$(HIPPOGRIFF_CUDA)
-CONFIGURE_SANITIZED := $(CONFIGURE) -DHIPPOGRIFF_BENCH=OFF -DHIPPOGRIFF_WORKLOADS=OFF
+CONFIGURE_SANITIZED := $(CONFIGURE) -DHIPPOGRIFF_BENCH=OFF -DHIPPOGRIFF_WORKLOADS=OFF \
+  -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++
 # Machines of continuous integration are shared: there a test that failed gets a second chance, and is named.
 CTEST := ctest --output-on-failure --no-tests=error --timeout 120 -j $(JOBS) --output-junit junit.xml \
   $(if $(CI),--repeat until-pass:2)
@@ -70,23 +71,22 @@ slurm-test: all ## Jobs of a real Slurm, where this is run by root
 check: $(CHECKS) ## Tests, benchmarks built, sanitizers, fuzzers, linters, docs
 
 sanitize-address: ## The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	@tools/bootstrap build
+	@tools/bootstrap check
 	@$(CONFIGURE_SANITIZED) -B $(BUILD)-address -DHIPPOGRIFF_SANITIZE=address
 	@cmake --build $(BUILD)-address -j $(JOBS)
 	@cd $(BUILD)-address && $(CTEST)
 
 sanitize-thread: ## The C++ tests under ThreadSanitizer
-	@tools/bootstrap build
+	@tools/bootstrap check
 	@$(CONFIGURE_SANITIZED) -B $(BUILD)-thread -DHIPPOGRIFF_SANITIZE=thread
 	@cmake --build $(BUILD)-thread -j $(JOBS)
 	@cd $(BUILD)-thread && $(NO_ASLR) $(CTEST)
 
-fuzz: all ## Every fuzzer for FUZZ_SECONDS
+fuzz: ## Every fuzzer for FUZZ_SECONDS
 	@tools/bootstrap check
-	@$(CONFIGURE) -B $(BUILD)-fuzz -DHIPPOGRIFF_FUZZ=ON -DCMAKE_C_COMPILER=clang \
-	  -DCMAKE_CXX_COMPILER=clang++
-	@cmake --build $(BUILD)-fuzz -j $(JOBS)
-	@JOBS=$(JOBS) tools/fuzz $(BUILD)-fuzz $(FUZZ_SECONDS) $(VENV)/bin/python
+	@$(CONFIGURE_SANITIZED) -B $(BUILD)-address -DHIPPOGRIFF_SANITIZE=address
+	@cmake --build $(BUILD)-address -j $(JOBS) --target fuzzers
+	@JOBS=$(JOBS) tools/fuzz $(BUILD)-address $(FUZZ_SECONDS) $(VENV)/bin/python
 
 lint: configure ## Formatting, static analysis, types, spelling, project rules
 	@tools/bootstrap check
@@ -122,4 +122,4 @@ wheel: all ## The Python package with the library in it, in dist/
 	@$(VENV)/bin/python tools/make_wheel.py --library $(LIBRARY) --output dist
 
 clean: ## Remove what was built, not .venv
-	rm -rf $(BUILD) $(BUILD)-address $(BUILD)-thread $(BUILD)-fuzz dist python/*.egg-info
+	rm -rf $(BUILD) $(BUILD)-address $(BUILD)-thread dist python/*.egg-info

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <functional>
 #include <string_view>
 
 namespace hippogriff::shim {
@@ -44,7 +45,9 @@ const void* translate(const char* name, const void* found, bool per_thread, Ask&
   // A symbol's own name, which the driver need not understand.
   const auto* const end = function_names.end();
   const auto* const symbol = std::lower_bound(
-      function_names.begin(), end, wanted, [](const char* a, std::string_view b) { return a < b; });
+      function_names.begin(), end, wanted, [](std::string_view a, std::string_view b) {
+        return a < b;
+      });
   if (symbol != end && wanted == *symbol) {
     const auto function = static_cast<Function>(symbol - function_names.begin());
     if (wrapper_of(function) != nullptr && found == real_address(function)) {

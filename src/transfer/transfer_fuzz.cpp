@@ -42,7 +42,8 @@ class Bytes {
 
   // Below `bound`, of two or three bytes so that odd values come up.
   std::uint64_t below(std::uint64_t bound) {
-    const std::uint64_t value = next() | (next() << 8U) | (next() << 16U);
+    const std::uint64_t value =
+        std::uint64_t{next()} | (std::uint64_t{next()} << 8U) | (std::uint64_t{next()} << 16U);
     return value % bound;
   }
 
