@@ -1,3 +1,4 @@
+// Kept apart from the tests so that it is optimised.
 #include "testing/bytes.hpp"
 
 #include <algorithm>

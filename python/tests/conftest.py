@@ -6,6 +6,7 @@ import atexit
 import json
 import os
 import random
+import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,9 @@ os.environ.setdefault("HIPPOGRIFF_DEVICE", "host")
 _segment = Path("/dev/shm") / f"hippogriff-tests-{os.getpid()}"
 atexit.register(_segment.unlink, missing_ok=True)
 os.environ["HIPPOGRIFF_NODE"] = str(_segment) if _segment.parent.is_dir() else "off"
+
+# Who starts the tests in the background may have interrupts ignored, which programs inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes depends on what else the machine does.
 hypothesis.settings.register_profile("hippogriff", deadline=None)

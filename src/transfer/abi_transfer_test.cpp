@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <cstring>
+#include <random>
 
 namespace hippogriff {
 namespace {

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <random>
 
 namespace hippogriff {
 namespace {
