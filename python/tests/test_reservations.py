@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
@@ -456,6 +457,18 @@ def test_the_node_is_off_where_it_is_switched_off(machine: dict[str, str]) -> No
             {**machine, "HIPPOGRIFF_NODE": "off"},
         )
     )
+
+
+def test_a_groups_books_are_open_to_the_group(machine: dict[str, str]) -> None:
+    segment = Path(machine["HIPPOGRIFF_NODE"])
+    shared = {**machine, "HIPPOGRIFF_NODE": f"group:{os.getegid()}:{segment}"}
+    ran = command(shared, "run", "--memory", "60MiB", "--", sys.executable, "-c", "print('ran')")
+    assert (ran.returncode, ran.stdout) == (0, "ran\n"), ran.stderr
+    assert stat.S_IMODE(segment.stat().st_mode) == 0o660
+    assert "group:NAME" in command(machine, "ps").stderr, "one user's books are another thing"
+    unknown = command({**machine, "HIPPOGRIFF_NODE": "group:no such group"}, "ps")
+    assert unknown.returncode != 0
+    assert "there is no group 'no such group'" in unknown.stderr
 
 
 def test_a_program_works_alone_where_there_can_be_no_node(machine: dict[str, str]) -> None:

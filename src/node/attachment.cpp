@@ -16,13 +16,13 @@ std::int64_t monotonic_ns() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-Attachment::Attachment(const std::string& path,
+Attachment::Attachment(const SegmentPlace& place,
                        const Books& fresh,
                        const Steps& steps,
                        std::optional<Leader> leader)
     : steps_(steps),
       fresh_(fresh),
-      segment_(path, fresh, steps),
+      segment_(place, fresh, steps),
       slot_(segment_, leader),
       board_(segment_, slot_),
       transfers_(segment_, slot_),

@@ -27,7 +27,7 @@ std::int64_t monotonic_ns() noexcept;
 class Attachment {
  public:
   // `fresh` is what the books are where there is no segment yet, or none that can be repaired.
-  Attachment(const std::string& path,
+  Attachment(const SegmentPlace& place,
              const Books& fresh,
              const Steps& steps,
              std::optional<Leader> leader = std::nullopt);

@@ -13,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -93,7 +94,10 @@ ProcessFacts process_facts(std::uint64_t pid) noexcept {
       path.data(), path.size(), "/proc/%llu/stat", static_cast<unsigned long long>(pid)));
   const int fd = ::open(path.data(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
-    return {.state = errno == ENOENT ? ProcessFacts::State::absent : ProcessFacts::State::unknown};
+    // /proc may hide the processes of others (hidepid=2); it cannot hide that they are there.
+    const bool absent =
+        errno == ENOENT && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno != EPERM);
+    return {.state = absent ? ProcessFacts::State::absent : ProcessFacts::State::unknown};
   }
   std::array<char, 1024> text{};
   const ssize_t size = ::read(fd, text.data(), text.size() - 1);

@@ -12,7 +12,7 @@ void Node::refuse_fork() const {
   if (fork_page_->wiped()) {
     throw Error({.status = Status::forked,
                  .operation = "use node",
-                 .object = options_.path,
+                 .object = path(),
                  .detail = "a child process makes its own"});
   }
 }
@@ -27,7 +27,7 @@ void Node::attach() {
   fresh.bound = options_.bound;
   seen_generation_ = 0;
   // Made first: while it cannot be made, the next operation tries again.
-  attachment_ = std::make_shared<Attachment>(options_.path, fresh, options_.steps, options_.leader);
+  attachment_ = std::make_shared<Attachment>(place_, fresh, options_.steps, options_.leader);
   show_board();
 }
 

@@ -25,10 +25,9 @@ std::string sizes(std::uint64_t size_bytes, std::uint64_t capacity_bytes) {
 }  // namespace
 
 Node::Node(NodeOptions options)
-    : options_(std::move(options)), fork_page_(std::make_shared<const ForkPage>()) {
-  if (options_.path.empty()) {
-    options_.path = default_segment_path();
-  }
+    : options_(std::move(options)),
+      place_(SegmentPlace::parse(options_.path)),
+      fork_page_(std::make_shared<const ForkPage>()) {
   transact([](Books&, ClientSet&) { return Effects{}; });
 }
 

@@ -20,7 +20,7 @@
 namespace hippogriff::node {
 
 struct NodeOptions {
-  std::string path;              // empty: default_segment_path()
+  std::string path;              // or a group's, as SegmentPlace has it
   Policy policy = Policy::fifo;  // of a node that is made; one that is there keeps its own
   OvertakeBound bound;
   std::chrono::milliseconds lock_timeout{2000};
@@ -101,7 +101,7 @@ class Node final : public NodeClient {
   void cancel_waits() noexcept { waits_cancelled_ = true; }
 
   // Of its segment.
-  [[nodiscard]] const std::string& path() const noexcept { return options_.path; }
+  [[nodiscard]] const std::string& path() const noexcept { return place_.path; }
 
   // Groups: what a leader has reserved, those who follow it use, all together no more than that.
   // The words by which other processes can follow this one; of the leader, where it follows one.
@@ -208,6 +208,7 @@ class Node final : public NodeClient {
                            std::uint64_t size_bytes);
 
   NodeOptions options_;
+  SegmentPlace place_;
   std::shared_ptr<const ForkPage> fork_page_;
   std::atomic<bool> waits_cancelled_{false};
   std::mutex mutex_;  // guards all below; held for at most lock_timeout

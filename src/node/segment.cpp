@@ -62,19 +62,15 @@ void write_contents(int fd, const Books& books) {
 
 }  // namespace
 
-std::string default_segment_path() {
-  return "/dev/shm/hippogriff-" + std::to_string(::geteuid());
-}
-
-Segment::Segment(std::string path, const Books& books, const Steps& steps)
-    : path_(std::move(path)) {
+Segment::Segment(SegmentPlace place, const Books& books, const Steps& steps)
+    : place_(std::move(place)) {
   try {
     for (int attempt = 0; !join_or_make(books, steps); ++attempt) {
       close_file();
       if (attempt == join_attempts_max) {
         throw Error({.status = Status::busy,
                      .operation = "open segment",
-                     .object = path_,
+                     .object = path(),
                      .detail = "other programs keep replacing it"});
       }
     }
@@ -106,59 +102,81 @@ Segment::~Segment() {
 }
 
 bool Segment::open_existing() {
-  fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  fd_ = ::open(path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd_ >= 0) {
     return true;
   }
   if (errno != ENOENT) {
-    throw_io("open segment", path_, no_offset, errno);
+    throw_io("open segment", path(), no_offset, errno);
   }
   return false;
 }
 
 // The file has no name until all of it is there. False when somebody else was quicker.
 bool Segment::create(const Books& books, const Steps& steps) {
-  const std::string before = path_.substr(0, path_.find_last_of('/') + 1);
+  const std::string before = path().substr(0, path().find_last_of('/') + 1);
   const std::string folder = before.empty() ? "." : before;
   fd_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd_ < 0) {
-    throw_io("create segment", path_, no_offset, errno);
+    throw_io("create segment", path(), no_offset, errno);
   }
   const auto size = static_cast<off_t>(sizeof(SegmentLayout));
   const int refused = steps.allocate != nullptr ? steps.allocate(steps.context, fd_, size)
                                                 : ::posix_fallocate(fd_, 0, size);
   if (refused != 0) {
-    throw_io("allocate segment", path_, no_offset, refused);
+    throw_io("allocate segment", path(), no_offset, refused);
   }
-  if (::fchmod(fd_, 0600) != 0) {
-    throw_io("create segment", path_, no_offset, errno);
-  }
+  share_with_group();
   write_contents(fd_, books);
   step(steps, "before link");
   const std::string source = "/proc/self/fd/" + std::to_string(fd_);
-  if (::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+  if (::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, path().c_str(), AT_SYMLINK_FOLLOW) == 0) {
     return true;
   }
   if (errno != EEXIST) {
-    throw_io("link segment", path_, no_offset, errno);
+    throw_io("link segment", path(), no_offset, errno);
   }
   close_file();
   return false;
 }
 
+// Says who may open the new file, before it has a name.
+void Segment::share_with_group() const {
+  if (place_.group && ::fchown(fd_, static_cast<uid_t>(-1), *place_.group) != 0) {
+    throw_io("give segment to group " + std::to_string(*place_.group) + " (is this user in it?)",
+             path(),
+             no_offset,
+             errno);
+  }
+  if (::fchmod(fd_, place_.group ? 0660 : 0600) != 0) {
+    throw_io("create segment", path(), no_offset, errno);
+  }
+}
+
 void Segment::refuse_foreign() const {
   struct stat facts{};
   if (::fstat(fd_, &facts) != 0) {
-    throw_io("open segment", path_, no_offset, errno);
+    throw_io("open segment", path(), no_offset, errno);
   }
   if (!S_ISREG(facts.st_mode)) {
-    refuse(path_, "it is not a regular file");
+    refuse(path(), "it is not a regular file");
+  }
+  if (place_.group) {
+    if (facts.st_gid != *place_.group) {
+      refuse(path(),
+             "it belongs to group " + std::to_string(facts.st_gid) + ", not " +
+                 std::to_string(*place_.group));
+    }
+    if ((facts.st_mode & 07U) != 0) {
+      refuse(path(), "users outside the group may open it; its mode must be 0660");
+    }
+    return;
   }
   if (facts.st_uid != ::geteuid()) {
-    refuse(path_, "it belongs to user " + std::to_string(facts.st_uid));
+    refuse(path(), "it belongs to user " + std::to_string(facts.st_uid));
   }
   if ((facts.st_mode & 077U) != 0) {
-    refuse(path_, "other users may open it; its mode must be 0600");
+    refuse(path(), "other users may open it; its mode must be 0600 (a group's: say group:NAME)");
   }
 }
 
@@ -171,16 +189,16 @@ bool Segment::damaged() const {
   }
   const ssize_t size = ::pread(fd_, &header, sizeof(header), 0);
   if (size != static_cast<ssize_t>(sizeof(header))) {
-    refuse(path_, "it is no segment: remove it, or name another");
+    refuse(path(), "it is no segment: remove it, or name another");
   }
   if (header.magic != segment_magic && facts.st_size != static_cast<off_t>(sizeof(SegmentLayout))) {
-    refuse(path_, "it is no segment: remove it, or name another");
+    refuse(path(), "it is no segment: remove it, or name another");
   }
   if (header.magic != segment_magic || header.checksum != header_checksum(header)) {
     return true;
   }
   if (header.version != segment_version) {
-    refuse(path_,
+    refuse(path(),
            "it is of version " + std::to_string(header.version) + " and this library of " +
                std::to_string(segment_version) + ": end the programs that use it, then remove it");
   }
@@ -196,17 +214,17 @@ void Segment::remove_damaged() const {
   }
   struct stat ours{};
   struct stat named{};
-  if (::fstat(fd_, &ours) == 0 && ::lstat(path_.c_str(), &named) == 0 &&
+  if (::fstat(fd_, &ours) == 0 && ::lstat(path().c_str(), &named) == 0 &&
       ours.st_ino == named.st_ino && ours.st_dev == named.st_dev && damaged() &&
-      ::unlink(path_.c_str()) != 0) {
-    throw_io("remove damaged segment", path_, no_offset, errno);
+      ::unlink(path().c_str()) != 0) {
+    throw_io("remove damaged segment", path(), no_offset, errno);
   }
 }
 
 void Segment::map() {
   void* memory = ::mmap(nullptr, sizeof(SegmentLayout), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   if (memory == MAP_FAILED) {
-    throw_io("map segment", path_, no_offset, errno);
+    throw_io("map segment", path(), no_offset, errno);
   }
   shared_ = static_cast<SegmentLayout*>(memory);
 }

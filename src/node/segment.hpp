@@ -2,6 +2,7 @@
 #pragma once
 
 #include "node/layout.hpp"
+#include "node/segment_place.hpp"
 #include "node/steps.hpp"
 
 #include <cstdint>
@@ -9,16 +10,13 @@
 
 namespace hippogriff::node {
 
-// "/dev/shm/hippogriff-<uid>".
-std::string default_segment_path();
-
 // An open and mapped segment. Thread-safe: nothing of it changes.
 class Segment {
  public:
-  // Joins the segment at `path`, or makes one that holds `books`. Replaces a damaged one. Throws
-  // Error: unsupported for another version and for what is not a segment of this user alone,
-  // io_error for what the system refuses.
-  Segment(std::string path, const Books& books, const Steps& steps);
+  // Joins the segment there, or makes one that holds `books`. Replaces a
+  // damaged one. Throws Error: unsupported for another version and for what is not a segment of
+  // this user alone, or of the group alone; io_error for what the system refuses.
+  Segment(SegmentPlace place, const Books& books, const Steps& steps);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -30,19 +28,20 @@ class Segment {
 
   [[nodiscard]] int fd() const noexcept { return fd_; }
 
-  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  [[nodiscard]] const std::string& path() const noexcept { return place_.path; }
 
  private:
   bool join_or_make(const Books& books, const Steps& steps);
   bool open_existing();
   bool create(const Books& books, const Steps& steps);
+  void share_with_group() const;
   void refuse_foreign() const;
   [[nodiscard]] bool damaged() const;
   void remove_damaged() const;
   void map();
   void close_file() noexcept;
 
-  std::string path_;
+  const SegmentPlace place_;
   int fd_ = -1;
   SegmentLayout* shared_ = nullptr;
 };

@@ -33,8 +33,12 @@ MonotonicTime soon(int wait_ms = 1000) {
   return std::chrono::steady_clock::now() + milliseconds(wait_ms);
 }
 
+SegmentPlace at(const TemporarySegment& segment) {
+  return SegmentPlace::parse(segment.path());
+}
+
 Status open_status(const std::string& path) {
-  return status_of([&] { const Segment segment(path, Books{}, no_steps); });
+  return status_of([&] { const Segment segment({.path = path, .group = {}}, Books{}, no_steps); });
 }
 
 void overwrite(const std::string& path, std::size_t offset, const void* data, std::size_t size) {
@@ -46,7 +50,7 @@ void overwrite(const std::string& path, std::size_t offset, const void* data, st
 
 TEST(Segment, is_made_whole_private_and_of_its_size) {
   const TemporarySegment place;
-  const Segment segment(place.path(), Books{}, no_steps);
+  const Segment segment(at(place), Books{}, no_steps);
   struct stat facts{};
   ASSERT_EQ(::stat(place.path().c_str(), &facts), 0);
   EXPECT_EQ(facts.st_mode & 0777U, 0600U);
@@ -58,7 +62,7 @@ TEST(Segment, is_made_whole_private_and_of_its_size) {
 TEST(Segment, of_another_version_is_refused_and_left) {
   const TemporarySegment place;
   {
-    const Segment segment(place.path(), Books{}, no_steps);
+    const Segment segment(at(place), Books{}, no_steps);
   }
   SegmentHeader header;
   header.magic = segment_magic;
@@ -72,14 +76,14 @@ TEST(Segment, of_another_version_is_refused_and_left) {
 
 TEST(Segment, of_another_size_or_a_damaged_header_is_replaced) {
   const TemporarySegment place;
-  const Segment first(place.path(), Books{}, no_steps);
+  const Segment first(at(place), Books{}, no_steps);
   ASSERT_EQ(::truncate(place.path().c_str(), 5000), 0);
   EXPECT_FALSE(first.intact());
-  const Segment second(place.path(), Books{}, no_steps);
+  const Segment second(at(place), Books{}, no_steps);
   EXPECT_TRUE(second.intact());
   const std::uint64_t garbage = 12345;
   overwrite(place.path(), 8, &garbage, sizeof(garbage));
-  const Segment third(place.path(), Books{}, no_steps);
+  const Segment third(at(place), Books{}, no_steps);
   EXPECT_FALSE(second.intact());
   EXPECT_TRUE(third.intact());
 }
@@ -87,7 +91,7 @@ TEST(Segment, of_another_size_or_a_damaged_header_is_replaced) {
 TEST(Segment, that_others_could_have_written_is_refused) {
   const TemporarySegment place;
   {
-    const Segment segment(place.path(), Books{}, no_steps);
+    const Segment segment(at(place), Books{}, no_steps);
   }
   ASSERT_EQ(::chmod(place.path().c_str(), 0660), 0);
   EXPECT_EQ(open_status(place.path()), Status::unsupported);
@@ -107,7 +111,7 @@ TEST(Segment, of_another_user_is_refused) {
   }
   const TemporarySegment place;
   {
-    const Segment segment(place.path(), Books{}, no_steps);
+    const Segment segment(at(place), Books{}, no_steps);
   }
   ASSERT_EQ(::chown(place.path().c_str(), 12345, 12345), 0);
   EXPECT_EQ(open_status(place.path()), Status::unsupported);
@@ -118,7 +122,7 @@ TEST(Segment, without_room_is_an_error_and_leaves_nothing) {
   Steps steps;
   steps.allocate = [](void*, int, off_t) { return ENOSPC; };
   try {
-    const Segment segment(place.path(), Books{}, steps);
+    const Segment segment(at(place), Books{}, steps);
     FAIL() << "made without room";
   } catch (const Error& error) {
     EXPECT_EQ(error.failure().status, Status::io_error);
@@ -133,7 +137,7 @@ TEST(Segment, made_by_many_at_once_is_one) {
   std::vector<std::thread> threads;
   for (auto& segment : segments) {
     threads.emplace_back(
-        [&] { segment = std::make_unique<Segment>(place.path(), Books{}, no_steps); });
+        [&] { segment = std::make_unique<Segment>(at(place), Books{}, no_steps); });
   }
   for (std::thread& thread : threads) {
     thread.join();
@@ -145,10 +149,10 @@ TEST(Segment, made_by_many_at_once_is_one) {
 
 TEST(ClientSlot, ends_with_exec_and_death_and_not_with_a_forked_child) {
   const TemporarySegment place;
-  Attachment ours(place.path(), Books{}, no_steps);
+  Attachment ours(at(place), Books{}, no_steps);
   EXPECT_EQ(ours.client(), 0U);
   Child executes([&] {
-    const Attachment theirs(place.path(), Books{}, no_steps);
+    const Attachment theirs(at(place), Books{}, no_steps);
     ::usleep(200'000);
     ::execl("/bin/sleep", "sleep", "30", nullptr);
     return 1;
@@ -156,7 +160,7 @@ TEST(ClientSlot, ends_with_exec_and_death_and_not_with_a_forked_child) {
   EXPECT_TRUE(eventually([&] { return ours.lives(1); }));
   EXPECT_TRUE(eventually([&] { return !ours.lives(1); })) << "exec";
   Child parent([&] {
-    const Attachment theirs(place.path(), Books{}, no_steps);
+    const Attachment theirs(at(place), Books{}, no_steps);
     if (::fork() == 0) {
       ::sleep(8);  // keeps the descriptor
       ::_exit(0);
@@ -180,8 +184,8 @@ TEST(ClientSlot, does_not_take_another_process_for_the_one_that_had_the_pid) {
   EXPECT_EQ(process_facts(0xffffffff).state, ProcessFacts::State::absent);
 
   const TemporarySegment place;
-  const Attachment looks(place.path(), Books{}, no_steps);
-  const Segment segment(place.path(), Books{}, no_steps);
+  const Attachment looks(at(place), Books{}, no_steps);
+  const Segment segment(at(place), Books{}, no_steps);
   const ClientSlot slot(segment, std::nullopt);
   EXPECT_TRUE(looks.lives(slot.index()));
   // The same pid, started at another time: the byte is held by somebody, the process is not there.
@@ -198,12 +202,11 @@ TEST(ClientSlot, are_as_many_as_there_are_and_no_more) {
   const TemporarySegment place;
   std::vector<std::unique_ptr<Attachment>> all;
   for (std::uint32_t count = 0; count < clients_max; ++count) {
-    all.push_back(std::make_unique<Attachment>(place.path(), Books{}, no_steps));
+    all.push_back(std::make_unique<Attachment>(at(place), Books{}, no_steps));
   }
-  EXPECT_EQ(status_of([&] { const Attachment more(place.path(), Books{}, no_steps); }),
-            Status::busy);
+  EXPECT_EQ(status_of([&] { const Attachment more(at(place), Books{}, no_steps); }), Status::busy);
   all.erase(all.begin() + 7);
-  EXPECT_EQ(Attachment(place.path(), Books{}, no_steps).client(), 7U);
+  EXPECT_EQ(Attachment(at(place), Books{}, no_steps).client(), 7U);
 }
 
 TEST(SegmentLock, excludes_threads_with_attachments_of_their_own) {
@@ -212,7 +215,7 @@ TEST(SegmentLock, excludes_threads_with_attachments_of_their_own) {
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&] {
-      Attachment attachment(place.path(), Books{}, no_steps);
+      Attachment attachment(at(place), Books{}, no_steps);
       for (int turn = 0; turn < 2000; ++turn) {
         attachment.lock(soon(20'000));
         // Not fetch_add: only the lock keeps updates from being lost.
@@ -231,9 +234,9 @@ TEST(SegmentLock, excludes_threads_with_attachments_of_their_own) {
 
 TEST(SegmentLock, is_taken_from_the_dead) {
   const TemporarySegment place;
-  Attachment ours(place.path(), Books{}, no_steps);
+  Attachment ours(at(place), Books{}, no_steps);
   Child owner([&] {
-    Attachment theirs(place.path(), Books{}, no_steps);
+    Attachment theirs(at(place), Books{}, no_steps);
     theirs.lock(soon());
     return 0;
   });
@@ -247,12 +250,12 @@ TEST(SegmentLock, is_taken_from_the_dead) {
 TEST(SegmentLock, left_by_a_dead_owner_whose_slot_we_got_is_ours_to_take) {
   const TemporarySegment place;
   Child owner([&] {
-    Attachment theirs(place.path(), Books{}, no_steps);
+    Attachment theirs(at(place), Books{}, no_steps);
     theirs.lock(soon());
     return 0;
   });
   EXPECT_EQ(owner.wait(), 0);
-  Attachment ours(place.path(), Books{}, no_steps);
+  Attachment ours(at(place), Books{}, no_steps);
   EXPECT_EQ(ours.client(), 0U);
   ours.lock(soon());
   ours.unlock();
@@ -260,9 +263,9 @@ TEST(SegmentLock, left_by_a_dead_owner_whose_slot_we_got_is_ours_to_take) {
 
 TEST(SegmentLock, of_a_stopped_owner_is_refused_with_its_pid_and_goes_on_later) {
   const TemporarySegment place;
-  Attachment ours(place.path(), Books{}, no_steps);
+  Attachment ours(at(place), Books{}, no_steps);
   const Child owner([&] {
-    Attachment theirs(place.path(), Books{}, no_steps);
+    Attachment theirs(at(place), Books{}, no_steps);
     theirs.lock(soon());
     ::raise(SIGSTOP);
     theirs.unlock();
@@ -286,7 +289,7 @@ TEST(SegmentLock, of_a_stopped_owner_is_refused_with_its_pid_and_goes_on_later) 
 
 TEST(SegmentLock, with_a_word_of_nonsense_is_taken) {
   const TemporarySegment place;
-  Attachment ours(place.path(), Books{}, no_steps);
+  Attachment ours(at(place), Books{}, no_steps);
   for (const std::uint32_t word : {0x7fff'ffffU, 0x8000'0000U, clients_max + 1, 200U, 1U}) {
     overwrite(place.path(), offsetof(SegmentLayout, lock), &word, sizeof(word));
     ours.lock(soon());

@@ -154,7 +154,7 @@ void Node::await(std::uint64_t handle,
     cancelled = cancelled || answer == Answer::gone;
     throw Error({.status = cancelled ? Status::cancelled : Status::timed_out,
                  .operation = "wait for device memory",
-                 .object = options_.path});
+                 .object = path()});
   }
 }
 

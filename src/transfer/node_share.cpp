@@ -107,7 +107,7 @@ SharedDeviceFacts identify_cuda(int index) {
 }  // namespace
 
 NodeShare::NodeShare(const NodeShareOptions& options)
-    : address_(options.address.empty() ? node::default_segment_path() : options.address),
+    : address_(options.address.empty() ? node::SegmentPlace::parse("").path : options.address),
       node_(open(options)),
       segment_(dynamic_cast<node::Node*>(node_.get())) {}
 

@@ -1,0 +1,21 @@
+// Where a segment is and whose it is, as HIPPOGRIFF_NODE says it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+namespace hippogriff::node {
+
+struct SegmentPlace {
+  std::string path;
+  std::optional<gid_t> group;  // its members share the segment (mode 0660); none: one user (0600)
+
+  // "" is "/dev/shm/hippogriff-<uid>", "group:NAME" (or the group's number)
+  // "/dev/shm/hippogriff-group-<gid>", "group:NAME:/path" that path; all else is the path of this
+  // user's segment. Throws Error(invalid_argument) for a group that this machine does not know.
+  static SegmentPlace parse(const std::string& address);
+};
+
+}  // namespace hippogriff::node
