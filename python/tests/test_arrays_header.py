@@ -57,6 +57,8 @@ MALFORMED: list[tuple[str, bytes, str]] = [
     ("a call", header_of(fields("__import__('os')")) + bytes(12), "no literal"),
     ("an operator", header_of(fields(shape="(1+2,)")) + bytes(12), "no literal"),
     ("a line of its own", header_of(fields() + "\n1") + bytes(12), "its end"),
+    ("an indented line before", header_of("\n " + fields()) + bytes(12), "not with '{'"),
+    ("an indented line behind", header_of(fields() + " \r  ") + bytes(12), "its end"),
     ("bytes", header_of(fields("b'<f4'")) + bytes(12), "no literal"),
     ("an open string", header_of("{'descr: 3}"), "no literal"),
     ("a newline in a string", header_of(fields("'<f\n4'")) + bytes(12), "no literal"),

@@ -23,6 +23,9 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.ASCII,
 )
+# Around the dictionary less is allowed: a line that is indented is none for Python.
+_BEFORE = re.compile(r"[ \t]*\{")
+_AFTER = re.compile(r"[ \t\f]*[\r\n]*\Z")
 _CLOSING = {"(": ")", "[": "]"}
 
 
@@ -48,6 +51,8 @@ class Literals:
         LiteralError
             When it is anything else.
         """
+        if _BEFORE.match(self._text) is None:
+            raise LiteralError(f"it begins with {self._text[:50]!r}, not with '{{'")
         fields: dict[str, Any] = {}
         self._expect("{")
         while self._token != "}":
@@ -60,9 +65,10 @@ class Literals:
             fields[key] = self._parse(0)
             if self._token != "}":
                 self._expect(",")
-        self._expect("}")
-        if self._kind != "end":
-            raise self._error("its end")
+        after = self._next
+        self._expect("}")  # which also finds what is no literal
+        if _AFTER.match(self._text, after) is None:
+            raise LiteralError(f"it has {self._text[after:]!r:.50} where its end should be")
         return fields
 
     def _advance(self) -> None:
