@@ -199,6 +199,35 @@ TEST_P(NodeConformance, release_ends_the_wait_of_its_own_growth) {
   thread.join();
 }
 
+TEST_P(NodeConformance, waits_end_when_they_are_interrupted_and_leave_things_as_they_were) {
+  const std::uint64_t ours = node->reserve(request(40));
+  const std::uint64_t rest = node->reserve(request(60));
+  std::atomic<bool> interrupts{false};
+  const auto interrupted = [&] { return interrupts.load(); };
+  std::atomic<int> cancelled{0};
+  std::thread grows([&] {
+    cancelled +=
+        status_of([&] { node->grow(ours, 70, long_wait, interrupted); }) == Status::cancelled;
+  });
+  std::thread reserves([&] {
+    node::Request wish = request(50, long_wait);
+    wish.interrupted = interrupted;
+    cancelled += status_of([&] { node->reserve(wish); }) == Status::cancelled;
+  });
+  std::thread stays([&] { node->release(node->reserve(request(10, long_wait))); });
+  EXPECT_TRUE(eventually([&] { return waiting(*node) == 3; }));
+  interrupts = true;
+  grows.join();
+  reserves.join();
+  EXPECT_EQ(cancelled, 2);
+  EXPECT_EQ(waiting(*node), 1U) << "of the one that was not";
+  EXPECT_EQ(held(*node), 100U);
+  node->release(rest);
+  stays.join();
+  node->release(ours);
+  EXPECT_EQ(held(*node), 0U);
+}
+
 TEST_P(NodeConformance, ends_with_its_object) {
   {
     const auto other = open();

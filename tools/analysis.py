@@ -74,7 +74,7 @@ def examine(program: str, build: Path, unit: Unit) -> tuple[Unit, int, str]:
     return unit, result.returncode, output
 
 
-def analyze(program: str, build: Path, repository: Path, jobs: int) -> int:
+def analyze(program: str, build: Path, repository: Path, jobs: int, *, tests: bool = True) -> int:
     """Examine every file that is not known to be clean; return 1 when there are findings."""
     memory_file = build / "clang_tidy_clean.json"
     try:
@@ -82,6 +82,8 @@ def analyze(program: str, build: Path, repository: Path, jobs: int) -> int:
     except (OSError, ValueError):
         clean = {}
     units = read_units(build, repository)
+    if not tests:
+        units = [unit for unit in units if not unit.path.stem.endswith("_test")]
     if not units:
         print(f"clang-tidy: {build} holds no files of ours", file=sys.stderr)
         return 1

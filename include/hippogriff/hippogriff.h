@@ -332,10 +332,12 @@ HIPPOGRIFF_API int hippogriff_reserve(size_t size,
 
 /** Grows or shrinks a reservation to `size` bytes. To grow may wait, before everybody who holds
  *  nothing; when all who hold the device's memory wait for more of it, the last who asked gets
- *  HIPPOGRIFF_OUT_OF_DEVICE_MEMORY. What was reserved stays when this fails. */
+ *  HIPPOGRIFF_OUT_OF_DEVICE_MEMORY. What was reserved stays when this fails. Of `options`, which
+ * may be NULL (no wait), timeout_ms and `interrupted` are used; device and priority must not be
+ * set. */
 HIPPOGRIFF_API int hippogriff_reservation_resize(hippogriff_reservation* reservation,
                                                  size_t size,
-                                                 int64_t timeout_ms);
+                                                 const hippogriff_reserve_options* options);
 
 /** How much it is, in bytes, and of which device (by the name given, or the default's; valid as
  * long as the reservation). Either may be NULL. */

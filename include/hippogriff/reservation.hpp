@@ -51,7 +51,9 @@ class Reservation {
   // Grows or shrinks it; what was reserved stays when this throws.
   void resize(std::size_t size_bytes,
               std::optional<std::chrono::nanoseconds> timeout = std::chrono::nanoseconds(0)) {
-    detail::check(hippogriff_reservation_resize(reservation_, size_bytes, to_ms(timeout)));
+    hippogriff_reserve_options c = HIPPOGRIFF_RESERVE_OPTIONS_INIT;
+    c.timeout_ms = to_ms(timeout);
+    detail::check(hippogriff_reservation_resize(reservation_, size_bytes, &c));
   }
 
   [[nodiscard]] std::size_t size_bytes() const {

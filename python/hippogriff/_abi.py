@@ -198,7 +198,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "hippogriff_stream_synchronize": (_int, [_string, _void_p, _ms]),
     "hippogriff_stream_destroy": (_int, [_string, _void_p]),
     "hippogriff_reserve": (_int, [_size, ctypes.POINTER(ReserveOptions), _void_pp]),
-    "hippogriff_reservation_resize": (_int, [_void_p, _size, _ms]),
+    "hippogriff_reservation_resize": (
+        _int,
+        [_void_p, _size, ctypes.POINTER(ReserveOptions)],
+    ),
     "hippogriff_reservation_get": (
         _int,
         [_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_char_p)],

@@ -57,7 +57,7 @@ class Reservation:
             In bytes, or like ``"6GiB"``.
         timeout : float, optional
             How many seconds to wait for memory; None: as long as it takes. Growing comes before
-            everybody who holds nothing.
+            everybody who holds nothing. Ctrl-C ends the wait.
 
         Raises
         ------
@@ -70,9 +70,14 @@ class Reservation:
         """
         if self._handle is None:
             raise InvalidArgument("resize a reservation: it has been released")
-        check(
-            lib.hippogriff_reservation_resize(self._handle, _size_bytes(size), _timeout_ms(timeout))
-        )
+        with _interruptible() as raised:
+            options = _options(raised, timeout)
+            status = lib.hippogriff_reservation_resize(
+                self._handle, _size_bytes(size), ctypes.byref(options)
+            )
+        if raised:
+            raise raised[0]
+        check(status)
 
     def release(self) -> None:
         """Give it back. Doing so again does nothing."""
@@ -139,17 +144,10 @@ def reserve(
     ...     train()
     """
     _check_range("priority", priority, -(2**31), 2**31 - 1)
-    options = _abi.ReserveOptions(
-        struct_size=ctypes.sizeof(_abi.ReserveOptions),
-        device=encode_device(device_name(device)),
-        timeout_ms=_timeout_ms(timeout),
-        priority=priority,
-    )
     handle = ctypes.c_void_p()
     with _interruptible() as raised:
-        if threading.current_thread() is threading.main_thread():
-            # Others get no signals, and must not call back while the interpreter exits.
-            options.interrupted = _abi.Interrupted(lambda _context: len(raised))
+        options = _options(raised, timeout, device=encode_device(device_name(device)))
+        options.priority = priority
         status = lib.hippogriff_reserve(
             _size_bytes(size), ctypes.byref(options), ctypes.byref(handle)
         )
@@ -161,6 +159,19 @@ def reserve(
     name = ctypes.c_char_p()
     check(lib.hippogriff_reservation_get(handle, None, ctypes.byref(name)))
     return Reservation(handle, (name.value or b"").decode())
+
+
+def _options(
+    raised: list[BaseException], timeout: float | None, **members: Any
+) -> _abi.ReserveOptions:
+    """Return options of a wait that ends once something was raised."""
+    options = _abi.ReserveOptions(
+        struct_size=ctypes.sizeof(_abi.ReserveOptions), timeout_ms=_timeout_ms(timeout), **members
+    )
+    if threading.current_thread() is threading.main_thread():
+        # Others get no signals, and must not call back while the interpreter exits.
+        options.interrupted = _abi.Interrupted(lambda _context: len(raised))
+    return options
 
 
 @contextmanager

@@ -159,21 +159,38 @@ def test_a_program_waits_for_another(
     assert finished(waiter) == "has it too\n"
 
 
-def test_ctrl_c_ends_a_wait(machine: dict[str, str], holder: subprocess.Popen[str]) -> None:
+@pytest.mark.parametrize("way", ["reserve", "resize", "server"])
+def test_ctrl_c_ends_a_wait(
+    machine: dict[str, str], holder: subprocess.Popen[str], tmp_path: Path, way: str
+) -> None:
+    there = machine
+    if way == "server":
+        socket = tmp_path / "node.sock"
+        server = subprocess.Popen(
+            [sys.executable, "-m", "hippogriff", "noded", "--socket", str(socket)], env=machine
+        )
+        until(socket.exists)
+        there = {**machine, "HIPPOGRIFF_NODE": f"unix:{socket}"}
     waiter = python(
-        """
+        f"""
         import hippogriff
         try:
-            hippogriff.reserve("50MiB")
+            if {way == "resize"}:
+                hippogriff.reserve("10MiB").resize("50MiB", timeout=None)
+            else:
+                hippogriff.reserve("50MiB")
         except KeyboardInterrupt:
-            print(len(hippogriff.node_status()["reservations"]))
+            print(sum(entry["waits"] for entry in hippogriff.node_status()["reservations"]))
         """,
-        machine,
+        there,
     )
     until(lambda: any(entry["waits"] for entry in status(machine)["reservations"]))
     waiter.send_signal(signal.SIGINT)
-    assert finished(waiter) == "1\n"
+    assert finished(waiter) == "0\n"
     assert holder.poll() is None
+    if way == "server":
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(PATIENCE) == 0
 
 
 def test_run_keeps_the_command_to_its_memory(machine: dict[str, str]) -> None:

@@ -159,7 +159,8 @@ void Account::wait_for_group(std::uint64_t size_bytes, MonotonicTime deadline, S
 
 void Account::resize(std::uint64_t handle,
                      std::uint64_t size_bytes,
-                     std::chrono::milliseconds timeout) {
+                     std::chrono::milliseconds timeout,
+                     const std::function<bool()>& interrupted) {
   const MonotonicTime deadline = std::chrono::steady_clock::now() + timeout;
   {
     const std::scoped_lock turn(mutex_);
@@ -183,10 +184,10 @@ void Account::resize(std::uint64_t handle,
     }
   }
   if (follows_) {
-    grow_in_group(handle, size_bytes, deadline, false);
+    grow_in_group(handle, size_bytes, deadline, false, interrupted);
     return;
   }
-  node_.grow(handle, size_bytes, timeout);
+  node_.grow(handle, size_bytes, timeout, interrupted);
   const std::scoped_lock turn(mutex_);
   const auto at = std::ranges::find(reserved_, handle, &Cover::handle);
   if (at != reserved_.end()) {

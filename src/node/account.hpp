@@ -38,7 +38,10 @@ class Account {
 
   // A reservation of this process's, which covers what is and will be taken. Throws as Node does.
   std::uint64_t reserve(Request request);
-  void resize(std::uint64_t handle, std::uint64_t size_bytes, std::chrono::milliseconds timeout);
+  void resize(std::uint64_t handle,
+              std::uint64_t size_bytes,
+              std::chrono::milliseconds timeout,
+              const std::function<bool()>& interrupted = nullptr);
   // What is taken of it and fits nowhere else stays reserved until it is given.
   void release(std::uint64_t handle);
 

@@ -139,7 +139,10 @@ std::uint64_t Node::reserve(const Request& request) {
   return handle;
 }
 
-void Node::grow(std::uint64_t handle, std::uint64_t size_bytes, std::chrono::milliseconds timeout) {
+void Node::grow(std::uint64_t handle,
+                std::uint64_t size_bytes,
+                std::chrono::milliseconds timeout,
+                const std::function<bool()>& interrupted) {
   const MonotonicTime deadline = now() + timeout;
   Answer answer = Answer::gone;
   bool usable = false;
@@ -165,7 +168,7 @@ void Node::grow(std::uint64_t handle, std::uint64_t size_bytes, std::chrono::mil
     throw_invalid("grow", "no such reservation, or it is larger, or grows already");
   }
   if (answer == Answer::waits) {
-    await(handle, deadline);
+    await(handle, deadline, interrupted);
   } else if (answer != Answer::granted) {
     refuse(answer, "grow", known, size_bytes);
   }

@@ -36,7 +36,7 @@ struct Request {
   std::uint64_t size_bytes = 0;
   std::int32_t priority = 0;
   std::chrono::milliseconds timeout{0};  // 0: do not wait
-  // Asked at each look of the thread that waits; true ends the wait with Error(cancelled).
+  // Asked now and then by the thread that waits; true ends the wait with Error(cancelled).
   std::function<bool()> interrupted = nullptr;
 };
 
@@ -90,7 +90,8 @@ class Node final : public NodeClient {
   // memory wait for more of it. The reservation is as it was when this fails.
   void grow(std::uint64_t handle,
             std::uint64_t size_bytes,
-            std::chrono::milliseconds timeout) override;
+            std::chrono::milliseconds timeout,
+            const std::function<bool()>& interrupted = nullptr) override;
   void shrink(std::uint64_t handle, std::uint64_t size_bytes) override;
   void release(std::uint64_t handle) override;
 

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 namespace hippogriff::node {
@@ -27,7 +28,8 @@ class NodeClient {
   virtual std::uint64_t reserve(const Request& request) = 0;
   virtual void grow(std::uint64_t handle,
                     std::uint64_t size_bytes,
-                    std::chrono::milliseconds timeout) = 0;
+                    std::chrono::milliseconds timeout,
+                    const std::function<bool()>& interrupted = nullptr) = 0;
   virtual void shrink(std::uint64_t handle, std::uint64_t size_bytes) = 0;
   virtual void release(std::uint64_t handle) = 0;
   [[nodiscard]] virtual NodeView view() = 0;

@@ -16,6 +16,9 @@ namespace hippogriff::noded {
 
 namespace {
 
+// So often a wait that can be interrupted asks whether it is.
+constexpr std::chrono::milliseconds look_interval{50};
+
 MonotonicTime now() {
   return std::chrono::steady_clock::now();
 }
@@ -81,17 +84,20 @@ std::uint64_t Connection::reserve(const node::Request& request) {
                .size_bytes = request.size_bytes,
                .timeout_ms = wire_timeout(request.timeout),
                .device = request.device,
-               .priority = request.priority})
+               .priority = request.priority},
+              request.interrupted)
       .reply.value;
 }
 
 void Connection::grow(std::uint64_t handle,
                       std::uint64_t size_bytes,
-                      std::chrono::milliseconds timeout) {
+                      std::chrono::milliseconds timeout,
+                      const std::function<bool()>& interrupted) {
   call({.operation = Operation::grow,
         .handle = handle,
         .size_bytes = size_bytes,
-        .timeout_ms = wire_timeout(timeout)});
+        .timeout_ms = wire_timeout(timeout)},
+       interrupted);
 }
 
 void Connection::shrink(std::uint64_t handle, std::uint64_t size_bytes) {
@@ -115,7 +121,8 @@ node::NodeView Connection::view() {
   return view;
 }
 
-Connection::Answer Connection::call(RequestMessage request) {
+Connection::Answer Connection::call(RequestMessage request,
+                                    const std::function<bool()>& interrupted) {
   if (fork_page_.wiped()) {
     throw Error({.status = Status::forked,
                  .operation = "use node server",
@@ -137,7 +144,7 @@ Connection::Answer Connection::call(RequestMessage request) {
   if (refused != 0 && refused != EPIPE && refused != ECONNRESET) {
     lose(refused);
   }
-  wait(ours, lock, deadline);
+  wait(ours, lock, deadline, interrupted);
   std::erase(calls_, &ours);
   if (!ours.answer) {
     throw_lost();
@@ -148,30 +155,67 @@ Connection::Answer Connection::call(RequestMessage request) {
   return *std::move(ours.answer);
 }
 
-// Until it is answered or the connection is lost.
+// Until it is answered or the connection is lost. `interrupted` is asked at each look, without the
+// lock: it may be anybody's code.
 void Connection::wait(Call& call,
                       std::unique_lock<std::mutex>& lock,
-                      MonotonicTime deadline) noexcept {
+                      MonotonicTime deadline,
+                      const std::function<bool()>& interrupted) noexcept {
+  bool asks = interrupted != nullptr;
   while (!call.answer && !lost_) {
-    if (reading_) {
-      if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && !call.answer) {
-        lose(ETIMEDOUT);
+    if (asks) {
+      lock.unlock();
+      const bool end = interrupted();
+      lock.lock();
+      if (call.answer || lost_) {
+        return;
       }
-      continue;
+      if (end) {
+        asks = false;
+        deadline = std::min(deadline, now() + options_.reply_margin);
+        cancel(call);
+      }
     }
-    reading_ = true;
-    lock.unlock();
-    Answer answer;
-    const int refused = receive(answer, deadline);
-    lock.lock();
-    reading_ = false;
-    if (refused != 0) {
-      lose(refused);
-    } else {
-      deliver(std::move(answer));
+    const MonotonicTime until = asks ? std::min(deadline, now() + look_interval) : deadline;
+    if (!reading_) {
+      read_for(lock, until, deadline);
+    } else if (changed_.wait_until(lock, until) == std::cv_status::timeout && !call.answer &&
+               until == deadline) {
+      lose(ETIMEDOUT);
     }
-    changed_.notify_all();
   }
+}
+
+// The answer comes all the same: that the wait was cancelled, or what it came to before.
+void Connection::cancel(const Call& call) noexcept {
+  const RequestMessage request{.operation = Operation::cancel, .id = next_id_++, .handle = call.id};
+  const int refused =
+      send_all(socket_.get(), std::as_bytes(std::span(&request, 1)), now() + options_.reply_margin);
+  if (refused != 0 && refused != EPIPE && refused != ECONNRESET) {
+    lose(refused);
+  }
+}
+
+// Reads one answer, whosever it is, if one begins to come until then.
+void Connection::read_for(std::unique_lock<std::mutex>& lock,
+                          MonotonicTime until,
+                          MonotonicTime deadline) noexcept {
+  reading_ = true;
+  lock.unlock();
+  Answer answer;
+  int refused = wait_readable(socket_.get(), until);
+  const bool none_yet = refused == ETIMEDOUT && until < deadline;
+  if (refused == 0) {
+    refused = receive(answer, deadline);
+  }
+  lock.lock();
+  reading_ = false;
+  if (refused == 0) {
+    deliver(std::move(answer));
+  } else if (!none_yet) {
+    lose(refused);
+  }
+  changed_.notify_all();
 }
 
 // 0 or an errno.

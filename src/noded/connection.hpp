@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -46,7 +47,8 @@ class Connection final : public node::NodeClient {
   std::uint64_t reserve(const node::Request& request) override;
   void grow(std::uint64_t handle,
             std::uint64_t size_bytes,
-            std::chrono::milliseconds timeout) override;
+            std::chrono::milliseconds timeout,
+            const std::function<bool()>& interrupted = nullptr) override;
   void shrink(std::uint64_t handle, std::uint64_t size_bytes) override;
   void release(std::uint64_t handle) override;
   [[nodiscard]] node::NodeView view() override;
@@ -63,8 +65,15 @@ class Connection final : public node::NodeClient {
     std::optional<Answer> answer;
   };
 
-  Answer call(RequestMessage request);
-  void wait(Call& call, std::unique_lock<std::mutex>& lock, MonotonicTime deadline) noexcept;
+  Answer call(RequestMessage request, const std::function<bool()>& interrupted = nullptr);
+  void wait(Call& call,
+            std::unique_lock<std::mutex>& lock,
+            MonotonicTime deadline,
+            const std::function<bool()>& interrupted) noexcept;
+  void cancel(const Call& call) noexcept;
+  void read_for(std::unique_lock<std::mutex>& lock,
+                MonotonicTime until,
+                MonotonicTime deadline) noexcept;
   int receive(Answer& answer, MonotonicTime deadline) const noexcept;
   void deliver(Answer answer) noexcept;
   void lose(int errno_value) noexcept;

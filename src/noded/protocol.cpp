@@ -62,6 +62,7 @@ RequestMessage used_members(const RequestMessage& request) {
       used.size_bytes = request.size_bytes;
       break;
     case Operation::release:
+    case Operation::cancel:
       used.handle = request.handle;
       break;
     case Operation::hello:
@@ -83,7 +84,7 @@ bool decode_request(std::span<const std::byte, sizeof(RequestMessage)> bytes,
   std::memcpy(&request, bytes.data(), sizeof(request));
   const RequestMessage used = used_members(request);
   return std::memcmp(&used, &request, sizeof(request)) == 0 && request.id != 0 &&
-         request.operation >= Operation::hello && request.operation <= Operation::goodbye &&
+         request.operation >= Operation::hello && request.operation <= Operation::cancel &&
          request.timeout_ms >= 0 && request.timeout_ms <= timeout_ms_max &&
          static_cast<std::uint32_t>(request.policy) < node::policy_count &&
          text_valid(request.name);

@@ -17,13 +17,14 @@
 namespace hippogriff::noded {
 
 inline constexpr std::uint32_t protocol_magic = 0x444f4e48;  // "HNOD"
-inline constexpr std::uint16_t protocol_version = 1;
+inline constexpr std::uint16_t protocol_version = 2;
 
 // Longer waits are waited for as long as this, some thirty years.
 inline constexpr std::int64_t timeout_ms_max = 1'000'000'000'000;
 
 // `hello` is the first request of a connection, `goodbye` the last: what is held is released before
-// its reply.
+// its reply. `cancel` ends the wait of another request, whose reply then says so, and has no reply
+// itself: that request may be answered already.
 enum class Operation : std::uint16_t {
   hello = 1,
   add_device,
@@ -35,6 +36,7 @@ enum class Operation : std::uint16_t {
   release,
   view,
   goodbye,
+  cancel,
 };
 
 // Members that an operation does not use are zero.
@@ -43,7 +45,7 @@ struct RequestMessage {
   std::uint16_t version = protocol_version;
   Operation operation = Operation::hello;
   std::uint64_t id = 0;          // the reply has it too; not 0
-  std::uint64_t handle = 0;      // grow, shrink, release
+  std::uint64_t handle = 0;      // grow, shrink, release; cancel: the other request's id
   std::uint64_t size_bytes = 0;  // reserve, grow, shrink, set_outside; add_device: the capacity
   std::int64_t timeout_ms = 0;   // reserve, grow
   std::uint32_t device = 0;      // reserve, set_outside

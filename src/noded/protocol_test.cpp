@@ -37,7 +37,7 @@ TEST(Protocol, takes_requests_with_every_member_at_its_limit) {
   EXPECT_TRUE(accepted(reserve_message()));
   EXPECT_TRUE(accepted(RequestMessage{
       .operation = Operation::set_policy, .id = 1, .policy = node::Policy::aging_mmu}));
-  for (auto operation = 1; operation <= 10; ++operation) {
+  for (auto operation = 1; operation <= 11; ++operation) {
     EXPECT_TRUE(accepted(RequestMessage{.operation = static_cast<Operation>(operation), .id = 1}));
   }
 }
@@ -51,7 +51,7 @@ TEST(Protocol, refuses_requests_with_a_member_past_its_limit) {
   EXPECT_FALSE(accepted(changed([](auto& r) { r.magic = 1; })));
   EXPECT_FALSE(accepted(changed([](auto& r) { r.version = protocol_version + 1; })));
   EXPECT_FALSE(accepted(changed([](auto& r) { r.operation = static_cast<Operation>(0); })));
-  EXPECT_FALSE(accepted(changed([](auto& r) { r.operation = static_cast<Operation>(11); })));
+  EXPECT_FALSE(accepted(changed([](auto& r) { r.operation = static_cast<Operation>(12); })));
   EXPECT_FALSE(accepted(changed([](auto& r) { r.id = 0; })));
   EXPECT_FALSE(accepted(changed([](auto& r) { r.timeout_ms = -1; })));
   EXPECT_FALSE(accepted(changed([](auto& r) { r.timeout_ms = timeout_ms_max + 1; })));

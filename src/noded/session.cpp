@@ -89,9 +89,13 @@ bool Session::handle(const RequestMessage& request) {
     send({.reply = reply_to(request)});
     return false;
   }
+  if (request.operation == Operation::cancel) {
+    cancel(request.handle);
+    return true;
+  }
   RequestMessage at_once = request;
   at_once.timeout_ms = 0;
-  Answer answer = carry_out(at_once);
+  Answer answer = carry_out(at_once, nullptr);
   if (answer.reply.status == Status::busy && may_wait(request)) {
     answer = begin_wait(request, std::move(answer));
     if (answer.reply.status == Status::ok) {
@@ -102,17 +106,20 @@ bool Session::handle(const RequestMessage& request) {
   return node_ != nullptr;
 }
 
-Session::Answer Session::carry_out(const RequestMessage& request) noexcept {
+Session::Answer Session::carry_out(const RequestMessage& request,
+                                   const std::function<bool()>& cancelled) noexcept {
   Answer answer{.reply = reply_to(request)};
   try {
-    carry_out_on_node(request, answer);
+    carry_out_on_node(request, cancelled, answer);
   } catch (...) {
     set_failure(answer.reply, current_failure());
   }
   return answer;
 }
 
-void Session::carry_out_on_node(const RequestMessage& request, Answer& answer) {
+void Session::carry_out_on_node(const RequestMessage& request,
+                                const std::function<bool()>& cancelled,
+                                Answer& answer) {
   const std::chrono::milliseconds timeout(request.timeout_ms);
   switch (request.operation) {
     case Operation::hello:
@@ -133,10 +140,11 @@ void Session::carry_out_on_node(const RequestMessage& request, Answer& answer) {
       answer.reply.value = node_->reserve({.device = request.device,
                                            .size_bytes = request.size_bytes,
                                            .priority = request.priority,
-                                           .timeout = timeout});
+                                           .timeout = timeout,
+                                           .interrupted = cancelled});
       break;
     case Operation::grow:
-      node_->grow(request.handle, request.size_bytes, timeout);
+      node_->grow(request.handle, request.size_bytes, timeout, cancelled);
       break;
     case Operation::shrink:
       node_->shrink(request.handle, request.size_bytes);
@@ -148,7 +156,8 @@ void Session::carry_out_on_node(const RequestMessage& request, Answer& answer) {
       answer.rest = encode_view(node_->view(), answer.reply);
       break;
     case Operation::goodbye:
-      break;  // `handle` has it
+    case Operation::cancel:
+      break;  // `handle` has them
   }
 }
 
@@ -170,9 +179,10 @@ Session::Answer Session::begin_wait(const RequestMessage& request, Answer refuse
     return refused;
   }
   Wait& wait = waits_.emplace_back();
+  wait.id = request.id;
   try {
     wait.thread = std::thread([this, request, &wait] {
-      send(carry_out(request));
+      send(carry_out(request, [&wait] { return wait.cancelled.load(); }));
       wait.over = true;
     });
   } catch (...) {
@@ -181,6 +191,14 @@ Session::Answer Session::begin_wait(const RequestMessage& request, Answer refuse
     return refused;
   }
   return {};
+}
+
+void Session::cancel(std::uint64_t id) noexcept {
+  for (Wait& wait : waits_) {
+    if (wait.id == id) {
+      wait.cancelled = true;
+    }
+  }
 }
 
 void Session::end_waits() {

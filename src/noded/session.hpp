@@ -9,6 +9,8 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -39,7 +41,9 @@ class Session {
 
  private:
   struct Wait {
+    std::uint64_t id = 0;  // of the request
     std::thread thread;
+    std::atomic<bool> cancelled{false};
     std::atomic<bool> over{false};
   };
 
@@ -52,9 +56,12 @@ class Session {
   void serve_requests();
   bool receive(RequestMessage& request);
   bool handle(const RequestMessage& request);
-  Answer carry_out(const RequestMessage& request) noexcept;
-  void carry_out_on_node(const RequestMessage& request, Answer& answer);
+  Answer carry_out(const RequestMessage& request, const std::function<bool()>& cancelled) noexcept;
+  void carry_out_on_node(const RequestMessage& request,
+                         const std::function<bool()>& cancelled,
+                         Answer& answer);
   Answer begin_wait(const RequestMessage& request, Answer refused);
+  void cancel(std::uint64_t id) noexcept;
   void end_waits();
   void leave_node();
   void send(const Answer& answer) noexcept;

@@ -113,6 +113,10 @@ Descriptor descriptor_of_process(pid_t pid) noexcept {
   return pid > 0 ? Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) : Descriptor();
 }
 
+int wait_readable(int socket, MonotonicTime deadline) noexcept {
+  return wait_for(socket, POLLIN, deadline, -1);
+}
+
 int send_all(int socket, std::span<const std::byte> bytes, MonotonicTime deadline) noexcept {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -40,6 +40,8 @@ bool trusted(uid_t uid) noexcept;
 // Readable once the process has ended; invalid where the kernel cannot say.
 Descriptor descriptor_of_process(pid_t pid) noexcept;
 
+// 0 once there is something to receive, or an errno: ETIMEDOUT, ...
+int wait_readable(int socket, MonotonicTime deadline) noexcept;
 // 0, or an errno: ETIMEDOUT, EPIPE, ...
 int send_all(int socket, std::span<const std::byte> bytes, MonotonicTime deadline) noexcept;
 // The same: ECONNRESET at the end of the stream, EOWNERDEAD once `process` (-1: none) is readable.

@@ -57,6 +57,14 @@ void check_owner(const hippogriff_reservation* reservation) {
 }
 
 // The caller's options in our size, of whatever version they are.
+// The function asks `options` as long as it is used.
+std::function<bool()> interrupted_of(const hippogriff_reserve_options& options) {
+  if (options.interrupted == nullptr) {
+    return nullptr;
+  }
+  return [&options] { return options.interrupted(options.context) != 0; };
+}
+
 hippogriff_reserve_options read_options(const hippogriff_reserve_options* given) {
   hippogriff_reserve_options options = HIPPOGRIFF_RESERVE_OPTIONS_INIT;
   if (given != nullptr) {
@@ -94,10 +102,8 @@ int hippogriff_reserve(size_t size,
     hippogriff::node::Request request{.device = 0,
                                       .size_bytes = std::min(size, size_max + 1),
                                       .priority = chosen.priority,
-                                      .timeout = milliseconds_of(chosen.timeout_ms)};
-    if (chosen.interrupted != nullptr) {
-      request.interrupted = [&chosen] { return chosen.interrupted(chosen.context) != 0; };
-    }
+                                      .timeout = milliseconds_of(chosen.timeout_ms),
+                                      .interrupted = interrupted_of(chosen)};
     made->handle = share->reserve(facts.uuid, std::move(request));
     *reservation = made.release();
   });
@@ -105,14 +111,21 @@ int hippogriff_reserve(size_t size,
 
 int hippogriff_reservation_resize(hippogriff_reservation* reservation,
                                   size_t size,
-                                  int64_t timeout_ms) {
+                                  const hippogriff_reserve_options* options) {
   return guarded([&] {
     check_owner(reservation);
+    const hippogriff_reserve_options chosen = read_options(options);
+    if (chosen.device != nullptr || chosen.priority != 0) {
+      throw_invalid("resize a reservation", "its device and priority stay");
+    }
     // Another thread may release it meanwhile: nothing of it is touched after the wait.
     const auto share = reservation->share;
     const std::string uuid = reservation->uuid;
-    share->resize(
-        uuid, reservation->handle, std::min(size, size_max + 1), milliseconds_of(timeout_ms));
+    share->resize(uuid,
+                  reservation->handle,
+                  std::min(size, size_max + 1),
+                  milliseconds_of(chosen.timeout_ms),
+                  interrupted_of(chosen));
   });
 }
 

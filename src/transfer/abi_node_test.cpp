@@ -51,7 +51,7 @@ TEST(AbiNode, reserves_resizes_and_releases) {
     EXPECT_EQ(reserve(50 * mebibyte, &second), HIPPOGRIFF_BUSY);
     EXPECT_EQ(reserve(50 * mebibyte, &second, 20), HIPPOGRIFF_TIMED_OUT);
     EXPECT_EQ(reserve(101 * mebibyte, &second), HIPPOGRIFF_OUT_OF_DEVICE_MEMORY);
-    EXPECT_EQ(hippogriff_reservation_resize(first, 40 * mebibyte, 0), HIPPOGRIFF_OK);
+    EXPECT_EQ(hippogriff_reservation_resize(first, 40 * mebibyte, nullptr), HIPPOGRIFF_OK);
     ASSERT_EQ(reserve(50 * mebibyte, &second), HIPPOGRIFF_OK);
     std::size_t size = 0;
     const char* device = nullptr;
@@ -59,7 +59,7 @@ TEST(AbiNode, reserves_resizes_and_releases) {
     EXPECT_EQ(size, 40 * mebibyte);
     EXPECT_STREQ(device, "host");
     EXPECT_EQ(promised(), 90 * mebibyte);
-    EXPECT_EQ(hippogriff_reservation_resize(first, 51 * mebibyte, 0), HIPPOGRIFF_BUSY);
+    EXPECT_EQ(hippogriff_reservation_resize(first, 51 * mebibyte, nullptr), HIPPOGRIFF_BUSY);
     EXPECT_EQ(hippogriff_reservation_release(second), HIPPOGRIFF_OK);
     EXPECT_EQ(hippogriff_reservation_release(first), HIPPOGRIFF_OK);
     EXPECT_EQ(hippogriff_reservation_release(nullptr), HIPPOGRIFF_OK);
@@ -127,7 +127,8 @@ TEST(AbiNode, a_forked_child_reserves_for_itself) {
     ASSERT_EQ(reserve(60 * mebibyte, &parents), HIPPOGRIFF_OK);
     EXPECT_EQ(Child([&] {
                 hippogriff_reservation* own = nullptr;
-                EXPECT_EQ(hippogriff_reservation_resize(parents, mebibyte, 0), HIPPOGRIFF_FORKED);
+                EXPECT_EQ(hippogriff_reservation_resize(parents, mebibyte, nullptr),
+                          HIPPOGRIFF_FORKED);
                 EXPECT_EQ(hippogriff_reservation_release(parents), HIPPOGRIFF_OK);
                 EXPECT_EQ(reserve(50 * mebibyte, &own), HIPPOGRIFF_BUSY);
                 EXPECT_EQ(reserve(40 * mebibyte, &own), HIPPOGRIFF_OK);

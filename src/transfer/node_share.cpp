@@ -198,11 +198,12 @@ std::uint64_t NodeShare::reserve(const std::string& uuid, node::Request request)
 void NodeShare::resize(const std::string& uuid,
                        std::uint64_t handle,
                        std::uint64_t size_bytes,
-                       std::chrono::milliseconds timeout) {
+                       std::chrono::milliseconds timeout,
+                       const std::function<bool()>& interrupted) {
   Device& shared = device(uuid);
   look_outside(fresh_enough);
   const Refresher refresher([this] { look_outside(fresh_enough); });
-  shared.account->resize(handle, size_bytes, timeout);
+  shared.account->resize(handle, size_bytes, timeout, interrupted);
 }
 
 void NodeShare::release(const std::string& uuid, std::uint64_t handle) {

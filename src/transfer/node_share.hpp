@@ -51,7 +51,8 @@ class NodeShare {
   void resize(const std::string& uuid,
               std::uint64_t handle,
               std::uint64_t size_bytes,
-              std::chrono::milliseconds timeout);
+              std::chrono::milliseconds timeout,
+              const std::function<bool()>& interrupted = nullptr);
   void release(const std::string& uuid, std::uint64_t handle);
   // 0 once released.
   std::uint64_t reserved_bytes(const std::string& uuid, std::uint64_t handle);
