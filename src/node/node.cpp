@@ -61,10 +61,12 @@ std::uint32_t Node::add_device(std::string_view name, std::uint64_t capacity_byt
       return Effects{};
     }
     DeviceRecord& record = books.devices[index];
-    if (record.capacity_bytes != capacity_bytes &&
-        std::ranges::none_of(books.reservations,
-                             [&](const auto& other) { return other.device == index; })) {
-      record.capacity_bytes = capacity_bytes;
+    if (record.capacity_bytes != capacity_bytes) {
+      reap(granted);  // who is dead does not use it
+      if (std::ranges::none_of(books.reservations,
+                               [&](const auto& other) { return other.device == index; })) {
+        record.capacity_bytes = capacity_bytes;
+      }
     }
     known_capacity = record.capacity_bytes;
     if (known_capacity == capacity_bytes) {

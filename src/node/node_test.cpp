@@ -164,6 +164,19 @@ TEST_F(NodeTest, forgets_a_dead_client_when_somebody_looks) {
   node.release(node.reserve(request(100)));
 }
 
+TEST_F(NodeTest, takes_another_capacity_of_a_device_that_only_the_dead_use) {
+  const Node living(place.options());
+  Child killed([&] {
+    Node theirs(place.options());
+    theirs.add_device("other", 100);
+    theirs.reserve(request(100));
+    ::raise(SIGKILL);
+    return 0;
+  });
+  EXPECT_EQ(killed.wait(), -SIGKILL);
+  EXPECT_EQ(status_of([&] { node.add_device("other", 200); }), Status::ok);
+}
+
 TEST_F(NodeTest, ends_waits_that_are_cancelled_and_keeps_what_is_held) {
   const std::uint64_t first = node.reserve(request(50));
   node.reserve(request(40));
