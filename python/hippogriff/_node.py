@@ -140,8 +140,10 @@ def reserve(
 
     Examples
     --------
-    >>> with hippogriff.reserve("6GiB", device="cuda:0") as reservation:
-    ...     train()
+    >>> import hippogriff
+    >>> with hippogriff.reserve("64MiB", timeout=60) as reservation:
+    ...     print(reservation.size_bytes >> 20)
+    64
     """
     _check_range("priority", priority, -(2**31), 2**31 - 1)
     handle = ctypes.c_void_p()

@@ -63,6 +63,7 @@ def test_work_on_the_stream_waits_for_a_read_that_goes_before_it(
 ) -> None:
     stream = torch.cuda.Stream()
     tensor = torch.zeros(5 * _MIB, device="cuda:0")
+    _ = tensor * 2  # CUDA loads a kernel at its first use, which must not be behind the wait
     torch.cuda.synchronize()
     with hippogriff.open(numbers_file) as file, torch.cuda.stream(stream):
         transfer = file.read_into_async(tensor, before_stream=True)

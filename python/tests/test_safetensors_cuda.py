@@ -288,12 +288,12 @@ def test_out_of_gpu_memory_is_the_frameworks_error(torch: Any, tmp_path: Path) -
     save_file({"a": torch.zeros(64 * _MIB, dtype=torch.uint8)}, path)
     gc.collect()
     torch.cuda.empty_cache()
-    free = torch.cuda.mem_get_info(0)[0]
-    hold = torch.empty(free - 48 * _MIB, dtype=torch.uint8, device=_GPU)
+    there = torch.cuda.get_device_properties(0).total_memory
+    allowed = torch.cuda.memory_reserved(0) + 48 * _MIB
+    torch.cuda.set_per_process_memory_fraction(allowed / there, 0)
     try:
         with pytest.raises((hippogriff.OutOfDeviceMemory, torch.OutOfMemoryError)):
             load_file(path, device=_GPU)
     finally:
-        del hold
-        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction(1.0, 0)
     assert load_file(path, device=_GPU)["a"].numel() == 64 * _MIB
