@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import loaders_page, sharing_page
+from bench import loaders_page, sharing_costs_page, sharing_page
 from bench.cases import FIRST, GIB, KIB, MIB
 
 if TYPE_CHECKING:
@@ -193,9 +193,15 @@ def rate_table(results: Results, setting: Setting) -> list[str]:
 
 
 def latency_table(results: Results) -> list[str]:
-    """Return a table of the single operations."""
+    """Return a table of the single operations, of a contender with parameters the best."""
+    best: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for entry in results.latencies:
+        names = ("filesystem", "direction", "state", "size_bytes", "contender")
+        key = tuple(entry[name] for name in names)
+        if key not in best or entry["seconds"]["p50"] < best[key]["seconds"]["p50"]:
+            best[key] = entry
     rows = sorted(
-        results.latencies,
+        best.values(),
         key=lambda e: (e["direction"] != "send", e["filesystem"], e["state"], e["size_bytes"]),
     )
     if not rows:
@@ -435,10 +441,12 @@ def load(paths: list[Path]) -> Results:
     return Results(documents)
 
 
-def write_page(
-    results: Results, loaders: list[Path], sharing: list[Path], output: Path, plots: bool
-) -> None:
+def write_page(paths: list[Path], output: Path, plots: bool) -> None:
     """Write the page, and the plots into a folder beside it."""
+    loaders = [path for path in paths if loaders_page.is_loaders(path)]
+    sharing = [path for path in paths if sharing_page.is_sharing(path)]
+    costs = [path for path in paths if sharing_costs_page.is_costs(path)]
+    results = load([path for path in paths if path not in {*loaders, *sharing, *costs}])
     lines = [
         "# Performance",
         "",
@@ -462,6 +470,7 @@ def write_page(
     lines += latency_table(results)
     lines += loaders_page.page_lines(loaders, output, plots=plots)
     lines += sharing_page.page_lines(sharing, output, plots=plots)
+    lines += sharing_costs_page.page_lines(costs)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text("\n".join(lines).rstrip() + "\n")
 
@@ -477,10 +486,7 @@ def main() -> int:
     if not paths:
         print("no results in bench/results", file=sys.stderr)
         return 1
-    loaders = [path for path in paths if loaders_page.is_loaders(path)]
-    sharing = [path for path in paths if sharing_page.is_sharing(path)]
-    transfers = [path for path in paths if path not in loaders and path not in sharing]
-    write_page(load(transfers), loaders, sharing, options.output, plots=not options.no_plots)
+    write_page(paths, options.output, plots=not options.no_plots)
     return 0
 
 

@@ -44,6 +44,17 @@ def _first(path: str, name: str) -> str:
     return ""
 
 
+def machine(device: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what results say of this machine."""
+    return {
+        "processor": _first("/proc/cpuinfo", "model name"),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory": _first("/proc/meminfo", "MemTotal"),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "device": device,
+    }
+
+
 def document(options: argparse.Namespace, setup: Setup, device: dict[str, Any]) -> dict[str, Any]:
     """Return what a run says of itself, with no cases yet."""
     return {
@@ -53,13 +64,7 @@ def document(options: argparse.Namespace, setup: Setup, device: dict[str, Any]) 
         "command_line": shlex.join(["python3", "-m", "bench.sharing", *sys.argv[1:]]),
         "budget_seconds": options.budget,
         "versions": {"python": platform.python_version()},
-        "machine": {
-            "processor": _first("/proc/cpuinfo", "model name"),
-            "cores": len(os.sched_getaffinity(0)),
-            "memory": _first("/proc/meminfo", "MemTotal"),
-            "kernel": f"{platform.system()} {platform.release()}",
-            "device": device,
-        },
+        "machine": machine(device),
         "device_bytes": setup.device_bytes,
         "memory_bytes": {program: setup.memory_bytes(program) for program in MEMORY_SHARE},
         "program_options": setup.options,

@@ -1,16 +1,16 @@
-"""Times programs as they are and under `hippogriff run`, in turns: what the shim costs them.
+"""What sharing a GPU costs: reserving, a call through the shim, a program under `hippogriff run`.
 
-Run it where torch and CuPy see a GPU: `python3 -m bench.shim_overhead --json FILE`. Each round runs
-every program once without and once with `hippogriff run`, in another order each time; a program
-says how long its own loop took, so that starting it does not count.
+Run it in the repository, where torch and CuPy see a GPU: `python3 -m bench.sharing_costs --json
+FILE`. Each round runs every program once without and once with `hippogriff run`, in another order
+each time; a program says how long its own loop took, so that starting it does not count.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import statistics
+import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -18,9 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench import sharing_costs_page
 from bench.gpu_samples import gpu_facts
+from bench.sharing import machine
 
-SCHEMA = "hippogriff-shim/1"
+SCHEMA = "hippogriff-sharing-costs/1"
 _MEMORY = "8GiB"
 _PATIENCE = 300
 
@@ -42,30 +44,6 @@ PROGRAMS = {
             step()
         seconds = []
         for _ in range(200):
-            begin = time.perf_counter()
-            step()
-            seconds.append(time.perf_counter() - begin)
-        print(statistics.median(seconds))
-    """,
-    "training step without torch's cache": """
-        import os
-        os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
-        import statistics, time, torch
-        torch.manual_seed(1)
-        sizes = [1024] * 9
-        layers = [torch.nn.Linear(a, b) for a, b in zip(sizes, sizes[1:])]
-        model = torch.nn.Sequential(*layers).cuda()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        inputs = torch.randn(4096, 1024, device="cuda")
-        def step():
-            optimizer.zero_grad(set_to_none=True)
-            model(inputs).square().mean().backward()
-            optimizer.step()
-            torch.cuda.synchronize()
-        for _ in range(5):
-            step()
-        seconds = []
-        for _ in range(50):
             begin = time.perf_counter()
             step()
             seconds.append(time.perf_counter() - begin)
@@ -117,10 +95,15 @@ def step_seconds(code: str, *, behind: bool) -> float:
     command = [sys.executable, "-c", textwrap.dedent(code)]
     if behind:
         command = [sys.executable, "-m", "hippogriff", "run", "--memory", _MEMORY, "--", *command]
+    return float(output_of(command).split()[-1])
+
+
+def output_of(command: list[str]) -> str:
+    """Run a program that must succeed."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command[:4])} …: {done.stderr[-2000:]}")
-    return float(done.stdout.split()[-1])
+    return done.stdout
 
 
 def measure(rounds: int, budget: float) -> list[dict[str, Any]]:
@@ -139,31 +122,40 @@ def measure(rounds: int, budget: float) -> list[dict[str, Any]]:
     return results
 
 
+def calls(build: Path, driver: str) -> list[dict[str, Any]]:
+    """Return what a call takes in ns, of the driver alone and behind the shim."""
+    shim = build / "lib" / "hippogriff" / "shim" / "libcuda.so.1"
+    lines = output_of([str(build / "bin" / "shim_bench"), str(shim), driver]).splitlines()
+    found = [re.fullmatch(r"(.*\S) +([\d.]+) +([\d.]+) +-?[\d.]+", line) for line in lines]
+    return [
+        {"call": each[1], "driver_ns": float(each[2]), "shim_ns": float(each[3])}
+        for each in found
+        if each
+    ]
+
+
 def main() -> int:
-    """Measure and print; write JSON where asked."""
+    """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, required=True, help="where the results go")
+    parser.add_argument("--build", type=Path, default=Path("build"), help="bin/ is in it")
+    parser.add_argument("--driver", default="", help="libcuda.so.1; default: the loader's")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--budget", type=float, default=600, help="seconds; then no more begins")
     parser.add_argument("--commit", default="unknown")
     options = parser.parse_args()
-    results = measure(options.rounds, options.budget)
-    for result in results:
-        if not result["run_seconds"] or not result["alone_seconds"]:
-            continue
-        alone, run = (statistics.median(result[name]) for name in ("alone_seconds", "run_seconds"))
-        words = f"{alone * 1e6:10.2f} µs, {run * 1e6:10.2f} under hippogriff run, {run / alone:.4f}"
-        print(f"{result['program']:50} {words}")
-    if options.json:
-        about = {
-            "schema": SCHEMA,
-            "commit": options.commit,
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "command_line": f"python3 -m bench.shim_overhead --rounds {options.rounds}",
-            "machine": {"device": gpu_facts(0), "cores": len(os.sched_getaffinity(0))},
-            "results": results,
-        }
-        options.json.write_text(json.dumps(about, indent=1) + "\n")
+    results: dict[str, Any] = {
+        "schema": SCHEMA,
+        "commit": options.commit,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "command_line": shlex.join(["python3", "-m", "bench.sharing_costs", *sys.argv[1:]]),
+        "machine": machine(gpu_facts(0)),
+        "stages_us": json.loads(output_of([str(options.build / "bin" / "noded_noded_bench")])),
+        "calls": calls(options.build, options.driver or "libcuda.so.1"),
+    }
+    results["programs"] = measure(options.rounds, options.budget)
+    options.json.write_text(json.dumps(results, indent=1) + "\n")
+    print("\n".join(sharing_costs_page.tables(results)))
     return 0
 
 
