@@ -32,6 +32,33 @@ TYPED_TEST_P(DeviceStreamConformance, copies_round_trip_at_odd_sizes_and_offsets
   }
 }
 
+// Many more than a driver is told of at once; sizes of a byte and of none among them.
+TYPED_TEST_P(DeviceStreamConformance, many_copies_at_once_go_where_each_belongs) {
+  Device& device = this->device();
+  constexpr std::size_t count = 1000;
+  constexpr std::size_t stride = 4096;
+  const DeviceBuffer buffer(device, count * stride);
+  const auto stream = device.create_stream();
+  const auto sent = pattern(count * stride, 5);
+  std::vector<std::byte> received(count * stride);
+  std::vector<std::byte> expected = received;
+  stream->copy_to_device(buffer.address(), received.data(), received.size());
+  std::vector<CopyPart> parts;
+  for (std::size_t index = 0; index < count; ++index) {
+    const std::size_t at = (count - 1 - index) * stride;
+    const std::size_t size_bytes = index * 7 % (stride + 1);
+    parts.push_back({buffer.address() + at, sent.data() + index * stride, size_bytes});
+    std::copy_n(sent.begin() + static_cast<std::ptrdiff_t>(index * stride),
+                size_bytes,
+                expected.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  stream->copy_all_to_device(parts);
+  stream->copy_all_to_device({});
+  stream->copy_to_host(received.data(), buffer.address(), received.size());
+  ASSERT_TRUE(wait_for(*stream, patience));
+  EXPECT_TRUE(received == expected);
+}
+
 TYPED_TEST_P(DeviceStreamConformance, event_is_complete_before_any_record) {
   const auto event = this->device().create_event();
   EXPECT_TRUE(event->completed());
@@ -224,6 +251,7 @@ TYPED_TEST_P(DeviceStreamConformance, scopes_nest_on_a_callers_thread) {
 
 REGISTER_TYPED_TEST_SUITE_P(DeviceStreamConformance,
                             copies_round_trip_at_odd_sizes_and_offsets,
+                            many_copies_at_once_go_where_each_belongs,
                             event_is_complete_before_any_record,
                             event_completes_after_the_work_before_it,
                             wait_orders_one_stream_after_another,

@@ -76,11 +76,14 @@ namespace hippogriff {
 // The oldest driver we run on: 12.0, the first whose stream memory operations need no switch.
 inline constexpr int cuda_driver_version_min = 12000;
 
-// The functions, all non-null, of an initialized driver. Immutable once loaded, never unloaded.
+// The functions, non-null where not said otherwise, of an initialized driver. Immutable once
+// loaded, never unloaded.
 struct CudaDriver {
 #define HIPPO_DECLARE(name, symbol) decltype(&::symbol) name = nullptr;
   HIPPO_CUDA_FUNCTIONS(HIPPO_DECLARE)
 #undef HIPPO_DECLARE
+  // Of CUDA 13.0 and later; else null.
+  decltype(&::cuMemcpyBatchAsync_v2) memcpy_batch_async = nullptr;
   void* handle = nullptr;  // dlopen's handle
   pid_t process = 0;       // that initialized it
 

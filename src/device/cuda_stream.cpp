@@ -3,10 +3,14 @@
 
 #if HIPPOGRIFF_HAS_CUDA
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 namespace hippogriff {
 namespace {
+
+constexpr std::size_t batch_parts_max = 256;
 
 // Asks a query whose answers are "yes", "not yet" and "the work failed".
 bool finished(const CudaContext& context, CUresult result, const char* operation) {
@@ -77,6 +81,43 @@ void CudaStream::copy_to_device(DeviceAddress to, const std::byte* from, std::si
   refuse_capture("copy to device");
   context_.check(context_.driver().memcpy_htod_async(to.value, from, size_bytes, stream_),
                  "copy to device");
+}
+
+void CudaStream::copy_all_to_device(std::span<const CopyPart> parts) {
+  auto* const copy_batch = context_.driver().memcpy_batch_async;
+  if (parts.size() < 2 || copy_batch == nullptr || stream_ == CU_STREAM_LEGACY) {
+    Stream::copy_all_to_device(parts);
+    return;
+  }
+  refuse_capture("copy to device");
+  CUmemcpyAttributes attributes{};
+  attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  std::size_t first_of_attributes = 0;
+  std::array<CUdeviceptr, batch_parts_max> to;
+  std::array<CUdeviceptr, batch_parts_max> from;
+  std::array<std::size_t, batch_parts_max> sizes_bytes;
+  while (!parts.empty()) {
+    std::size_t count = 0;
+    for (const CopyPart& part : parts.first(std::min(parts.size(), batch_parts_max))) {
+      if (part.size_bytes != 0) {  // the driver takes no empty ones
+        to[count] = part.to.value;
+        from[count] = reinterpret_cast<CUdeviceptr>(part.from);
+        sizes_bytes[count++] = part.size_bytes;
+      }
+    }
+    parts = parts.subspan(std::min(parts.size(), batch_parts_max));
+    if (count != 0) {
+      const CUresult result = copy_batch(to.data(),
+                                         from.data(),
+                                         sizes_bytes.data(),
+                                         count,
+                                         &attributes,
+                                         &first_of_attributes,
+                                         1,
+                                         stream_);
+      context_.check(result, "copy to device");
+    }
+  }
 }
 
 void CudaStream::copy_to_host(std::byte* to, DeviceAddress from, std::size_t size_bytes) {

@@ -36,6 +36,7 @@ class CudaStream final : public Stream {
   CudaStream& operator=(const CudaStream&) = delete;
 
   void copy_to_device(DeviceAddress to, const std::byte* from, std::size_t size_bytes) override;
+  void copy_all_to_device(std::span<const CopyPart> parts) override;
   void copy_to_host(std::byte* to, DeviceAddress from, std::size_t size_bytes) override;
   // The event must be a CudaEvent of the same device.
   void record(Event& event) override;

@@ -43,6 +43,12 @@ bool poll_until(Done done, std::chrono::nanoseconds timeout) {
 
 }  // namespace
 
+void Stream::copy_all_to_device(std::span<const CopyPart> parts) {
+  for (const CopyPart& part : parts) {
+    copy_to_device(part.to, part.from, part.size_bytes);
+  }
+}
+
 bool wait_for(Event& event, std::chrono::nanoseconds timeout) {
   return poll_until([&event] { return event.completed(); }, timeout);
 }

@@ -1,7 +1,52 @@
-// A stream and the lock around it.
+// A stream, the lock around it, and the copies that wait for their turn.
 #include "transfer/copy_stream.hpp"
 
+#include <algorithm>
+
 namespace hippogriff {
+
+namespace {
+
+// Two: while one is copied, the next is there.
+constexpr std::size_t batches_max = 2;
+// So that slots come back in time.
+constexpr std::size_t batch_bytes_max = std::size_t{16} << 20;
+
+std::size_t bytes_of(std::span<const CopyPart> parts) {
+  std::size_t bytes = 0;
+  for (const CopyPart& part : parts) {
+    bytes += part.size_bytes;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+StreamCopy::StreamCopy(CopyStream& stream, std::unique_ptr<Event> done)
+    : stream_(stream), done_(std::move(done)) {}
+
+StreamCopy::~StreamCopy() {
+  if (state_.load(std::memory_order_acquire) == State::waiting) {
+    stream_.withdraw(*this);
+  }
+}
+
+bool StreamCopy::completed() {
+  if (state_.load(std::memory_order_acquire) == State::waiting) {
+    stream_.try_queue_waiting();
+  }
+  switch (state_.load(std::memory_order_acquire)) {
+    case State::waiting:
+      return false;
+    case State::queued:
+      return done_->completed();
+    case State::failed:
+      std::rethrow_exception(failure_);
+    case State::none:
+      break;
+  }
+  return true;
+}
 
 Stream& CopyStream::made() {
   if (stream_ == nullptr) {
@@ -10,16 +55,10 @@ Stream& CopyStream::made() {
   return *stream_;
 }
 
-void CopyStream::copy_to_device(const Transfer& transfer,
-                                Range piece,
-                                const std::byte* from,
-                                Event& copied) {
+void CopyStream::copy_to_device(std::span<const CopyPart> parts, Event& copied) {
   const std::lock_guard lock(mutex_);
-  Stream& stream = made();
-  transfer.for_each_part(piece, [&](const Segment& part) {
-    stream.copy_to_device(part.address, from + (part.range.offset - piece.offset), part.range.size);
-  });
-  stream.record(copied);
+  made().copy_all_to_device(parts);
+  stream_->record(copied);
 }
 
 void CopyStream::copy_to_host(std::byte* to,
@@ -29,6 +68,111 @@ void CopyStream::copy_to_host(std::byte* to,
   const std::lock_guard lock(mutex_);
   made().copy_to_host(to, from, size_bytes);
   stream_->record(copied);
+}
+
+std::unique_ptr<StreamCopy> CopyStream::create_copy() {
+  return std::make_unique<StreamCopy>(*this, device_.create_event());
+}
+
+void CopyStream::start_to_device(StreamCopy& copy, std::vector<CopyPart> parts) {
+  copy.parts_ = std::move(parts);
+  const std::lock_guard lock(mutex_);
+  made();
+  waiting_.push_back(&copy);
+  copy.state_.store(StreamCopy::State::waiting, std::memory_order_release);
+  queue_waiting();
+}
+
+void CopyStream::start_to_host(StreamCopy& copy,
+                               std::byte* to,
+                               DeviceAddress from,
+                               std::size_t size_bytes) {
+  try {
+    copy_to_host(to, from, size_bytes, *copy.done_);
+    copy.state_.store(StreamCopy::State::queued, std::memory_order_release);
+  } catch (...) {
+    copy.failure_ = std::current_exception();
+    copy.state_.store(StreamCopy::State::failed, std::memory_order_release);
+    throw;
+  }
+}
+
+void CopyStream::queue_waiting() {
+  while (!waiting_.empty() && batches_under_way() < batches_max) {
+    std::vector<StreamCopy*> batch;
+    std::size_t bytes = 0;
+    do {
+      batch.push_back(waiting_.front());
+      bytes += bytes_of(batch.back()->parts_);
+      waiting_.pop_front();
+    } while (!waiting_.empty() && bytes < batch_bytes_max);
+    queue_batch(batch);
+  }
+}
+
+// What fails as a whole is tried one by one, so that nobody fails by another's address.
+void CopyStream::queue_batch(std::span<StreamCopy* const> batch) {
+  bool together = batch.size() > 1;
+  if (together) {
+    batch_parts_.clear();
+    for (const StreamCopy* copy : batch) {
+      batch_parts_.insert(batch_parts_.end(), copy->parts_.begin(), copy->parts_.end());
+    }
+    try {
+      stream_->copy_all_to_device(batch_parts_);
+    } catch (const Error&) {
+      together = false;
+    }
+  }
+  for (StreamCopy* copy : batch) {
+    try {
+      if (!together) {
+        stream_->copy_all_to_device(copy->parts_);
+      }
+      stream_->record(*copy->done_);
+      copy->state_.store(StreamCopy::State::queued, std::memory_order_release);
+    } catch (...) {
+      copy->failure_ = std::current_exception();
+      copy->state_.store(StreamCopy::State::failed, std::memory_order_release);
+    }
+  }
+  try {
+    if (events_.empty()) {
+      events_.push_back(device_.create_event());
+    }
+    stream_->record(*events_.back());
+    under_way_.push_back(std::move(events_.back()));
+    events_.pop_back();
+  } catch (const Error&) {
+    return;  // then this batch does not hold the next one up
+  }
+}
+
+std::size_t CopyStream::batches_under_way() {
+  while (!under_way_.empty()) {
+    try {
+      if (!under_way_.front()->completed()) {
+        break;
+      }
+    } catch (const Error&) {  // whose copy it was hears it from its own event
+    }
+    events_.push_back(std::move(under_way_.front()));
+    under_way_.pop_front();
+  }
+  return under_way_.size();
+}
+
+// Who has the lock queues them.
+void CopyStream::try_queue_waiting() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock.owns_lock()) {
+    queue_waiting();
+  }
+}
+
+void CopyStream::withdraw(StreamCopy& copy) {
+  const std::lock_guard lock(mutex_);
+  std::erase(waiting_, &copy);
 }
 
 bool CopyStream::drain() noexcept {

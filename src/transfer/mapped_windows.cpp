@@ -103,7 +103,7 @@ void MappedWindows::start_copy(Window& window) {
   const Range piece = window.piece;
   const std::uint64_t lead = piece.offset - align_down(piece.offset, WorkMap::cut_bytes);
   window.copy_begin = Clock::now();
-  stream_.copy_to_device(transfer_, piece, window.pages.data() + lead, *window.copied);
+  stream_.copy_to_device(transfer_.copies_of(piece, window.pages.data() + lead), *window.copied);
 }
 
 void MappedWindows::make_room(std::uint64_t bytes) {

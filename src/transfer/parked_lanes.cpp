@@ -101,7 +101,7 @@ LaneOutcome send_unpark(LaneContext& context, Transfer& transfer) {
             context.trace, context.copy_track, name, piece->offset, piece->size_bytes);
         reuse = Parking::Reuse::no;
         const Range range{piece->offset, piece->size_bytes};
-        context.stream.copy_to_device(transfer, range, piece->memory, *event);
+        context.stream.copy_to_device(transfer.copies_of(range, piece->memory), *event);
         await_copy(context, *event, "copy parked data to device");
         reuse = Parking::Reuse::yes;
         transfer.piece_done(Lane::parked, range);

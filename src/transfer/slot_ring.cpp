@@ -15,7 +15,7 @@ SlotRing::~SlotRing() {
   for (const Slot* slot : copying_) {
     bool complete = false;
     try {
-      complete = slot->recorded ? wait_for(*slot->copied, device_timeout) : stream_.drain();
+      complete = wait_for(*slot->copied, device_timeout);
     } catch (const Error&) {
       complete = stream_.drain();
     }
@@ -61,25 +61,21 @@ Slot* SlotRing::try_idle() {
   auto slot = std::make_unique<Slot>();
   slot->memory = memory;
   slots_.push_back(std::move(slot));
-  slots_.back()->copied = context_.device.create_event();
+  slots_.back()->copied = stream_.create_copy();
   return slots_.back().get();
 }
 
 // What joins the copies before it is queued is waited for, whatever is thrown.
 void SlotRing::start_to_device(Slot* slot, const Transfer& transfer, const std::byte* memory) {
   slot->copy_begin = Clock::now();
-  slot->recorded = false;
   copying_.push_back(slot);
-  stream_.copy_to_device(transfer, slot->piece, memory, *slot->copied);
-  slot->recorded = true;
+  stream_.start_to_device(*slot->copied, transfer.copies_of(slot->piece, memory));
 }
 
 void SlotRing::start_to_host(Slot* slot, DeviceAddress from, std::byte* memory) {
   slot->copy_begin = Clock::now();
-  slot->recorded = false;
   copying_.push_back(slot);
-  stream_.copy_to_host(memory, from, slot->piece.size, *slot->copied);
-  slot->recorded = true;
+  stream_.start_to_host(*slot->copied, memory, from, slot->piece.size);
 }
 
 Slot* SlotRing::wait_copied(const char* operation) {

@@ -13,10 +13,9 @@ namespace hippogriff {
 // A borrowed slot and what it is doing.
 struct Slot {
   std::byte* memory = nullptr;
-  std::unique_ptr<Event> copied;
+  std::unique_ptr<StreamCopy> copied;
   Range piece;  // of the file
   Clock::time_point copy_begin;
-  bool recorded = false;  // `copied` speaks of the last copy
 };
 
 // Not thread-safe: belongs to one task. Destruction waits for its copies (up to device_timeout) and

@@ -31,6 +31,14 @@ DeviceAddress Transfer::address_of(std::uint64_t file_offset) const {
   return address() + (file_offset - request_.extent.offset);
 }
 
+std::vector<CopyPart> Transfer::copies_of(Range piece, const std::byte* from) const {
+  std::vector<CopyPart> copies;
+  for_each_part(piece, [&](const Segment& part) {
+    copies.push_back({part.address, from + (part.range.offset - piece.offset), part.range.size});
+  });
+  return copies;
+}
+
 void Transfer::piece_done(Lane lane, Range piece) {
   {
     const std::lock_guard lock(mutex_);

@@ -92,6 +92,9 @@ class Transfer {
     }
   }
 
+  // The copies that bring a piece of the file, which lies at `from`, to where it belongs.
+  [[nodiscard]] std::vector<CopyPart> copies_of(Range piece, const std::byte* from) const;
+
   // Of a send to several destinations: the first one's.
   [[nodiscard]] DeviceAddress address() const { return {address_.load()}; }
 

@@ -151,6 +151,11 @@ TEST_F(CudaFaultTest, every_stream_call_reports_its_failure) {
 
   const std::vector<Case> cases{
       {"cuMemcpyHtoDAsync", [&] { stream->copy_to_device(there, here, 4096); }},
+      {"cuMemcpyBatchAsync",
+       [&] {
+         const std::array parts{CopyPart{there, here, 2048}, CopyPart{there + 2048, here, 2048}};
+         stream->copy_all_to_device(parts);
+       }},
       {"cuMemcpyDtoHAsync", [&] { stream->copy_to_host(here, there, 4096); }},
       {"cuEventRecord", [&] { stream->record(*event); }},
       {"cuStreamWaitEvent", [&] { stream->wait(*event); }},

@@ -81,6 +81,33 @@ CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr to,
   return copy(to, reinterpret_cast<void*>(to), from, size_bytes, stream);
 }
 
+CUresult CUDAAPI cuMemcpyBatchAsync(CUdeviceptr* to,
+                                    CUdeviceptr* from,
+                                    size_t* sizes_bytes,
+                                    size_t count,
+                                    CUmemcpyAttributes* attributes,
+                                    size_t* first_of_attributes,
+                                    size_t attributes_count,
+                                    CUstream stream) {
+  HIPPO_FAKE_ENTER_WITH_CONTEXT()
+  if (count == 0 || attributes_count != 1 || first_of_attributes[0] != 0 || stream == nullptr ||
+      stream == CU_STREAM_LEGACY ||
+      attributes->srcAccessOrder != CU_MEMCPY_SRC_ACCESS_ORDER_STREAM) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (size_t index = 0; index < count; ++index) {
+    const CUresult result = copy(to[index],
+                                 reinterpret_cast<void*>(to[index]),
+                                 reinterpret_cast<const void*>(from[index]),
+                                 sizes_bytes[index],
+                                 stream);
+    if (result != CUDA_SUCCESS) {
+      return result;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t size_bytes, CUstream stream) {
   HIPPO_FAKE_ENTER_WITH_CONTEXT()
   return copy(from, to, reinterpret_cast<const void*>(from), size_bytes, stream);
