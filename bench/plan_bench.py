@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import shlex
 import statistics
 import sys
 import time
@@ -20,6 +21,9 @@ from typing import TYPE_CHECKING, Any
 import safetensors.torch
 import torch
 
+from bench.gpu_samples import gpu_facts
+from bench.plan_page import SCHEMA
+from bench.sharing import machine
 from hippogriff._loaders.contenders import array_bytes
 from hippogriff._loaders.model import make_model, sums_path
 from hippogriff._measurement import warm
@@ -147,19 +151,32 @@ def main() -> None:
     parser.add_argument("--size", default="4GiB")
     parser.add_argument("--tensors", type=int, default=70)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--commit", default="unknown")
     options = parser.parse_args()
+    model_bytes = parse_size(options.size)
+    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     path = options.dir / f".hippogriff-plan-{secrets.token_hex(8)}.safetensors"
     try:
-        make_model(path, options.tensors, parse_size(options.size))
+        make_model(path, options.tensors, model_bytes)
         warm(path)
         warm(path)
         lines = PlanBench(path, devices, options.repeat).run()
     finally:
         path.unlink(missing_ok=True)
         sums_path(path).unlink(missing_ok=True)
-    models = [torch.cuda.get_device_name(device) for device in devices]
-    print(json.dumps({"devices": models, "lines": [asdict(line) for line in lines]}, indent=2))
+    document = {
+        "schema": SCHEMA,
+        "commit": options.commit,
+        "started": started,
+        "command_line": shlex.join(["python3", "-m", "bench.plan_bench", *sys.argv[1:]]),
+        "machine": machine(gpu_facts(0)),
+        "devices": [torch.cuda.get_device_name(device) for device in devices],
+        "tensors": options.tensors,
+        "model_bytes": model_bytes,
+        "lines": [asdict(line) for line in lines],
+    }
+    print(json.dumps(document, indent=1))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import loaders_page, sharing_costs_page, sharing_page
+from bench import loaders_page, plan_page, sharing_costs_page, sharing_page
 from bench.cases import FIRST, GIB, KIB, MIB
 
 if TYPE_CHECKING:
@@ -446,7 +446,8 @@ def write_page(paths: list[Path], output: Path, plots: bool) -> None:
     loaders = [path for path in paths if loaders_page.is_loaders(path)]
     sharing = [path for path in paths if sharing_page.is_sharing(path)]
     costs = [path for path in paths if sharing_costs_page.is_costs(path)]
-    results = load([path for path in paths if path not in {*loaders, *sharing, *costs}])
+    plans = [path for path in paths if plan_page.is_plan(path)]
+    results = load([path for path in paths if path not in {*loaders, *sharing, *costs, *plans}])
     lines = [
         "# Performance",
         "",
@@ -469,6 +470,7 @@ def write_page(paths: list[Path], output: Path, plots: bool) -> None:
             lines += [f"![{setting.title()}]({path.relative_to(output.parent)})", ""]
     lines += latency_table(results)
     lines += loaders_page.page_lines(loaders, output, plots=plots)
+    lines += plan_page.page_lines(plans)
     lines += sharing_page.page_lines(sharing, output, plots=plots)
     lines += sharing_costs_page.page_lines(costs)
     output.parent.mkdir(parents=True, exist_ok=True)
