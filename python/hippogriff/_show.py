@@ -39,7 +39,9 @@ def show_info(facts: Mapping[str, Any]) -> None:
             device["name"],
             device["model"],
             format_size(device["memory_total_bytes"]),
-            format_size(device["memory_free_bytes"]),
+            "?"
+            if device["memory_free_bytes"] is None
+            else format_size(device["memory_free_bytes"]),
             "yes" if device["calibrated"] else "no: hippogriff calibrate",
         )
         for route in device["routes"]:
@@ -47,6 +49,17 @@ def show_info(facts: Mapping[str, Any]) -> None:
             routes.add_row(device["name"], route["route"], *verdicts)
     console.print(devices)
     console.print(routes)
+    for unknown, names in _without_context(facts["devices"]).items():
+        console.print(f"{', '.join(names)}: not asked, for want of a context: {unknown}")
+
+
+def _without_context(devices: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return what is not known of which devices, because no context was made on them."""
+    unknown: dict[str, list[str]] = {}
+    for device in devices:
+        for what in device["needs_context"]:
+            unknown.setdefault(what, []).append(device["name"])
+    return unknown
 
 
 def _verdict(ability: Mapping[str, Any]) -> str:
