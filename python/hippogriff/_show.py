@@ -20,11 +20,10 @@ def show_info(facts: Mapping[str, Any]) -> None:
     console.print(f"hippogriff {facts['version']}", markup=False)
     place = facts["path"]
     drive = place.get("drive")
-    console.print(
-        f"{place['path']}: {place['filesystem']}, {format_size(place['free_bytes'])} free, "
-        f"drive {_drive_name(drive)}",
-        markup=False,
-    )
+    kind = f"{place['filesystem']}, {format_size(place['free_bytes'])} free"
+    if place["filesystem"] == "block":
+        kind = f"a block device of {format_size(place['size_bytes'])}"
+    console.print(f"{place['path']}: {kind}, drive {_drive_name(drive)}", markup=False)
     console.print(f"reads and writes by {facts['io_queue']}, {facts['cores']} cores", markup=False)
     for title in ("cuda", "gpudirect_storage"):
         if facts[title]["why_not"]:
