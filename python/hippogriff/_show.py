@@ -24,7 +24,11 @@ def show_info(facts: Mapping[str, Any]) -> None:
     if place["filesystem"] == "block":
         kind = f"a block device of {format_size(place['size_bytes'])}"
     console.print(f"{place['path']}: {kind}, drive {_drive_name(drive)}", markup=False)
-    console.print(f"reads and writes by {facts['io_queue']}, {facts['cores']} cores", markup=False)
+    console.print(
+        f"reads and writes by {facts['io_queue']}, registered buffers: "
+        f"{_verdict(facts['io_registered_buffers'])}, {facts['cores']} cores",
+        markup=False,
+    )
     for title in ("cuda", "gpudirect_storage"):
         if facts[title]["why_not"]:
             console.print(f"{title.replace('_', ' ')}: no: {facts[title]['why_not']}", markup=False)

@@ -68,8 +68,7 @@ TEST_P(BlockDevice, what_is_written_by_blocks_is_read_by_blocks_to_the_last) {
   AlignedMemory memory(size_);
   const auto bytes = pattern(0, size_);
   std::memcpy(memory.bytes().data(), bytes.data(), bytes.size());
-  const std::array<std::span<std::byte>, 1> buffers = {memory.bytes()};
-  const auto queue = storage_->create_queue(2, buffers);
+  const auto queue = storage_->create_queue(2);
   const std::uint64_t half = 2 << 20;
   const std::array<Range, 2> parts = {Range{0, half}, Range{half, size_ - half}};
   for (const IoRequest::Kind kind : {IoRequest::Kind::write, IoRequest::Kind::read}) {
@@ -78,7 +77,8 @@ TEST_P(BlockDevice, what_is_written_by_blocks_is_read_by_blocks_to_the_last) {
                      .file = file_.get(),
                      .offset = part.offset,
                      .memory = memory.bytes().subspan(part.offset, part.size),
-                     .tag = part.size});
+                     .tag = part.size,
+                     .buffer = memory.bytes()});
     }
     for (std::size_t count = 0; count < parts.size(); ++count) {
       const IoCompletion completion = reap_one(*queue);
@@ -91,7 +91,7 @@ TEST_P(BlockDevice, what_is_written_by_blocks_is_read_by_blocks_to_the_last) {
 
 TEST_P(BlockDevice, a_read_past_the_end_is_short_and_a_write_fails) {
   AlignedMemory memory(8192);
-  const auto queue = storage_->create_queue(1, {});
+  const auto queue = storage_->create_queue(1);
   queue->submit({.file = file_.get(), .offset = size_ - block_bytes_, .memory = memory.bytes()});
   EXPECT_EQ(reap_one(*queue).result, block_bytes_);
   queue->submit({.kind = IoRequest::Kind::write,

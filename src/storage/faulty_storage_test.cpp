@@ -16,7 +16,7 @@ class FaultyStorageTest : public ::testing::Test {
   void SetUp() override {
     target = storage->create(home.file("f"));
     write_all(*target, pattern(0, 65536), 0);
-    queue = storage->create_queue(8, {});
+    queue = storage->create_queue(8);
   }
 
   void submit(std::uint64_t tag, IoRequest::Kind kind = IoRequest::Kind::read) {
@@ -158,7 +158,7 @@ TEST_F(FaultyStorageTest, every_other_point_can_fail) {
             ENOMEM);
   EXPECT_EQ(errno_at(FaultPoint::rename, [&] { storage->rename(path, path + "2"); }), ENOMEM);
   EXPECT_EQ(
-      errno_at(FaultPoint::create_queue, [&] { static_cast<void>(storage->create_queue(1, {})); }),
+      errno_at(FaultPoint::create_queue, [&] { static_cast<void>(storage->create_queue(1)); }),
       ENOMEM);
   EXPECT_EQ(plan->struck(), 12U);
   EXPECT_EQ(target->size_now(), 65536U);

@@ -294,6 +294,7 @@ std::string info_json(Runtime& runtime, const std::string& path) {
   Json json = {{"version", hippogriff_version()},
                {"path", path_json(place)},
                {"io_queue", runtime.storage().queue_kind()},
+               {"io_registered_buffers", ability(runtime.storage().why_no_registered_buffers())},
                {"cores", usable_cores()},
                {"calibration_file", runtime.calibration().file().string()},
                {"cuda",

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace hippogriff {
@@ -17,6 +18,8 @@ struct Slot {
   Range piece;  // of the file
   Clock::time_point copy_begin;
   bool recorded = false;  // `copied` speaks of the last copy
+
+  [[nodiscard]] std::span<std::byte> bytes() const { return {memory, Pinbuffer::slot_bytes}; }
 };
 
 // Not thread-safe: belongs to one task. Destruction waits for its copies (up to device_timeout) and
