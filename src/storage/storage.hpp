@@ -108,7 +108,7 @@ struct IoRequest {
   std::uint64_t tag = 0;  // comes back with the completion
   // What `memory` is a part of, where many requests use parts of it in turn; it must then stay, the
   // same pages, as long as the queue does, which may register it with the kernel. Empty: unknown.
-  std::span<std::byte> buffer = {};
+  std::span<std::byte> buffer;
 };
 
 struct IoCompletion {
