@@ -332,13 +332,16 @@ class FaultyStorage final : public Storage {
 
   void remove(const std::string& path) noexcept override { storage_->remove(path); }
 
-  [[nodiscard]] std::unique_ptr<IoQueue> create_queue(
-      std::size_t depth, std::span<const std::span<std::byte>> buffers) override {
+  [[nodiscard]] std::unique_ptr<IoQueue> create_queue(std::size_t depth) override {
     meet(FaultPoint::create_queue, "create I/O queue");
-    return std::make_unique<FaultyQueue>(storage_->create_queue(depth, buffers), plan_);
+    return std::make_unique<FaultyQueue>(storage_->create_queue(depth), plan_);
   }
 
   [[nodiscard]] std::string queue_kind() override { return storage_->queue_kind(); }
+
+  [[nodiscard]] std::string why_no_registered_buffers() override {
+    return storage_->why_no_registered_buffers();
+  }
 
  private:
   void meet(FaultPoint point, const char* operation) {

@@ -14,10 +14,10 @@ TEST_P(StorageConformance, queue_kind_is_named) {
 
 TEST_P(StorageConformance, a_queue_without_depth_is_refused) {
   for (const std::size_t depth : {0UL, 4097UL}) {
-    EXPECT_EQ(failure_of([&] { static_cast<void>(storage->create_queue(depth, {})); }).status,
+    EXPECT_EQ(failure_of([&] { static_cast<void>(storage->create_queue(depth)); }).status,
               Status::invalid_argument);
   }
-  EXPECT_NE(storage->create_queue(1, {}), nullptr);
+  EXPECT_NE(storage->create_queue(1), nullptr);
 }
 
 TEST_P(StorageConformance, a_queue_reads_many_chunks_in_any_order) {
@@ -25,8 +25,7 @@ TEST_P(StorageConformance, a_queue_reads_many_chunks_in_any_order) {
   constexpr std::size_t count = 40;
   const auto file = patterned("f", chunk * count);
   AlignedMemory memory(chunk * 8);
-  const std::array<std::span<std::byte>, 1> buffers = {memory.bytes()};
-  const auto queue = storage->create_queue(8, buffers);
+  const auto queue = storage->create_queue(8);
   const bool direct = file->facts().direct;
   std::set<std::uint64_t> seen;
   std::size_t next = 0;
@@ -35,7 +34,8 @@ TEST_P(StorageConformance, a_queue_reads_many_chunks_in_any_order) {
                    .direct = direct,
                    .offset = next * chunk,
                    .memory = memory.bytes().subspan(slot * chunk, chunk),
-                   .tag = next * 8 + slot});
+                   .tag = next * 8 + slot,
+                   .buffer = memory.bytes()});
     ++next;
   };
   for (std::size_t slot = 0; slot < 8; ++slot) {
@@ -62,15 +62,15 @@ TEST_P(StorageConformance, a_queue_writes_and_the_file_has_it) {
   AlignedMemory memory(1 << 20);
   const auto bytes = pattern(0, 1 << 20);
   std::memcpy(memory.bytes().data(), bytes.data(), bytes.size());
-  const std::array<std::span<std::byte>, 1> buffers = {memory.bytes()};
-  const auto queue = storage->create_queue(4, buffers);
+  const auto queue = storage->create_queue(4);
   for (std::uint64_t i = 0; i < 4; ++i) {
     queue->submit({.kind = IoRequest::Kind::write,
                    .file = file.get(),
                    .direct = file->facts().direct,
                    .offset = i * 262144,
                    .memory = memory.bytes().subspan(i * 262144, 262144),
-                   .tag = i});
+                   .tag = i,
+                   .buffer = memory.bytes()});
   }
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(reap_one(*queue).result, 262144);
@@ -81,10 +81,50 @@ TEST_P(StorageConformance, a_queue_writes_and_the_file_has_it) {
   EXPECT_TRUE(is_pattern(back, 0));
 }
 
+// The first requests find the buffers new, the later ones may find them registered.
+TEST_P(StorageConformance, a_queue_uses_the_same_buffers_again_and_again_for_reads_and_writes) {
+  constexpr std::size_t chunk = 65536;
+  const auto file = patterned("f", chunk * 4);
+  const bool direct = file->facts().direct;
+  AlignedMemory memory(chunk * 2);
+  const auto queue = storage->create_queue(2);
+  for (std::uint64_t round = 0; round < 12; ++round) {
+    const std::array<std::uint64_t, 2> offsets = {round % 4 * chunk, (round + 1) % 4 * chunk};
+    for (const IoRequest::Kind kind : {IoRequest::Kind::read, IoRequest::Kind::write}) {
+      for (std::uint64_t slot = 0; slot < 2; ++slot) {
+        const auto buffer = memory.bytes().subspan(slot * chunk, chunk);
+        queue->submit({.kind = kind,
+                       .file = file.get(),
+                       .direct = direct,
+                       .offset = offsets[slot],
+                       .memory = buffer.first(chunk - round % 2 * 4096),
+                       .tag = slot,
+                       .buffer = buffer});
+      }
+      for (int count = 0; count < 2; ++count) {
+        const IoCompletion completion = reap_one(*queue);
+        ASSERT_EQ(completion.result, static_cast<std::int64_t>(chunk - round % 2 * 4096));
+        ASSERT_TRUE(is_pattern(memory.bytes().subspan(completion.tag * chunk,
+                                                      static_cast<std::size_t>(completion.result)),
+                               offsets[completion.tag]));
+      }
+    }
+    std::memset(memory.bytes().data(), 0, memory.bytes().size());
+  }
+  std::vector<std::byte> back(chunk * 4);
+  EXPECT_EQ(read_all(*file, back, 0), back.size());
+  EXPECT_TRUE(is_pattern(back, 0));
+}
+
+TEST_P(StorageConformance, registered_buffers_are_there_or_it_says_why_not) {
+  const std::string why_not = storage->why_no_registered_buffers();
+  EXPECT_TRUE(storage->queue_kind() == "io_uring" || why_not == "there is no io_uring") << why_not;
+}
+
 TEST_P(StorageConformance, a_queue_serves_unaligned_buffered_requests_of_unregistered_memory) {
   const auto file = patterned("f", 200000);
   std::vector<std::byte> bytes(100001);
-  const auto queue = storage->create_queue(2, {});
+  const auto queue = storage->create_queue(2);
   queue->submit({.file = file.get(), .direct = false, .offset = 12345, .memory = bytes, .tag = 7});
   const IoCompletion completion = reap_one(*queue);
   EXPECT_EQ(completion.tag, 7U);
@@ -96,7 +136,7 @@ TEST_P(StorageConformance, a_queue_tells_the_end_of_the_file_and_errors_as_resul
   patterned("f", 5000);
   const auto file = storage->open(home->file("f"), FileAccess::read);
   AlignedMemory memory(8192);
-  const auto queue = storage->create_queue(4, {});
+  const auto queue = storage->create_queue(4);
   const bool direct = file->facts().direct;
   queue->submit(
       {.file = file.get(), .direct = direct, .offset = 4096, .memory = memory.bytes(), .tag = 1});
@@ -118,7 +158,7 @@ TEST_P(StorageConformance, a_queue_tells_the_end_of_the_file_and_errors_as_resul
 TEST_P(StorageConformance, a_full_queue_refuses_one_more) {
   const auto file = patterned("f", 8192);
   std::vector<std::byte> bytes(8192);
-  const auto queue = storage->create_queue(2, {});
+  const auto queue = storage->create_queue(2);
   for (std::uint64_t i = 0; i < 2; ++i) {
     queue->submit({.file = file.get(),
                    .direct = false,
@@ -139,7 +179,7 @@ TEST_P(StorageConformance, a_direct_request_for_a_file_without_it_is_refused) {
   const int fd = ::memfd_create("hippogriff", MFD_CLOEXEC);
   const auto file = storage->adopt(fd, FileAccess::read);
   ::close(fd);
-  const auto queue = storage->create_queue(1, {});
+  const auto queue = storage->create_queue(1);
   EXPECT_EQ(
       failure_of([&] { queue->submit({.file = file.get(), .direct = true, .memory = {}}); }).status,
       Status::invalid_argument);
@@ -147,7 +187,7 @@ TEST_P(StorageConformance, a_direct_request_for_a_file_without_it_is_refused) {
 }
 
 TEST_P(StorageConformance, reaping_an_idle_queue_returns_at_once) {
-  const auto queue = storage->create_queue(4, {});
+  const auto queue = storage->create_queue(4);
   std::array<IoCompletion, 4> completions{};
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(queue->reap(completions, std::chrono::seconds(30)), 0U);
@@ -158,7 +198,7 @@ TEST_P(StorageConformance, a_queue_may_close_while_busy) {
   const auto file = patterned("f", 4 << 20);
   AlignedMemory memory(4 << 20);
   for (int round = 0; round < 5; ++round) {
-    const auto queue = storage->create_queue(16, {});
+    const auto queue = storage->create_queue(16);
     for (std::uint64_t i = 0; i < 16; ++i) {
       queue->submit({.file = file.get(),
                      .direct = file->facts().direct,
@@ -173,7 +213,7 @@ TEST_P(StorageConformance, a_queue_may_close_while_busy) {
 TEST_P(StorageConformance, a_queue_may_move_to_another_thread) {
   const auto file = patterned("f", 65536);
   std::vector<std::byte> bytes(65536);
-  const auto queue = storage->create_queue(1, {});
+  const auto queue = storage->create_queue(1);
   for (int round = 0; round < 3; ++round) {
     std::thread([&] {
       queue->submit({.file = file.get(), .direct = false, .memory = bytes, .tag = 1});

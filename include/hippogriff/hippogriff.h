@@ -385,7 +385,7 @@ HIPPOGRIFF_API const char* hippogriff_route_name(int route);
 HIPPOGRIFF_API const char* hippogriff_version(void);
 
 /** JSON: devices, drives, and what each route can do for the files below `path` (NULL: ".") and why
- *  not. Free each result with hippogriff_free_string. */
+ *  not. Makes no context on a GPU. Free each result with hippogriff_free_string. */
 HIPPOGRIFF_API int hippogriff_info(const char* path, char** json);
 
 /** JSON: for this extent every route's predicted seconds or why it cannot, and the choice.

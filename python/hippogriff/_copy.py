@@ -62,6 +62,8 @@ class CopyOptions:
 def copy_file(source: Path, destination: Path, options: CopyOptions, tell: Tell) -> CopyResult:
     """Copy a file through a device; the destination appears as a whole or not at all.
 
+    A block device as the destination is written in place, from its beginning.
+
     `tell` is called with the bytes moved so far, both ways counted, and with a note.
 
     Raises
@@ -77,27 +79,39 @@ def copy_file(source: Path, destination: Path, options: CopyOptions, tell: Tell)
         raise InvalidArgument(f"{source} and {destination} are one file", object=str(source))
     if source.exists() and not (source.is_file() or source.is_block_device()):
         raise InvalidArgument(f"{source} is no regular file or block device", object=str(source))
-    if destination.exists() and not destination.is_file():
-        raise InvalidArgument(f"{destination} is no regular file: it would be replaced")
-    device = _runtime.device_name(options.device) or _runtime.default_device()
+    if destination.is_block_device():
+        result = _copy_into(source, destination, "r+", options, tell)
+        if result.verified is False:
+            raise HippogriffError(f"{source} and its copy on {destination} differ")
+        return result
     replacement = Replacement(destination)
-    temporary = Path(os.fsdecode(replacement.temporary))
     try:
-        with _file.File(source) as reader:
-            size_bytes = reader.size
-            piece_bytes = min(size_bytes, options.piece_bytes or _half_of_free(device))
-            with (
-                _file.File(temporary, "w") as writer,
-                empty(piece_bytes, device=device) as array,
-            ):
-                mover = _Mover(reader, writer, array, options.route, tell)
-                mover.run(size_bytes)
-        verified = _same(source, temporary, size_bytes) if options.verify else None
-        if verified is False:
+        temporary = Path(os.fsdecode(replacement.temporary))
+        result = _copy_into(source, temporary, "w", options, tell)
+        if result.verified is False:
             raise HippogriffError(f"{source} and its copy differ; {destination} was not written")
         replacement.commit()
     finally:
         replacement.discard()
+    return result
+
+
+def _copy_into(
+    source: Path, target: Path, mode: str, options: CopyOptions, tell: Tell
+) -> CopyResult:
+    """Copy to what is at `target`, whatever happens there; `verified` says how it compares."""
+    device = _runtime.device_name(options.device) or _runtime.default_device()
+    with _file.File(source) as reader:
+        size_bytes = reader.size
+        piece_bytes = min(size_bytes, options.piece_bytes or _half_of_free(device))
+        with _file.File(target, mode) as writer, empty(piece_bytes, device=device) as array:
+            if mode == "r+" and size_bytes > writer.size:
+                raise InvalidArgument(
+                    f"{source} has {size_bytes} bytes, and {target} only {writer.size}"
+                )
+            mover = _Mover(reader, writer, array, options.route, tell)
+            mover.run(size_bytes)
+    verified = _same(source, target, size_bytes) if options.verify else None
     send, recv = mover.samples(size_bytes)
     return CopyResult(device, size_bytes, mover.pieces, send, recv, verified)
 
@@ -178,4 +192,5 @@ def _same(one: Path, other: Path, size_bytes: int) -> bool:
             if not block or block != second.read(len(block)):
                 return False
             done += len(block)
-        return not first.read(1) and not second.read(1)
+        longer = other.is_block_device()  # than what was copied
+        return not first.read(1) and (longer or not second.read(1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +14,25 @@ if TYPE_CHECKING:
 
     from hippogriff._transfer import Transfer
 
+    Wait = Callable[[Transfer[Any]], object]
+
 # A cancelled transfer finishes within this time; else its memory is kept until it does.
 _SETTLE_SECONDS = 10.0
+
+
+def wait_plainly(transfer: Transfer[Any]) -> None:
+    """Wait as long as it takes; Ctrl-C ends it where the caller is the main thread."""
+    transfer.wait()
 
 
 class Flights:
     """Transfers under way, at most `most`; the end of the ``with`` waits for all.
 
-    `wait` waits for one, instead of its own `wait`. Whatever ends it early stops them before it is
+    `wait` waits for one. Whatever ends it early stops them before it is
     raised.
     """
 
-    def __init__(
-        self, most: int, wait: Callable[[Transfer[Any]], object] = operator.methodcaller("wait")
-    ) -> None:
+    def __init__(self, most: int, wait: Wait = wait_plainly) -> None:
         self._most = most
         self._wait = wait
         self._flying: deque[tuple[Transfer[Any], Callable[[], object] | None]] = deque()

@@ -162,8 +162,9 @@ def write(
     """Write an array as a whole file, replacing what was there, all or nothing.
 
     The bytes go to a temporary name in the same folder, are made durable, and are renamed: a crash
-    leaves the old file. Use ``open(path, "r+")`` to write into a file. Thread-safe; other Python
-    threads run while it waits. KeyboardInterrupt cancels the transfer.
+    leaves the old file. Use ``open(path, "r+")`` to write into a file. A block device is written in
+    place, from its beginning, and made durable. Thread-safe; other Python threads run while it
+    waits. KeyboardInterrupt cancels the transfer.
 
     Parameters
     ----------
@@ -242,6 +243,8 @@ class Replacement:
 
     def __init__(self, path: PathLike) -> None:
         self._target = Path(os.path.realpath(os.fsdecode(path)))
+        if self._target.exists() and not self._target.is_file():
+            raise InvalidArgument(f"{self._target} is no regular file: it would be replaced")
         name = f".{self._target.name[:200]}.hippogriff-{os.getpid()}-{secrets.token_hex(6)}"
         self._temporary = self._target.with_name(name)
         self.temporary = os.fsencode(self._temporary)

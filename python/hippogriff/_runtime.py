@@ -246,7 +246,7 @@ def memory_free_bytes(device: str) -> int:
 def info(path: PathLike = ".") -> dict[str, Any]:
     """Tell devices, drives, and what each route can do for files below `path`, and why not.
 
-    Thread-safe.
+    Thread-safe. Makes no context on a GPU: ``needs_context`` of a device says what is unknown so.
 
     Parameters
     ----------
@@ -256,7 +256,8 @@ def info(path: PathLike = ".") -> dict[str, Any]:
     Returns
     -------
     dict
-        As ``hippogriff info --json`` prints it; sizes in bytes.
+        As ``hippogriff info --json`` prints it; sizes in bytes. ``memory_free_bytes`` of a device
+        is None where neither a context nor NVML tells.
 
     Raises
     ------

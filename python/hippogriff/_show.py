@@ -20,12 +20,15 @@ def show_info(facts: Mapping[str, Any]) -> None:
     console.print(f"hippogriff {facts['version']}", markup=False)
     place = facts["path"]
     drive = place.get("drive")
+    kind = f"{place['filesystem']}, {format_size(place['free_bytes'])} free"
+    if place["filesystem"] == "block":
+        kind = f"a block device of {format_size(place['size_bytes'])}"
+    console.print(f"{place['path']}: {kind}, drive {_drive_name(drive)}", markup=False)
     console.print(
-        f"{place['path']}: {place['filesystem']}, {format_size(place['free_bytes'])} free, "
-        f"drive {_drive_name(drive)}",
+        f"reads and writes by {facts['io_queue']}, registered buffers: "
+        f"{_verdict(facts['io_registered_buffers'])}, {facts['cores']} cores",
         markup=False,
     )
-    console.print(f"reads and writes by {facts['io_queue']}, {facts['cores']} cores", markup=False)
     for title in ("cuda", "gpudirect_storage"):
         if facts[title]["why_not"]:
             console.print(f"{title.replace('_', ' ')}: no: {facts[title]['why_not']}", markup=False)
@@ -39,7 +42,9 @@ def show_info(facts: Mapping[str, Any]) -> None:
             device["name"],
             device["model"],
             format_size(device["memory_total_bytes"]),
-            format_size(device["memory_free_bytes"]),
+            "?"
+            if device["memory_free_bytes"] is None
+            else format_size(device["memory_free_bytes"]),
             "yes" if device["calibrated"] else "no: hippogriff calibrate",
         )
         for route in device["routes"]:
@@ -47,6 +52,17 @@ def show_info(facts: Mapping[str, Any]) -> None:
             routes.add_row(device["name"], route["route"], *verdicts)
     console.print(devices)
     console.print(routes)
+    for unknown, names in _without_context(facts["devices"]).items():
+        console.print(f"{', '.join(names)}: not asked, for want of a context: {unknown}")
+
+
+def _without_context(devices: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return what is not known of which devices, because no context was made on them."""
+    unknown: dict[str, list[str]] = {}
+    for device in devices:
+        for what in device["needs_context"]:
+            unknown.setdefault(what, []).append(device["name"])
+    return unknown
 
 
 def _verdict(ability: Mapping[str, Any]) -> str:

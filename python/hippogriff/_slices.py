@@ -10,7 +10,7 @@ import operator
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hippogriff._flights import Flights
+from hippogriff._flights import Flights, wait_plainly
 from hippogriff._frameworks import make_array
 from hippogriff._host_memory import share_out
 from hippogriff._scatter import start_scatter
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hippogriff._file import File
+    from hippogriff._flights import Wait
     from hippogriff._frameworks import Framework
     from hippogriff._regions import Region
     from hippogriff._transfer import Transfer
@@ -182,11 +183,17 @@ def _places(extent: Extent, selection: Selection, outer: int) -> list[range]:
 
 
 def fill(
-    file: File, extent: Extent, selection: Selection, target: Target, host_memory: int = 0
+    file: File,
+    extent: Extent,
+    selection: Selection,
+    target: Target,
+    host_memory: int = 0,
+    wait: Wait = wait_plainly,
 ) -> None:
     """Read a selection into an array of its shape; what a failure leaves in it is undefined.
 
     `host_memory` is the most of the pinbuffer that its transfers use together, in bytes; 0: any.
+    `wait` is as `Flights` has it.
     """
     if 0 in selection.counts or extent.itemsize_bytes == 0:
         return
@@ -197,12 +204,12 @@ def fill(
         host = target.region.host_memory
         near = _RUN_DISTANCE_BYTES_HOST if host else _RUN_DISTANCE_BYTES
         if distance // (runs.number - 1) <= near:
-            _cut_from_blocks(file, extent, selection, target, host_memory)
+            _cut_from_blocks(file, extent, selection, target, host_memory, wait)
             return
     if _fill_small(file, runs, extent.offset, target):
         return
     in_flight, each = share_out(host_memory, _IN_FLIGHT)
-    with Flights(in_flight) as flights:
+    with Flights(in_flight, wait) as flights:
         for parts in _batches(runs, extent.offset, target.address):
             flights.make_room()
             request = Request("auto", region=target.region, host_memory=each)
@@ -250,7 +257,12 @@ def _batches(runs: Runs, offset: int, address: int) -> Iterator[list[tuple[int, 
 
 
 def _cut_from_blocks(
-    file: File, extent: Extent, selection: Selection, target: Target, host_memory: int
+    file: File,
+    extent: Extent,
+    selection: Selection,
+    target: Target,
+    host_memory: int,
+    wait: Wait,
 ) -> None:
     """Read the rows that hold the selection, a block at a time, and copy it out of them."""
     framework = target.framework
@@ -270,7 +282,7 @@ def _cut_from_blocks(
     offsets = map(sum, itertools.product(*_places(extent, selection, split)))
     blocks = itertools.product(zip(numbers, offsets, strict=True), range(0, count, count_max))
     in_flight, each = share_out(host_memory, 2)
-    with Flights(in_flight) as flights:
+    with Flights(in_flight, wait) as flights:
         for turn, ((place, offset), first) in enumerate(blocks):
             flights.make_room()
             buffer = buffers[turn % 2]

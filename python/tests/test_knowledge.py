@@ -23,6 +23,8 @@ def test_info_tells_the_place_and_what_routes_can_do_there(tmp_path: Path) -> No
     facts = hippogriff.info(tmp_path)
     assert facts["version"] == hippogriff.version
     assert facts["path"]["path"] == str(tmp_path)
+    registered = facts["io_registered_buffers"]
+    assert registered["possible"] or len(registered["why_not"]) > 10
     for route in facts["devices"][0]["routes"]:
         for ability in (route["send"], route["recv"]):
             assert ability["possible"] or len(ability["why_not"]) > 10

@@ -80,6 +80,21 @@ MALFORMED = {
     "offset negative": raw_file(one(offsets=[-4, 0]), _FOUR),
     "offset is a string": raw_file(one(offsets=["0", 4]), _FOUR),
     "offset beyond 64 bits": raw_file(one(offsets=[2**64, 2**64 + 4]), _FOUR),
+    "offset is minus zero": raw_file(
+        None, _FOUR, b'{"x":{"dtype":"U8","shape":[4],"data_offsets":[-0,4]}}'
+    ),
+    "offset is minus zero, with blanks": raw_file(
+        None, _FOUR, b'{ "x": {"dtype": "U8", "shape": [4], "data_offsets": [ -0 , 4 ]}}'
+    ),
+    "dimension is minus zero": raw_file(
+        None, text=b'{"x":{"dtype":"U8","shape":[-0],"data_offsets":[0,0]}}'
+    ),
+    "minus zero after good entries": raw_file(
+        None,
+        _FOUR,
+        b'{"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},'
+        b'"y":{"dtype":"U8","shape":[-0],"data_offsets":[4,4]}}',
+    ),
     "too small for its shape": raw_file(one(offsets=[0, 3]), b"123"),
     "dimensions are strings": raw_file(one(shape=["a" * 1000, 10**9]), _FOUR),
     "dimensions without end": raw_file(one(shape=[2**62] * 100_000), _FOUR),
@@ -109,6 +124,24 @@ def test_malformed_files_are_refused_by_name(tmp_path: Path, what: str) -> None:
         load_file(path, framework="np")
     with pytest.raises(SafetensorError):
         safe_open(path, "np")
+
+
+def test_the_reference_refuses_minus_zero_too(tmp_path: Path) -> None:
+    path = tmp_path / "minus_zero.safetensors"
+    for what in (each for each in MALFORMED if "minus zero" in each):
+        path.write_bytes(MALFORMED[what])
+        with pytest.raises(safetensors.SafetensorError):
+            safetensors.numpy.load_file(path)
+    # Where nobody asks for an integer it is as good as any other.
+    path.write_bytes(
+        raw_file(
+            None,
+            _FOUR,
+            b'{"-0":{"dtype":"U8","shape":[4],"data_offsets":[0,4],"more":[-0,-0.5,1]}}',
+        )
+    )
+    assert load_file(path, framework="np")["-0"].tobytes() == _FOUR
+    assert safetensors.numpy.load_file(path)["-0"].tobytes() == _FOUR
 
 
 def test_what_is_well_formed_but_odd_is_loaded(tmp_path: Path) -> None:

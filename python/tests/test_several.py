@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import hippogriff
+from hippogriff import _slices
 from hippogriff.integrity import write_checksums
 from hippogriff.safetensors import (
     LoadReport,
     SafetensorError,
     _load,
+    _report,
     _several,
     load_plan,
     save_file,
 )
 
 if TYPE_CHECKING:
+    import threading
     from pathlib import Path
 
 _ONE, _OTHER = "cpu", "host"
@@ -144,6 +149,46 @@ def test_one_devices_failure_stops_the_others(
     monkeypatch.setattr(_several, "load_tensors", fail)
     with pytest.raises(hippogriff.IoError, match="made to fail"):
         load_plan(paths, {_ONE: None, _OTHER: None}, framework="np")
+
+
+@pytest.mark.parametrize(
+    "index", [np.s_[:, ::2], np.s_[:, :1]], ids=["out of blocks", "run by run"]
+)
+def test_an_interrupt_ends_a_strided_slice_that_is_being_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: Any
+) -> None:
+    # Rows so long that each is a transfer of its own; the file has a hole for data.
+    shape, blocks = (40, 2 << 20), 40
+    path = tmp_path / "sparse.safetensors"
+    size = shape[0] * shape[1]
+    header = {"a": {"dtype": "U8", "shape": shape, "data_offsets": [0, size]}}
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + size)
+    monkeypatch.setattr(_slices, "_BLOCK_BYTES", 2 << 20)
+    monkeypatch.setattr(_slices, "_IN_FLIGHT", 2)
+    stopping: list[threading.Event] = []
+    started = 0
+    part, start = _report.Watch.part, vars(_slices)["_start"]
+
+    def watch(self: _report.Watch, event: threading.Event) -> _report.Watch:
+        stopping.append(event)
+        return part(self, event)
+
+    def interrupt(*arguments: Any) -> Any:
+        nonlocal started
+        started += 1
+        if started == 2:
+            signal.raise_signal(signal.SIGINT)  # Its handler runs on the main thread.
+            assert stopping[0].wait(60)
+        return start(*arguments)
+
+    monkeypatch.setattr(_report.Watch, "part", watch)
+    monkeypatch.setattr(_slices, "_start", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        load_plan(path, {_ONE: {"a": index}}, framework="np")
+    assert 2 <= started < blocks // 4
 
 
 def test_gpus_get_what_the_plan_says(torch: Any, tmp_path: Path) -> None:

@@ -5,33 +5,17 @@
 
 namespace hippogriff {
 
-CudaContext::CudaContext(const CudaDriver& driver, int index, ContextKind kind)
-    : driver_(driver), name_("cuda:" + std::to_string(index)), kind_(kind) {
+CudaGpu::CudaGpu(const CudaDriver& driver, int index)
+    : driver_(driver), name_("cuda:" + std::to_string(index)) {
   check(driver_.device_get(&device_, index), "find the device");
-  if (kind_ == ContextKind::primary) {
-    check(driver_.primary_ctx_retain(&context_, device_), "start the device");
-    return;
-  }
-  check(driver_.ctx_create(&context_, CU_CTX_SCHED_AUTO, device_), "make a context");
-  CUcontext popped = nullptr;  // the driver made it current on this thread
-  check(driver_.ctx_pop_current(&popped), "make a context");
 }
 
-CudaContext::~CudaContext() {
-  // A failure here means that the driver is gone already (process exit): nothing is left to
-  // release.
-  if (driver_.usable()) {
-    static_cast<void>(kind_ == ContextKind::primary ? driver_.primary_ctx_release(device_)
-                                                    : driver_.ctx_destroy(context_));
-  }
-}
-
-int CudaContext::attribute(CUdevice_attribute attribute) const {
+int CudaGpu::attribute(CUdevice_attribute attribute) const {
   int value = 0;
   return driver_.device_get_attribute(&value, attribute, device_) == CUDA_SUCCESS ? value : 0;
 }
 
-void CudaContext::fail(CUresult result, const char* operation) const {
+void CudaGpu::fail(CUresult result, const char* operation) const {
   Failure failure;
   failure.status = Status::device_error;
   failure.operation = operation;
@@ -39,6 +23,26 @@ void CudaContext::fail(CUresult result, const char* operation) const {
   failure.device_status = static_cast<int>(result);
   failure.detail = driver_.describe(result);
   throw Error(std::move(failure));
+}
+
+CudaContext::CudaContext(const CudaDriver& driver, int index, ContextKind kind)
+    : CudaGpu(driver, index), kind_(kind) {
+  if (kind_ == ContextKind::primary) {
+    check(driver.primary_ctx_retain(&context_, device()), "start the device");
+    return;
+  }
+  check(driver.ctx_create(&context_, CU_CTX_SCHED_AUTO, device()), "make a context");
+  CUcontext popped = nullptr;  // the driver made it current on this thread
+  check(driver.ctx_pop_current(&popped), "make a context");
+}
+
+CudaContext::~CudaContext() {
+  // A failure here means that the driver is gone already (process exit): nothing is left to
+  // release.
+  if (driver().usable()) {
+    static_cast<void>(kind_ == ContextKind::primary ? driver().primary_ctx_release(device())
+                                                    : driver().ctx_destroy(context_));
+  }
 }
 
 bool push_context(const CudaContext& context) {

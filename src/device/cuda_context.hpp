@@ -1,4 +1,4 @@
-// One GPU's primary context: what every CUDA call of a device needs beside its arguments.
+// One GPU, and a context on it: what every CUDA call of a device needs beside its arguments.
 #pragma once
 
 #if HIPPOGRIFF_HAS_CUDA
@@ -9,26 +9,15 @@
 
 namespace hippogriff {
 
-enum class ContextKind : std::uint8_t {
-  primary,  // the CUDA runtime's, torch's and CuPy's in this process
-  own,      // one more beside it
-};
-
-// Retains the primary context, or holds one of its own, for its lifetime. Immutable, so
-// thread-safe.
-class CudaContext {
+// A GPU as the driver tells of it without a context. Immutable, so thread-safe.
+class CudaGpu {
  public:
-  // Throws Error(device_error) when the GPU cannot be used.
-  CudaContext(const CudaDriver& driver, int index, ContextKind kind = ContextKind::primary);
-  ~CudaContext();
-  CudaContext(const CudaContext&) = delete;
-  CudaContext& operator=(const CudaContext&) = delete;
+  // Throws Error(device_error) when the driver has no such GPU.
+  CudaGpu(const CudaDriver& driver, int index);
 
   [[nodiscard]] const CudaDriver& driver() const { return driver_; }
 
   [[nodiscard]] CUdevice device() const { return device_; }
-
-  [[nodiscard]] CUcontext handle() const { return context_; }
 
   [[nodiscard]] const std::string& name() const { return name_; }
 
@@ -48,6 +37,26 @@ class CudaContext {
   const CudaDriver& driver_;
   std::string name_;
   CUdevice device_ = 0;
+};
+
+enum class ContextKind : std::uint8_t {
+  primary,  // the CUDA runtime's, torch's and CuPy's in this process
+  own,      // one more beside it
+};
+
+// Retains the primary context, or holds one of its own, for its lifetime. Immutable, so
+// thread-safe.
+class CudaContext : public CudaGpu {
+ public:
+  // Throws Error(device_error) when the GPU cannot be used.
+  CudaContext(const CudaDriver& driver, int index, ContextKind kind = ContextKind::primary);
+  ~CudaContext();
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+
+  [[nodiscard]] CUcontext handle() const { return context_; }
+
+ private:
   CUcontext context_ = nullptr;
   ContextKind kind_;
 };

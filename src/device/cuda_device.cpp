@@ -29,10 +29,10 @@ std::string format_uuid(const CUuuid& uuid) {
   return text;
 }
 
-std::string pci_bus_id(const CudaContext& context) {
+std::string pci_bus_id(const CudaGpu& gpu) {
   std::array<char, 32> text{};
-  if (context.driver().device_get_pci_bus_id(
-          text.data(), static_cast<int>(text.size()) - 1, context.device()) != CUDA_SUCCESS) {
+  if (gpu.driver().device_get_pci_bus_id(
+          text.data(), static_cast<int>(text.size()) - 1, gpu.device()) != CUDA_SUCCESS) {
     return {};
   }
   std::string bus_id(text.data());
@@ -42,31 +42,29 @@ std::string pci_bus_id(const CudaContext& context) {
   return bus_id;
 }
 
-DeviceInfo describe_device(const CudaContext& context) {
-  const CudaDriver& driver = context.driver();
+DeviceInfo describe(const CudaGpu& gpu) {
+  const CudaDriver& driver = gpu.driver();
   DeviceInfo info;
-  info.name = context.name();
+  info.name = gpu.name();
   std::array<char, 256> model{};
-  context.check(
-      driver.device_get_name(model.data(), static_cast<int>(model.size()) - 1, context.device()),
-      "ask for the device's name");
+  gpu.check(driver.device_get_name(model.data(), static_cast<int>(model.size()) - 1, gpu.device()),
+            "ask for the device's name");
   info.model = model.data();
   CUuuid uuid{};
-  context.check(driver.device_get_uuid(&uuid, context.device()), "ask for the device's UUID");
+  gpu.check(driver.device_get_uuid(&uuid, gpu.device()), "ask for the device's UUID");
   info.uuid = format_uuid(uuid);
   std::size_t memory_bytes = 0;
-  context.check(driver.device_total_mem(&memory_bytes, context.device()),
-                "ask for the device's memory size");
+  gpu.check(driver.device_total_mem(&memory_bytes, gpu.device()),
+            "ask for the device's memory size");
   info.memory_bytes = memory_bytes;
-  info.numa_node = numa_node_of_pci_device(pci_bus_id(context));
-  const bool registers = context.attribute(CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED) != 0;
+  info.numa_node = numa_node_of_pci_device(pci_bus_id(gpu));
+  const bool registers = gpu.attribute(CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED) != 0;
   info.can.registers_read_only =
-      registers && context.attribute(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED) != 0;
+      registers && gpu.attribute(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED) != 0;
   info.can.registers_read_write = registers;
   info.can.registers_aside = info.can.registers_read_only;
   // Of the memory operations only the 64-bit ones still have an attribute; they imply ours.
-  info.can.stream_wait_flag =
-      context.attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) != 0;
+  info.can.stream_wait_flag = gpu.attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) != 0;
   info.can.cuda_kernels = true;
   return info;
 }
@@ -75,7 +73,7 @@ class CudaDevice final : public Device {
  public:
   CudaDevice(const CudaDriver& driver, int index)
       : context_(driver, index),
-        info_(describe_device(context_)),
+        info_(describe(context_)),
         memory_(context_),
         pinned_(context_, info_.numa_node),
         registrar_(context_, index) {}
@@ -143,9 +141,8 @@ class CudaDevice final : public Device {
   CudaRegistrar registrar_;
 };
 
-}  // namespace
-
-std::shared_ptr<Device> make_cuda_device(int index) {
+// The driver, when it has the device.
+const CudaDriver& driver_of(int index) {
   const CudaDriver* driver = cuda_driver();
   if (driver == nullptr) {
     throw_unsupported("open cuda:" + std::to_string(index), cuda_presence().why_not);
@@ -155,24 +152,17 @@ std::shared_ptr<Device> make_cuda_device(int index) {
     throw_invalid("open cuda:" + std::to_string(index),
                   "the CUDA driver shows " + std::to_string(count) + " device(s), counted from 0");
   }
-  return std::make_shared<CudaDevice>(*driver, index);
+  return *driver;
 }
 
-std::optional<CudaIdentity> identify_cuda_device(int index) {
-  const CudaDriver* driver = cuda_driver();
-  CUdevice device = -1;
-  CUuuid uuid{};
-  std::size_t memory_bytes = 0;
-  std::array<char, 256> model{};
-  if (driver == nullptr || driver->device_get(&device, index) != CUDA_SUCCESS ||
-      driver->device_get_uuid(&uuid, device) != CUDA_SUCCESS ||
-      driver->device_get_name(model.data(), static_cast<int>(model.size()) - 1, device) !=
-          CUDA_SUCCESS ||
-      driver->device_total_mem(&memory_bytes, device) != CUDA_SUCCESS) {
-    return std::nullopt;
-  }
-  return CudaIdentity{
-      .uuid = format_uuid(uuid), .model = model.data(), .memory_bytes = memory_bytes};
+}  // namespace
+
+DeviceInfo describe_cuda_device(int index) {
+  return describe(CudaGpu(driver_of(index), index));
+}
+
+std::shared_ptr<Device> make_cuda_device(int index) {
+  return std::make_shared<CudaDevice>(driver_of(index), index);
 }
 
 int current_cuda_device() noexcept {
@@ -207,8 +197,8 @@ std::shared_ptr<Device> make_cuda_device(int index) {
   throw_unsupported("open cuda:" + std::to_string(index), cuda_presence().why_not);
 }
 
-std::optional<CudaIdentity> identify_cuda_device(int /*index*/) {
-  return std::nullopt;
+DeviceInfo describe_cuda_device(int index) {
+  throw_unsupported("open cuda:" + std::to_string(index), cuda_presence().why_not);
 }
 
 int current_cuda_device() noexcept {

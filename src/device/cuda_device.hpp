@@ -21,15 +21,9 @@ struct CudaPresence {
 // Loads libcuda.so.1 at the first call. Thread-safe; never throws.
 const CudaPresence& cuda_presence() noexcept;
 
-// Which GPU an index means in this process, asked without making a context on it.
-struct CudaIdentity {
-  std::string uuid;  // "GPU-…" as NVML prints it
-  std::string model;
-  std::uint64_t memory_bytes = 0;
-};
-
-// Nothing where the driver has no such device.
-std::optional<CudaIdentity> identify_cuda_device(int index);
+// What the driver tells of a device without a context on it, which would take time and half a GiB
+// of its memory. Throws Error as make_cuda_device does.
+DeviceInfo describe_cuda_device(int index);
 
 // The device with the driver's index (CUDA_VISIBLE_DEVICES applies), on its primary context, so
 // that memory and streams are those of the CUDA runtime, torch and CuPy in the same process.

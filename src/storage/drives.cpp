@@ -50,16 +50,20 @@ std::optional<Number> read_number(const fs::path& path) {
   return value;
 }
 
-// The folder of the whole drive behind a block device number; empty when there is none.
-fs::path drive_folder(std::uint64_t device_number, const SystemTrees& trees) {
+// The folder of a block device number, a drive's or a partition's; empty when there is none.
+fs::path device_folder(std::uint64_t device_number, const SystemTrees& trees) {
   const std::string number =
       std::to_string(major(device_number)) + ":" + std::to_string(minor(device_number));
   std::error_code error;
   fs::path folder = fs::canonical(trees.sys / "dev" / "block" / number, error);
-  if (error) {
-    return {};
-  }
-  const bool partition = fs::exists(folder / "partition", error);
+  return error ? fs::path{} : folder;
+}
+
+// The same of the whole drive behind it.
+fs::path drive_folder(std::uint64_t device_number, const SystemTrees& trees) {
+  fs::path folder = device_folder(device_number, trees);
+  std::error_code error;
+  const bool partition = !folder.empty() && fs::exists(folder / "partition", error);
   return partition ? folder.parent_path() : folder;
 }
 
@@ -207,7 +211,14 @@ PathFacts path_facts(const std::string& path, const SystemTrees& trees) {
   facts.size_bytes = std::uint64_t{space.f_blocks} * space.f_frsize;
   facts.free_bytes = std::uint64_t{space.f_bavail} * space.f_frsize;
   const auto mounts = read_mounts(trees);
-  if (const MountEntry* mount = mount_of_path(mounts, facts.path)) {
+  if (S_ISBLK(status.st_mode)) {
+    // What is mounted where its node lies says nothing of it.
+    facts.filesystem = "block";
+    facts.source = facts.path;
+    const fs::path folder = device_folder(status.st_rdev, trees);
+    facts.size_bytes = read_number<std::uint64_t>(folder / "size").value_or(0) * sector_bytes;
+    facts.free_bytes = 0;
+  } else if (const MountEntry* mount = mount_of_path(mounts, facts.path)) {
     facts.mount_point = mount->mount_point;
     facts.filesystem = mount->filesystem;
     facts.source = mount->source;

@@ -36,9 +36,9 @@ struct DriveFacts {
 struct PathFacts {
   std::string path;  // as asked, made absolute
   std::string mount_point;
-  std::string filesystem;
-  std::string source;   // "/dev/vda1", "tmpfs", "server:/export"
-  std::string options;  // of the mount, as mountinfo prints them
+  std::string filesystem;  // "block" for a block device: no mount, and nothing free
+  std::string source;      // "/dev/vda1", "tmpfs", "server:/export"
+  std::string options;     // of the mount, as mountinfo prints them
   std::uint64_t size_bytes = 0;
   std::uint64_t free_bytes = 0;  // for an unprivileged writer
   std::optional<DriveFacts> drive;

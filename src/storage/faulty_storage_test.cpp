@@ -1,6 +1,7 @@
 // The fault wrapper does what its plan says, and nothing else.
 #include "testing/faulty_storage.hpp"
 
+#include "storage/uring_queue.hpp"
 #include "testing/storage_fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -11,29 +12,40 @@
 namespace hippogriff {
 namespace {
 
-class FaultyStorageTest : public ::testing::Test {
+// Over registered buffers, plain ones, and threads.
+class FaultyStorageTest : public ::testing::TestWithParam<QueueKind> {
  protected:
   void SetUp() override {
+    if (GetParam() != QueueKind::threads && !why_no_io_uring().empty()) {
+      GTEST_SKIP() << why_no_io_uring();
+    }
     target = storage->create(home.file("f"));
     write_all(*target, pattern(0, 65536), 0);
-    queue = storage->create_queue(8, {});
+    queue = storage->create_queue(8);
+    for (std::uint32_t use = 0; use < RegisteredBuffers::uses_min; ++use) {
+      submit(0);
+      ASSERT_EQ(reap_one(*queue).result, 16384);
+    }
   }
 
   void submit(std::uint64_t tag, IoRequest::Kind kind = IoRequest::Kind::read) {
-    queue->submit(
-        {.kind = kind, .file = target.get(), .direct = false, .memory = memory, .tag = tag});
+    queue->submit({.kind = kind,
+                   .file = target.get(),
+                   .direct = false,
+                   .memory = memory,
+                   .tag = tag,
+                   .buffer = memory});
   }
 
   TemporaryFolder home{"/dev/shm"};
   std::shared_ptr<FaultPlan> plan = std::make_shared<FaultPlan>();
-  std::shared_ptr<Storage> storage =
-      make_faulty_storage(make_system_storage(QueueKind::automatic), plan);
+  std::shared_ptr<Storage> storage = make_faulty_storage(make_system_storage(GetParam()), plan);
   std::shared_ptr<File> target;
   std::unique_ptr<IoQueue> queue;
   std::vector<std::byte> memory = std::vector<std::byte>(16384);
 };
 
-TEST_F(FaultyStorageTest, the_nth_operation_fails_and_the_next_does_not) {
+TEST_P(FaultyStorageTest, the_nth_operation_fails_and_the_next_does_not) {
   plan->add({.point = FaultPoint::read, .after = 1, .times = 1, .errno_value = EIO});
   EXPECT_EQ(target->read(memory, 0), memory.size());
   const Failure failure = failure_of([&] { static_cast<void>(target->read(memory, 100)); });
@@ -45,7 +57,7 @@ TEST_F(FaultyStorageTest, the_nth_operation_fails_and_the_next_does_not) {
   EXPECT_EQ(plan->seen(FaultPoint::read), 3U);
 }
 
-TEST_F(FaultyStorageTest, a_shortened_read_spoils_what_it_does_not_tell) {
+TEST_P(FaultyStorageTest, a_shortened_read_spoils_what_it_does_not_tell) {
   plan->add({.point = FaultPoint::read, .kind = FaultKind::shorten, .bytes = 1000});
   EXPECT_EQ(target->read(memory, 0), 1000U);
   EXPECT_TRUE(is_pattern(std::span(memory).first(1000), 0));
@@ -53,7 +65,7 @@ TEST_F(FaultyStorageTest, a_shortened_read_spoils_what_it_does_not_tell) {
   EXPECT_EQ(memory.back(), std::byte{0xDB});
 }
 
-TEST_F(FaultyStorageTest, queued_requests_fail_and_shorten_as_results) {
+TEST_P(FaultyStorageTest, queued_requests_fail_and_shorten_as_results) {
   plan->add({.point = FaultPoint::queued_read, .errno_value = EAGAIN});
   plan->add({.point = FaultPoint::queued_read, .kind = FaultKind::shorten, .bytes = 4096});
   submit(1);
@@ -67,7 +79,7 @@ TEST_F(FaultyStorageTest, queued_requests_fail_and_shorten_as_results) {
   EXPECT_EQ(queue->in_flight(), 0U);
 }
 
-TEST_F(FaultyStorageTest, a_held_completion_comes_after_release_only) {
+TEST_P(FaultyStorageTest, a_held_completion_comes_after_release_only) {
   plan->add({.point = FaultPoint::queued_read, .kind = FaultKind::hold});
   submit(1);
   submit(2);
@@ -80,13 +92,13 @@ TEST_F(FaultyStorageTest, a_held_completion_comes_after_release_only) {
   other.join();
 }
 
-TEST_F(FaultyStorageTest, a_queue_with_a_held_completion_can_be_destroyed) {
+TEST_P(FaultyStorageTest, a_queue_with_a_held_completion_can_be_destroyed) {
   plan->add({.point = FaultPoint::queued_read, .kind = FaultKind::hold});
   submit(1);
   queue.reset();
 }
 
-TEST_F(FaultyStorageTest, a_delayed_completion_is_late) {
+TEST_P(FaultyStorageTest, a_delayed_completion_is_late) {
   plan->add({.point = FaultPoint::queued_read,
              .kind = FaultKind::delay,
              .delay = std::chrono::milliseconds(40)});
@@ -96,7 +108,7 @@ TEST_F(FaultyStorageTest, a_delayed_completion_is_late) {
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(40));
 }
 
-TEST_F(FaultyStorageTest, a_size_limit_cuts_writes_and_then_is_enospc) {
+TEST_P(FaultyStorageTest, a_size_limit_cuts_writes_and_then_is_enospc) {
   plan->limit_size(70000);
   EXPECT_EQ(target->write(memory, 60000), 10000U);
   EXPECT_EQ(failure_of([&] { static_cast<void>(target->write(memory, 70000)); }).errno_value,
@@ -118,13 +130,13 @@ TEST_F(FaultyStorageTest, a_size_limit_cuts_writes_and_then_is_enospc) {
   EXPECT_EQ(reap_one(*queue).result, -ENOSPC);
 }
 
-TEST_F(FaultyStorageTest, the_file_is_cut_before_a_read) {
+TEST_P(FaultyStorageTest, the_file_is_cut_before_a_read) {
   plan->add({.point = FaultPoint::read, .kind = FaultKind::truncate_file, .bytes = 300});
   EXPECT_EQ(target->read(memory, 0), 300U);
   EXPECT_EQ(target->size_now(), 300U);
 }
 
-TEST_F(FaultyStorageTest, residency_lies_as_told) {
+TEST_P(FaultyStorageTest, residency_lies_as_told) {
   plan->add({.point = FaultPoint::residency, .kind = FaultKind::residency_unknown});
   plan->add({.point = FaultPoint::residency, .kind = FaultKind::residency_wrong, .fraction = 0.25});
   EXPECT_EQ(target->residency({0, 65536}), std::nullopt);
@@ -132,7 +144,7 @@ TEST_F(FaultyStorageTest, residency_lies_as_told) {
   EXPECT_EQ(target->residency({0, 65536}).value_or(Residency{}).resident_bytes, 65536U);
 }
 
-TEST_F(FaultyStorageTest, every_other_point_can_fail) {
+TEST_P(FaultyStorageTest, every_other_point_can_fail) {
   const auto errno_at = [&](FaultPoint point, const std::function<void()>& call) {
     plan->add({.point = point, .errno_value = ENOMEM});
     return failure_of(call).errno_value;
@@ -158,13 +170,13 @@ TEST_F(FaultyStorageTest, every_other_point_can_fail) {
             ENOMEM);
   EXPECT_EQ(errno_at(FaultPoint::rename, [&] { storage->rename(path, path + "2"); }), ENOMEM);
   EXPECT_EQ(
-      errno_at(FaultPoint::create_queue, [&] { static_cast<void>(storage->create_queue(1, {})); }),
+      errno_at(FaultPoint::create_queue, [&] { static_cast<void>(storage->create_queue(1)); }),
       ENOMEM);
   EXPECT_EQ(plan->struck(), 12U);
   EXPECT_EQ(target->size_now(), 65536U);
 }
 
-TEST_F(FaultyStorageTest, random_faults_repeat_with_their_seed) {
+TEST_P(FaultyStorageTest, random_faults_repeat_with_their_seed) {
   const auto run = [&](std::uint64_t seed) {
     plan->randomize({.seed = seed, .error = 0.2, .try_again = 0.2, .shorten = 0.2, .delay = 0.05});
     std::vector<std::int64_t> results;
@@ -183,6 +195,24 @@ TEST_F(FaultyStorageTest, random_faults_repeat_with_their_seed) {
   plan->clear();
   EXPECT_EQ(target->read(memory, 0), memory.size());
 }
+
+std::string queue_name(const ::testing::TestParamInfo<QueueKind>& info) {
+  switch (info.param) {
+    case QueueKind::plain_io_uring:
+      return "plain_io_uring";
+    case QueueKind::threads:
+      return "threads";
+    default:
+      return "io_uring";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(System,
+                         FaultyStorageTest,
+                         ::testing::Values(QueueKind::io_uring,
+                                           QueueKind::plain_io_uring,
+                                           QueueKind::threads),
+                         queue_name);
 
 }  // namespace
 }  // namespace hippogriff

@@ -106,6 +106,9 @@ struct IoRequest {
   std::uint64_t offset = 0;
   std::span<std::byte> memory;
   std::uint64_t tag = 0;  // comes back with the completion
+  // What `memory` is a part of, where many requests use parts of it in turn; it must then stay, the
+  // same pages, as long as the queue does, which may register it with the kernel. Empty: unknown.
+  std::span<std::byte> buffer;
 };
 
 struct IoCompletion {
@@ -157,22 +160,23 @@ class Storage {
   virtual void rename(const std::string& from, const std::string& to) = 0;  // and syncs the folder
   virtual void remove(const std::string& path) noexcept = 0;
   // io_uring, else a pool of threads where the kernel or the container forbids it.
-  // `buffers`: memory the requests will use, registered with the ring if the system lets it.
-  [[nodiscard]] virtual std::unique_ptr<IoQueue> create_queue(
-      std::size_t depth, std::span<const std::span<std::byte>> buffers) = 0;
+  [[nodiscard]] virtual std::unique_ptr<IoQueue> create_queue(std::size_t depth) = 0;
   // "io_uring", or "threads (io_uring: <why not>)"; why_not is locked_memory_refusal where that is
   // the reason.
   [[nodiscard]] virtual std::string queue_kind() = 0;
+  // Why the buffers that requests name stay unregistered; "" when they do not.
+  [[nodiscard]] virtual std::string why_no_registered_buffers() = 0;
 };
 
 enum class QueueKind : std::uint8_t {
-  automatic,  // io_uring, else threads
-  io_uring,   // create_queue throws Error(unsupported) where there is none
+  automatic,       // io_uring, else threads
+  io_uring,        // create_queue throws Error(unsupported) where there is none
+  plain_io_uring,  // the same without registered buffers, as where the system refuses them
   threads,
 };
 
-// The machine's own storage. Without an argument the environment chooses: HIPPOGRIFF_IO=uring or
-// =threads, else automatic; another value throws Error(invalid_argument).
+// The machine's own storage. Without an argument the environment chooses: HIPPOGRIFF_IO=uring,
+// =uring-plain or =threads, else automatic; another value throws Error(invalid_argument).
 std::shared_ptr<Storage> make_system_storage();
 std::shared_ptr<Storage> make_system_storage(QueueKind queue);
 

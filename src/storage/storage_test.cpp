@@ -11,6 +11,10 @@ std::shared_ptr<Storage> with_io_uring() {
   return why_no_io_uring().empty() ? make_system_storage(QueueKind::io_uring) : nullptr;
 }
 
+std::shared_ptr<Storage> with_plain_io_uring() {
+  return why_no_io_uring().empty() ? make_system_storage(QueueKind::plain_io_uring) : nullptr;
+}
+
 std::shared_ptr<Storage> with_threads() {
   return make_system_storage(QueueKind::threads);
 }
@@ -24,6 +28,7 @@ INSTANTIATE_TEST_SUITE_P(
     System,
     StorageConformance,
     ::testing::Values(StorageFactory{"io_uring_on_disk", &with_io_uring, "."},
+                      StorageFactory{"plain_io_uring_on_disk", &with_plain_io_uring, "."},
                       StorageFactory{"threads_on_disk", &with_threads, "."},
                       StorageFactory{"io_uring_on_tmpfs", &with_io_uring, "/dev/shm"},
                       StorageFactory{"threads_on_tmpfs", &with_threads, "/dev/shm"}),

@@ -103,9 +103,9 @@ class SystemStorage final : public Storage {
     static_cast<void>(::unlink(path.c_str()));
   }
 
-  [[nodiscard]] std::unique_ptr<IoQueue> create_queue(
-      std::size_t depth, std::span<const std::span<std::byte>> buffers) override;
+  [[nodiscard]] std::unique_ptr<IoQueue> create_queue(std::size_t depth) override;
   [[nodiscard]] std::string queue_kind() override;
+  [[nodiscard]] std::string why_no_registered_buffers() override;
 
  private:
   enum class Ownership : std::uint8_t { duplicate, borrow };
@@ -124,6 +124,9 @@ class SystemStorage final : public Storage {
   std::shared_ptr<DeviceCatalog> catalog_ = std::make_shared<DeviceCatalog>();
   std::once_flag io_uring_once_;
   std::string why_not_io_uring_;
+  std::once_flag registration_once_;
+  std::string why_not_registered_;
+  const RegistrationRefusal refusal_ = std::make_shared<std::atomic<int>>(0);
 };
 
 std::shared_ptr<File> SystemStorage::open_path(const char* operation,
@@ -200,14 +203,27 @@ std::string SystemStorage::queue_kind() {
   return why_not.empty() ? "io_uring" : "threads (io_uring: " + why_not + ")";
 }
 
-std::unique_ptr<IoQueue> SystemStorage::create_queue(
-    std::size_t depth, std::span<const std::span<std::byte>> buffers) {
+std::string SystemStorage::why_no_registered_buffers() {
+  if (!why_not_io_uring().empty()) {
+    return "there is no io_uring";
+  }
+  if (kind_ == QueueKind::plain_io_uring) {
+    return "not asked for";
+  }
+  std::call_once(registration_once_,
+                 [this] { why_not_registered_ = hippogriff::why_no_registered_buffers(); });
+  const int seen = refusal_->load(std::memory_order_relaxed);
+  return seen == 0 ? why_not_registered_ : explain_registration(seen);
+}
+
+std::unique_ptr<IoQueue> SystemStorage::create_queue(std::size_t depth) {
   if (depth == 0 || depth > queue_depth_max) {
     throw_invalid("create I/O queue",
                   "the depth must be 1 to " + std::to_string(queue_depth_max) + ", not " +
                       std::to_string(depth));
   }
-  if (kind_ == QueueKind::io_uring) {
+  const RingBuffers buffers{kind_ != QueueKind::plain_io_uring, refusal_};
+  if (kind_ == QueueKind::io_uring || kind_ == QueueKind::plain_io_uring) {
     return make_uring_queue(depth, buffers);
   }
   if (why_not_io_uring().empty()) {
@@ -237,11 +253,15 @@ std::shared_ptr<Storage> make_system_storage() {
   if (kind == "uring") {
     return make_system_storage(QueueKind::io_uring);
   }
+  if (kind == "uring-plain") {
+    return make_system_storage(QueueKind::plain_io_uring);
+  }
   if (kind == "threads") {
     return make_system_storage(QueueKind::threads);
   }
-  throw_invalid("start storage",
-                "HIPPOGRIFF_IO is \"" + std::string(kind) + "\"; it may be uring or threads");
+  throw_invalid(
+      "start storage",
+      "HIPPOGRIFF_IO is \"" + std::string(kind) + "\"; it may be uring, uring-plain or threads");
 }
 
 }  // namespace hippogriff

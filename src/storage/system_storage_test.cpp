@@ -55,6 +55,14 @@ TEST(SystemStorage, the_environment_chooses_the_queue) {
     EXPECT_EQ(make_system_storage()->queue_kind(), "threads (io_uring: not asked for)");
   }
   {
+    const Environment environment("HIPPOGRIFF_IO", "uring-plain");
+    const auto storage = make_system_storage();
+    if (storage->queue_kind() == "io_uring") {
+      EXPECT_EQ(storage->why_no_registered_buffers(), "not asked for");
+      EXPECT_NE(storage->create_queue(1), nullptr);
+    }
+  }
+  {
     const Environment environment("HIPPOGRIFF_IO", "aio");
     const Failure failure = failure_of([] { make_system_storage(); });
     EXPECT_EQ(failure.status, Status::invalid_argument);
@@ -66,7 +74,7 @@ TEST(SystemStorage, the_environment_chooses_the_queue) {
     if (why_no_io_uring().empty()) {
       EXPECT_EQ(storage->queue_kind(), "io_uring");
     } else {
-      EXPECT_EQ(failure_of([&] { static_cast<void>(storage->create_queue(1, {})); }).status,
+      EXPECT_EQ(failure_of([&] { static_cast<void>(storage->create_queue(1)); }).status,
                 Status::unsupported);
     }
   }
@@ -111,7 +119,7 @@ TEST(SystemStorage, a_write_beyond_the_size_limit_is_a_short_count_and_then_efbi
               ? 0
               : 2;
       wrong += failure_of([&] { file->allocate({0, 200000}); }).errno_value == EFBIG ? 0 : 4;
-      const auto queue = storage->create_queue(1, {});
+      const auto queue = storage->create_queue(1);
       queue->submit({.kind = IoRequest::Kind::write,
                      .file = file.get(),
                      .direct = false,
@@ -191,7 +199,7 @@ TEST(SystemStorage, descriptors_are_not_leaked) {
     EXPECT_EQ(file->facts().direct, file->direct_fd() >= 0);
     const auto again = storage->adopt(file->fd(), FileAccess::read);
     EXPECT_EQ(again->facts().direct, again->direct_fd() >= 0);
-    const auto queue = storage->create_queue(4, {});
+    const auto queue = storage->create_queue(4);
     static_cast<void>(failure_of(
         [&] { static_cast<void>(storage->open(folder.path().string(), FileAccess::read)); }));
     EXPECT_GT(open_count(), before);

@@ -11,14 +11,13 @@
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <thread>
 #include <vector>
 
 namespace hippogriff {
 namespace {
 
-// The kernel refuses registered buffers above this.
-constexpr std::size_t registered_bytes_max = std::size_t{1} << 30;
 constexpr std::uint64_t no_slot = UINT64_MAX;
 // A request that the system sends back so often without an error of its own is given to the caller.
 constexpr int attempts_max = 16;
@@ -69,50 +68,16 @@ std::string explain(int errno_value) {
   return ::strerrordesc_np(errno_value);
 }
 
-// Memory that the ring holds registered, in the order of the ring's indices.
-class RegisteredBuffers {
- public:
-  void try_register(io_uring& ring, std::span<const std::span<std::byte>> buffers) {
-    std::vector<iovec> pieces;
-    for (std::span<std::byte> buffer : buffers) {
-      while (!buffer.empty()) {
-        const std::size_t size = std::min(buffer.size(), registered_bytes_max);
-        pieces.push_back({buffer.data(), size});
-        buffer = buffer.subspan(size);
-      }
-    }
-    const auto count = static_cast<unsigned>(pieces.size());
-    // Refusals (a small RLIMIT_MEMLOCK, memory of a file) cost speed alone.
-    if (count > 0 && ::io_uring_register_buffers(&ring, pieces.data(), count) == 0) {
-      pieces_ = std::move(pieces);
-    }
-  }
-
-  // The index of the buffer that holds all of the memory, or -1.
-  [[nodiscard]] int find(const std::byte* memory, std::size_t size_bytes) const {
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-      const auto* begin = static_cast<const std::byte*>(pieces_[i].iov_base);
-      if (memory >= begin && memory + size_bytes <= begin + pieces_[i].iov_len) {
-        return static_cast<int>(i);
-      }
-    }
-    return -1;
-  }
-
-  [[nodiscard]] std::size_t count() const { return pieces_.size(); }
-
- private:
-  std::vector<iovec> pieces_;
-};
-
 class UringQueue final : public IoQueue {
  public:
-  UringQueue(RingPointer ring, std::size_t depth, std::span<const std::span<std::byte>> buffers)
+  UringQueue(RingPointer ring, std::size_t depth, const RingBuffers& buffers)
       : ring_(std::move(ring)), slots_(depth) {
     for (std::size_t i = depth; i > 0; --i) {
       free_slots_.push_back(i - 1);
     }
-    buffers_.try_register(*ring_, buffers);
+    if (buffers.registers) {
+      buffers_.emplace(*ring_, buffers.refusal);
+    }
   }
 
   UringQueue(const UringQueue&) = delete;
@@ -129,11 +94,12 @@ class UringQueue final : public IoQueue {
     return slots_.size() - free_slots_.size() + finished_.size();
   }
 
-  [[nodiscard]] std::size_t registered_count() const { return buffers_.count(); }
+  [[nodiscard]] std::size_t registered_count() const { return buffers_ ? buffers_->count() : 0; }
 
  private:
   struct Slot {
     CheckedRequest request;
+    int buffer_index = -1;
     int attempts = 0;
   };
 
@@ -147,7 +113,7 @@ class UringQueue final : public IoQueue {
   void cancel_all() noexcept;
 
   RingPointer ring_;
-  RegisteredBuffers buffers_;
+  std::optional<RegisteredBuffers> buffers_;
   std::vector<Slot> slots_;
   std::vector<std::size_t> free_slots_;
   std::deque<IoCompletion> finished_;
@@ -197,7 +163,7 @@ int UringQueue::start(std::size_t index) {
   if (sqe == nullptr) {
     return -EBUSY;
   }
-  prepare(*sqe, slot.request, buffers_.find(slot.request.memory, slot.request.size_bytes));
+  prepare(*sqe, slot.request, slot.buffer_index);
   // The second try goes to a worker that may sleep, where the first found the file not ready.
   sqe->flags |= slot.attempts > 0 ? IOSQE_ASYNC : 0U;
   ::io_uring_sqe_set_data64(sqe, index);
@@ -214,7 +180,9 @@ int UringQueue::start(std::size_t index) {
 void UringQueue::submit(const IoRequest& request) {
   const CheckedRequest checked = check_request(request, in_flight(), slots_.size());
   const std::size_t index = free_slots_.back();
-  slots_[index] = {checked, 0};
+  const int buffer_index =
+      buffers_ ? buffers_->use(request.buffer, {checked.memory, checked.size_bytes}) : -1;
+  slots_[index] = {checked, buffer_index, 0};
   free_slots_.pop_back();
   const int result = start(index);
   if (result != 0) {
@@ -338,8 +306,7 @@ UringQueue::~UringQueue() {
 
 }  // namespace
 
-std::unique_ptr<IoQueue> make_uring_queue(std::size_t depth,
-                                          std::span<const std::span<std::byte>> buffers) {
+std::unique_ptr<IoQueue> make_uring_queue(std::size_t depth, const RingBuffers& buffers) {
   auto ring = std::make_unique<io_uring>();
   const int result = initialize_ring(*ring, depth);
   if (result != 0) {

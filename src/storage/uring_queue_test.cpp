@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <csignal>
 #include <ctime>
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -90,18 +91,53 @@ class UringQueueTest : public ::testing::Test {
   std::vector<std::byte> memory = std::vector<std::byte>(10);
 };
 
+std::shared_ptr<File> patterned_memory(std::size_t size_bytes) {
+  const int fd = ::memfd_create("hippogriff", MFD_CLOEXEC);
+  auto file = make_system_storage(QueueKind::threads)->adopt(fd, FileAccess::read_write);
+  ::close(fd);
+  EXPECT_EQ(file->write(pattern(0, size_bytes), 0), size_bytes);
+  return file;
+}
+
+// Fills the memory from the file's beginning.
+void read_into(IoQueue& queue,
+               File& file,
+               std::span<std::byte> memory,
+               std::span<std::byte> buffer) {
+  const std::size_t wanted = std::min<std::size_t>(memory.size(), file.size_now());
+  std::memset(memory.data(), 0, memory.size());
+  queue.submit({.file = &file, .direct = false, .memory = memory, .buffer = buffer});
+  EXPECT_EQ(reap_one(queue).result, static_cast<std::int64_t>(wanted));
+  EXPECT_TRUE(is_pattern(memory.first(wanted), 0));
+}
+
+// What this process's registered buffers have pinned, as the kernel counts it.
+std::uint64_t pinned_kibibytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    std::uint64_t size = 0;
+    if (word == "VmPin:" && status >> size) {
+      return size;
+    }
+  }
+  ADD_FAILURE() << "/proc does not tell what is pinned";
+  return 0;
+}
+
 double thread_cpu_seconds() {
   timespec time{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// Makes io_uring_setup answer with an errno in this process from now on.
-bool forbid_io_uring(unsigned errno_value) {
-  constexpr unsigned io_uring_setup_number = 425;
+constexpr unsigned io_uring_setup_number = 425;
+constexpr unsigned io_uring_register_number = 427;
+
+// Makes a system call answer with an errno in this process from now on.
+bool forbid(unsigned call_number, unsigned errno_value) {
   std::array<sock_filter, 4> program = {{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, io_uring_setup_number, 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call_number, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | errno_value),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   }};
@@ -112,7 +148,7 @@ bool forbid_io_uring(unsigned errno_value) {
 
 // How the storage behaves without io_uring: 0, or the number of the check that failed.
 int check_without_io_uring(unsigned errno_value, const std::string& reason) {
-  if (!forbid_io_uring(errno_value)) {
+  if (!forbid(io_uring_setup_number, errno_value)) {
     return 77;
   }
   const auto storage = make_system_storage(QueueKind::automatic);
@@ -122,7 +158,7 @@ int check_without_io_uring(unsigned errno_value, const std::string& reason) {
   const int fd = ::memfd_create("hippogriff", MFD_CLOEXEC);
   const auto file = storage->adopt(fd, FileAccess::read_write);
   auto bytes = pattern(0, 100);
-  const auto queue = storage->create_queue(2, {});
+  const auto queue = storage->create_queue(2);
   queue->submit({.kind = IoRequest::Kind::write,
                  .file = file.get(),
                  .direct = false,
@@ -132,25 +168,75 @@ int check_without_io_uring(unsigned errno_value, const std::string& reason) {
     return 2;
   }
   const auto forced = make_system_storage(QueueKind::io_uring);
-  const Failure failure = failure_of([&] { static_cast<void>(forced->create_queue(1, {})); });
+  const Failure failure = failure_of([&] { static_cast<void>(forced->create_queue(1)); });
   const Status expected = errno_value == ENOMEM ? Status::io_error : Status::unsupported;
   return failure.status == expected && std::cmp_equal(failure.errno_value, errno_value) ? 0 : 3;
 }
 
-TEST_F(UringQueueTest, memory_is_registered_where_it_may_be) {
+TEST_F(UringQueueTest, a_buffer_is_registered_once_it_was_used_often) {
+  if (const std::string why_not = why_no_registered_buffers(); !why_not.empty()) {
+    GTEST_SKIP() << why_not;
+  }
+  const auto file = patterned_memory(65536);
   AlignedMemory large(1 << 20);
-  const std::array<std::span<std::byte>, 2> buffers = {large.bytes().first(65536),
-                                                       large.bytes().subspan(65536)};
-  EXPECT_EQ(registered_buffer_count(*make_uring_queue(2, buffers)), 2U);
-  // Nobody can pin what is not mapped: the queue goes on without.
-  const std::array<std::span<std::byte>, 1> nowhere = {
-      std::span(reinterpret_cast<std::byte*>(4096), 4096)};
-  EXPECT_EQ(registered_buffer_count(*make_uring_queue(2, nowhere)), 0U);
+  const auto first = large.bytes().first(65536);
+  const auto second = large.bytes().subspan(65536);
+  const auto queue = make_uring_queue(1);
+  for (std::uint32_t use = 1; use < RegisteredBuffers::uses_min; ++use) {
+    read_into(*queue, *file, first.first(100), first);
+    read_into(*queue, *file, second.first(100), second);
+  }
+  EXPECT_EQ(registered_buffer_count(*queue), 0U);
+  read_into(*queue, *file, first.subspan(4000, 300), first);
+  EXPECT_EQ(registered_buffer_count(*queue), 1U);
+  read_into(*queue, *file, second, second);
+  read_into(*queue, *file, first, first);
+  EXPECT_EQ(registered_buffer_count(*queue), 2U);
+  // Memory that is not in the buffer it names, and more buffers than there is room for, are plain.
+  read_into(*queue, *file, second.first(500), first);
+  std::vector<std::vector<std::byte>> many(300, std::vector<std::byte>(10));
+  for (auto& each : many) {
+    for (std::uint32_t use = 0; use < RegisteredBuffers::uses_min; ++use) {
+      read_into(*queue, *file, each, each);
+    }
+  }
+  EXPECT_EQ(registered_buffer_count(*queue), 256U);
+}
+
+TEST_F(UringQueueTest, memory_that_cannot_be_registered_is_used_as_it_is) {
+  const auto file = patterned_memory(65536);
+  // Pages of a file on a drive may not be pinned for long.
+  const TemporaryFolder folder;
+  const auto storage = make_system_storage(QueueKind::io_uring);
+  const auto mapped = storage->create(folder.file("mapped"));
+  mapped->truncate(65536);
+  const auto mapping = mapped->map({0, 65536}, FileAccess::read_write);
+  const auto refusal = std::make_shared<std::atomic<int>>(0);
+  const auto queue = make_uring_queue(1, {.refusal = refusal});
+  for (int use = 0; use < 5; ++use) {
+    read_into(*queue, *file, mapping, mapping);
+  }
+  EXPECT_EQ(registered_buffer_count(*queue) == 0, refusal->load() != 0);
+  mapped->unmap(mapping);
+}
+
+TEST_F(UringQueueTest, buffers_are_let_go_with_the_queue_and_not_later) {
+  const auto file = patterned_memory(65536);
+  AlignedMemory large(1 << 20);
+  const std::uint64_t before = pinned_kibibytes();
+  for (int round = 0; round < 20; ++round) {
+    const auto queue = make_uring_queue(1);
+    for (std::uint32_t use = 0; use < RegisteredBuffers::uses_min; ++use) {
+      read_into(*queue, *file, large.bytes(), large.bytes());
+    }
+    EXPECT_EQ(pinned_kibibytes() - before, registered_buffer_count(*queue) * 1024);
+  }
+  EXPECT_EQ(pinned_kibibytes(), before);
 }
 
 TEST_F(UringQueueTest, waiting_does_not_use_the_processor) {
   Pipe pipe(0);
-  const auto queue = make_uring_queue(1, {});
+  const auto queue = make_uring_queue(1);
   queue->submit({.file = &pipe, .direct = false, .memory = memory, .tag = 5});
   IoCompletion completion;
   const double cpu_before = thread_cpu_seconds();
@@ -167,7 +253,7 @@ TEST_F(UringQueueTest, requests_that_never_complete_are_cancelled_at_the_end) {
   Pipe pipe(0);
   const auto begin = std::chrono::steady_clock::now();
   {
-    const auto queue = make_uring_queue(3, {});
+    const auto queue = make_uring_queue(3);
     for (std::uint64_t i = 0; i < 3; ++i) {
       queue->submit({.file = &pipe, .direct = false, .memory = memory, .tag = i});
     }
@@ -177,7 +263,7 @@ TEST_F(UringQueueTest, requests_that_never_complete_are_cancelled_at_the_end) {
 
 TEST_F(UringQueueTest, a_request_sent_back_with_eagain_is_tried_again_inside) {
   Pipe pipe(O_NONBLOCK);
-  const auto queue = make_uring_queue(1, {});
+  const auto queue = make_uring_queue(1);
   queue->submit({.file = &pipe, .direct = false, .memory = memory, .tag = 8});
   IoCompletion completion;
   EXPECT_EQ(queue->reap({&completion, 1}, std::chrono::milliseconds(30)), 0U);
@@ -195,7 +281,7 @@ TEST_F(UringQueueTest, signals_do_not_end_a_wait_early) {
   struct sigaction before{};
   ASSERT_EQ(::sigaction(SIGALRM, &action, &before), 0);
   Pipe pipe(0);
-  const auto queue = make_uring_queue(1, {});
+  const auto queue = make_uring_queue(1);
   queue->submit({.file = &pipe, .direct = false, .memory = memory, .tag = 1});
   ::ualarm(20000, 20000);
   IoCompletion completion;
@@ -206,11 +292,31 @@ TEST_F(UringQueueTest, signals_do_not_end_a_wait_early) {
   ASSERT_EQ(::sigaction(SIGALRM, &before, nullptr), 0);
 }
 
-void expect_threads(unsigned errno_value, const std::string& reason) {
+// How it behaves where io_uring is there and registers nothing.
+int check_without_registration(unsigned errno_value, const std::string& reason) {
+  if (!forbid(io_uring_register_number, errno_value)) {
+    return 77;
+  }
+  const auto storage = make_system_storage(QueueKind::automatic);
+  const auto file = patterned_memory(65536);
+  const auto queue = storage->create_queue(1);
+  std::vector<std::byte> memory(65536);
+  for (int use = 0; use < 5; ++use) {
+    read_into(*queue, *file, memory, memory);
+  }
+  if (storage->queue_kind() != "io_uring" || registered_buffer_count(*queue) != 0) {
+    return 1;
+  }
+  return storage->why_no_registered_buffers() == reason && !::testing::Test::HasFailure() ? 0 : 2;
+}
+
+using Check = int(unsigned errno_value, const std::string& reason);
+
+void expect_in_a_child(Check* check, unsigned errno_value, const std::string& reason) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    ::_exit(check_without_io_uring(errno_value, reason));
+    ::_exit(check(errno_value, reason));
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -222,12 +328,18 @@ void expect_threads(unsigned errno_value, const std::string& reason) {
 }
 
 TEST(WithoutIoUring, threads_serve_and_say_why) {
-  expect_threads(EPERM, "Operation not permitted");
+  expect_in_a_child(&check_without_io_uring, EPERM, "Operation not permitted");
 }
 
 // As kernels before 5.12 answer.
 TEST(WithoutIoUring, threads_serve_where_locked_memory_is_short) {
-  expect_threads(ENOMEM, locked_memory_refusal);
+  expect_in_a_child(&check_without_io_uring, ENOMEM, locked_memory_refusal);
+}
+
+TEST_F(UringQueueTest, where_nothing_is_registered_requests_are_plain_and_it_says_why) {
+  expect_in_a_child(&check_without_registration, ENOMEM, locked_memory_refusal);
+  expect_in_a_child(&check_without_registration, EINVAL, "the kernel is older than 5.19");
+  expect_in_a_child(&check_without_registration, EOPNOTSUPP, "Operation not supported");
 }
 
 }  // namespace

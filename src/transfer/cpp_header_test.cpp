@@ -1,4 +1,6 @@
 // The C++ header does what it says, on device host: ownership, waiting, errors, spans.
+#include "testing/loop_device.hpp"
+
 #include <hippogriff/hippogriff.hpp>
 
 #include <fcntl.h>
@@ -79,6 +81,26 @@ TEST_F(CppHeader, send_without_memory_allocates_it_and_recv_by_path_writes_the_f
   ASSERT_EQ(data.size_bytes(), file_size_bytes);
   hippogriff::recv(path("out"), data);
   EXPECT_EQ(content("out"), bytes_);
+}
+
+TEST_F(CppHeader, a_block_device_is_read_and_written_in_place) {
+  constexpr std::size_t size = (3U << 20U) + 512;
+  const hippogriff::LoopDevice loop(size, 512);
+  if (!loop.obstacle().empty()) {
+    GTEST_SKIP() << "no loop device: " << loop.obstacle();
+  }
+  hippogriff::DeviceBuffer data(bytes_.size(), "host");
+  data.copy_from(std::span<const char>(bytes_));
+  EXPECT_THROW(hippogriff::recv(loop.path(), data), hippogriff::TransferError);
+  bytes_.resize(size - 1000);
+  hippogriff::recv(loop.path(), hippogriff::DeviceSpan{data.data(), bytes_.size()});
+  const auto back = hippogriff::send(loop.path(), 0, hippogriff::whole, on_host_);
+  ASSERT_EQ(back.size_bytes(), size);
+  std::vector<char> read(size);
+  back.copy_to(std::span(read));
+  EXPECT_TRUE(std::equal(bytes_.begin(), bytes_.end(), read.begin()));
+  EXPECT_TRUE(std::all_of(read.end() - 1000, read.end(), [](char byte) { return byte == 0; }));
+  EXPECT_TRUE(std::filesystem::is_block_file(loop.path()));
 }
 
 TEST_F(CppHeader, part_of_a_file_lands_in_a_buffer_by_descriptor) {

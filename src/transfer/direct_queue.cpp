@@ -10,15 +10,12 @@
 
 namespace hippogriff {
 
-DirectQueue::DirectQueue(LaneContext& context,
-                         Transfer& transfer,
-                         std::size_t depth,
-                         const std::vector<std::span<std::byte>>& buffers)
+DirectQueue::DirectQueue(LaneContext& context, Transfer& transfer, std::size_t depth)
     : context_(context),
       transfer_(transfer),
       alignment_(
           std::max<std::uint64_t>(WorkMap::cut_bytes, transfer.file().facts().direct_alignment)),
-      queue_(context.storage.create_queue(depth, buffers)) {}
+      queue_(context.storage.create_queue(depth)) {}
 
 std::uint64_t DirectQueue::lead_bytes(Range piece) const {
   return piece.offset - align_down(piece.offset, alignment_);
@@ -30,7 +27,10 @@ Range DirectQueue::aligned_part(Range piece) const {
   return begin < end ? Range{begin, end - begin} : Range{piece.offset, 0};
 }
 
-void DirectQueue::read(Range piece, std::byte* memory, std::uint64_t tag) {
+void DirectQueue::read(Range piece,
+                       std::byte* memory,
+                       std::uint64_t tag,
+                       std::span<std::byte> buffer) {
   const std::uint64_t begin = align_down(piece.offset, alignment_);
   const std::uint64_t size = align_up(piece.end(), alignment_) - begin;
   Request request;
@@ -39,13 +39,17 @@ void DirectQueue::read(Range piece, std::byte* memory, std::uint64_t tag) {
                 .direct = transfer_.file().facts().direct,
                 .offset = begin,
                 .memory = {memory, size},
-                .tag = tag};
+                .tag = tag,
+                .buffer = buffer};
   request.piece = piece;
   request.needed = piece.end() - begin;
   submit(tag, request);
 }
 
-void DirectQueue::write(Range piece, std::byte* memory, std::uint64_t tag) {
+void DirectQueue::write(Range piece,
+                        std::byte* memory,
+                        std::uint64_t tag,
+                        std::span<std::byte> buffer) {
   Request request;
   request.io = {.kind = IoRequest::Kind::write,
                 .file = &transfer_.file(),
@@ -53,7 +57,8 @@ void DirectQueue::write(Range piece, std::byte* memory, std::uint64_t tag) {
                           piece.size % alignment_ == 0,
                 .offset = piece.offset,
                 .memory = {memory, piece.size},
-                .tag = tag};
+                .tag = tag,
+                .buffer = buffer};
   request.piece = piece;
   request.needed = piece.size;
   submit(tag, request);

@@ -21,11 +21,7 @@ class DirectQueue {
   static constexpr std::uint64_t read_bytes = std::uint64_t{1} << 20;
   static constexpr std::uint64_t write_bytes = std::uint64_t{2} << 20;
 
-  // `buffers` are registered with the kernel where it lets us.
-  DirectQueue(LaneContext& context,
-              Transfer& transfer,
-              std::size_t depth,
-              const std::vector<std::span<std::byte>>& buffers);
+  DirectQueue(LaneContext& context, Transfer& transfer, std::size_t depth);
 
   // Offsets are widened to the file's alignment: a piece of up to `room_bytes` less the alignment
   // fits memory of `room_bytes`. Where the piece begins in the memory:
@@ -34,10 +30,11 @@ class DirectQueue {
   // The part of a piece that may be written by O_DIRECT; the piece's start and nothing when none.
   [[nodiscard]] Range aligned_part(Range piece) const;
 
-  // Reads the piece into memory + lead_bytes(piece). `memory` must be aligned.
-  void read(Range piece, std::byte* memory, std::uint64_t tag);
+  // Reads the piece into memory + lead_bytes(piece). `memory` must be aligned. `buffer`: what it is
+  // a part of, where that stays as long as the queue; see IoRequest.
+  void read(Range piece, std::byte* memory, std::uint64_t tag, std::span<std::byte> buffer = {});
   // Writes an aligned piece out of `memory`.
-  void write(Range piece, std::byte* memory, std::uint64_t tag);
+  void write(Range piece, std::byte* memory, std::uint64_t tag, std::span<std::byte> buffer = {});
 
   struct Finished {
     std::uint64_t tag = 0;

@@ -236,7 +236,7 @@ class Measurement {
   // As the direct lanes do it: a request's memory is used again as soon as it is back.
   Rate queued(const Requests& requests, std::uint64_t bytes) {
     const auto& [kind, request_bytes, depth, file_begin] = requests;
-    const auto queue = runtime_.storage().create_queue(depth, {});
+    const auto queue = runtime_.storage().create_queue(depth);
     std::vector<std::uint64_t> idle;
     for (std::uint64_t slot = 0; slot < depth; ++slot) {
       idle.push_back(slot);
@@ -250,12 +250,14 @@ class Measurement {
       while (submitted < bytes && !idle.empty()) {
         const std::uint64_t slot = idle.back();
         idle.pop_back();
+        const std::span<std::byte> memory{pinned_.data() + slot * request_bytes, request_bytes};
         queue->submit({.kind = kind,
                        .file = file_.get(),
                        .direct = file_->facts().direct,
                        .offset = file_begin + submitted,
-                       .memory = {pinned_.data() + slot * request_bytes, request_bytes},
-                       .tag = slot});
+                       .memory = memory,
+                       .tag = slot,
+                       .buffer = memory});
         submitted += request_bytes;
       }
       const std::size_t count = queue->reap(completions, std::chrono::seconds(60));

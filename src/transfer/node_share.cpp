@@ -90,18 +90,18 @@ class Refresher {
 
 SharedDeviceFacts identify_cuda(int index) {
   const std::string name = "cuda:" + std::to_string(index);
-  const auto identity = identify_cuda_device(index);
-  if (!identity) {
+  if (index >= cuda_presence().device_count) {
     throw_invalid(
         "find device " + name,
         cuda_presence().device_count == 0 ? cuda_presence().why_not : "there is no such device");
   }
+  const DeviceInfo info = describe_cuda_device(index);
   // NVML's sizes, which `hippogriff run` goes by: a context sees a little less of the memory.
-  const auto facts = find_gpu(identity->uuid);
+  const auto facts = find_gpu(info.uuid);
   return {.name = name,
-          .uuid = identity->uuid,
-          .model = identity->model,
-          .memory_bytes = facts ? facts->memory_bytes : identity->memory_bytes};
+          .uuid = info.uuid,
+          .model = info.model,
+          .memory_bytes = facts ? facts->memory_bytes : info.memory_bytes};
 }
 
 }  // namespace

@@ -11,8 +11,7 @@ bool PieceIo::aligned(std::uint64_t offset, const std::byte* memory) const {
 
 void PieceIo::read(Range piece, std::byte* memory, Warmth warmth) {
   if (queue_ == nullptr && warmth == Warmth::cold && aligned(piece.offset, memory)) {
-    queue_ =
-        std::make_unique<DirectQueue>(context_, transfer_, 1, std::vector<std::span<std::byte>>{});
+    queue_ = std::make_unique<DirectQueue>(context_, transfer_, 1);
   }
   const bool direct = warmth == Warmth::cold && queue_ != nullptr && aligned(piece.offset, memory);
   const Range middle = direct ? queue_->aligned_part(piece) : Range{piece.offset, 0};
@@ -31,8 +30,7 @@ void PieceIo::read(Range piece, std::byte* memory, Warmth warmth) {
 void PieceIo::write(Range piece, std::byte* memory) {
   const bool direct = aligned(piece.offset, memory);
   if (queue_ == nullptr && direct) {
-    queue_ =
-        std::make_unique<DirectQueue>(context_, transfer_, 1, std::vector<std::span<std::byte>>{});
+    queue_ = std::make_unique<DirectQueue>(context_, transfer_, 1);
   }
   const Range middle = direct ? queue_->aligned_part(piece) : Range{piece.offset, 0};
   if (middle.empty()) {

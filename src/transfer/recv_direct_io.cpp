@@ -21,7 +21,7 @@ class DirectIoRecv {
         share_(transfer, depth_),
         ring_(
             context, transfer, direct_io_slots(transfer, depth_max + copies_ahead), context.stream),
-        queue_(context, transfer, depth_max, {}) {}
+        queue_(context, transfer, depth_max) {}
 
   LaneOutcome run() {
     LaneOutcome outcome = LaneOutcome::finished;
@@ -101,7 +101,7 @@ class DirectIoRecv {
     if (middle.empty()) {
       return false;
     }
-    queue_.write(middle, memory + head, reinterpret_cast<std::uintptr_t>(slot));
+    queue_.write(middle, memory + head, reinterpret_cast<std::uintptr_t>(slot), slot->bytes());
     return true;
   }
 

@@ -2,11 +2,14 @@
 #include "transfer/report.hpp"
 
 #include "device/cuda_device.hpp"
+#include "device/nvml.hpp"
 #include "storage/drives.hpp"
 #include "transfer/cufile.hpp"
 #include "transfer/outlook.hpp"
 
 #include <nlohmann/json.hpp>
+
+#include <algorithm>
 
 namespace hippogriff {
 
@@ -100,16 +103,50 @@ Json rate_json(const Rate& rate) {
           {"cpu_seconds_per_byte", rate.cpu_seconds_per_byte}};
 }
 
-Json device_json(DeviceState& state, Runtime& runtime, const std::string& drive) {
-  const DeviceInfo& info = state.device->info();
-  const DeviceScope scope(*state.device);
-  const DeviceMemory memory = state.device->memory();
+// What is known of a device's memory, and what only a context on it would tell.
+struct KnownMemory {
+  DeviceMemory amount;
+  std::string why_free_unknown;  // "" when it is known
+};
+
+KnownMemory memory_of(const Runtime::KnownDevice& device) {
+  if (device.state != nullptr) {
+    Device& open = *device.state->device;
+    const DeviceScope scope(open);
+    return {open.memory(), {}};
+  }
+  const std::uint64_t total = device.info.memory_bytes;
+  if (const auto gpu = find_gpu(device.info.uuid)) {
+    const std::uint64_t free = gpu->memory_bytes - std::min(gpu->memory_bytes, gpu->used_bytes);
+    return {{std::min(free, total), total}, {}};
+  }
+  const std::string obstacle = nvml_obstacle();
+  return {{0, total}, obstacle.empty() ? "NVML does not know this device" : obstacle};
+}
+
+Json what_needs_a_context(const Runtime::KnownDevice& device, const KnownMemory& memory) {
+  Json unknown = Json::array();
+  if (device.state == nullptr) {
+    unknown.push_back("whether it starts and pins memory, which its first transfer shows");
+  }
+  if (!memory.why_free_unknown.empty()) {
+    unknown.push_back("how much memory is free: " + memory.why_free_unknown);
+  }
+  return unknown;
+}
+
+Json device_json(const Runtime::KnownDevice& device, Runtime& runtime, const std::string& drive) {
+  const DeviceInfo& info = device.info;
+  const KnownMemory memory = memory_of(device);
+  const bool free_known = memory.why_free_unknown.empty();
   return {{"name", info.name},
+          {"open", device.state != nullptr},
           {"model", info.model},
           {"uuid", info.uuid},
           {"numa_node", info.numa_node},
-          {"memory_total_bytes", memory.total_bytes},
-          {"memory_free_bytes", memory.free_bytes},
+          {"memory_total_bytes", memory.amount.total_bytes},
+          {"memory_free_bytes", free_known ? Json(memory.amount.free_bytes) : Json(nullptr)},
+          {"needs_context", what_needs_a_context(device, memory)},
           {"host_addressable", info.can.host_addressable},
           {"registers_read_only", info.can.registers_read_only},
           {"registers_read_write", info.can.registers_read_write},
@@ -138,8 +175,7 @@ Json ability(const std::string& why_not) {
 
 // What each route can do between this device and files of this place, as far as the place tells:
 // single files may say no to O_DIRECT.
-Json route_abilities(const Device& device, const PathFacts& place) {
-  const DeviceCapabilities& can = device.info().can;
+Json route_abilities(const DeviceCapabilities& can, const PathFacts& place) {
   const bool in_memory = place.filesystem == "tmpfs" || place.filesystem == "ramfs";
   const std::string direct =
       can.host_addressable || gds_presence().real ? "" : gds_presence().why_not;
@@ -258,6 +294,7 @@ std::string info_json(Runtime& runtime, const std::string& path) {
   Json json = {{"version", hippogriff_version()},
                {"path", path_json(place)},
                {"io_queue", runtime.storage().queue_kind()},
+               {"io_registered_buffers", ability(runtime.storage().why_no_registered_buffers())},
                {"cores", usable_cores()},
                {"calibration_file", runtime.calibration().file().string()},
                {"cuda",
@@ -267,10 +304,10 @@ std::string info_json(Runtime& runtime, const std::string& path) {
                {"gpudirect_storage", {{"real", gds.real}, {"why_not", gds.why_not}}}};
   json["notices"] = runtime.notices();
   json["devices"] = Json::array();
-  for (DeviceState* state : runtime.all_devices()) {
-    Json device = device_json(*state, runtime, drive);
-    device["routes"] = route_abilities(*state->device, place);
-    const Calibration calibration = runtime.calibration().get(state->device->info().uuid, drive);
+  for (const Runtime::KnownDevice& known : runtime.known_devices()) {
+    Json device = device_json(known, runtime, drive);
+    device["routes"] = route_abilities(known.info.can, place);
+    const Calibration calibration = runtime.calibration().get(known.info.uuid, drive);
     device["link"] = {{"to_device", rate_json(calibration.link.to_device)},
                       {"to_host", rate_json(calibration.link.to_host)}};
     json["devices"].push_back(std::move(device));

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
 namespace hippogriff {
@@ -224,14 +225,26 @@ std::vector<DeviceState*> Runtime::opened_devices() {
   return states;
 }
 
-std::vector<DeviceState*> Runtime::all_devices() {
+std::vector<Runtime::KnownDevice> Runtime::known_devices() {
   if (!fixed_devices_) {
-    for (int index = 0; index < cuda_presence().device_count; ++index) {
-      device("cuda:" + std::to_string(index));
-    }
     device("host");
   }
-  return opened_devices();
+  std::map<std::string, KnownDevice> known;
+  for (DeviceState* state : opened_devices()) {
+    const DeviceInfo& info = state->device->info();
+    known[info.name] = {info, state};
+  }
+  for (int index = 0; !fixed_devices_ && index < cuda_presence().device_count; ++index) {
+    const std::string name = "cuda:" + std::to_string(index);
+    if (!known.contains(name)) {
+      known[name] = {describe_cuda_device(index), nullptr};
+    }
+  }
+  std::vector<KnownDevice> devices;
+  for (auto& [name, device] : known) {
+    devices.push_back(std::move(device));
+  }
+  return devices;
 }
 
 bool Runtime::free(DeviceAddress address) {

@@ -84,8 +84,15 @@ class Runtime {
   };
 
   Place locate(DeviceAddress address);
-  // All devices of this machine, opened.
-  std::vector<DeviceState*> all_devices();
+
+  // A device as far as it is known without opening it.
+  struct KnownDevice {
+    DeviceInfo info;
+    DeviceState* state = nullptr;  // nullptr: not open
+  };
+
+  // All devices of this machine. Opens `host` and no GPU, which would get a context.
+  std::vector<KnownDevice> known_devices();
   std::vector<DeviceState*> opened_devices();
   bool free(DeviceAddress address);
 

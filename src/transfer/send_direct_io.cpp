@@ -30,7 +30,7 @@ class DirectIoSend {
         share_(transfer, depth_),
         slots_(depth_.depth()),
         ring_(context, transfer, slots_max_, context.stream),
-        queue_(context, transfer, depth_max, {}) {}
+        queue_(context, transfer, depth_max) {}
 
   LaneOutcome run() {
     LaneOutcome outcome = LaneOutcome::finished;
@@ -68,7 +68,8 @@ class DirectIoSend {
       }
       slot->piece = *piece;
       if (!attempt(transfer_, [&] {
-            queue_.read(*piece, slot->memory, reinterpret_cast<std::uintptr_t>(slot));
+            queue_.read(
+                *piece, slot->memory, reinterpret_cast<std::uintptr_t>(slot), slot->bytes());
           })) {
         ring_.make_idle(slot);
         claiming_ = false;

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace hippogriff {
@@ -16,6 +17,8 @@ struct Slot {
   std::unique_ptr<StreamCopy> copied;
   Range piece;  // of the file
   Clock::time_point copy_begin;
+
+  [[nodiscard]] std::span<std::byte> bytes() const { return {memory, Pinbuffer::slot_bytes}; }
 };
 
 // Not thread-safe: belongs to one task. Destruction waits for its copies (up to device_timeout) and

@@ -4,6 +4,8 @@
 #include "transfer/lanes.hpp"
 
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -14,13 +16,18 @@ namespace hippogriff {
 
 namespace {
 
-// Files whose offsets mean what they say, with `end` bytes at least: others are for the engine to
-// look at, and to refuse.
-bool is_plain(int fd, std::uint64_t end) {
+// Files whose offsets mean what they say and in which an extent up to `end` has room, which writing
+// makes in a regular one: others are for the engine to look at, and to refuse.
+bool is_plain(int fd, std::uint64_t end, Direction direction) {
   struct stat status{};
-  return fstat(fd, &status) == 0 &&
-         (S_ISBLK(status.st_mode) ||
-          (S_ISREG(status.st_mode) && static_cast<std::uint64_t>(status.st_size) >= end));
+  if (fstat(fd, &status) != 0) {
+    return false;
+  }
+  if (S_ISREG(status.st_mode)) {
+    return direction == Direction::recv || static_cast<std::uint64_t>(status.st_size) >= end;
+  }
+  std::uint64_t size_bytes = 0;
+  return S_ISBLK(status.st_mode) && ioctl(fd, BLKGETSIZE64, &size_bytes) == 0 && size_bytes >= end;
 }
 
 bool read_all(const SmallTransfer& transfer, Range range, std::byte* to) {
@@ -213,7 +220,7 @@ void SmallPath::release(Channel* channel, bool reusable) {
 }
 
 bool SmallPath::send(const SmallTransfer& transfer) {
-  if (!is_plain(transfer.fd, transfer.offset + transfer.size_bytes)) {
+  if (!is_plain(transfer.fd, transfer.offset + transfer.size_bytes, Direction::send)) {
     return false;
   }
   Lease lease(*this);
@@ -246,7 +253,8 @@ bool SmallPath::send(const SmallTransfer& transfer) {
 }
 
 bool SmallPath::recv(const SmallTransfer& transfer) {
-  if (!is_plain(transfer.fd, 0) || (fcntl(transfer.fd, F_GETFL) & O_APPEND) != 0) {
+  if (!is_plain(transfer.fd, transfer.offset + transfer.size_bytes, Direction::recv) ||
+      (fcntl(transfer.fd, F_GETFL) & O_APPEND) != 0) {
     return false;
   }
   Lease lease(*this);

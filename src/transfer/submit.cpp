@@ -163,19 +163,40 @@ std::uint64_t recv_size(const Submission& submission, const Target& target) {
   return target.allocation->room_from(submission.address);
 }
 
+// A block device does not grow: what it cannot hold is refused before any of it is written.
+void check_block_device(const Submission& submission, const TransferRequest& request) {
+  const FileIdentity identity = request.file->identity();
+  if (!identity.is_block_device || request.extent.end() <= identity.size) {
+    return;
+  }
+  const std::uint64_t room = identity.size - std::min(identity.size, request.extent.offset);
+  throw Error({.status = Status::io_error,
+               .operation = verb(submission.direction),
+               .object = request.file->facts().path,
+               .offset = request.extent.offset,
+               .errno_value = ENOSPC,
+               .detail = bytes(request.extent.size) + " are more than the " + bytes(room) +
+                         " that the block device has from the offset on"});
+}
+
 void open_for_recv(const Submission& submission,
                    const std::shared_ptr<Storage>& storage,
                    TransferRequest& request) {
   if (submission.path.empty()) {
     request.file = storage->adopt(submission.fd, FileAccess::write);
+    check_block_device(submission, request);
     return;
   }
   std::uint64_t existing = 0;
   try {
     request.file = storage->open(submission.path, FileAccess::read_write);
+    if (request.file->identity().is_block_device) {
+      check_block_device(submission, request);
+      request.flags |= HIPPOGRIFF_DURABLE;  // as the whole file that it stands for would be
+      return;
+    }
     existing = request.file->identity().size;
-    if (request.extent.offset > 0 || request.extent.size < existing ||
-        request.file->identity().is_block_device) {
+    if (request.extent.offset > 0 || request.extent.size < existing) {
       return;
     }
   } catch (const Error& error) {

@@ -250,6 +250,10 @@ class Watch:
         if self._explain:
             _add(report, transfer.report())
 
+    def wait_uncounted(self, transfer: Transfer[int]) -> None:
+        """Wait for a transfer whose bytes are not those of tensors; else as `wait`."""
+        transfer.complete(None, lambda _: self.check())
+
     def check(self) -> None:
         """Raise `Cancelled` when another part of the load has failed or was interrupted."""
         if self._stopping is not None and self._stopping.is_set():

@@ -268,8 +268,9 @@ class _Loader:
         maker = self._makers[self._device]
         array = make_arrays(maker, [part.tensor])[0]
         self._watch.start(1, part.tensor.size_bytes)
-        target = target_of(maker, array)
-        fill(file, _extent(part.whole), selection, target, self._host_memory)
+        wait = self._watch.wait_uncounted
+        extent, target = _extent(part.whole), target_of(maker, array)
+        fill(file, extent, selection, target, self._host_memory, wait)
         return array
 
 
