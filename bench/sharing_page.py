@@ -6,6 +6,8 @@ import json
 import statistics
 from typing import TYPE_CHECKING, Any
 
+from bench.sharing_runs import OURS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -19,7 +21,6 @@ TITLES = {
     "mixed": "A third of the instances of each",
 }
 _SEQUENTIAL = "sequential"
-_OURS = ("run-", "share-")
 _GREY = "#808080"  # Legible on light and on dark pages; the background is the page's own.
 
 _POINTS_MAX = 200  # of a line over time
@@ -73,7 +74,7 @@ def goal_lines(cases: list[Case]) -> list[str]:
     lines = ["| goal | instances | bound | measured | by | |", "|---|--:|--:|--:|---|---|"]
     for workload, bound in GOALS.items():
         of_workload = measured(cases, workload)
-        ours = [case for case in of_workload if case["mode"].startswith(_OURS)]
+        ours = [case for case in of_workload if case["mode"].startswith(OURS)]
         most = max((case["instances"] for case in ours), default=0)
         gains = [
             (value, case["mode"])
@@ -107,7 +108,7 @@ def table_lines(cases: list[Case], workload: str) -> list[str]:
     of_workload = measured(cases, workload)
     for case in sorted(of_workload, key=lambda case: int(case["instances"])):
         value = gain(of_workload, case)
-        mode = f"**{case['mode']}**" if case["mode"].startswith(_OURS) else case["mode"]
+        mode = f"**{case['mode']}**" if case["mode"].startswith(OURS) else case["mode"]
         cells = [
             str(case["instances"]),
             mode,
@@ -168,7 +169,7 @@ def plot_seconds(cases: list[Case], workload: str, folder: Path) -> Path | None:
             for case in of_workload
             if case["mode"] == mode
         )
-        style = "-" if mode.startswith(_OURS) else "--"
+        style = "-" if mode.startswith(OURS) else "--"
         (drawn,) = axes.plot(
             [point[0] for point in line],
             [point[1] for point in line],
@@ -237,10 +238,10 @@ def page_lines(paths: list[Path], output: Path, *, plots: bool) -> list[str]:
         "",
         f"{machine['device']['model']}; {machine['processor']}, {machine['cores']} cores; "
         f"{machine['kernel']}; the programs share {documents[-1]['device_bytes'] / 2**30:.3g} GiB "
-        "of device memory. `run-` is `hippogriff run` around unmodified programs, `share-` are "
-        "programs that call schedGPU's functions themselves, both under the policy named; `packed` "
-        "knows all sizes beforehand, `all` starts everything at once. The gain is over "
-        "`sequential`.",
+        "of device memory. `run-` is `hippogriff run` around unmodified programs, `late-` the same "
+        "with `--wait first-use`, `share-` are programs that call schedGPU's functions themselves, "
+        "all under the policy named; `packed` knows all sizes beforehand, `all` starts everything "
+        "at once. The gain is over `sequential`. What a program of `late-` waits is in its run.",
         "",
         *(f"- {each['started']}: `{each['command_line']}`" for each in documents),
         "",

@@ -26,14 +26,14 @@ MEMORY_SHARE = {"risk": 0.16, "align": 0.15, "proteins": 0.36}
 URGENT = "align"
 MIXED = "mixed"
 POLICIES = ("fifo", "mmu", "priority-fifo", "priority-mmu", "aging-mmu")
-RUN, SHARE = "run-", "share-"
+RUN, LATE, SHARE = "run-", "late-", "share-"
+OURS = (RUN, LATE, SHARE)
 MODES = (
     "sequential",
     "packed",
     "all",
     "mps",
-    *(RUN + policy for policy in POLICIES),
-    *(SHARE + policy for policy in POLICIES),
+    *(prefix + policy for prefix in OURS for policy in POLICIES),
 )
 _NO_DEVICE_MEMORY = 3
 _GRACE_SECONDS = 5
@@ -204,10 +204,12 @@ def command_in_mode(setup: Setup, program: str, mode: str) -> list[str]:
     if mode.startswith(SHARE):  # schedGPU serves smaller priorities sooner.
         priority = str(int(program != URGENT))
         return [*command, "--share", "--timeout", seconds, "--priority", priority]
-    if not mode.startswith(RUN):
+    if not mode.startswith((RUN, LATE)):
         return command
     reserve = ["run", "--memory", str(setup.memory_bytes(program)), "--timeout", seconds]
     reserve += ["--device", setup.program_device, "--priority", str(int(program == URGENT))]
+    if mode.startswith(LATE):
+        reserve += ["--wait", "first-use"]
     return [*setup.hippogriff, *reserve, "--", *command]
 
 
@@ -249,8 +251,8 @@ def prepared(setup: Setup, mode: str) -> Iterator[None]:
         with _mps(setup):
             yield
         return
-    if mode.startswith((RUN, SHARE)):
-        command = [*setup.hippogriff, "policy", mode.removeprefix(RUN).removeprefix(SHARE)]
+    if mode.startswith(OURS):
+        command = [*setup.hippogriff, "policy", mode.partition("-")[2]]
         _expect(command, setup.environment())
     if mode.startswith(SHARE):
         risk = [str(setup.programs / "risk"), "--device", setup.program_device]

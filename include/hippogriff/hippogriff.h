@@ -306,13 +306,21 @@ HIPPOGRIFF_API int hippogriff_stream_destroy(const char* device, void* stream);
  * (schedGPU); its own names are in hippogriff/schedgpu.h. */
 typedef struct hippogriff_reservation hippogriff_reservation;
 
+typedef enum hippogriff_reserve_flags {
+  /** For programs that start others: nothing is promised and waited for yet. The program that this
+   *  one goes on as (hippogriff_node_hand_over), and what that starts, have the reservation taken,
+   *  whole, when one of them first needs memory of the device; HIPPOGRIFF_WAIT_MS there says how
+   *  long that may wait. HIPPOGRIFF_UNSUPPORTED behind a server. */
+  HIPPOGRIFF_RESERVE_AT_FIRST_USE = 1u << 0
+} hippogriff_reserve_flags;
+
 /** Start from HIPPOGRIFF_RESERVE_OPTIONS_INIT; zero means the default. */
 typedef struct hippogriff_reserve_options {
   size_t struct_size; /**< sizeof(hippogriff_reserve_options) */
   const char* device; /**< "cuda:0", "host", a GPU's UUID; NULL: the default device */
   int64_t timeout_ms; /**< 0: do not wait; < 0: as long as it takes */
   int32_t priority;   /**< larger is served sooner, under the priority policies */
-  uint32_t flags;     /**< 0 */
+  uint32_t flags;     /**< hippogriff_reserve_flags */
   /** Called now and then (20 times a second) by the thread that waits; non-zero ends the wait:
    *  HIPPOGRIFF_CANCELLED. NULL: none. */
   int (*interrupted)(void* context);

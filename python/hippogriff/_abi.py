@@ -52,6 +52,12 @@ class Flags(IntFlag):
     FREE_SOURCE = 16
 
 
+class ReserveFlags(IntFlag):
+    """Bits of `hippogriff_reserve_options.flags`."""
+
+    RESERVE_AT_FIRST_USE = 1
+
+
 class Options(ctypes.Structure):
     """`hippogriff_options`; times in milliseconds."""
 

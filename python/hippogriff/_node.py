@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 _MS = 1000.0
-_TIMEOUT_SECONDS_MAX = 10.0**8
+TIMEOUT_SECONDS_MAX = 10.0**8
 
 
 class Reservation:
@@ -145,11 +145,35 @@ def reserve(
     ...     print(reservation.size_bytes >> 20)
     64
     """
+    return _reserve(size, device, timeout, priority)
+
+
+def defer(size: int | str, *, device: object = None, priority: int = 0) -> Reservation:
+    """Leave a reservation for its first use, by the program that this one hands over to.
+
+    Nothing is promised and waited for until that program, or one that it starts, first needs memory
+    of the device; `hand_over` says how they find it. Its size here is 0.
+
+    Raises
+    ------
+    OutOfDeviceMemory
+        When the device is smaller than that.
+    Unsupported
+        Where the node is asked over a socket.
+    """
+    flags = _abi.ReserveFlags.RESERVE_AT_FIRST_USE
+    return _reserve(size, device, 0, priority, flags)
+
+
+def _reserve(
+    size: int | str, device: object, timeout: float | None, priority: int, flags: int = 0
+) -> Reservation:
     _check_range("priority", priority, -(2**31), 2**31 - 1)
     handle = ctypes.c_void_p()
     with _interruptible() as raised:
         options = _options(raised, timeout, device=encode_device(device_name(device)))
         options.priority = priority
+        options.flags = flags
         status = lib.hippogriff_reserve(
             _size_bytes(size), ctypes.byref(options), ctypes.byref(handle)
         )
@@ -225,7 +249,7 @@ def set_policy(policy: str, *, overtakes: int = 16, seconds: float = 30.0) -> No
         aging-mmu: how many others may be served before a request that came first, and how long.
     """
     _check_range("overtakes", overtakes, 0, 2**32 - 1)
-    _check_range("seconds", seconds, 0, _TIMEOUT_SECONDS_MAX)
+    _check_range("seconds", seconds, 0, TIMEOUT_SECONDS_MAX)
     check(lib.hippogriff_node_set_policy(policy.encode(), overtakes, int(seconds * _MS)))
 
 
@@ -262,4 +286,4 @@ def _timeout_ms(timeout: float | None) -> int:
         return -1
     if not timeout >= 0:
         raise InvalidArgument(f"reserve: a timeout of {timeout!r} s makes no sense")
-    return int(min(timeout, _TIMEOUT_SECONDS_MAX) * _MS)
+    return int(min(timeout, TIMEOUT_SECONDS_MAX) * _MS)

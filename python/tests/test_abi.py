@@ -80,10 +80,16 @@ def test_enumerations_have_the_values_of_the_header(
     assert found == {start + each.name: int(each) for each in values}
 
 
-def test_flags_have_the_values_of_the_header(header: str) -> None:
-    body = re.findall(r"enum hippogriff_flags \{(.*?)\}", header, flags=re.DOTALL)[0]
-    found = {name: 1 << int(bit) for name, bit in re.findall(r"(\w+)\s*=\s*1u << (\d+)", body)}
-    assert found == {"HIPPOGRIFF_" + str(each.name): int(each) for each in _abi.Flags}
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("hippogriff_flags", _abi.Flags), ("hippogriff_reserve_flags", _abi.ReserveFlags)],
+)
+def test_flags_have_the_values_of_the_header(
+    header: str, name: str, values: type[_abi.Flags] | type[_abi.ReserveFlags]
+) -> None:
+    body = re.findall(rf"enum {name} \{{(.*?)\}}", header, flags=re.DOTALL)[0]
+    found = {flag: 1 << int(bit) for flag, bit in re.findall(r"(\w+)\s*=\s*1u << (\d+)", body)}
+    assert found == {"HIPPOGRIFF_" + str(each.name): int(each) for each in values}
 
 
 def test_version_is_the_headers() -> None:

@@ -13,7 +13,7 @@ namespace hippogriff {
 class MemoryLedger {
  public:
   virtual ~MemoryLedger() = default;
-  // False: not now, it is promised to others.
+  // False: not now, it is promised to others. May wait where a command's memory is to be had first.
   virtual bool take(std::uint64_t size_bytes) noexcept = 0;
   virtual void give(std::uint64_t size_bytes) noexcept = 0;
 };

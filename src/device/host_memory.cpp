@@ -119,19 +119,19 @@ DeviceAddress HostMemory::allocate(std::size_t size_bytes) {
   if (size_bytes == 0) {
     throw_invalid("allocate on " + device_name_, "the size is 0");
   }
+  const std::uint64_t counted_bytes = count(size_bytes);
+  // Without the lock: the ledger may wait.
+  const bool taken = ledger_ == nullptr || ledger_->take(counted_bytes);
   const std::unique_lock lock(mutex_);
-  const std::uint64_t free_bytes = limit_bytes_ - used_bytes_;
-  if (size_bytes > free_bytes || align_up(size_bytes, block_bytes_min) > free_bytes) {
-    refuse(size_bytes, 0);
-  }
-  const std::uint64_t counted_bytes = align_up(size_bytes, block_bytes_min);
-  if (ledger_ != nullptr && !ledger_->take(counted_bytes)) {
+  if (!taken) {
+    used_bytes_ -= counted_bytes;
     refuse_promised(size_bytes);
   }
   std::shared_ptr<Slab> slab;
   try {
     slab = slab_for(counted_bytes);
   } catch (const std::bad_alloc&) {
+    used_bytes_ -= counted_bytes;
     if (ledger_ != nullptr) {
       ledger_->give(counted_bytes);
     }
@@ -141,11 +141,21 @@ DeviceAddress HostMemory::allocate(std::size_t size_bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(slab->pages.data() + offset_bytes);
   allocations_.emplace(address, Allocation{size_bytes, counted_bytes, slab});
   slab->free_blocks.pop_back();
-  used_bytes_ += counted_bytes;
   if (slab->free_blocks.empty() && slab->block_count > 1) {
     open_slabs_.at(size_class(slab->block_bytes)).erase(slab);
   }
   return {address};
+}
+
+std::uint64_t HostMemory::count(std::size_t size_bytes) {
+  const std::unique_lock lock(mutex_);
+  const std::uint64_t free_bytes = limit_bytes_ - used_bytes_;
+  if (size_bytes > free_bytes || align_up(size_bytes, block_bytes_min) > free_bytes) {
+    refuse(size_bytes, 0);
+  }
+  const std::uint64_t counted_bytes = align_up(size_bytes, block_bytes_min);
+  used_bytes_ += counted_bytes;
+  return counted_bytes;
 }
 
 std::shared_ptr<HostMemory::Slab> HostMemory::slab_for(std::size_t counted_bytes) {

@@ -77,6 +77,8 @@ class HostMemory {
     std::shared_ptr<Slab> slab;
   };
 
+  // Against the limit; what it returns, or throws.
+  std::uint64_t count(std::size_t size_bytes);
   [[nodiscard]] std::shared_ptr<Slab> slab_for(std::size_t counted_bytes);
   void give_back(const std::shared_ptr<Slab>& slab, std::uint64_t address) noexcept;
   [[noreturn]] void refuse(std::size_t size_bytes, int errno_value) const;

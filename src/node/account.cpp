@@ -7,6 +7,7 @@
 #include "base/size.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <thread>
 #include <utility>
 
@@ -22,7 +23,32 @@ constexpr std::chrono::milliseconds group_look_interval{2};
   throw_invalid(operation, "no such reservation, or 0 bytes");
 }
 
+// Longer than any program runs.
+constexpr std::chrono::milliseconds longest_wait = std::chrono::hours(24 * 365);
+
+[[noreturn]] void throw_larger_than(std::uint64_t size_bytes, std::uint64_t granted_bytes) {
+  throw Error({.status = Status::out_of_device_memory,
+               .operation = "reserve",
+               .detail = format_size(size_bytes) + " asked, this command has reserved " +
+                         format_size(granted_bytes)});
+}
+
 }  // namespace
+
+std::chrono::milliseconds claim_timeout(std::string_view text) noexcept {
+  std::int64_t timeout_ms = 0;
+  const auto result = std::from_chars(text.begin(), text.end(), timeout_ms);
+  const bool is_number = result.ec == std::errc{} && result.ptr == text.end() && timeout_ms >= 0;
+  return is_number ? std::min(std::chrono::milliseconds(timeout_ms), longest_wait) : longest_wait;
+}
+
+Account::Account(Node& node, std::uint32_t device)
+    : node_(node),
+      board_(&node),
+      device_(device),
+      deferred_bytes_(
+          node.follows() && node.granted_bytes(device) == 0 ? node.deferred_bytes(device) : 0),
+      follows_(node.follows() && (deferred_bytes_ != 0 || node.granted_bytes(device) != 0)) {}
 
 bool Account::take(std::uint64_t size_bytes) noexcept {
   const std::scoped_lock turn(mutex_);
@@ -73,6 +99,12 @@ bool Account::take_growing(std::uint64_t size_bytes,
   return false;
 }
 
+void Account::claim(std::chrono::milliseconds timeout, const std::function<bool()>& interrupted) {
+  if (!is_claimed()) {
+    board_->claim_deferred(device_, timeout, interrupted);
+  }
+}
+
 void Account::show() noexcept {
   if (board_ != nullptr && !follows_) {
     board_->show_used(device_, used_bytes_);
@@ -88,6 +120,9 @@ std::uint64_t Account::reserve(Request request) {
     throw_invalid("reserve", "0 bytes");
   } else {
     const MonotonicTime deadline = std::chrono::steady_clock::now() + request.timeout;
+    if (request.size_bytes <= limit_bytes()) {
+      claim(request.timeout, request.interrupted);
+    }
     {
       const std::scoped_lock turn(mutex_);
       handle = next_handle_++;
@@ -98,6 +133,25 @@ std::uint64_t Account::reserve(Request request) {
   const std::scoped_lock turn(mutex_);
   reserved_.push_back({.handle = handle, .size_bytes = request.size_bytes});
   fit_cover();
+  return handle;
+}
+
+std::uint64_t Account::defer(Request request) {
+  request.device = device_;
+  if (board_ == nullptr) {
+    throw Error({.status = Status::unsupported,
+                 .operation = "leave a reservation for its first use",
+                 .detail = "a server (HIPPOGRIFF_NODE=unix:) cannot hand it over"});
+  }
+  if (follows_ && request.size_bytes > limit_bytes()) {
+    throw_larger_than(request.size_bytes, limit_bytes());
+  }
+  std::uint64_t handle = follows_ ? 0 : board_->defer(request);
+  const std::scoped_lock turn(mutex_);
+  if (follows_) {
+    handle = next_handle_++;
+  }
+  reserved_.push_back({.handle = handle, .size_bytes = 0});
   return handle;
 }
 
@@ -140,12 +194,9 @@ void Account::grow_in_group(std::uint64_t handle,
 }
 
 void Account::wait_for_group(std::uint64_t size_bytes, MonotonicTime deadline, Status at_end) {
-  const std::uint64_t granted = board_->granted_bytes(device_);
+  const std::uint64_t granted = limit_bytes();
   if (size_bytes > granted || !board_->follows()) {
-    throw Error({.status = Status::out_of_device_memory,
-                 .operation = "reserve",
-                 .detail = format_size(size_bytes) + " asked, this command has reserved " +
-                           format_size(granted)});
+    throw_larger_than(size_bytes, granted);
   }
   if (std::chrono::steady_clock::now() >= deadline) {
     throw Error({.status = at_end,

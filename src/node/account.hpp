@@ -9,6 +9,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,15 +20,13 @@ namespace hippogriff::node {
 // of it comes out of that one.
 class Account {
  public:
-  Account(Node& node, std::uint32_t device)
-      : node_(node),
-        board_(&node),
-        device_(device),
-        follows_(node.follows() && node.granted_bytes(device) != 0) {}
+  // Throws as Node does.
+  Account(Node& node, std::uint32_t device);
 
   Account(NodeClient& node, std::uint32_t device) : node_(node), device_(device) {}
 
-  // False when the bytes are promised to others, or more than the leader reserved.
+  // False when the bytes are promised to others, or more than the leader reserved, or that was left
+  // for its first use and has not been claimed.
   bool take(std::uint64_t size_bytes) noexcept;
   void give(std::uint64_t size_bytes) noexcept;
   // For one that follows: has the leader's reservation grown where it is too small, waiting for
@@ -36,8 +35,21 @@ class Account {
                     std::chrono::milliseconds timeout,
                     std::string& why) noexcept;
 
+  // For one that follows, with Node's errors: waits until what the leader left for its first use is
+  // there. At once where it is there already.
+  void claim(std::chrono::milliseconds timeout, const std::function<bool()>& interrupted = nullptr);
+
+  // False while that is still to be claimed.
+  [[nodiscard]] bool is_claimed() const {
+    return deferred_bytes_ == 0 || board_->granted_bytes(device_) != 0;
+  }
+
   // A reservation of this process's, which covers what is and will be taken. Throws as Node does.
   std::uint64_t reserve(Request request);
+  // For those who will follow this process: see Node::defer. It covers nothing here. Of one that
+  // follows itself nothing is left but whether it fits: those have the leader's. Throws
+  // Error(unsupported) where the node is not in shared memory.
+  std::uint64_t defer(Request request);
   void resize(std::uint64_t handle,
               std::uint64_t size_bytes,
               std::chrono::milliseconds timeout,
@@ -56,9 +68,9 @@ class Account {
     return follows_ ? board_->group_used_bytes(device_) : 0;
   }
 
-  // What the leader has reserved, for one that follows.
+  // What the leader has reserved, or left for its first use, for one that follows.
   [[nodiscard]] std::uint64_t limit_bytes() const {
-    return follows_ ? board_->granted_bytes(device_) : 0;
+    return !follows_ ? 0 : is_claimed() ? board_->granted_bytes(device_) : deferred_bytes_;
   }
 
  private:
@@ -84,6 +96,7 @@ class Account {
   NodeClient& node_;
   Node* const board_ = nullptr;  // where this process shows what it uses; null behind a socket
   const std::uint32_t device_;
+  const std::uint64_t deferred_bytes_ = 0;  // that the leader had left for its first use
   const bool follows_ = false;
   mutable std::mutex mutex_;       // guards all below; not held while a reservation is waited for
   std::uint64_t next_handle_ = 1;  // of reservations within a leader's
@@ -92,5 +105,9 @@ class Account {
   std::vector<Cover> covers_;
   std::uint64_t covered_bytes_ = 0;
 };
+
+// What HIPPOGRIFF_WAIT_MS says: how long a claim may wait. As long as it takes when it says
+// nothing.
+std::chrono::milliseconds claim_timeout(std::string_view text) noexcept;
 
 }  // namespace hippogriff::node

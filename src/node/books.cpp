@@ -21,6 +21,8 @@ bool reservation_valid(const ReservationRecord& record, const Books& books) {
   }
   return record.id < books.next_number && record.ticket < books.next_number &&
          record.grower <= clients_max && record.wanted_bytes != 0 &&
+         (record.deferred == 0 ||
+          (record.deferred == 1 && record.size_bytes == 0 && record.grower == 0)) &&
          record.size_bytes <= record.wanted_bytes &&
          record.wanted_bytes <= books.devices[record.device].capacity_bytes;
 }
@@ -34,6 +36,15 @@ bool device_name_valid(std::string_view name) {
 
 std::string_view DeviceRecord::name_view() const {
   return {name.data(), ::strnlen(name.data(), name.size())};
+}
+
+void ReservationRecord::take_back_wish() {
+  grower = 0;
+  if (size_bytes == 0) {
+    deferred = 1;
+  } else {
+    wanted_bytes = size_bytes;
+  }
 }
 
 bool Books::valid() const {

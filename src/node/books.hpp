@@ -36,7 +36,8 @@ struct DeviceRecord {
   [[nodiscard]] std::string_view name_view() const;
 };
 
-// It holds `size_bytes`, and waits while it wants more. Tickets order those who wait.
+// It holds `size_bytes`, and waits while it wants more. Tickets order those who wait. A deferred
+// one holds nothing and waits for nothing until a follower of its client claims it.
 struct ReservationRecord {
   std::uint64_t id = 0;
   std::uint64_t ticket = 0;
@@ -47,14 +48,17 @@ struct ReservationRecord {
   std::uint32_t client = 0;   // slot
   std::int32_t priority = 0;  // larger is sooner
   std::uint32_t overtaken = 0;
-  std::uint32_t grower = 0;  // slot and 1 of the follower that waits for it to grow; 0: its client
-  std::uint32_t unused = 0;
+  std::uint32_t grower = 0;  // slot and 1 of the follower that waits for it; 0: its client
+  std::uint32_t deferred = 0;
 
-  [[nodiscard]] bool waits() const { return wanted_bytes > size_bytes; }
+  [[nodiscard]] bool waits() const { return wanted_bytes > size_bytes && deferred == 0; }
 
   [[nodiscard]] bool grows() const { return waits() && size_bytes != 0; }
 
   [[nodiscard]] std::uint64_t missing_bytes() const { return wanted_bytes - size_bytes; }
+
+  // Takes back what a follower waits for: growth, or all of it, which is then deferred again.
+  void take_back_wish();
 };
 
 using ClientSet = std::bitset<clients_max>;

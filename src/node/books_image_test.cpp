@@ -106,6 +106,13 @@ TEST(BooksImage, refuses_well_formed_nonsense) {
   EXPECT_TRUE(refused([](Books& b) { b.reservations[1].wanted_bytes = 1001; }));
   EXPECT_TRUE(refused([](Books& b) { b.reservations[1].wanted_bytes = 0; }));
   EXPECT_TRUE(refused([](Books& b) { b.reservations[1].size_bytes = 201; }));
+  EXPECT_FALSE(refused([](Books& b) { b.reservations[1].deferred = 1; }));
+  EXPECT_TRUE(refused([](Books& b) { b.reservations[1].deferred = 2; }));
+  EXPECT_TRUE(refused([](Books& b) { b.reservations[0].deferred = 1; })) << "it holds memory";
+  EXPECT_TRUE(refused([](Books& b) {
+    b.reservations[1].deferred = 1;
+    b.reservations[1].grower = 1;
+  }));
   EXPECT_TRUE(refused([](Books& b) { b.devices[0].capacity_bytes = capacity_bytes_max + 1; }));
   EXPECT_TRUE(refused([](Books& b) { b.devices[0].outside_bytes = capacity_bytes_max + 1; }));
   EXPECT_TRUE(refused([](Books& b) { b.devices[0].name.fill('x'); }));

@@ -77,52 +77,19 @@ Node::Answer Node::look_at_group(const Device& device,
   return answer;
 }
 
-Node::Answer Node::look_at_group_once(const Device& device,
-                                      std::uint64_t size_bytes,
-                                      bool give_up,
-                                      std::shared_ptr<Attachment>& place,
-                                      std::uint32_t& signal) {
-  Answer answer = Answer::waits;
-  try {
-    transact([&](Books&, ClientSet& granted) {
-      Effects effects;
-      place = attachment_;
-      signal = place->signal(place->slot().leader());
-      answer = look_at_group(device, size_bytes, give_up, effects, granted);
-      return effects;
-    });
-  } catch (const Error& error) {
-    if (error.failure().status == Status::busy && !give_up) {
-      return Answer::waits;  // somebody keeps the node's lock
-    }
-    const std::scoped_lock turn(mutex_);
-    seen_generation_ = 0;  // the next operation takes the wish back
-    throw;
-  }
-  return answer;
-}
-
 void Node::grow_group(std::uint32_t device_index,
                       std::uint64_t size_bytes,
                       std::chrono::milliseconds timeout) {
-  const MonotonicTime deadline = std::chrono::steady_clock::now() + timeout;
-  Device known = device(device_index);
+  const Device known = device(device_index);
   if (size_bytes > capacity_bytes_max) {
     refuse(Answer::never_fits, "grow", known, size_bytes);
   }
-  Answer answer = Answer::waits;
-  while (answer == Answer::waits) {
-    const auto left = deadline - std::chrono::steady_clock::now();
-    const bool give_up = waits_cancelled_ || left <= std::chrono::nanoseconds::zero();
-    std::shared_ptr<Attachment> place;
-    std::uint32_t signal = 0;
-    answer = look_at_group_once(known, size_bytes, give_up, place, signal);
-    if (answer == Answer::waits && place != nullptr) {
-      place->wait(place->slot().leader(),
-                  signal,
-                  std::min<std::chrono::nanoseconds>(options_.look_interval, left));
-    }
-  }
+  const Answer answer = await_with_group(
+      [&](bool give_up, Effects& effects, ClientSet& granted) {
+        return look_at_group(known, size_bytes, give_up, effects, granted);
+      },
+      timeout,
+      nullptr);
   if (answer != Answer::granted) {
     refuse(answer == Answer::gone ? Answer::never_fits : answer, "grow", known, size_bytes);
   }

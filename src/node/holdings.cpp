@@ -52,11 +52,10 @@ void Node::reconcile(ClientSet& granted) {
              return held.record.id == record.id;
            });
   });
-  // Growth that a predecessor in our slot waited for, or that we gave up without saying so.
+  // What a predecessor in our slot waited for, or what we gave up without saying so.
   for (ReservationRecord& record : books_.reservations) {
     if (record.grower == client + 1) {
-      record.wanted_bytes = record.size_bytes == 0 ? record.wanted_bytes : record.size_bytes;
-      record.grower = 0;
+      record.take_back_wish();
     }
   }
   for (const Device& device : devices_) {
@@ -75,7 +74,7 @@ void Node::restore(Holding& held) {
   const std::uint32_t index = books_.find_device(devices_[held.record.device].name);
   ReservationRecord* found = books_.find(held.record.id);
   if (found != nullptr && found->client == client && found->device == index) {
-    if (!held.record.waits()) {
+    if (held.record.size_bytes != 0 && !held.record.waits()) {
       found->size_bytes = held.record.size_bytes;
       found->wanted_bytes = held.record.size_bytes;
     }
@@ -143,14 +142,13 @@ std::uint32_t Node::place_device(const Device& device) {
   return static_cast<std::uint32_t>(books_.devices.size() - 1);
 }
 
-// Takes back the growth of a leader's reservation that a follower waited for and died: nobody may
-// be granted it. True when there was any.
-bool Node::forget_dead_growth(ClientSet& granted) {
+// Takes back what a follower of a leader waited for and died: nobody may be granted it. True when
+// there was any.
+bool Node::forget_dead_wishes(ClientSet& granted) {
   bool changed = false;
   for (ReservationRecord& record : books_.reservations) {
-    if (record.grower != 0 && record.grows() && !attachment_->lives(record.grower - 1)) {
-      record.wanted_bytes = record.size_bytes;
-      record.grower = 0;
+    if (record.grower != 0 && record.waits() && !attachment_->lives(record.grower - 1)) {
+      record.take_back_wish();
       changed = true;
     }
   }

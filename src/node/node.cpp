@@ -117,6 +117,14 @@ void Node::set_policy(Policy policy, OvertakeBound bound) {
 }
 
 std::uint64_t Node::reserve(const Request& request) {
+  return reserve_as(Standing::waits, request);
+}
+
+std::uint64_t Node::defer(const Request& request) {
+  return reserve_as(Standing::deferred, request);
+}
+
+std::uint64_t Node::reserve_as(Standing standing, const Request& request) {
   const MonotonicTime deadline = now() + request.timeout;
   Device known = device(request.device);
   if (request.size_bytes == 0) {
@@ -126,7 +134,7 @@ std::uint64_t Node::reserve(const Request& request) {
   std::uint64_t handle = 0;
   transact([&](Books& books, ClientSet& granted) {
     Effects effects;
-    answer = queue_new(request, effects, granted);
+    answer = queue_new(standing, request, effects, granted);
     handle = effects.added ? effects.added->handle : 0;
     if (answer == Answer::never_fits) {
       known.capacity_bytes = books.devices[books.find_device(known.name)].capacity_bytes;
@@ -152,7 +160,8 @@ void Node::grow(std::uint64_t handle,
   transact([&](Books&, ClientSet& granted) {
     Effects effects;
     ReservationRecord* record = record_of(handle);
-    usable = record != nullptr && !record->waits() && size_bytes > record->size_bytes;
+    usable = record != nullptr && !record->waits() && record->deferred == 0 &&
+             size_bytes > record->size_bytes;
     if (!usable) {
       return effects;
     }
@@ -167,7 +176,7 @@ void Node::grow(std::uint64_t handle,
     return effects;
   });
   if (!usable) {
-    throw_invalid("grow", "no such reservation, or it is larger, or grows already");
+    throw_invalid("grow", "no such reservation, or it is larger, grows already, or is deferred");
   }
   if (answer == Answer::waits) {
     await(handle, deadline, interrupted);

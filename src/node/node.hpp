@@ -116,6 +116,18 @@ class Node final : public NodeClient {
   // wait. What this process took goes back with it.
   bool take(std::uint32_t device, std::uint64_t size_bytes) noexcept;
   void give(std::uint32_t device, std::uint64_t size_bytes) noexcept;
+  // Leaves a reservation for its first use: it holds nothing and waits for nothing until one of
+  // those who follow this client claims it. Throws as reserve does; the timeout means nothing.
+  std::uint64_t defer(const Request& request);
+  // What the leader's deferred reservations of a device will come to, also while it is waited for.
+  [[nodiscard]] std::uint64_t deferred_bytes(std::uint32_t device);
+  // For those who follow: waits until the leader's deferred reservation is there, as any newcomer;
+  // at once where it is. All of the group wait for the one request; when its asker dies or gives
+  // up, another that waits goes on in its place. Throws Error: busy when the timeout is 0,
+  // timed_out, cancelled, out_of_device_memory where the leader has left none.
+  void claim_deferred(std::uint32_t device,
+                      std::chrono::milliseconds timeout,
+                      const std::function<bool()>& interrupted = nullptr);
   // Waits until the leader's reservation is large enough for the group to take that much more, as
   // grow does. Others of the group may be quicker to take it.
   void grow_group(std::uint32_t device,
@@ -154,6 +166,10 @@ class Node final : public NodeClient {
   };
 
   enum class Answer { granted, waits, never_fits, busy, full, gone, stuck };
+  enum class Standing { waits, deferred };
+
+  // One look of one who waits with its group; gives up when it is told so.
+  using GroupLook = std::function<Answer(bool give_up, Effects& effects, ClientSet& granted)>;
 
   template <typename Change>
   void transact(Change change);
@@ -165,9 +181,10 @@ class Node final : public NodeClient {
   void commit(const Effects& effects);
   void remember();
   bool reap(ClientSet& granted);
-  bool forget_dead_growth(ClientSet& granted);
+  bool forget_dead_wishes(ClientSet& granted);
   void serve_all(ClientSet& granted);
-  Answer queue_new(const Request& request, Effects& effects, ClientSet& granted);
+  std::uint64_t reserve_as(Standing standing, const Request& request);
+  Answer queue_new(Standing standing, const Request& request, Effects& effects, ClientSet& granted);
   Answer queue_growth(ReservationRecord& record, bool may_wait, bool& changed, ClientSet& granted);
   Answer look(std::uint64_t handle, bool give_up, Effects& effects, ClientSet& granted);
   Answer look_once(std::uint64_t handle,
@@ -185,11 +202,23 @@ class Node final : public NodeClient {
                        Effects& effects,
                        ClientSet& granted);
   std::uint64_t put_leaders_grant_right(const Device& device);
-  Answer look_at_group_once(const Device& device,
-                            std::uint64_t size_bytes,
-                            bool give_up,
-                            std::shared_ptr<Attachment>& place,
-                            std::uint32_t& signal);
+  Answer look_at_deferred(const Device& device,
+                          std::uint64_t& waited_ticket,
+                          bool give_up,
+                          Effects& effects,
+                          ClientSet& granted);
+  Answer claim(ReservationRecord& record,
+               std::uint64_t waited_ticket,
+               bool may_wait,
+               ClientSet& granted);
+  ReservationRecord* leaders_unclaimed(const Device& device);
+  Answer look_with_group(const GroupLook& look,
+                         bool give_up,
+                         std::shared_ptr<Attachment>& place,
+                         std::uint32_t& signal);
+  Answer await_with_group(const GroupLook& look,
+                          std::chrono::milliseconds timeout,
+                          const std::function<bool()>& gives_up);
   Answer ask_for_group(ReservationRecord& record,
                        std::uint64_t missing_bytes,
                        bool may_wait,

@@ -45,7 +45,7 @@ void Node::transact(Change change) {
     } else {
       remember();
     }
-    const bool mended = forget_dead_growth(granted) || repaired;
+    const bool mended = forget_dead_wishes(granted) || repaired;
     const Effects effects = change(books_, granted);
     if (mended || effects.changed) {
       commit(effects);

@@ -9,7 +9,10 @@
 
 namespace hippogriff::node {
 
-Node::Answer Node::queue_new(const Request& request, Effects& effects, ClientSet& granted) {
+Node::Answer Node::queue_new(Standing standing,
+                             const Request& request,
+                             Effects& effects,
+                             ClientSet& granted) {
   const std::uint32_t index = books_.find_device(devices_[request.device].name);
   if (index == no_device || books_.reservations.size() >= reservations_max) {
     effects.changed = reap(granted);
@@ -26,6 +29,7 @@ Node::Answer Node::queue_new(const Request& request, Effects& effects, ClientSet
   asked.device = index;
   asked.client = attachment_->client();
   asked.priority = request.priority;
+  asked.deferred = standing == Standing::deferred ? 1 : 0;
   const std::uint64_t id = books_.append(asked);
   serve(books_, index, asked.since_ns, granted);
   if (books_.find(id)->waits()) {

@@ -29,6 +29,9 @@ class Ledger {
   // The reservation; `unlimited` when there is none.
   [[nodiscard]] virtual std::uint64_t size_bytes(int device) const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t used_bytes(int device) const noexcept = 0;
+  // False while the reservation is left for its first use: what the device has free now says
+  // nothing of it.
+  [[nodiscard]] virtual bool is_claimed(int device) const noexcept = 0;
   // What a context takes of the device beside its allocations; 0 while that is not known.
   [[nodiscard]] virtual std::uint64_t context_bytes(int device) const noexcept = 0;
 

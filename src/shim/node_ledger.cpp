@@ -3,6 +3,7 @@
 
 #include "device/nvml.hpp"
 #include "node/account.hpp"
+#include "node/first_use.hpp"
 #include "node/node.hpp"
 #include "shim/driver_api.hpp"
 #include "shim/process_ledger.hpp"
@@ -56,6 +57,7 @@ struct Share {
   struct Device {
     std::string uuid;
     std::unique_ptr<node::Account> account;  // null: nothing of it is reserved
+    std::optional<node::FirstUse> first_use;
   };
 
   node::Node node;
@@ -77,9 +79,14 @@ struct Share {
     const auto record = std::ranges::find(
         view.devices, std::string_view(made->uuid), &node::DeviceRecord::name_view);
     if (record != view.devices.end()) {
-      auto account = std::make_unique<node::Account>(
-          node, node.add_device(made->uuid, record->capacity_bytes));
+      const std::uint32_t known = node.add_device(made->uuid, record->capacity_bytes);
+      auto account = std::make_unique<node::Account>(node, known);
       if (account->follows()) {
+        made->first_use.emplace(&node,
+                                *account,
+                                known,
+                                made->uuid,
+                                node::claim_timeout(variable("HIPPOGRIFF_WAIT_MS")));
         made->account = std::move(account);
       }
     }
@@ -104,11 +111,23 @@ class NodeLedger final : public Ledger {
   [[nodiscard]] bool follows() noexcept { return share_.load()->node.follows(); }
 
   bool take(int device, std::uint64_t size_bytes, Patience patience) noexcept override {
-    node::Account* account = account_of(device);
-    if (account == nullptr || account->take(size_bytes)) {
-      return account != nullptr;
+    const Share::Device* known = known_device(device);
+    if (known == nullptr || known->account == nullptr) {
+      return false;
     }
-    if (!grows_ || patience == Patience::none) {
+    node::Account* account = known->account.get();
+    if (account->take(size_bytes)) {
+      return true;
+    }
+    // What never fits waits for nothing.
+    if (patience == Patience::none || (!grows_ && size_bytes > account->limit_bytes()) ||
+        !known->first_use->claim()) {
+      return false;
+    }
+    if (account->take(size_bytes)) {
+      return true;
+    }
+    if (!grows_) {
       return false;
     }
     std::string why;
@@ -137,17 +156,21 @@ class NodeLedger final : public Ledger {
     return account != nullptr ? account->group_used_bytes() : 0;
   }
 
+  [[nodiscard]] bool is_claimed(int device) const noexcept override {
+    const node::Account* account = account_of(device);
+    return account == nullptr || account->is_claimed();
+  }
+
   // What NVML counts for this process beyond what is in the books, asked when a context is new.
   [[nodiscard]] std::uint64_t context_bytes(int device) const noexcept override {
     if (context_bytes_ != 0) {
       return context_bytes_;
     }
+    const Share::Device* known = known_device(device);
+    if (known == nullptr || known->account == nullptr) {
+      return 0;
+    }
     try {
-      Share* share = share_of_process();
-      const Share::Device* known = share != nullptr ? share->device(device) : nullptr;
-      if (known == nullptr || known->account == nullptr) {
-        return 0;
-      }
       for (const GpuProcess& process : gpu_processes(known->uuid)) {
         if (process.pid == static_cast<std::uint64_t>(::getpid())) {
           return process.used_bytes - std::min(process.used_bytes, known->account->used_bytes());
@@ -179,14 +202,18 @@ class NodeLedger final : public Ledger {
     }
   }
 
-  [[nodiscard]] node::Account* account_of(int device) const noexcept {
+  [[nodiscard]] const Share::Device* known_device(int device) const noexcept {
     try {
       Share* share = share_of_process();
-      const Share::Device* known = share != nullptr ? share->device(device) : nullptr;
-      return known != nullptr ? known->account.get() : nullptr;
+      return share != nullptr ? share->device(device) : nullptr;
     } catch (...) {
       return nullptr;
     }
+  }
+
+  [[nodiscard]] node::Account* account_of(int device) const noexcept {
+    const Share::Device* known = known_device(device);
+    return known != nullptr ? known->account.get() : nullptr;
   }
 
   // Longer than any program runs.

@@ -18,6 +18,9 @@ class ProcessLedger final : public Ledger {
   void give(int device, std::uint64_t size_bytes) noexcept override;
   [[nodiscard]] std::uint64_t size_bytes(int device) const noexcept override;
   [[nodiscard]] std::uint64_t used_bytes(int device) const noexcept override;
+
+  [[nodiscard]] bool is_claimed(int /*device*/) const noexcept override { return true; }
+
   [[nodiscard]] std::uint64_t context_bytes(int device) const noexcept override;
   void forked() noexcept override;
 

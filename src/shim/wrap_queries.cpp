@@ -16,9 +16,27 @@ Size fitting(std::uint64_t size_bytes) noexcept {
   return static_cast<Size>(std::min<std::uint64_t>(size_bytes, std::numeric_limits<Size>::max()));
 }
 
+// As if the reservation were there: asking does not claim it, and counts no context that does.
+template <typename Size>
+CUresult tell_unclaimed(Size* free_bytes, Size* total_bytes, CUdevice device) noexcept {
+  const auto reserved = fitting<Size>(ledger().size_bytes(device));
+  if (free_bytes != nullptr) {
+    *free_bytes = reserved;
+  }
+  if (total_bytes != nullptr) {
+    *total_bytes = std::min(*total_bytes, reserved);
+  }
+  return CUDA_SUCCESS;
+}
+
 template <Function Symbol, typename Size>
 CUresult CUDAAPI memory_info(Size* free_bytes, Size* total_bytes) {
   const CUresult result = real<CUresult CUDAAPI(Size*, Size*)>(Symbol)(free_bytes, total_bytes);
+  CUdevice device = 0;
+  if (result == CUDA_SUCCESS && HIPPO_REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS &&
+      !ledger().is_claimed(device)) {
+    return tell_unclaimed(free_bytes, total_bytes, device);
+  }
   Place place;
   if (result != CUDA_SUCCESS || current_place(&place) == Standing::nowhere) {
     return result;

@@ -73,8 +73,8 @@ hippogriff_reserve_options read_options(const hippogriff_reserve_options* given)
     }
     options = *given;
   }
-  if (options.flags != 0) {
-    throw_invalid("reserve", "flags must be 0");
+  if ((options.flags & ~std::uint32_t{HIPPOGRIFF_RESERVE_AT_FIRST_USE}) != 0) {
+    throw_invalid("reserve", "flags has bits that this version does not know");
   }
   return options;
 }
@@ -104,7 +104,9 @@ int hippogriff_reserve(size_t size,
                                       .priority = chosen.priority,
                                       .timeout = milliseconds_of(chosen.timeout_ms),
                                       .interrupted = interrupted_of(chosen)};
-    made->handle = share->reserve(facts.uuid, std::move(request));
+    made->handle = (chosen.flags & HIPPOGRIFF_RESERVE_AT_FIRST_USE) != 0
+                       ? share->defer(facts.uuid, request)
+                       : share->reserve(facts.uuid, std::move(request));
     *reservation = made.release();
   });
 }
@@ -115,8 +117,8 @@ int hippogriff_reservation_resize(hippogriff_reservation* reservation,
   return guarded([&] {
     check_owner(reservation);
     const hippogriff_reserve_options chosen = read_options(options);
-    if (chosen.device != nullptr || chosen.priority != 0) {
-      throw_invalid("resize a reservation", "its device and priority stay");
+    if (chosen.device != nullptr || chosen.priority != 0 || chosen.flags != 0) {
+      throw_invalid("resize a reservation", "its device, priority and flags stay");
     }
     // Another thread may release it meanwhile: nothing of it is touched after the wait.
     const auto share = reservation->share;

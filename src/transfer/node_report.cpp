@@ -95,7 +95,11 @@ Json reservation_json(const node::NodeView& view, const node::NodeView::Reservat
                {"client", record.client},
                {"size_bytes", record.size_bytes},
                {"priority", record.priority},
-               {"waits", record.waits()}};
+               {"waits", record.waits()},
+               {"deferred", record.deferred != 0}};
+  if (record.deferred != 0) {
+    json["wanted_bytes"] = record.wanted_bytes;
+  }
   if (record.waits()) {
     const auto since = static_cast<std::uint64_t>(std::max<std::int64_t>(record.since_ns, 0));
     json["wanted_bytes"] = record.wanted_bytes;

@@ -4,14 +4,15 @@
 #include "base/error.hpp"
 #include "device/cuda_device.hpp"
 #include "device/nvml.hpp"
+#include "node/first_use.hpp"
 #include "node/fork_page.hpp"
+#include "node/outside.hpp"
 #include "noded/open_node.hpp"
 #include "transfer/outlook.hpp"
 
 #include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -36,13 +37,13 @@ std::unique_ptr<node::NodeClient> open(const NodeShareOptions& options) {
 
 class AccountLedger final : public MemoryLedger {
  public:
-  explicit AccountLedger(node::Account& account) : account_(account) {}
+  explicit AccountLedger(node::FirstUse first_use)
+      : first_use_(std::move(first_use)), account_(first_use_.account()) {}
 
   // A forked child has the parent's device memory as a copy of its own, which nobody counts.
   bool take(std::uint64_t size_bytes) noexcept override {
-    std::string why;
     return page_.wiped() || account_.take(size_bytes) ||
-           (grows_ && account_.take_growing(size_bytes, std::chrono::milliseconds(0), why));
+           (account_.follows() && first_use_.claim() && take_claimed(size_bytes));
   }
 
   void give(std::uint64_t size_bytes) noexcept override {
@@ -52,18 +53,17 @@ class AccountLedger final : public MemoryLedger {
   }
 
  private:
+  bool take_claimed(std::uint64_t size_bytes) noexcept {
+    std::string why;
+    return account_.take(size_bytes) ||
+           (grows_ && account_.take_growing(size_bytes, std::chrono::milliseconds(0), why));
+  }
+
   node::ForkPage page_;
+  node::FirstUse first_use_;
   node::Account& account_;
   // Transfers wait for device memory themselves, and allocations by name do not.
   const bool grows_ = variable("HIPPOGRIFF_GROW") == "1";
-};
-
-// What a leader and those who follow it use of a device.
-struct Use {
-  std::uint64_t told_bytes = 0;
-  std::uint64_t seen_bytes = 0;
-  std::uint64_t reserved_bytes = 0;
-  std::set<std::uint64_t> pids;
 };
 
 // Calls a function now and then while it lives; what that throws is for the next call.
@@ -167,7 +167,13 @@ node::Account& NodeShare::account(const SharedDeviceFacts& facts) {
 }
 
 std::shared_ptr<MemoryLedger> NodeShare::ledger(const SharedDeviceFacts& facts) {
-  return std::make_shared<AccountLedger>(account(facts));
+  node::Account& covers = account(facts);
+  return std::make_shared<AccountLedger>(
+      node::FirstUse(segment_,
+                     covers,
+                     device(facts.uuid).index,
+                     facts.uuid,
+                     node::claim_timeout(variable("HIPPOGRIFF_WAIT_MS"))));
 }
 
 NodeShare::Device& NodeShare::device(const std::string& uuid) {
@@ -193,6 +199,10 @@ std::uint64_t NodeShare::reserve(const std::string& uuid, node::Request request)
   request.timeout = timeout;
   const Refresher refresher([this] { look_outside(fresh_enough); });
   return shared.account->reserve(request);
+}
+
+std::uint64_t NodeShare::defer(const std::string& uuid, const node::Request& request) {
+  return device(uuid).account->defer(request);
 }
 
 void NodeShare::resize(const std::string& uuid,
@@ -238,43 +248,8 @@ void NodeShare::look_outside(std::chrono::milliseconds at_most_old) {
     }
   }
   for (const auto& [uuid, index] : gpus) {
-    look_outside(uuid, index);
+    node::look_outside(*node_, index, uuid);
   }
-}
-
-// What programs that take part use is covered by what they, or their leader, have reserved, and not
-// beyond that. NVML knows what a process uses, and where it does not (another pid namespace) the
-// process itself says what it allocated.
-void NodeShare::look_outside(const std::string& uuid, std::uint32_t index) {
-  const auto facts = find_gpu(uuid);
-  if (!facts) {
-    return;
-  }
-  const node::NodeView view = node_->view();
-  const auto record =
-      std::ranges::find(view.devices, std::string_view(uuid), &node::DeviceRecord::name_view);
-  const auto place = static_cast<std::size_t>(record - view.devices.begin());
-  const std::vector<GpuProcess> processes = gpu_processes(uuid);
-  std::map<std::uint32_t, Use> groups;  // by leader
-  for (const node::NodeView::Client& client : view.clients) {
-    Use& use = groups[client.leader];
-    use.told_bytes += place < client.used_bytes.size() ? client.used_bytes[place] : 0;
-    const auto seen = std::ranges::find(processes, client.pid, &GpuProcess::pid);
-    // A process may have several slots.
-    if (seen != processes.end() && use.pids.insert(client.pid).second) {
-      use.seen_bytes += seen->used_bytes;
-    }
-  }
-  for (const auto& reservation : view.reservations) {
-    if (reservation.record.device == place) {
-      groups[reservation.record.client].reserved_bytes += reservation.record.size_bytes;
-    }
-  }
-  std::uint64_t ours = 0;
-  for (const auto& [leader, use] : groups) {
-    ours += std::min(std::max(use.told_bytes, use.seen_bytes), use.reserved_bytes);
-  }
-  node_->set_outside(index, facts->used_bytes - std::min(facts->used_bytes, ours));
 }
 
 }  // namespace hippogriff

@@ -48,6 +48,8 @@ class NodeShare {
 
   // Waits up to the timeout. Returns a handle for that device's other calls.
   std::uint64_t reserve(const std::string& uuid, node::Request request);
+  // Leaves it for its first use; see node::Account::defer.
+  std::uint64_t defer(const std::string& uuid, const node::Request& request);
   void resize(const std::string& uuid,
               std::uint64_t handle,
               std::uint64_t size_bytes,
@@ -85,7 +87,6 @@ class NodeShare {
   };
 
   Device& device(const std::string& uuid);
-  void look_outside(const std::string& uuid, std::uint32_t index);
 
   const std::string address_;
   const std::unique_ptr<node::NodeClient> node_;

@@ -19,6 +19,7 @@ from bench.sharing_page import is_sharing, page_lines, thinned
 from bench.sharing_runs import (
     MEMORY_SHARE,
     MODES,
+    POLICIES,
     Setup,
     UnavailableError,
     command_in_mode,
@@ -41,7 +42,8 @@ def setup_in(folder: Path, **programs: str) -> Setup:
     """Programs that are shell scripts; a `hippogriff` that notes its words and runs the rest."""
     for name in MEMORY_SHARE:
         write_program(folder / "bin" / name, programs.get(name, f"echo '{ANSWER % name}'"))
-    script = f'echo "$*" >> {folder}/calls; [ "$1" = policy ] && exit; shift 10; exec "$@"'
+    script = f'echo "$*" >> {folder}/calls; [ "$1" = policy ] && exit; '
+    script += 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"'
     write_program(folder / "hippogriff", script)
     return Setup(folder / "bin", (str(folder / "hippogriff"),), "host", 100 * MIB, 60)
 
@@ -66,7 +68,7 @@ def test_mixed_workload_takes_turns() -> None:
     assert instances_of("align", 2) == ["align", "align"]
 
 
-@pytest.mark.parametrize("mode", ["sequential", "packed", "all", "run-mmu"])
+@pytest.mark.parametrize("mode", ["sequential", "packed", "all", "run-mmu", "late-mmu"])
 def test_every_instance_answers_in_every_mode(tmp_path: Path, mode: str) -> None:
     case = run_mode(setup_in(tmp_path), mode, instances_of("mixed", 6), soon())
     assert (case["failures"], case["cut"], len(case["runs"])) == (0, False, 6)
@@ -81,6 +83,8 @@ def test_policy_is_set_before_the_instances_reserve_what_they_take(tmp_path: Pat
     assert calls[0] == "policy priority-mmu"
     align = f"run --memory {14 * MIB} --timeout 60 --device host --priority 1 -- {setup.programs}"
     assert sum(call.startswith(f"{align}/align --json") for call in calls[1:]) == 1
+    late = " ".join(command_in_mode(setup, "align", "late-mmu"))
+    assert f" {align.replace(' -- ', ' --wait first-use -- ')}/align --json" in late
     assert f"--device host --memory {14 * MIB}" in " ".join(command_in_mode(setup, "align", "all"))
     shared = command_in_mode(setup, "risk", "share-fifo")
     assert shared[-5:] == ["--share", "--timeout", "60", "--priority", "1"]
@@ -265,7 +269,7 @@ def test_lines_over_time_are_means_of_neighbours() -> None:
     assert (len(means), means[-1]) == (134, [399.5, 50.0, 1.0])
 
 
-def test_every_policy_has_both_modes() -> None:
-    policies = {mode.removeprefix("run-") for mode in MODES if mode.startswith("run-")}
-    assert policies == {mode.removeprefix("share-") for mode in MODES if mode.startswith("share-")}
-    assert len(policies) == 5
+def test_every_policy_has_all_modes() -> None:
+    for prefix in ("run-", "late-", "share-"):
+        policies = {mode.removeprefix(prefix) for mode in MODES if mode.startswith(prefix)}
+        assert policies == set(POLICIES)

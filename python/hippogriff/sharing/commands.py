@@ -41,19 +41,26 @@ def run(
     grow: Annotated[
         bool, typer.Option("--grow", help="Let it have more, waiting until that is free.")
     ] = False,
+    wait: Annotated[
+        str, typer.Option(help="start: wait before it starts; first-use: when it first needs it.")
+    ] = "start",
 ) -> None:
     """Wait until the memory is free, run COMMAND in it, and give it back however COMMAND ends.
 
-    The command is not changed. It uses no more than its memory and sees only its GPUs. Exit code:
-    the command's; 124: the memory was not free in time; 125: refused at once; 126, 127: the command
-    cannot be started.
+    The command is not changed. It uses no more than its memory and sees only its GPUs. With
+    --wait first-use it starts at once, and waits in its first allocation; --timeout is for that
+    wait, after which the allocation fails.
+
+    Exit code: the command's; 124: the memory was not free in time; 125: refused at once; 126, 127:
+    the command cannot be started.
     """
     from hippogriff.sharing.run import Wish
     from hippogriff.sharing.run import run as run_command
 
     try:
         run_command(
-            command, Wish(parse_size(memory), gpus, device, priority, timeout, placement, grow)
+            command,
+            Wish(parse_size(memory), gpus, device, priority, timeout, placement, grow, wait),
         )
     except HippogriffError as error:
         print(f"hippogriff run: {error}", file=sys.stderr)

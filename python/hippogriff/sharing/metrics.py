@@ -52,6 +52,7 @@ class NodeCollector:
     def _queues(self, status: Mapping[str, Any]) -> Iterator[GaugeMetricFamily]:
         families = {
             "hippogriff_reservations": "Reservations that hold memory.",
+            "hippogriff_deferred": "Reservations that are left for their first use.",
             "hippogriff_waiting": "Requests that wait for memory.",
             "hippogriff_waiting_bytes": "Memory that is waited for.",
             "hippogriff_waiting_seconds_max": "How long the oldest of them has waited.",
@@ -64,6 +65,7 @@ class NodeCollector:
                 waiting = [entry for entry in of_device if entry["waits"]]
                 value = {
                     "hippogriff_reservations": sum(entry["size_bytes"] > 0 for entry in of_device),
+                    "hippogriff_deferred": sum(entry["deferred"] for entry in of_device),
                     "hippogriff_waiting": len(waiting),
                     "hippogriff_waiting_bytes": sum(
                         entry["wanted_bytes"] - entry["size_bytes"] for entry in waiting

@@ -27,9 +27,9 @@ class Candidate:
 
 def candidates(status: Mapping[str, Any], host_bytes: int) -> list[Candidate]:
     """Return the GPUs this process may use, or device `host` where there is none."""
-    gpus = visible(status["gpus"], os.environ)
     if not status["gpus"]:
         return [_candidate(status, "host", host_bytes, 0)]
+    gpus = visible(status["gpus"], os.environ)
     return [_candidate(status, gpu["uuid"], gpu["memory_bytes"], gpu["used_bytes"]) for gpu in gpus]
 
 
@@ -40,9 +40,16 @@ def _candidate(status: Mapping[str, Any], uuid: str, memory: int, used: int) -> 
         for reservation in status["reservations"]
         if reservation["device"] == uuid and reservation["waits"]
     )
+    # What others will take at their first use counts as theirs: else all of them would come here.
+    deferred = sum(
+        reservation["wanted_bytes"]
+        for reservation in status["reservations"]
+        if reservation["device"] == uuid and reservation["deferred"]
+    )
     free = memory - used if known is None else known["free_bytes"]
     capacity = memory if known is None else known["memory_bytes"]
-    return Candidate(uuid, capacity, free, waiting)
+    left = max(free - deferred, 0)
+    return Candidate(uuid, capacity, left, waiting + deferred - (free - left))
 
 
 def visible(

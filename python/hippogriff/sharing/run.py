@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import subprocess
@@ -14,9 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hippogriff import _library
-from hippogriff._node import Reservation, hand_over, node_status, reserve
+from hippogriff._node import (
+    TIMEOUT_SECONDS_MAX,
+    Reservation,
+    defer,
+    hand_over,
+    node_status,
+    reserve,
+)
 from hippogriff._sizes import format_size
-from hippogriff.errors import Busy, InvalidArgument, OutOfDeviceMemory
+from hippogriff.errors import Busy, InvalidArgument, OutOfDeviceMemory, Unsupported
 from hippogriff.sharing.placement import PLACEMENTS, Candidate, candidates, order, visible
 
 if TYPE_CHECKING:
@@ -24,6 +32,8 @@ if TYPE_CHECKING:
 
 #: A wait is told of when it has taken so many seconds.
 QUIET_SECONDS = 1.0
+#: When a command's memory is reserved: before it starts, or when it first needs it.
+WAITS = ("start", "first-use")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -38,14 +48,22 @@ class Wish:
     timeout: float | None = None
     placement: str = "pack"
     grow: bool = False
+    wait: str = "start"
 
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:
             raise InvalidArgument(f"--placement {self.placement}: it is pack or spread")
+        if self.wait not in WAITS:
+            raise InvalidArgument(f"--wait {self.wait}: it is start or first-use")
+        if self.wait == "first-use" and self.gpus != 1:
+            # Two commands that have one GPU each would wait for the other's.
+            raise InvalidArgument("--wait first-use takes one GPU")
 
 
 def reserve_devices(wish: Wish) -> list[Reservation]:
     """Reserve the memory of as many devices as wished, waiting where it is not free.
+
+    With ``--wait first-use`` the device is chosen, and nothing reserved.
 
     Raises
     ------
@@ -64,6 +82,8 @@ def reserve_devices(wish: Wish) -> list[Reservation]:
         raise OutOfDeviceMemory(
             f"{wish.gpus} GPUs of {format_size(wish.memory_bytes)} asked, {len(best)} are here"
         )
+    if wish.wait == "first-use":
+        return [_reserve_one(wish, best[0].uuid, wish.timeout)]
     if wish.gpus == 1:
         return [_first_that_fits(wish, best)]
     return _reserve_all(wish, [device.uuid for device in best[: wish.gpus]])
@@ -119,6 +139,9 @@ def _first_that_fits(wish: Wish, best: Sequence[Candidate]) -> Reservation:
 
 
 def _reserve_one(wish: Wish, device: str, timeout: float | None) -> Reservation:
+    if wish.wait == "first-use":
+        return _leave(wish, device)
+
     def tell() -> None:
         print(
             f"hippogriff: waiting for {format_size(wish.memory_bytes)} of {device} "
@@ -134,6 +157,27 @@ def _reserve_one(wish: Wish, device: str, timeout: float | None) -> Reservation:
         return reserve(wish.memory_bytes, device=device, timeout=timeout, priority=wish.priority)
     finally:
         notice.cancel()
+
+
+def _leave(wish: Wish, device: str) -> Reservation:
+    """Leave the reservation for its first use, where something will notice that.
+
+    Raises
+    ------
+    Unsupported
+        When nothing stands between the command and the device.
+    """
+    if os.environ.get("HIPPOGRIFF_NODE", "").startswith("unix:"):
+        raise Unsupported(
+            "--wait first-use: the command's processes share one reservation in the node's shared "
+            "memory, and HIPPOGRIFF_NODE is a server's socket"
+        )
+    if device.startswith("GPU-") and shim_folder() is None:
+        raise Unsupported(
+            "--wait first-use: lib/hippogriff/shim/libcuda.so.1, which notices a command's first "
+            "allocation, is not installed"
+        )
+    return defer(wish.memory_bytes, device=device, priority=wish.priority)
 
 
 def environment(reservations: Sequence[Reservation], leader: str) -> dict[str, str]:
@@ -178,6 +222,8 @@ def go_on_as(command: Sequence[str], added: Mapping[str, str]) -> None:
 def run(command: Sequence[str], wish: Wish) -> None:
     """Wait for memory, then become the command, which keeps it until its processes have ended.
 
+    With ``--wait first-use`` it becomes the command at once, and that waits.
+
     Where the node is asked over a socket this process stays, since the server lets go of what it
     reserved when it ends; it exits as the command does.
     """
@@ -186,11 +232,18 @@ def run(command: Sequence[str], wish: Wish) -> None:
     limit = {"HIPPOGRIFF_MEMORY": str(wish.memory_bytes)}
     if wish.grow:
         limit["HIPPOGRIFF_GROW"] = "1"
+    if wish.wait == "first-use":
+        limit["HIPPOGRIFF_WAIT_MS"] = "" if wish.timeout is None else str(_whole_ms(wish.timeout))
     if not os.environ.get("HIPPOGRIFF_NODE", "").startswith("unix:"):
         go_on_as(command, limit | environment(reservations, hand_over()))
     # What it reserved again would come on top, and might wait for what this process holds.
     alone = {"HIPPOGRIFF_NODE": "off", "HIPPOGRIFF_HOST_MEMORY": str(wish.memory_bytes)}
     sys.exit(stay_beside(command, limit | alone | environment(reservations, "")))
+
+
+def _whole_ms(seconds: float) -> int:
+    """Return a time of which nothing is lost: 0 means not to wait at all."""
+    return math.ceil(min(seconds, TIMEOUT_SECONDS_MAX) * 1000)
 
 
 def stay_beside(command: Sequence[str], added: Mapping[str, str]) -> int:

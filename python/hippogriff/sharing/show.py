@@ -99,6 +99,8 @@ def _reservations(status: Mapping[str, Any]) -> Table:
     table = make_table("", columns, numbers=numbers)
     for entry in status["reservations"]:
         state = "holds"
+        if entry["deferred"]:
+            state = f"has yet to use {format_size(entry['wanted_bytes'])}"
         if entry["waits"]:
             state = (
                 f"waits {entry['waited_seconds']:.0f} s for {format_size(entry['wanted_bytes'])}"

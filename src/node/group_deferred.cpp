@@ -1,0 +1,179 @@
+// A leader's reservation that is taken at its first use: whoever of the group needs it first queues
+// for it, as a newcomer, and all others of the group wait for that same request.
+#include "base/error.hpp"
+#include "base/size.hpp"
+#include "node/node.hpp"
+#include "node/policy.hpp"
+#include "node/transaction.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace hippogriff::node {
+
+// Deferred, or asked for and not granted yet.
+ReservationRecord* Node::leaders_unclaimed(const Device& device) {
+  const ClientSlot& slot = attachment_->slot();
+  const std::uint32_t index = books_.find_device(device.name);
+  const auto at = std::ranges::find_if(books_.reservations, [&](const ReservationRecord& record) {
+    return record.client == slot.leader() && record.device == index && record.size_bytes == 0 &&
+           (record.deferred != 0 || record.grower != 0);
+  });
+  return slot.follows() && slot.leader_is_in_place() && at != books_.reservations.end() ? &*at
+                                                                                        : nullptr;
+}
+
+std::uint64_t Node::deferred_bytes(std::uint32_t device_index) {
+  const Device known = device(device_index);
+  std::uint64_t size_bytes = 0;
+  transact([&](Books&, ClientSet&) {
+    const ReservationRecord* record = leaders_unclaimed(known);
+    size_bytes = record != nullptr ? record->wanted_bytes : 0;
+    if (record == nullptr) {
+      put_leaders_grant_right(known);  // it may have been granted to one who has died since
+    }
+    return Effects{};
+  });
+  return size_bytes;
+}
+
+// Granted; else it waits, or is deferred as before. Who waited for the one that asked before, which
+// died or gave up, has its place.
+Node::Answer Node::claim(ReservationRecord& record,
+                         std::uint64_t waited_ticket,
+                         bool may_wait,
+                         ClientSet& granted) {
+  record.deferred = 0;
+  record.grower = attachment_->client() + 1;
+  if (record.ticket != waited_ticket) {
+    record.ticket = books_.next_number++;
+    record.since_ns = monotonic_ns();
+    record.overtaken = 0;
+  }
+  serve(books_, record.device, monotonic_ns(), granted);
+  if (!record.waits()) {
+    return Answer::granted;
+  }
+  if (may_wait) {
+    return Answer::waits;
+  }
+  record.take_back_wish();
+  serve(books_, record.device, monotonic_ns(), granted);
+  return Answer::busy;
+}
+
+Node::Answer Node::look_at_deferred(const Device& device,
+                                    std::uint64_t& waited_ticket,
+                                    bool give_up,
+                                    Effects& effects,
+                                    ClientSet& granted) {
+  if (reap(granted)) {
+    effects.changed = true;
+  }
+  ReservationRecord* record = leaders_unclaimed(device);
+  if (record == nullptr) {
+    const bool there = attachment_->slot().follows() && leaders_record(device) != nullptr;
+    return there && put_leaders_grant_right(device) != 0 ? Answer::granted : Answer::gone;
+  }
+  Answer answer = Answer::waits;
+  if (!record->waits()) {
+    effects.changed = true;
+    answer = claim(*record, waited_ticket, !give_up, granted);
+  } else if (give_up) {
+    answer = Answer::busy;
+    if (record->grower == attachment_->client() + 1) {
+      effects.changed = true;
+      record->take_back_wish();
+      serve(books_, record->device, monotonic_ns(), granted);
+    }
+  }
+  waited_ticket = record->ticket;
+  if (answer == Answer::granted) {
+    put_leaders_grant_right(device);
+  }
+  return answer;
+}
+
+void Node::claim_deferred(std::uint32_t device_index,
+                          std::chrono::milliseconds timeout,
+                          const std::function<bool()>& interrupted) {
+  const Device known = device(device_index);
+  bool cancelled = false;
+  std::uint64_t wanted_bytes = 0;
+  std::uint64_t waited_ticket = 0;
+  const Answer answer = await_with_group(
+      [&](bool give_up, Effects& effects, ClientSet& granted) {
+        if (const ReservationRecord* record = leaders_unclaimed(known)) {
+          wanted_bytes = record->wanted_bytes;
+        }
+        return look_at_deferred(known, waited_ticket, give_up, effects, granted);
+      },
+      timeout,
+      [&] {
+        cancelled = cancelled || waits_cancelled_ || (interrupted && interrupted());
+        return cancelled;
+      });
+  if (answer == Answer::granted) {
+    return;
+  }
+  Failure failure{.status = Status::out_of_device_memory,
+                  .operation = "reserve for this command on",
+                  .object = known.name,
+                  .detail = "nothing is left for it"};
+  if (answer == Answer::busy) {
+    const bool waited = timeout.count() > 0;
+    failure.status = cancelled ? Status::cancelled : waited ? Status::timed_out : Status::busy;
+    failure.detail =
+        format_size(wanted_bytes) + " not free " +
+        (waited ? "within " + std::to_string(timeout.count()) + " ms" : std::string("now"));
+  }
+  throw Error(std::move(failure));
+}
+
+// Where to sleep after it, and on which value, is read under the lock: who grants changes it later.
+Node::Answer Node::look_with_group(const GroupLook& look,
+                                   bool give_up,
+                                   std::shared_ptr<Attachment>& place,
+                                   std::uint32_t& signal) {
+  Answer answer = Answer::waits;
+  try {
+    transact([&](Books&, ClientSet& granted) {
+      Effects effects;
+      place = attachment_;
+      signal = place->signal(place->slot().leader());
+      answer = look(give_up, effects, granted);
+      return effects;
+    });
+  } catch (const Error& error) {
+    if (error.failure().status == Status::busy && !give_up) {
+      return Answer::waits;  // somebody keeps the node's lock
+    }
+    const std::scoped_lock turn(mutex_);
+    seen_generation_ = 0;  // the next operation takes the wish back
+    throw;
+  }
+  return answer;
+}
+
+Node::Answer Node::await_with_group(const GroupLook& look,
+                                    std::chrono::milliseconds timeout,
+                                    const std::function<bool()>& gives_up) {
+  const MonotonicTime deadline = std::chrono::steady_clock::now() + timeout;
+  Answer answer = Answer::waits;
+  while (answer == Answer::waits) {
+    const auto left = deadline - std::chrono::steady_clock::now();
+    const bool give_up = (gives_up != nullptr && gives_up()) || waits_cancelled_ ||
+                         left <= std::chrono::nanoseconds::zero();
+    std::shared_ptr<Attachment> place;
+    std::uint32_t signal = 0;
+    answer = look_with_group(look, give_up, place, signal);
+    if (answer == Answer::waits && place != nullptr) {
+      place->wait(place->slot().leader(),
+                  signal,
+                  std::min<std::chrono::nanoseconds>(options_.look_interval, left));
+    }
+  }
+  return answer;
+}
+
+}  // namespace hippogriff::node
