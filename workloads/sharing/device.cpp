@@ -1,11 +1,13 @@
-// Device host through hippogriff's C interface, and what all devices have in common.
+// Devices through hippogriff's C interface, and what all devices have in common.
 #include "workloads/sharing/device.hpp"
 
 #include <hippogriff/hippogriff.h>
 
+#include <algorithm>
 #include <charconv>
-#include <cstring>
+#include <cstdlib>
 #include <string_view>
+#include <utility>
 
 namespace {
 
@@ -21,28 +23,37 @@ void check(int status) {
   throw std::runtime_error(error.message);
 }
 
-// Its limit is HIPPOGRIFF_HOST_MEMORY; its memory is ordinary memory.
-class Host final : public Device {
+// The limit of device host is HIPPOGRIFF_HOST_MEMORY; its memory is ordinary memory.
+class ByHippogriff final : public Device {
  public:
-  Host() { check(hippogriff_init()); }
+  explicit ByHippogriff(std::string name) : name_(std::move(name)) {
+    // No other thread runs yet.
+    setenv("HIPPOGRIFF_DEVICE", name_.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+    check(hippogriff_init());
+  }
 
-  ~Host() override { hippogriff_deinit(); }
+  ~ByHippogriff() override { hippogriff_deinit(); }
 
-  Host(const Host&) = delete;
-  Host& operator=(const Host&) = delete;
+  ByHippogriff(const ByHippogriff&) = delete;
+  ByHippogriff& operator=(const ByHippogriff&) = delete;
 
-  [[nodiscard]] bool is_gpu() const override { return false; }
+  [[nodiscard]] bool is_gpu() const override { return name_ != "host"; }
 
   void* allocate(std::size_t size_bytes) override {
     void* memory = nullptr;
-    check(hippogriff_malloc("host", size_bytes, &memory));
+    check(hippogriff_malloc(name_.c_str(), size_bytes, &memory));
     return memory;
   }
 
   void free(void* memory) noexcept override { hippogriff_free(memory); }
 
   void fill(void* memory, std::size_t size_bytes) override {
-    std::memset(memory, 0xA5, size_bytes);
+    const std::vector<char> bytes(std::min(size_bytes, std::size_t{1} << 20U), '\xA5');
+    for (std::size_t done = 0; done < size_bytes; done += bytes.size()) {
+      copy_in(static_cast<char*>(memory) + done,
+              bytes.data(),
+              std::min(bytes.size(), size_bytes - done));
+    }
   }
 
   void copy_in(void* to, const void* from, std::size_t size_bytes) override {
@@ -52,6 +63,9 @@ class Host final : public Device {
   void copy_out(void* to, const void* from, std::size_t size_bytes) override {
     check(hippogriff_copy_to_host(to, from, size_bytes));
   }
+
+ private:
+  std::string name_;
 };
 
 // The N of "cuda:N", or -1.
@@ -81,9 +95,13 @@ std::string resolve_device(const std::string& name) {
 
 std::unique_ptr<Device> open_device(const std::string& name) {
   if (name == "host") {
-    return std::make_unique<Host>();
+    return open_by_hippogriff(name);
   }
   return open_gpu(gpu_number(name));
+}
+
+std::unique_ptr<Device> open_by_hippogriff(const std::string& name) {
+  return std::make_unique<ByHippogriff>(name);
 }
 
 DeviceMemory::DeviceMemory(Device& device, std::size_t size_bytes)
