@@ -29,7 +29,7 @@ class Workspace {
   // One element, there and back.
   template <typename T>
   T get(const T* from) const {
-    T value;
+    T value{};
     device_.copy_out(&value, from, sizeof(T));
     return value;
   }
