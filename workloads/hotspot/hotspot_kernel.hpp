@@ -18,6 +18,7 @@ struct HotspotPhysics {
 // is inside the rim. A thread owns a piece of a column.
 struct HotspotSteps {
   static constexpr unsigned threads = 256;
+  static constexpr unsigned resident = 3;  // as many as shared memory has room for
   static constexpr unsigned steps_max = 4;
   static constexpr unsigned patch = 64;
   static constexpr unsigned inside = patch - 2 * steps_max;
@@ -25,6 +26,7 @@ struct HotspotSteps {
 
   struct Shared {
     float cells[2][patch][patch];
+    float heating[patch][patch];  // by the cells' power, a step
   };
 
   const float* from;
@@ -40,69 +42,66 @@ struct HotspotSteps {
 
   template <typename Block>
   HIPPO_DEVICE void operator()(const Block& block, Shared& shared) const {
-    typename Block::template PerThread<Few<float, cells_a_thread>> powers;
     const std::size_t blocks_a_row = parts_of(rows, inside);
-    const Place place{static_cast<long>(block.index() / blocks_a_row * inside) - steps_max,
-                      static_cast<long>(block.index() % blocks_a_row * inside) - steps_max};
-    block.each([&](unsigned thread) { load(place, thread, shared, powers[thread]); });
+    constexpr int rim = steps_max;
+    const Place place{static_cast<int>(block.index() / blocks_a_row * inside) - rim,
+                      static_cast<int>(block.index() % blocks_a_row * inside) - rim};
+    block.each([&](unsigned thread) { load(place, thread, shared); });
     for (unsigned step = 0; step < steps; ++step) {
-      block.each([&](unsigned thread) {
-        make_step(
-            place, thread, shared.cells[step % 2], shared.cells[1 - step % 2], powers[thread]);
-      });
+      block.each([&](unsigned thread) { make_step(place, thread, shared, step % 2); });
     }
     block.each([&](unsigned thread) { store(place, thread, shared.cells[steps % 2]); });
   }
 
  private:
   using Cells = float[patch][patch];
-  using Powers = Few<float, cells_a_thread>;
 
   // Of the patch's first cell; less than 0 in its rim.
   struct Place {
-    long row;
-    long column;
+    int row;
+    int column;
   };
 
   [[nodiscard]] HIPPO_DEVICE static unsigned first_row(unsigned thread) {
     return thread / patch * cells_a_thread;
   }
 
-  [[nodiscard]] HIPPO_DEVICE bool on_chip(long row, long column) const {
-    const long n = static_cast<long>(rows);
+  [[nodiscard]] HIPPO_DEVICE bool on_chip(int row, int column) const {
+    const int n = static_cast<int>(rows);
     return row >= 0 && row < n && column >= 0 && column < n;
   }
 
-  [[nodiscard]] HIPPO_DEVICE std::size_t cell(long row, long column) const {
+  [[nodiscard]] HIPPO_DEVICE std::size_t cell(int row, int column) const {
     return static_cast<std::size_t>(row) * rows + static_cast<std::size_t>(column);
   }
 
-  HIPPO_DEVICE void load(Place place, unsigned thread, Shared& shared, Powers& powers) const {
+  HIPPO_DEVICE void load(Place place, unsigned thread, Shared& shared) const {
     const unsigned x = thread % patch;
     for (unsigned i = 0; i < cells_a_thread; ++i) {
       const unsigned y = first_row(thread) + i;
-      const long row = place.row + static_cast<long>(y);
-      const long column = place.column + static_cast<long>(x);
+      const int row = place.row + static_cast<int>(y);
+      const int column = place.column + static_cast<int>(x);
       const bool there = on_chip(row, column);
       const std::size_t at = there ? cell(row, column) : 0;
       shared.cells[0][y][x] = there ? from[at] : 0.0F;
-      powers[i] = there ? power[at] : 0.0F;
+      shared.heating[y][x] = there ? physics.per_power * power[at] : 0.0F;
     }
   }
 
-  HIPPO_DEVICE void make_step(
-      Place place, unsigned thread, const Cells& old, Cells& next, Powers& powers) const {
+  HIPPO_DEVICE void make_step(Place place, unsigned thread, Shared& shared, unsigned now) const {
+    const Cells& old = shared.cells[now];
+    Cells& next = shared.cells[1 - now];
     const unsigned x = thread % patch;
     const unsigned top = first_row(thread);
-    const long last = static_cast<long>(rows) - 1;
-    const long column = place.column + static_cast<long>(x);
+    const int last = static_cast<int>(rows) - 1;
+    const int column = place.column + static_cast<int>(x);
     const bool has_left = x > 0 && column > 0;
     const bool has_right = x + 1 < patch && column < last;
     float above = top > 0 ? old[top - 1][x] : 0.0F;
     float here = old[top][x];
     for (unsigned i = 0; i < cells_a_thread; ++i) {
       const unsigned y = top + i;
-      const long row = place.row + static_cast<long>(y);
+      const int row = place.row + static_cast<int>(y);
       const bool has_below = y + 1 < patch;
       const float below = has_below ? old[y + 1][x] : here;
       const float up = row > 0 ? above : here;
@@ -110,7 +109,7 @@ struct HotspotSteps {
       const float left = has_left ? old[y][x - 1] : here;
       const float right = has_right ? old[y][x + 1] : here;
       const float around = (up + down) + (left + right) - 4.0F * here;
-      next[y][x] = here + physics.per_power * powers[i] + physics.per_neighbour * around +
+      next[y][x] = here + shared.heating[y][x] + physics.per_neighbour * around +
                    physics.per_ambient * (physics.ambient - here);
       above = here;
       here = below;
@@ -119,10 +118,10 @@ struct HotspotSteps {
 
   HIPPO_DEVICE void store(Place place, unsigned thread, const Cells& cells) const {
     const unsigned x = thread % patch;
-    const long column = place.column + static_cast<long>(x);
+    const int column = place.column + static_cast<int>(x);
     for (unsigned i = 0; i < cells_a_thread; ++i) {
       const unsigned y = first_row(thread) + i;
-      const long row = place.row + static_cast<long>(y);
+      const int row = place.row + static_cast<int>(y);
       const bool mine =
           x >= steps_max && x < patch - steps_max && y >= steps_max && y < patch - steps_max;
       if (mine && on_chip(row, column)) {

@@ -35,8 +35,17 @@ class GpuBlock {
   }
 };
 
+// How many blocks a multiprocessor must have room for: what a kernel's `resident` says.
 template <typename Work>
-__global__ void __launch_bounds__(Work::threads) block_kernel(Work work) {
+constexpr unsigned resident_blocks() {
+  if constexpr (requires { Work::resident; }) {
+    return Work::resident;
+  }
+  return 1;
+}
+
+template <typename Work>
+__global__ void __launch_bounds__(Work::threads, resident_blocks<Work>()) block_kernel(Work work) {
   __shared__ typename Work::Shared shared;
   work(GpuBlock<Work::threads>(), shared);
 }
