@@ -15,7 +15,7 @@
 //
 //   struct Work {
 //     static constexpr unsigned threads = 256;  // of a block
-//     static constexpr unsigned resident = 4;   // blocks a multiprocessor should hold; may be absent
+//     static constexpr unsigned resident = 4;   // how many must fit; may be absent
 //     struct Shared { ... };                    // of a block; not initialised
 //     template <typename Block>
 //     HIPPO_DEVICE void operator()(const Block& block, Shared& shared) const;
