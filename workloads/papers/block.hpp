@@ -45,6 +45,15 @@ HIPPO_DEVICE T fetch_add(T& target, T value) {
 #endif
 }
 
+// What others may be replacing at the moment.
+HIPPO_DEVICE inline int peek(const int& value) {
+#ifdef __CUDACC__
+  return *const_cast<const volatile int*>(&value);
+#else
+  return __atomic_load_n(&value, __ATOMIC_RELAXED);
+#endif
+}
+
 // Writes `value` where `expected` is; whether it was.
 HIPPO_DEVICE inline bool replace(int& target, int expected, int value) {
 #ifdef __CUDACC__

@@ -70,6 +70,15 @@ for change in -1 +1 0 100 4096; do
   expect_status 1 "$program" check "$folder/damaged" "$folder/conventional"
 done
 
+# Arrays that hold nonsense are computed with or refused, but nothing crashes.
+for offset in 4099 $(($(stat -c %s "$folder/in") - 1)); do
+  cp "$folder/in" "$folder/damaged"
+  damage "$folder/damaged" "$offset"
+  status=0
+  "$program" run "$folder/damaged" "$folder/out" --device host >"$folder/said" 2>&1 || status=$?
+  test "$status" = 0 || grep -q damaged "$folder/said"
+done
+
 expect_status 1 "$program" run "$folder/absent" "$folder/out" --device host
 expect_status 2 "$program" run "$folder/in" "$folder/out" --device nowhere:7
 expect_status 2 "$program" run "$folder/in" "$folder/out" --pace 3

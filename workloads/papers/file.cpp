@@ -65,6 +65,7 @@ Numbers read_numbers(const File& file, const Format& format) {
     for (std::size_t i = 0; i < format.numbers.size(); ++i) {
       numbers.set(format.numbers[i].name, header.numbers.at(i));
     }
+    static_cast<void>(format.array_bytes(numbers));
   } catch (const std::invalid_argument& error) {
     throw std::runtime_error(file.path() + " is damaged: " + error.what());
   }

@@ -65,7 +65,9 @@ struct Section {
 struct Format {
   const char* program;
   std::vector<NumberOption> numbers;
-  std::vector<std::uint64_t> (*array_bytes)(const Numbers&);  // of each array, in their order
+  // Of each array, in their order. Throws std::invalid_argument for numbers that do not go
+  // together.
+  std::vector<std::uint64_t> (*array_bytes)(const Numbers&);
 };
 
 // Where the arrays of a file lie: each begins on a page, and the file ends with the last.
