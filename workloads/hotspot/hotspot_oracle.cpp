@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr std::uint64_t every_cell_max = 1U << 25U;  // cells times steps
+constexpr std::uint64_t every_cell_max = 1U << 21U;  // cells times steps
 constexpr long patch = 8;
 constexpr unsigned patches = 48;
 
