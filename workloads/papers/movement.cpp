@@ -3,20 +3,12 @@
 
 #include <hippogriff/hippogriff.h>
 
-#include <stdexcept>
-
 namespace {
 
 void expect_moved(std::size_t expected, std::size_t moved) {
-  if (moved == expected) {
-    return;
+  if (moved != expected) {
+    throw_hippogriff_error();
   }
-  hippogriff_error error;
-  hippogriff_last_error(&error);
-  if (error.status == HIPPOGRIFF_OUT_OF_DEVICE_MEMORY) {
-    throw NoDeviceMemory(error.message);
-  }
-  throw std::runtime_error(error.message);
 }
 
 }  // namespace

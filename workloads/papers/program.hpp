@@ -12,7 +12,12 @@
 // The device of a run and what was allocated there, which is freed at the end.
 class Workspace {
  public:
-  explicit Workspace(Device& device) : device_(device) {}
+  enum class Allocator {
+    device,      // cudaMalloc
+    hippogriff,  // hippogriff_malloc, which the node counts; for hippogriff's default device
+  };
+
+  Workspace(Device& device, Allocator allocator) : device_(device), allocator_(allocator) {}
 
   ~Workspace();
   Workspace(const Workspace&) = delete;
@@ -50,8 +55,12 @@ class Workspace {
   void* allocate_bytes(std::size_t size_bytes);
 
   Device& device_;
+  Allocator allocator_;
   std::vector<void*> allocated_;
 };
+
+// Throws what hippogriff_last_error says: NoDeviceMemory or std::runtime_error.
+[[noreturn]] void throw_hippogriff_error();
 
 // What the kernels cannot do without: the bytes that must come from and go to the device's memory,
 // and the arithmetic. Divided by what a device can do they are the shortest time.

@@ -1,13 +1,11 @@
-// Devices through hippogriff's C interface, and what all devices have in common.
+// Device host through hippogriff's C interface, and what all devices have in common.
 #include "workloads/sharing/device.hpp"
 
 #include <hippogriff/hippogriff.h>
 
-#include <algorithm>
 #include <charconv>
-#include <cstdlib>
+#include <cstring>
 #include <string_view>
-#include <utility>
 
 namespace {
 
@@ -23,37 +21,28 @@ void check(int status) {
   throw std::runtime_error(error.message);
 }
 
-// The limit of device host is HIPPOGRIFF_HOST_MEMORY; its memory is ordinary memory.
-class ByHippogriff final : public Device {
+// Its limit is HIPPOGRIFF_HOST_MEMORY; its memory is ordinary memory.
+class Host final : public Device {
  public:
-  explicit ByHippogriff(std::string name) : name_(std::move(name)) {
-    // No other thread runs yet.
-    setenv("HIPPOGRIFF_DEVICE", name_.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
-    check(hippogriff_init());
-  }
+  Host() { check(hippogriff_init()); }
 
-  ~ByHippogriff() override { hippogriff_deinit(); }
+  ~Host() override { hippogriff_deinit(); }
 
-  ByHippogriff(const ByHippogriff&) = delete;
-  ByHippogriff& operator=(const ByHippogriff&) = delete;
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
 
-  [[nodiscard]] bool is_gpu() const override { return name_ != "host"; }
+  [[nodiscard]] bool is_gpu() const override { return false; }
 
   void* allocate(std::size_t size_bytes) override {
     void* memory = nullptr;
-    check(hippogriff_malloc(name_.c_str(), size_bytes, &memory));
+    check(hippogriff_malloc("host", size_bytes, &memory));
     return memory;
   }
 
   void free(void* memory) noexcept override { hippogriff_free(memory); }
 
   void fill(void* memory, std::size_t size_bytes) override {
-    const std::vector<char> bytes(std::min(size_bytes, std::size_t{1} << 20U), '\xA5');
-    for (std::size_t done = 0; done < size_bytes; done += bytes.size()) {
-      copy_in(static_cast<char*>(memory) + done,
-              bytes.data(),
-              std::min(bytes.size(), size_bytes - done));
-    }
+    std::memset(memory, 0xA5, size_bytes);
   }
 
   void copy_in(void* to, const void* from, std::size_t size_bytes) override {
@@ -63,9 +52,6 @@ class ByHippogriff final : public Device {
   void copy_out(void* to, const void* from, std::size_t size_bytes) override {
     check(hippogriff_copy_to_host(to, from, size_bytes));
   }
-
- private:
-  std::string name_;
 };
 
 // The N of "cuda:N", or -1.
@@ -95,13 +81,9 @@ std::string resolve_device(const std::string& name) {
 
 std::unique_ptr<Device> open_device(const std::string& name) {
   if (name == "host") {
-    return open_by_hippogriff(name);
+    return std::make_unique<Host>();
   }
   return open_gpu(gpu_number(name));
-}
-
-std::unique_ptr<Device> open_by_hippogriff(const std::string& name) {
-  return std::make_unique<ByHippogriff>(name);
 }
 
 DeviceMemory::DeviceMemory(Device& device, std::size_t size_bytes)

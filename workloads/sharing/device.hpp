@@ -44,10 +44,6 @@ std::unique_ptr<Device> open_device(const std::string& name);
 // The same for GPU `number`; in builds without CUDA it throws.
 std::unique_ptr<Device> open_gpu(int number);
 
-// A device whose memory comes from hippogriff, and is counted by the node. It starts hippogriff,
-// with this device where a call names none, and ends it with itself.
-std::unique_ptr<Device> open_by_hippogriff(const std::string& name);
-
 // Until all work of the current GPU is through. Throws std::runtime_error.
 void wait_for_gpu();
 
