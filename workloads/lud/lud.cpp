@@ -30,8 +30,9 @@ constexpr std::uint64_t default_seed = 2016;
 
 constexpr const char* usage =
     "usage: lud generate FILE N [SEED]        write a random N x N matrix of float32\n"
-    "       lud run IN OUT [--device DEVICE]  decompose IN into OUT through hippogriff\n"
-    "       lud baseline IN OUT [--device DEVICE]  the same with read, malloc and cudaMemcpy\n"
+    "       lud run IN OUT [--device DEVICE] [--json]  decompose IN into OUT through hippogriff\n"
+    "       lud baseline IN OUT [--device DEVICE] [--json]  the same with read, malloc, "
+    "cudaMemcpy\n"
     "       lud check IN OUT                  compare L U of OUT with IN\n"
     "DEVICE is cuda:0, cuda:1, ... or host; without it the first GPU, else host.\n";
 
@@ -49,9 +50,14 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
+// Of a run: in is hippogriff_send's, out hippogriff_recv's. Of a baseline the copies are a part of
+// each.
 struct Times {
+  double start_seconds = 0;
   double in_seconds = 0;
+  double copy_in_seconds = 0;
   double kernel_seconds = 0;
+  double copy_out_seconds = 0;
   double out_seconds = 0;
 };
 
@@ -111,12 +117,13 @@ void lud_kernel(void* matrix, std::size_t n) {
 Times run(const File& in, const File& out, std::size_t n, const char* device) {
   const std::size_t size = n * n * sizeof(float);
   Times times;
+  Stopwatch watch;
   const Session session;  // hippogriff_init(), and hippogriff_deinit() at the end
   void* d_m = nullptr;
   if (device != nullptr && hippogriff_malloc(device, size, &d_m) != HIPPOGRIFF_OK) {
     throw_last_error("hippogriff_malloc");
   }
-  Stopwatch watch;
+  times.start_seconds = watch.lap();
   if (hippogriff_send(in.fd(), &d_m, 0, size) != size) {
     throw_last_error("hippogriff_send");
   }
@@ -174,9 +181,11 @@ Times baseline(const File& in, const File& out, std::size_t n, int gpu) {
     times.kernel_seconds = watch.lap();
   } else {
     const LudBaselineTimes steps = lud_baseline_on_gpu(matrix, n, gpu);
-    times.in_seconds += steps.to_device_seconds;
+    times.copy_in_seconds = steps.to_device_seconds;
+    times.in_seconds += times.copy_in_seconds;
     times.kernel_seconds = steps.kernel_seconds;
-    times.out_seconds = steps.to_host_seconds;
+    times.copy_out_seconds = steps.to_host_seconds;
+    times.out_seconds = times.copy_out_seconds;
     watch.lap();
   }
   lud_write(out.fd(), matrix, size, 0, "OUT");
@@ -198,7 +207,37 @@ void report(const char* what, std::size_t n, const Times& times) {
               gigabytes / times.out_seconds);
 }
 
-int decompose(const std::vector<const char*>& words, const char* device) {
+// As the papers' other programs tell it: see workloads/papers.
+void report_json(const char* what, std::size_t n, const Times& times) {
+  const std::size_t bytes = n * n * sizeof(float);
+  const auto rows = static_cast<double>(n);
+  std::printf(
+      "{\"program\": \"lud\", \"verb\": \"%s\", \"input_bytes\": %zu, \"output_bytes\": %zu, "
+      "\"kernel_operations\": %.9g, \"numbers\": {\"rows\": %zu}, \"seconds\": {\"start\": %.9g, ",
+      what,
+      bytes,
+      bytes,
+      2.0 / 3.0 * rows * rows * rows,
+      n,
+      times.start_seconds);
+  if (std::string_view(what) == "run") {
+    std::printf("\"send\": %.9g, \"kernels\": %.9g, \"recv\": %.9g}}\n",
+                times.in_seconds,
+                times.kernel_seconds,
+                times.out_seconds);
+    return;
+  }
+  std::printf(
+      "\"read\": %.9g, \"copy_in\": %.9g, \"kernels\": %.9g, \"copy_out\": %.9g, \"write\": "
+      "%.9g}}\n",
+      times.in_seconds - times.copy_in_seconds,
+      times.copy_in_seconds,
+      times.kernel_seconds,
+      times.copy_out_seconds,
+      times.out_seconds - times.copy_out_seconds);
+}
+
+int decompose(const std::vector<const char*>& words, const char* device, bool json) {
   const bool conventional = std::string_view(words[0]) == "baseline";
   const File in(words[1], O_RDONLY);
   const std::size_t n = lud_order_of(in.fd(), words[1]);
@@ -211,7 +250,8 @@ int decompose(const std::vector<const char*>& words, const char* device) {
   if (gpu >= 0) {
     lud_prepare_gpu(gpu);
   }
-  report(words[0], n, conventional ? baseline(in, out, n, gpu) : run(in, out, n, device));
+  const Times times = conventional ? baseline(in, out, n, gpu) : run(in, out, n, device);
+  json ? report_json(words[0], n, times) : report(words[0], n, times);
   return EXIT_SUCCESS;
 }
 
@@ -226,7 +266,7 @@ int check(const char* matrix_path, const char* result_path) {
   return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-int dispatch(const std::vector<const char*>& words, const char* device) {
+int dispatch(const std::vector<const char*>& words, const char* device, bool json) {
   const std::string_view verb = words.empty() ? "" : words[0];
   if (verb == "generate" && (words.size() == 3 || words.size() == 4)) {
     const std::size_t n = parse_number(words[2], order_max);
@@ -237,7 +277,7 @@ int dispatch(const std::vector<const char*>& words, const char* device) {
     return EXIT_SUCCESS;
   }
   if ((verb == "run" || verb == "baseline") && words.size() == 3) {
-    return decompose(words, device);
+    return decompose(words, device, json);
   }
   if (verb == "check" && words.size() == 3) {
     return check(words[1], words[2]);
@@ -252,14 +292,17 @@ int main(int argc, char** argv) {
   try {
     std::vector<const char*> words;
     const char* device = nullptr;
+    bool json = false;
     for (int i = 1; i < argc; ++i) {
       if (std::string_view(argv[i]) == "--device" && i + 1 < argc) {
         device = argv[++i];
+      } else if (std::string_view(argv[i]) == "--json") {
+        json = true;
       } else {
         words.push_back(argv[i]);
       }
     }
-    return dispatch(words, device);
+    return dispatch(words, device, json);
   } catch (const std::exception& error) {
     static_cast<void>(std::fprintf(stderr, "lud: %s\n", error.what()));
     return EXIT_FAILURE;

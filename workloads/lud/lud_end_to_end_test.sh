@@ -25,6 +25,11 @@ for n in 1 100 515 1500; do
   cmp "$folder/out_host" "$folder/out_baseline"
 done
 
+"$lud" run "$folder/in" "$folder/out" --device host --json >"$folder/json"
+grep -q '"verb": "run".*"send": .*"kernels": .*"recv": ' "$folder/json"
+"$lud" baseline "$folder/in" "$folder/out" --device host --json >"$folder/json"
+grep -q '"read": .*"copy_in": .*"kernels": .*"copy_out": .*"write": ' "$folder/json"
+
 # One page of the result is lost.
 dd if=/dev/zero of="$folder/out" bs=4096 seek=700 count=1 conv=notrunc status=none
 expect_failure "$lud" check "$folder/in" "$folder/out"

@@ -44,6 +44,9 @@ std::unique_ptr<Device> open_device(const std::string& name);
 // The same for GPU `number`; in builds without CUDA it throws.
 std::unique_ptr<Device> open_gpu(int number);
 
+// Until all work of the current GPU is through. Throws std::runtime_error.
+void wait_for_gpu();
+
 // One allocation of a device, of which arrays are cut. All of it is written once, so that the
 // memory is really used. Arrays live as long as it does.
 class DeviceMemory {

@@ -60,3 +60,7 @@ int gpu_count() {
 std::unique_ptr<Device> open_gpu(int number) {
   return std::make_unique<Gpu>(number);
 }
+
+void wait_for_gpu() {
+  check(cudaDeviceSynchronize(), "waiting for the kernels");
+}

@@ -8,3 +8,7 @@ int gpu_count() {
 std::unique_ptr<Device> open_gpu(int /*number*/) {
   throw std::runtime_error("built without CUDA");
 }
+
+void wait_for_gpu() {
+  throw std::runtime_error("built without CUDA");
+}

@@ -1,17 +1,16 @@
 # hippogriff_add_sharing_program(name source.cpp…): a program made of NAME_main.cpp, NAME_kernel.cu and
 # the sources, which its test, NAME_test.cpp, links as well.
 function(hippogriff_add_sharing_program name)
-  set(gpu "${PROJECT_SOURCE_DIR}/workloads/sharing/gpu.cu")
   add_library(${name}_parts STATIC ${ARGN})
   target_link_libraries(${name}_parts PUBLIC sharing_parts)
   add_executable(${name} ${name}_main.cpp)
   target_link_libraries(${name} PRIVATE ${name}_parts hippogriff_portable_link)
-  hippogriff_add_cuda_object(${name} ${name}_kernel.cu "${gpu}")
+  hippogriff_add_cuda_object(${name} ${name}_kernel.cu)
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/hippogriff)
   if(HIPPOGRIFF_TESTS)
     add_executable(${name}_test ${name}_test.cpp)
     target_link_libraries(${name}_test PRIVATE ${name}_parts GTest::gtest_main)
-    hippogriff_add_cuda_object(${name}_test ${name}_kernel.cu "${gpu}")
+    hippogriff_add_cuda_object(${name}_test ${name}_kernel.cu)
     add_dependencies(tests ${name}_test)
     gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}_test: "
                          PROPERTIES TIMEOUT 120)

@@ -1,0 +1,94 @@
+#!/bin/sh
+# Runs one of the papers' programs as a user would, on device host: what it computes is right, with
+# hippogriff and without, and what is damaged is refused. Usage: end_to_end_test.sh PROGRAM ARGUMENTS…
+# where each ARGUMENTS is what follows `generate FILE`.
+# shellcheck disable=SC2086 # the arguments are words with options
+set -eu
+program=$1
+shift
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export HIPPOGRIFF_NODE=off
+
+expect_status() {
+  expected=$1
+  shift
+  status=0
+  "$@" >"$folder/said" 2>&1 || status=$?
+  if [ "$status" != "$expected" ]; then
+    echo "status $status instead of $expected: $*" >&2
+    cat "$folder/said" >&2
+    exit 1
+  fi
+}
+
+# Writes a byte of another value at an offset: damage FILE OFFSET
+damage() {
+  old=$(dd if="$1" bs=1 skip="$2" count=1 status=none | od -An -tu1)
+  printf '%b' "\\0$(printf %o $(((old + 96) % 256)))" |
+    dd of="$1" bs=1 seek="$2" count=1 conv=notrunc status=none
+}
+
+# Writes four bytes, a number that is too large whatever its type: spoil FILE OFFSET
+spoil() {
+  printf xxxx | dd of="$1" bs=1 seek="$2" count=4 conv=notrunc status=none
+}
+
+for arguments in "$@"; do
+  "$program" generate "$folder/in" $arguments
+  "$program" generate "$folder/same" $arguments
+  cmp "$folder/in" "$folder/same"
+  "$program" run "$folder/in" "$folder/out" --device host --json >"$folder/json"
+  grep -q '"verb": "run".*"send": .*"kernels": .*"recv": ' "$folder/json"
+  "$program" baseline "$folder/in" "$folder/conventional" --device host --json >"$folder/json"
+  grep -q '"read": .*"copy_in": .*"kernels": .*"copy_out": .*"write": ' "$folder/json"
+  cmp "$folder/out" "$folder/conventional"
+  "$program" check "$folder/in" "$folder/out"
+done
+"$program" generate "$folder/same" $arguments --seed 77
+expect_status 1 cmp "$folder/in" "$folder/same"
+
+# A result with another first, middle or last element, and one that is too short.
+size=$(stat -c %s "$folder/out")
+for offset in 0 $((size / 2 / 4 * 4)) $((size - 4)); do
+  cp "$folder/out" "$folder/wrong"
+  spoil "$folder/wrong" "$offset"
+  expect_status 1 "$program" check "$folder/in" "$folder/wrong"
+  grep -q WRONG "$folder/said"
+done
+cp "$folder/out" "$folder/wrong"
+truncate -s -1 "$folder/wrong"
+expect_status 1 "$program" check "$folder/in" "$folder/wrong"
+
+# Inputs that are not what they say: another program's, cut, longer, with numbers beyond all bounds.
+for offset in 0 8 24 31; do
+  cp "$folder/in" "$folder/damaged"
+  damage "$folder/damaged" "$offset"
+  expect_status 1 "$program" run "$folder/damaged" "$folder/out" --device host
+  grep -q "damaged\|no input" "$folder/said"
+done
+for change in -1 +1 0 100 4096; do
+  cp "$folder/in" "$folder/damaged"
+  truncate -s "$change" "$folder/damaged"
+  expect_status 1 "$program" baseline "$folder/damaged" "$folder/out" --device host
+  expect_status 1 "$program" check "$folder/damaged" "$folder/conventional"
+done
+
+# Arrays that hold nonsense are computed with or refused, but nothing crashes.
+for offset in 4096 $(($(stat -c %s "$folder/in") - 4)); do
+  cp "$folder/in" "$folder/damaged"
+  spoil "$folder/damaged" "$offset"
+  status=0
+  "$program" run "$folder/damaged" "$folder/out" --device host >"$folder/said" 2>&1 || status=$?
+  test "$status" = 0 || grep -q damaged "$folder/said"
+done
+
+expect_status 1 "$program" run "$folder/absent" "$folder/out" --device host
+expect_status 2 "$program" run "$folder/in" "$folder/out" --device nowhere:7
+expect_status 2 "$program" run "$folder/in" "$folder/out" --pace 3
+expect_status 2 "$program" generate "$folder/in" 0
+expect_status 2 "$program" generate "$folder/in" twelve
+expect_status 2 "$program" generate "$folder/in" 99999999999999999999
+expect_status 2 "$program" dance
+expect_status 3 env HIPPOGRIFF_HOST_MEMORY=4KiB "$program" baseline "$folder/same" "$folder/out" --device host
+echo "$(basename "$program") works from end to end"

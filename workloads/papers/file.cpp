@@ -1,0 +1,192 @@
+// Reading and writing whole extents, and inputs that are checked before anybody believes them.
+#include "workloads/papers/file.hpp"
+
+#include "workloads/sharing/random.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+
+namespace {
+
+constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t numbers_max = 8;
+constexpr std::array<char, 8> file_magic = {'h', 'i', 'p', 'p', 'o', 'i', 'n', '1'};
+
+// The beginning of an input file, little-endian; zeros up to a page follow.
+struct Header {
+  std::array<char, 8> magic;
+  std::array<char, 16> program;
+  std::array<std::uint64_t, numbers_max> numbers;
+};
+
+static_assert(sizeof(Header) == 88 && sizeof(Header) <= page_bytes);
+
+[[noreturn]] void throw_errno(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+Header make_header(const Format& format, const Numbers& numbers) {
+  Header header{};
+  header.magic = file_magic;
+  const std::string_view program = format.program;
+  std::copy(program.begin(), program.end(), header.program.begin());
+  for (std::size_t i = 0; i < numbers.options().size(); ++i) {
+    header.numbers.at(i) = numbers.options()[i].value;
+  }
+  return header;
+}
+
+std::uint64_t file_bytes(const std::vector<Section>& sections) {
+  const Section& last = sections.back();
+  return last.offset_bytes + last.size_bytes;
+}
+
+Numbers read_numbers(const File& file, const Format& format) {
+  Numbers numbers(format.numbers);
+  Header header{};
+  if (file.size_bytes() < page_bytes) {
+    throw std::runtime_error(file.path() + " is no input: it has " +
+                             std::to_string(file.size_bytes()) + " bytes, less than its header");
+  }
+  file.read(&header, sizeof(header), 0);
+  const Header expected = make_header(format, numbers);
+  if (header.magic != expected.magic || header.program != expected.program) {
+    throw std::runtime_error(file.path() + " is no input of " + format.program);
+  }
+  try {
+    for (std::size_t i = 0; i < format.numbers.size(); ++i) {
+      numbers.set(format.numbers[i].name, header.numbers.at(i));
+    }
+    static_cast<void>(format.array_bytes(numbers));
+  } catch (const std::invalid_argument& error) {
+    throw std::runtime_error(file.path() + " is damaged: " + error.what());
+  }
+  return numbers;
+}
+
+}  // namespace
+
+File::File(std::string path, int flags)
+    : path_(std::move(path)), fd_(open(path_.c_str(), flags | O_CLOEXEC, 0666)) {
+  if (fd_ < 0) {
+    throw_errno("open " + path_);
+  }
+}
+
+File::~File() {
+  close(fd_);
+}
+
+std::uint64_t File::size_bytes() const {
+  struct stat facts{};
+  if (fstat(fd_, &facts) != 0) {
+    throw_errno("stat " + path_);
+  }
+  return static_cast<std::uint64_t>(facts.st_size);
+}
+
+void File::read(void* to, std::size_t size_bytes, std::uint64_t offset) const {
+  for (std::size_t done = 0; done < size_bytes;) {
+    const ssize_t count = pread(
+        fd_, static_cast<char*>(to) + done, size_bytes - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno != EINTR) {
+      throw_errno("read " + path_);
+    }
+    if (count == 0) {
+      throw std::runtime_error("read " + path_ + ": ends at byte " + std::to_string(offset + done));
+    }
+    done += count > 0 ? static_cast<std::size_t>(count) : 0;
+  }
+}
+
+void File::write(const void* from, std::size_t size_bytes, std::uint64_t offset) const {
+  for (std::size_t done = 0; done < size_bytes;) {
+    const ssize_t count = pwrite(fd_,
+                                 static_cast<const char*>(from) + done,
+                                 size_bytes - done,
+                                 static_cast<off_t>(offset + done));
+    if (count < 0 && errno != EINTR) {
+      throw_errno("write " + path_);
+    }
+    done += count > 0 ? static_cast<std::size_t>(count) : 0;
+  }
+}
+
+void File::sync() const {
+  if (fdatasync(fd_) != 0) {
+    throw_errno("fdatasync " + path_);
+  }
+}
+
+std::uint64_t Numbers::at(std::string_view name) const {
+  const auto found = std::find_if(
+      options_.begin(), options_.end(), [&](const auto& each) { return name == each.name; });
+  if (found == options_.end()) {
+    throw std::out_of_range("no number of that name: " + std::string(name));
+  }
+  return found->value;
+}
+
+void Numbers::set(std::string_view name, std::uint64_t value) {
+  const auto found = std::find_if(
+      options_.begin(), options_.end(), [&](const auto& each) { return name == each.name; });
+  if (found == options_.end()) {
+    throw std::invalid_argument("unknown option: --" + std::string(name));
+  }
+  if (value < found->min || value > found->max) {
+    throw std::invalid_argument(std::string(name) + " is from " + std::to_string(found->min) +
+                                " to " + std::to_string(found->max) + ", not " +
+                                std::to_string(value));
+  }
+  found->value = value;
+}
+
+std::vector<Section> sections_of(const std::vector<std::uint64_t>& array_bytes) {
+  std::vector<Section> sections;
+  std::uint64_t end = page_bytes;
+  for (const std::uint64_t size : array_bytes) {
+    const std::uint64_t begin = (end + page_bytes - 1) / page_bytes * page_bytes;
+    sections.push_back({begin, size});
+    end = begin + size;
+  }
+  return sections;
+}
+
+Input::Input(const std::string& path, const Format& format)
+    : file_(path, O_RDONLY),
+      numbers_(read_numbers(file_, format)),
+      sections_(sections_of(format.array_bytes(numbers_))) {
+  const std::uint64_t expected = file_bytes(sections_);
+  if (file_.size_bytes() != expected) {
+    throw std::runtime_error(path + " is damaged: it has " + std::to_string(file_.size_bytes()) +
+                             " bytes, its header says " + std::to_string(expected));
+  }
+}
+
+void Input::read(void* to, std::size_t section) const {
+  const Section& place = sections_.at(section);
+  file_.read(to, place.size_bytes, place.offset_bytes);
+}
+
+InputWriter::InputWriter(const std::string& path, const Format& format, const Numbers& numbers)
+    : file_(path, O_WRONLY | O_CREAT | O_TRUNC),
+      sections_(sections_of(format.array_bytes(numbers))) {
+  if (ftruncate(file_.fd(), static_cast<off_t>(file_bytes(sections_))) != 0) {
+    throw_errno("ftruncate " + path);
+  }
+  const Header header = make_header(format, numbers);
+  file_.write(&header, sizeof(header), 0);
+}
+
+std::uint64_t RandomField::bits(std::uint64_t stream, std::uint64_t index) const {
+  Random of_stream(seed_ ^ (stream << 56U));
+  return Random(of_stream.next() + index).next();
+}
