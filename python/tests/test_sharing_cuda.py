@@ -258,3 +258,32 @@ def test_two_trainings_of_60_percent(
     statuses = sorted(program.returncode for program in programs)
     assert statuses == ([0, 0] if reserved else [0, FAILED]), errors
     print(f"{time.monotonic() - begin:.1f} s")
+
+
+FIRST_USE = """
+    import json, sys, time
+    from pathlib import Path
+    mine, other = map(Path, {marks!r})
+    mine.touch()
+    end = time.monotonic() + 60
+    while not other.exists():
+        assert time.monotonic() < end, "the other has not begun"
+        time.sleep(0.01)
+    import torch
+    memory = torch.full(({share},), 3, dtype=torch.uint8, device="cuda")
+    print(json.dumps({{"total": torch.cuda.mem_get_info()[1], "sum": int(memory[::1024].sum())}}))
+"""
+
+
+def test_at_first_use_both_begin_and_one_waits_for_the_others_memory(
+    gpu: dict[str, str], torch: Any, tmp_path: Path
+) -> None:
+    share = int(torch.cuda.get_device_properties(0).total_memory * 0.6) // GIB * GIB
+    marks = [str(tmp_path / "first"), str(tmp_path / "second")]
+    programs = [
+        started(FIRST_USE.format(marks=each, share=share), gpu, share + GIB, "--wait", "first-use")
+        for each in (marks, marks[::-1])
+    ]
+    for program in programs:
+        answers = said(program)
+        assert answers == {"total": share + GIB, "sum": 3 * share // 1024}
