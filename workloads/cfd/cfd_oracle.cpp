@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr std::uint64_t every_element_max = 1U << 19U;  // elements times stages
+constexpr std::uint64_t every_element_max = 1U << 17U;  // elements times stages
 constexpr std::uint64_t part_max = 1U << 25U;           // the same of a part, else it is left out
 constexpr unsigned samples = 8;
 constexpr double gas_gamma = 1.4;

@@ -83,12 +83,16 @@ struct NnSmallest {
     block.each([&](unsigned thread) { begin(thread, shared); });
     const std::size_t rounds = parts_of(count, keys_a_round);
     for (std::size_t round = block.index(); round < rounds; round += block_count) {
-      block.each([&](unsigned thread) { gather(round * keys_a_round + thread, shared); });
-      const unsigned filled = block.read(shared.count);
-      if (filled > best) {
-        sort(block, shared, filled);
-        block.each([&](unsigned thread) { keep_best(thread, shared); });
+      const std::size_t first = round * keys_a_round;
+      if (round == block.index()) {
+        // Nothing is known yet: a few keys give a bound, so that not all have to be sorted.
+        block.each([&](unsigned thread) { gather<0, 1>(first + thread, shared); });
+        settle(block, shared);
+        block.each([&](unsigned thread) { gather<1, keys_a_thread>(first + thread, shared); });
+      } else {
+        block.each([&](unsigned thread) { gather<0, keys_a_thread>(first + thread, shared); });
       }
+      settle(block, shared);
     }
     block.each([&](unsigned thread) {
       if (thread < best) {
@@ -115,15 +119,27 @@ struct NnSmallest {
     }
   }
 
-  // Reads all, then looks at them: so many reads are in flight.
+  // Sorts when something was gathered.
+  template <typename Block>
+  HIPPO_DEVICE void settle(const Block& block, Shared& shared) const {
+    const unsigned filled = block.read(shared.count);
+    if (filled > best) {
+      sort(block, shared, filled);
+      block.each([&](unsigned thread) { keep_best(thread, shared); });
+    }
+  }
+
+  // Of a thread's keys of the round some. Reads all, then looks at them: so many reads are in
+  // flight.
+  template <unsigned FirstKey, unsigned LastKey>
   HIPPO_DEVICE void gather(std::size_t first, Shared& shared) const {
-    Few<NnKey, keys_a_thread> keys = {};
-    for (unsigned i = 0; i < keys_a_thread; ++i) {
-      const std::size_t index = first + std::size_t{i} * threads;
+    Few<NnKey, LastKey - FirstKey> keys = {};
+    for (unsigned i = 0; i < LastKey - FirstKey; ++i) {
+      const std::size_t index = first + std::size_t{FirstKey + i} * threads;
       keys[i] = index < count ? source(index) : nn_no_key;
     }
     const NnKey bound = shared.bound;
-    for (unsigned i = 0; i < keys_a_thread; ++i) {
+    for (unsigned i = 0; i < LastKey - FirstKey; ++i) {
       if (keys[i] < bound) {
         shared.keys[fetch_add(shared.count, 1U)] = keys[i];
       }

@@ -30,10 +30,13 @@ class HostBlock {
 
   [[nodiscard]] std::size_t index() const { return index_; }
 
+  // Every other block goes backwards, so that a result that depends on the threads' order, as a
+  // GPU's might, is wrong here.
   template <typename Do>
   void each(const Do& act) const {
-    for (unsigned thread = 0; thread < Threads; ++thread) {
-      act(thread);
+    const bool backwards = index_ % 2 == 0;
+    for (unsigned i = 0; i < Threads; ++i) {
+      act(backwards ? Threads - 1 - i : i);
     }
   }
 
