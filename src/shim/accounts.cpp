@@ -1,12 +1,18 @@
 // The table of live allocations, and the way from it to the ledger.
 #include "shim/accounts.hpp"
 
+#include "node/account.hpp"
 #include "shim/ledger.hpp"
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <new>
+#include <thread>
 
 namespace hippogriff::shim {
 namespace {
@@ -36,6 +42,27 @@ std::atomic<Accounts*>& accounts_pointer() noexcept {
 
 Accounts& accounts() noexcept {
   return *accounts_pointer().load(std::memory_order_acquire);
+}
+
+bool PromisedMemory::may_be_there_now() noexcept {
+  using std::chrono::milliseconds;
+  constexpr milliseconds pause{20};
+  static const milliseconds patience = [] {
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): read only
+    const char* text = ::getenv("HIPPOGRIFF_WAIT_MS");
+    return text == nullptr ? milliseconds(0)
+                           : std::min(node::claim_timeout(text), milliseconds(60'000));
+  }();
+  if (asked_ * pause >= patience) {
+    return false;
+  }
+  if (asked_++ == 0) {
+    std::fputs(
+        "hippogriff: the GPU has less memory than was promised; waiting until others free some\n",
+        stderr);
+  }
+  std::this_thread::sleep_for(pause);
+  return true;
 }
 
 bool take_bytes(int device, std::uint64_t size_bytes) noexcept {

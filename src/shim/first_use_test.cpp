@@ -151,10 +151,40 @@ TEST_F(FirstUse, every_kind_of_allocation_is_one) {
         {.device = leads.add_device("GPU-01010101-0101-0101-0101-010101010101", device_bytes),
          .size_bytes = wish_bytes});
     set("HIPPOGRIFF_RESERVATION", leads.leader());
-    Child program([&] { return make_context() && call() == CUDA_SUCCESS ? 0 : 1; });
+    Child program(
+        [allocate = &call] { return make_context() && (*allocate)() == CUDA_SUCCESS ? 0 : 1; });
     EXPECT_EQ(program.wait(), 0) << name;
     EXPECT_EQ(held(other), wish_bytes) << name;
   }
+}
+
+TEST_F(FirstUse, memory_that_the_device_has_not_got_after_all_is_waited_for) {
+  Child program([] {
+    if (!make_context()) {
+      return 1;
+    }
+    HIPPO_NULL(null_cuda_fail)(3);
+    CUmemoryPool pool = nullptr;
+    CUdeviceptr memory = 0;
+    if (allocate(mib) != CUDA_SUCCESS || cuDeviceGetDefaultMemPool(&pool, 0) != CUDA_SUCCESS) {
+      return 2;
+    }
+    HIPPO_NULL(null_cuda_fail)(2);
+    return cuMemAllocFromPoolAsync(&memory, mib, pool, nullptr) == CUDA_SUCCESS ? 0 : 3;
+  });
+  EXPECT_EQ(program.wait(), 0);
+}
+
+TEST_F(FirstUse, memory_that_never_comes_is_waited_for_as_long_as_the_command_may_wait) {
+  set("HIPPOGRIFF_WAIT_MS", "50");
+  Child program([] {
+    if (!make_context()) {
+      return 1;
+    }
+    HIPPO_NULL(null_cuda_fail)(1000);
+    return allocate(mib) == CUDA_ERROR_OUT_OF_MEMORY ? 0 : 2;
+  });
+  EXPECT_EQ(program.wait(), 0);
 }
 
 TEST_F(FirstUse, is_not_to_look_or_to_make_a_context_unless_contexts_count) {
