@@ -74,6 +74,7 @@ def _report(path: Path) -> dict[str, Any]:
 def _in_process(program: str, *arguments: object, **more: str) -> Any:
     """Run a program that prints JSON in a process of its own, without our settings."""
     environ = {name: text for name, text in os.environ.items() if "HIPPOGRIFF" not in name}
+    environ["HIPPOGRIFF_NODE"] = os.environ["HIPPOGRIFF_NODE"]  # not the user's books
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
         env={**environ, **more, "HIPPOGRIFF_LIBRARY": _library.lib._name},

@@ -42,6 +42,14 @@ SegmentHeader own_header() {
                .detail = std::move(detail)});
 }
 
+// Whether a client of any version has its lock on the file; true also when the kernel cannot say.
+bool in_use(int fd) {
+  struct flock anywhere{};
+  anywhere.l_type = F_WRLCK;
+  anywhere.l_whence = SEEK_SET;
+  return ::fcntl(fd, F_OFD_GETLK, &anywhere) != 0 || anywhere.l_type != F_UNLCK;
+}
+
 void write_whole(int fd, const void* data, std::size_t size_bytes, std::size_t offset) {
   const ssize_t written = ::pwrite(fd, data, size_bytes, static_cast<off_t>(offset));
   if (written != static_cast<ssize_t>(size_bytes)) {
@@ -180,7 +188,7 @@ void Segment::refuse_foreign() const {
   }
 }
 
-// Throws for a sound segment of another version.
+// Throws for a sound segment of another version that somebody uses.
 bool Segment::damaged() const {
   struct stat facts{};
   SegmentHeader header;
@@ -197,10 +205,13 @@ bool Segment::damaged() const {
   if (header.magic != segment_magic || header.checksum != header_checksum(header)) {
     return true;
   }
+  if (header.version != segment_version && !in_use(fd_)) {
+    return true;
+  }
   if (header.version != segment_version) {
     refuse(path(),
            "it is of version " + std::to_string(header.version) + " and this library of " +
-               std::to_string(segment_version) + ": end the programs that use it, then remove it");
+               std::to_string(segment_version) + ": end the programs that use it");
   }
   return header.segment_bytes != sizeof(SegmentLayout) ||
          facts.st_size != static_cast<off_t>(sizeof(SegmentLayout));

@@ -13,9 +13,10 @@ namespace hippogriff::node {
 // An open and mapped segment. Thread-safe: nothing of it changes.
 class Segment {
  public:
-  // Joins the segment there, or makes one that holds `books`. Replaces a
-  // damaged one. Throws Error: unsupported for another version and for what is not a segment of
-  // this user alone, or of the group alone; io_error for what the system refuses.
+  // Joins the segment there, or makes one that holds `books`. Replaces a damaged one, and one of
+  // another version that nobody uses. Throws Error: unsupported for another version that is in use
+  // and for what is not a segment of this user alone, or of the group alone; io_error for what the
+  // system refuses.
   Segment(SegmentPlace place, const Books& books, const Steps& steps);
   ~Segment();
   Segment(const Segment&) = delete;

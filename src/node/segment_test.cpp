@@ -59,7 +59,7 @@ TEST(Segment, is_made_whole_private_and_of_its_size) {
   EXPECT_TRUE(segment.intact());
 }
 
-TEST(Segment, of_another_version_is_refused_and_left) {
+TEST(Segment, of_another_version_is_refused_while_somebody_uses_it_and_then_replaced) {
   const TemporarySegment place;
   {
     const Segment segment(at(place), Books{}, no_steps);
@@ -70,8 +70,18 @@ TEST(Segment, of_another_version_is_refused_and_left) {
   header.checksum =
       checksum_of(std::as_bytes(std::span(&header, 1)).first(offsetof(SegmentHeader, checksum)));
   overwrite(place.path(), 0, &header, sizeof(header));
+  const int theirs = ::open(place.path().c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(theirs, 0);
+  struct flock slot{};
+  slot.l_type = F_WRLCK;
+  slot.l_start = static_cast<off_t>(sizeof(SegmentLayout)) + 300;
+  slot.l_len = 1;
+  ASSERT_EQ(::fcntl(theirs, F_OFD_SETLK, &slot), 0);
   EXPECT_EQ(open_status(place.path()), Status::unsupported);
   EXPECT_EQ(open_status(place.path()), Status::unsupported);
+  ::close(theirs);
+  const Segment replaced(at(place), Books{}, no_steps);
+  EXPECT_TRUE(replaced.intact());
 }
 
 TEST(Segment, of_another_size_or_a_damaged_header_is_replaced) {
