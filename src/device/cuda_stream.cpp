@@ -93,9 +93,9 @@ void CudaStream::copy_all_to_device(std::span<const CopyPart> parts) {
   CUmemcpyAttributes attributes{};
   attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
   std::size_t first_of_attributes = 0;
-  std::array<CUdeviceptr, batch_parts_max> to;
-  std::array<CUdeviceptr, batch_parts_max> from;
-  std::array<std::size_t, batch_parts_max> sizes_bytes;
+  std::array<CUdeviceptr, batch_parts_max> to{};
+  std::array<CUdeviceptr, batch_parts_max> from{};
+  std::array<std::size_t, batch_parts_max> sizes_bytes{};
   while (!parts.empty()) {
     std::size_t count = 0;
     for (const CopyPart& part : parts.first(std::min(parts.size(), batch_parts_max))) {

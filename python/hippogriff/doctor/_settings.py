@@ -17,7 +17,7 @@ _SIZES = (
     *("PINBUFFER", "PARKING", "MAPPED_AFTER", "HOST_MEMORY", "HOST_LINK"),
     *("MEMORY", "CONTEXT_BYTES"),
 )
-_NUMBERS = ("THREADS", "CPUS", "MEMORY_TIMEOUT_MS")
+_NUMBERS = ("THREADS", "CPUS", "MEMORY_TIMEOUT_MS", "WAIT_MS")
 _OTHERS = (
     *("DEVICE", "CALIBRATION", "TRACE", "IO", "CUDA_DRIVER", "CUFILE", "GDS_ROOT", "LIBRARY"),
     *("NODE", "RESERVATION", "NVML", "SHIM_DRIVER", "GROW"),
@@ -67,8 +67,8 @@ def _what_is_wrong(name: str, value: str) -> str:
     elif name in _NUMBERS:
         if not value.removeprefix("-").isdecimal():
             return "write a whole number"
-    elif name == "IO" and value not in ("uring", "threads"):
-        return "write uring or threads, or unset it"
+    elif name == "IO" and value not in ("uring", "uring-plain", "threads"):
+        return "write uring, uring-plain or threads, or unset it"
     return ""
 
 
