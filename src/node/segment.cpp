@@ -228,6 +228,11 @@ void Segment::remove_damaged() const {
   if (::fstat(fd_, &ours) == 0 && ::lstat(path().c_str(), &named) == 0 &&
       ours.st_ino == named.st_ino && ours.st_dev == named.st_dev && damaged() &&
       ::unlink(path().c_str()) != 0) {
+    if (errno == EPERM) {  // a group's, in a folder where only who made a file may remove it
+      refuse(path(),
+             "it is damaged or of another version, and only user " + std::to_string(ours.st_uid) +
+                 " may remove it");
+    }
     throw_io("remove damaged segment", path(), no_offset, errno);
   }
 }

@@ -6,6 +6,7 @@
 #include "testing/node_segment.hpp"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -81,6 +82,31 @@ TEST(Segment, of_another_version_is_refused_while_somebody_uses_it_and_then_repl
   EXPECT_EQ(open_status(place.path()), Status::unsupported);
   ::close(theirs);
   const Segment replaced(at(place), Books{}, no_steps);
+  EXPECT_TRUE(replaced.intact());
+}
+
+TEST(Segment, of_the_group_that_only_its_maker_may_remove_is_refused) {
+  constexpr gid_t group = 12345;
+  if (::geteuid() != 0) {
+    GTEST_SKIP() << "only root can become another user";
+  }
+  const TemporarySegment place;
+  const SegmentPlace shared{.path = place.path(), .group = group};
+  {
+    const Segment segment(shared, Books{}, no_steps);
+  }
+  const std::uint64_t garbage = 12345;
+  overwrite(place.path(), 8, &garbage, sizeof(garbage));
+  Child other([&] {
+    if (::setgroups(0, nullptr) != 0 || ::setresgid(group, group, group) != 0 ||
+        ::setresuid(12345, 12345, 12345) != 0) {
+      return 1;
+    }
+    const Status status = status_of([&] { const Segment segment(shared, Books{}, no_steps); });
+    return status == Status::unsupported ? 0 : 2;
+  });
+  EXPECT_EQ(other.wait(), 0);
+  const Segment replaced(shared, Books{}, no_steps);
   EXPECT_TRUE(replaced.intact());
 }
 

@@ -37,7 +37,7 @@ Verdict gaussian_check(const Input& in, const File& out) {
                            std::numeric_limits<float>::epsilon() * magnitude;
     const double share = std::isfinite(residual) ? std::abs(residual) / allowed
                                                  : std::numeric_limits<double>::infinity();
-    if (magnitude > 0 && share > worst) {
+    if (magnitude != 0 && share > worst) {  // also where it is not a number
       worst = share;
       worst_row = i;
     }

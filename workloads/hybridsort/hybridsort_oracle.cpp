@@ -12,8 +12,11 @@ constexpr std::uint64_t keys_at_once = 1U << 20U;
 
 // NaNs have no order of their own: they are at the ends, by their sign.
 bool is_before(float a, float b) {
-  if (std::isnan(a) || std::isnan(b)) {
-    return std::isnan(a) ? std::signbit(a) : !std::signbit(b);
+  if (std::isnan(a)) {
+    return std::signbit(a) || (std::isnan(b) && !std::signbit(b));
+  }
+  if (std::isnan(b)) {
+    return !std::signbit(b);
   }
   return a < b || (a == b && (std::signbit(a) || !std::signbit(b)));
 }

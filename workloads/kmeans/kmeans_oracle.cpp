@@ -183,7 +183,8 @@ Verdict kmeans_check(const Input& in, const File& out) {
     return {false, std::to_string(wrong) + " points are not with the nearest centre"};
   }
   const double scale = 1.0 + difference(means, Centres(means.size(), 0.0));
-  if (const double apart = difference(means, sums.means(centres)); !(apart <= 1e-5 * scale)) {
+  if (const double apart = difference(means, sums.means(centres));
+      !std::isfinite(apart) || apart > 1e-5 * scale) {
     return {false, "means are off by up to " + std::to_string(apart)};
   }
   const double work = static_cast<double>(shape.points * shape.features * shape.clusters) *
