@@ -44,19 +44,23 @@ Accounts& accounts() noexcept {
   return *accounts_pointer().load(std::memory_order_acquire);
 }
 
-bool PromisedMemory::may_be_there_now() noexcept {
+bool promised_memory_may_be_there_now() noexcept {
   using std::chrono::milliseconds;
-  constexpr milliseconds pause{20};
-  static const milliseconds patience = [] {
+  static constexpr milliseconds pause{20};
+  static std::atomic<std::int64_t> pauses_left{[] {
     // NOLINTNEXTLINE(concurrency-mt-unsafe): read only
     const char* text = ::getenv("HIPPOGRIFF_WAIT_MS");
-    return text == nullptr ? milliseconds(0)
-                           : std::min(node::claim_timeout(text), milliseconds(60'000));
-  }();
-  if (asked_ * pause >= patience) {
+    const milliseconds patience = text == nullptr
+                                      ? milliseconds(0)
+                                      : std::min(node::claim_timeout(text), milliseconds(60'000));
+    return patience / pause;
+  }()};
+  static std::atomic<bool> said{false};
+  if (pauses_left.fetch_sub(1) <= 0) {
+    pauses_left.store(0);
     return false;
   }
-  if (asked_++ == 0) {
+  if (!said.exchange(true)) {
     std::fputs(
         "hippogriff: the GPU has less memory than was promised; waiting until others free some\n",
         stderr);

@@ -78,20 +78,16 @@ void give_graphs(int device) noexcept;
 
 // Memory that was promised and that the driver has not got after all: programs outside, or contexts
 // of commands that wait, took it meanwhile. Under `hippogriff run --wait first-use` the allocation
-// waits for it, up to a minute and no longer than the command may wait.
-class PromisedMemory {
- public:
-  // After a refusal by the driver: false to give up; else some time has passed.
-  [[nodiscard]] bool may_be_there_now() noexcept;
-
- private:
-  int asked_ = 0;
-};
+// waits for it: up to a minute, and no longer than the command may wait, in all of the process's
+// life together, since the driver has other reasons to refuse that do not pass.
+//
+// After a refusal by the driver: false to give up; else some time has passed.
+[[nodiscard]] bool promised_memory_may_be_there_now() noexcept;
 
 template <typename Call>
 CUresult call_for_promised(Call&& call) {
   CUresult result = call();
-  for (PromisedMemory memory; result == CUDA_ERROR_OUT_OF_MEMORY && memory.may_be_there_now();) {
+  while (result == CUDA_ERROR_OUT_OF_MEMORY && promised_memory_may_be_there_now()) {
     result = call();
   }
   return result;

@@ -99,28 +99,30 @@ void CopyStream::start_to_host(StreamCopy& copy,
 
 void CopyStream::queue_waiting() {
   while (!waiting_.empty() && batches_under_way() < batches_max) {
-    std::vector<StreamCopy*> batch;
+    std::size_t count = 0;
     std::size_t bytes = 0;
     do {
-      batch.push_back(waiting_.front());
-      bytes += bytes_of(batch.back()->parts_);
-      waiting_.pop_front();
-    } while (!waiting_.empty() && bytes < batch_bytes_max);
+      bytes += bytes_of(waiting_[count++]->parts_);
+    } while (count < waiting_.size() && bytes < batch_bytes_max);
+    const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(count);
+    const std::vector<StreamCopy*> batch(waiting_.begin(), end);  // may throw: all still wait then
+    waiting_.erase(waiting_.begin(), end);
     queue_batch(batch);
   }
 }
 
-// What fails as a whole is tried one by one, so that nobody fails by another's address.
-void CopyStream::queue_batch(std::span<StreamCopy* const> batch) {
+// What fails as a whole is tried one by one, so that nobody fails by another's address. Every copy
+// is queued or failed afterwards.
+void CopyStream::queue_batch(std::span<StreamCopy* const> batch) noexcept {
   bool together = batch.size() > 1;
   if (together) {
-    batch_parts_.clear();
-    for (const StreamCopy* copy : batch) {
-      batch_parts_.insert(batch_parts_.end(), copy->parts_.begin(), copy->parts_.end());
-    }
     try {
+      batch_parts_.clear();
+      for (const StreamCopy* copy : batch) {
+        batch_parts_.insert(batch_parts_.end(), copy->parts_.begin(), copy->parts_.end());
+      }
       stream_->copy_all_to_device(batch_parts_);
-    } catch (const Error&) {
+    } catch (...) {
       together = false;
     }
   }
@@ -143,7 +145,7 @@ void CopyStream::queue_batch(std::span<StreamCopy* const> batch) {
     stream_->record(*events_.back());
     under_way_.push_back(std::move(events_.back()));
     events_.pop_back();
-  } catch (const Error&) {
+  } catch (...) {
     return;  // then this batch does not hold the next one up
   }
 }

@@ -80,7 +80,7 @@ class CopyStream {
 
   Stream& made();
   void queue_waiting();  // as many as may be on their way; the lock is held
-  void queue_batch(std::span<StreamCopy* const> batch);
+  void queue_batch(std::span<StreamCopy* const> batch) noexcept;
   std::size_t batches_under_way();
   void try_queue_waiting();
   void withdraw(StreamCopy& copy);

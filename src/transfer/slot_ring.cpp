@@ -16,7 +16,7 @@ SlotRing::~SlotRing() {
     bool complete = false;
     try {
       complete = wait_for(*slot->copied, device_timeout);
-    } catch (const Error&) {
+    } catch (...) {
       complete = stream_.drain();
     }
     if (!complete) {

@@ -297,6 +297,9 @@ Verdict cfd_check(const Input& in, const File& out) {
       }
     }
   }
+  if (compared == 0) {
+    return {false, "no element can be computed again with so many iterations"};
+  }
   return {worst <= 1.0,
           std::to_string(compared) + " of " + std::to_string(count) +
               " elements computed again, the largest error is " + std::to_string(worst) +
