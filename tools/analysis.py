@@ -74,16 +74,25 @@ def examine(program: str, build: Path, unit: Unit) -> tuple[Unit, int, str]:
     return unit, result.returncode, output
 
 
-def analyze(program: str, build: Path, repository: Path, jobs: int, *, tests: bool = True) -> int:
-    """Examine every file that is not known to be clean; return 1 when there are findings."""
+def analyze(
+    program: str, build: Path, repository: Path, jobs: int, *, everything: bool = True
+) -> int:
+    """Examine every file that is not known to be clean; return 1 when there are findings.
+
+    Without `everything` only the library's own files: no tests, workloads and benchmarks.
+    """
     memory_file = build / "clang_tidy_clean.json"
     try:
         clean: dict[str, str] = json.loads(memory_file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         clean = {}
     units = read_units(build, repository)
-    if not tests:
-        units = [unit for unit in units if not unit.path.stem.endswith("_test")]
+    if not everything:
+        units = [
+            unit
+            for unit in units
+            if unit.path.is_relative_to(repository / "src") and not unit.path.stem.endswith("_test")
+        ]
     if not units:
         print(f"clang-tidy: {build} holds no files of ours", file=sys.stderr)
         return 1
