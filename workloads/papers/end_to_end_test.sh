@@ -46,6 +46,9 @@ for arguments in "$@"; do
   cmp "$folder/out" "$folder/conventional"
   "$program" check "$folder/in" "$folder/out"
 done
+expect_status 1 "$program" run "$folder/in" "$folder/in" --device host
+ln "$folder/in" "$folder/linked"
+expect_status 1 "$program" baseline "$folder/in" "$folder/linked" --device host
 "$program" generate "$folder/same" $arguments --seed 77
 expect_status 1 cmp "$folder/in" "$folder/same"
 

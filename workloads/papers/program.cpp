@@ -8,8 +8,10 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 namespace {
@@ -133,6 +135,10 @@ int compute(const PaperProgram& program, const CommandLine& line) {
   const std::string name = device_of(line);
   Phases phases;
   const Input in(line.words[1], program.format);
+  std::error_code none_there;
+  if (std::filesystem::equivalent(line.words[1], line.words[2], none_there)) {
+    throw std::runtime_error(line.words[2] + " is the input: name another file for the result");
+  }
   const File out(line.words[2], O_RDWR | O_CREAT | O_TRUNC);
   // Of a GPU this makes the context, which neither program is asked to pay for.
   const std::unique_ptr<Device> device = open_device(name);
