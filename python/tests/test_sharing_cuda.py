@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -243,7 +242,6 @@ def test_two_trainings_of_60_percent(
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(TRAINING))
     marks = [tmp_path / "first", tmp_path / "second"]
-    begin = time.monotonic()
     programs = []
     for mine, other in (marks, marks[::-1]):
         # Alone, who has the memory holds it until the other has tried; else it need not wait.
@@ -257,7 +255,6 @@ def test_two_trainings_of_60_percent(
     errors = [program.communicate(timeout=2 * PATIENCE)[1] for program in programs]
     statuses = sorted(program.returncode for program in programs)
     assert statuses == ([0, 0] if reserved else [0, FAILED]), errors
-    print(f"{time.monotonic() - begin:.1f} s")
 
 
 FIRST_USE = """

@@ -114,7 +114,7 @@ class Cluster:
 
     def __init__(self, folder: Path, library: str) -> None:
         self.folder = folder
-        self.library = library
+        self.shared_object = library
         self.node = folder / "nodes" / str(os.getuid()) / "node"
         self.count = 0
         self.environment = {
@@ -201,8 +201,8 @@ class Cluster:
         """Submit a job that takes memory, by `hippogriff run` if it reserves; return its id."""
         size_bytes = int(size.removesuffix("MiB")) << 20
         program = (
-            f"'{sys.executable}' -SE {self.folder}/program.py '{self.library}' {self.folder}/files "
-            f"{name} {size_bytes} {until}"
+            f"'{sys.executable}' -SE {self.folder}/program.py '{self.shared_object}' "
+            f"{self.folder}/files {name} {size_bytes} {until}"
         )
         if reserve is not None:
             program = f"hippogriff run --memory {reserve} --timeout 120 -- {program}"
