@@ -368,6 +368,76 @@ def load(
         print(result)
 
 
+@app.command()
+@_reporting
+def reproduce(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Everything, tiny: some two minutes, no GPU needed.")
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="The papers' sizes: hours, in slices if you like.")
+    ] = False,
+    report_of: Annotated[
+        list[Path] | None,
+        typer.Option("--report", metavar="RESULTS", help="Only the report; may be repeated."),
+    ] = None,
+    experiments: Annotated[str, typer.Option(help="Such as E1,E3.")] = "all",
+    out: Annotated[Path, typer.Option("--out", help="Results, and the report.")] = Path(
+        "reproduce"
+    ),
+    files: Annotated[
+        Path | None, typer.Option("--dir", help="Where large files are made; else in --out.")
+    ] = None,
+    device: Device = None,
+    programs: Annotated[
+        Path | None, typer.Option("--programs", help="The folder of the papers' programs.")
+    ] = None,
+    budget_seconds: Annotated[
+        float, typer.Option("--budget-seconds", help="Nothing more is begun after that.")
+    ] = math.inf,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, help="Seconds that a program may take.")
+    ] = 300.0,
+    keep_inputs: Annotated[
+        bool, typer.Option("--keep-inputs", help="Leave inputs for the next run.")
+    ] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Only measure.")] = False,
+    json: Json = False,
+) -> None:
+    """Run the papers' experiments E1 to E8, and show the papers' figures beside ours.
+
+    What was measured is kept at once: the same command goes on where an interrupted one ended.
+    Exit code 1 when a measurement failed.
+    """
+    from hippogriff.reproduce.command import Options, run, write_report
+
+    if report_of:
+        page, why_not = write_report(report_of, out)
+        if page is None:
+            raise Unsupported(why_not)
+        print(page)
+        return
+    if quick == full:
+        raise InvalidArgument("choose one of --quick and --full, or --report")
+    code = run(
+        Options(
+            effort="quick" if quick else "full",
+            experiments=experiments,
+            out=out,
+            files=files,
+            device=device,
+            programs=programs,
+            budget_seconds=budget_seconds,
+            timeout_seconds=timeout,
+            keep_inputs=keep_inputs,
+            report=not no_report,
+            json=json,
+        )
+    )
+    if code:
+        raise typer.Exit(code)
+
+
 # What comes after COMMAND is the command's own.
 app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(
     _reporting(sharing_commands.run)

@@ -1,0 +1,134 @@
+"""`hippogriff reproduce`."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hippogriff import _runtime
+from hippogriff._console import print_json
+from hippogriff.errors import InvalidArgument
+from hippogriff.reproduce import machine
+from hippogriff.reproduce.bench import Bench, Places
+from hippogriff.reproduce.effort import EFFORTS, EXPERIMENTS
+from hippogriff.reproduce.experiments import Experiments
+from hippogriff.reproduce.journal import Journal
+from hippogriff.reproduce.programs import find_programs
+from hippogriff.reproduce.run import Summary, measure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INTERRUPTED = 130
+FAILED = 1
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command is told."""
+
+    effort: str
+    experiments: str
+    out: Path
+    files: Path | None
+    device: str | None
+    programs: Path | None
+    budget_seconds: float
+    timeout_seconds: float
+    keep_inputs: bool
+    report: bool
+    json: bool
+
+
+def chosen(text: str) -> tuple[str, ...]:
+    """Return the experiments that are asked for: "E1,E3", or "all".
+
+    Raises
+    ------
+    InvalidArgument
+        For a name that is none.
+    """
+    if text == "all":
+        return tuple(EXPERIMENTS)
+    names = tuple(name.strip().upper() for name in text.split(","))
+    unknown = [name for name in names if name not in EXPERIMENTS]
+    if unknown:
+        raise InvalidArgument(f"{', '.join(unknown)}: experiments are {', '.join(EXPERIMENTS)}")
+    return names
+
+
+def run(options: Options) -> int:
+    """Measure, write the results and the report; return the exit code."""
+    names = chosen(options.experiments)
+    if math.isnan(options.budget_seconds):
+        raise InvalidArgument("--budget-seconds is not a number")
+    effort = EFFORTS[options.effort]
+    device = _runtime.device_name(options.device) or _runtime.default_device()
+    journal = Journal(options.out)
+    places = Places(options.out, options.files or options.out, find_programs(options.programs))
+    places.files.mkdir(parents=True, exist_ok=True)
+    bench = Bench(places, device, options.timeout_seconds)
+    journal.begin_run(machine.facts(device, places.files, effort.name))
+    units = Experiments(bench, effort, journal).units(names)
+    try:
+        summary = measure(units, journal, options.budget_seconds, quiet=options.json)
+    finally:
+        bench.clean(keep_inputs=options.keep_inputs)
+        results = journal.write_results()
+    page, why_no_page = write_report([options.out], options.out / "report", wanted=options.report)
+    if options.json:
+        print_json(as_dict(summary, results, page))
+    else:
+        say(summary, results, page or why_no_page)
+    if summary.interrupted:
+        return INTERRUPTED
+    return FAILED if summary.failed else 0
+
+
+def write_report(
+    results: Sequence[Path], folder: Path, *, wanted: bool = True
+) -> tuple[Path | None, str]:
+    """Write the report where that is possible; return its page, or why there is none."""
+    if not wanted:
+        return None, ""
+    if importlib.util.find_spec("matplotlib") is None:
+        return None, (
+            "no report: matplotlib is not installed here. `hippogriff reproduce --report` makes it "
+            "from the results, also on another machine"
+        )
+    from hippogriff.reproduce.report import write_page
+
+    return write_page(list(results), folder), ""
+
+
+def as_dict(summary: Summary, results: Path, page: Path | None) -> dict[str, Any]:
+    """Return a summary for JSON."""
+    return {
+        "results": str(results),
+        "report": None if page is None else str(page),
+        "wanted": summary.wanted,
+        "done": summary.done,
+        "failed": summary.failed,
+        "absent": summary.absent,
+        "interrupted": summary.interrupted,
+        "out_of_time": summary.out_of_time,
+    }
+
+
+def say(summary: Summary, results: Path, page: Path | str) -> None:
+    """Say how it went."""
+    for reason in sorted(set(summary.absent.values())):
+        keys = [key for key, why in summary.absent.items() if why == reason]
+        print(f"not measured: {reason} ({keys[0]}{f' and {len(keys) - 1} more' * (len(keys) > 1)})")
+    for key, why in summary.failed.items():
+        print(f"FAILED {key}: {why}")
+    print(f"{summary.done} of {summary.wanted} measurements are in {results}")
+    if page:
+        print(f"report: {page}" if isinstance(page, Path) else page)
+    if summary.interrupted or summary.out_of_time:
+        why = "interrupted" if summary.interrupted else "the time is over"
+        print(f"{why}; the same command goes on where this one ended", file=sys.stderr)
