@@ -412,10 +412,7 @@ def reproduce(
     from hippogriff.reproduce.command import Options, run, write_report
 
     if report_of:
-        page, why_not = write_report(report_of, out)
-        if page is None:
-            raise Unsupported(why_not)
-        print(page)
+        print(write_report(report_of, out))
         return
     if quick == full:
         raise InvalidArgument("choose one of --quick and --full, or --report")

@@ -1,1 +1,1 @@
-"""The papers' experiments on this machine: measured by `hippogriff reproduce`, shown in a report."""
+"""The papers' experiments: measured by `hippogriff reproduce`, shown in a report."""

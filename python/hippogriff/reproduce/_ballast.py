@@ -21,8 +21,10 @@ def main(device: str, leave_bytes: int) -> None:
     held = [hippogriff.empty(_STEP_BYTES, device=device)]
     while (free := _runtime.memory_free_bytes(device)) > leave_bytes + _STEP_BYTES:
         held.append(
-            hippogriff.empty(min(_PART_BYTES, free - leave_bytes) // _STEP_BYTES * _STEP_BYTES
-                             or _STEP_BYTES, device=device)
+            hippogriff.empty(
+                min(_PART_BYTES, free - leave_bytes) // _STEP_BYTES * _STEP_BYTES or _STEP_BYTES,
+                device=device,
+            )
         )
     print(f"{sum(array.nbytes for array in held)} bytes held, {free} free", flush=True)
     signal.pause()

@@ -1,4 +1,4 @@
-"""What the experiments measure with: inputs, the state of the page cache, a program from end to end."""
+"""What experiments measure with: inputs, the page cache's state, programs from end to end."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Bench:
         return {**record, "cached_before": cached_before, "result": result_of(done.output)}
 
     def digest(self, scale: str, program: Program) -> Record:
-        """Return a checksum of the last result, and what the program's oracle says of a small one."""
+        """Return a checksum of the last result, and what its oracle says of a small one."""
         target = self.files / "result.out"
         checksum = 0
         with target.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Programs that are run and waited for: each has a time limit, and none outlives its measurement."""
+"""Programs that are run and waited for: each has a time limit, and none stays behind."""
 
 from __future__ import annotations
 
@@ -41,6 +41,12 @@ class Outcome:
         return f"exit status {self.status}{said}"[:_WORDS_MAX]
 
 
+def _text_of(file: IO[bytes]) -> str:
+    with file:
+        file.seek(0)
+        return file.read().decode(errors="replace")
+
+
 @dataclass
 class _Child:
     process: subprocess.Popen[bytes]
@@ -51,13 +57,13 @@ class _Child:
     timed_out: bool = False
 
     def outcome(self) -> Outcome:
-        texts = []
-        for file in (self.output, self.errors):
-            file.seek(0)
-            texts.append(file.read().decode(errors="replace"))
-            file.close()
-        seconds = self.end - self.begin
-        return Outcome(self.process.returncode, seconds, *texts, timed_out=self.timed_out)
+        return Outcome(
+            self.process.returncode,
+            self.end - self.begin,
+            _text_of(self.output),
+            _text_of(self.errors),
+            self.timed_out,
+        )
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class Surroundings:
 
 @contextlib.contextmanager
 def _on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """What is started in the block may use these cores only."""
+    """Start what is started in the block on these cores only."""
     if not cores:
         yield
         return
@@ -84,7 +90,7 @@ def _on_cores(cores: Sequence[int]) -> Iterator[None]:
 
 
 def _start(command: Sequence[str], around: Surroundings) -> _Child:
-    output, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+    output, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
     begin = time.monotonic()
     with _on_cores(around.cores):
         # A session of its own: Ctrl-C is for whoever measures, who then ends it.
@@ -112,8 +118,8 @@ def run_together(commands: Sequence[Sequence[str]], around: Surroundings) -> lis
     """Run programs side by side until all have ended, or their time is over."""
     children: list[_Child] = []
     try:
-        for command in commands:
-            children.append(_start(command, around))
+        for command in commands:  # One by one: those started are ended if the next is not.
+            children.append(_start(command, around))  # noqa: PERF401
         deadline = time.monotonic() + around.timeout_seconds
         running = list(children)
         while running:
@@ -145,7 +151,7 @@ def beside(commands: Sequence[Sequence[str]], around: Surroundings) -> Iterator[
     children: list[_Child] = []
     try:
         for command in commands:
-            children.append(_start(command, around))
+            children.append(_start(command, around))  # noqa: PERF401
         yield
     finally:
         for child in children:

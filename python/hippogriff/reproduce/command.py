@@ -6,7 +6,6 @@ import importlib.util
 import math
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hippogriff import _runtime
@@ -22,6 +21,7 @@ from hippogriff.reproduce.run import Summary, measure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 INTERRUPTED = 130
 FAILED = 1
@@ -79,30 +79,28 @@ def run(options: Options) -> int:
     finally:
         bench.clean(keep_inputs=options.keep_inputs)
         results = journal.write_results()
-    page, why_no_page = write_report([options.out], options.out / "report", wanted=options.report)
+    page = write_report([options.out], options.out / "report") if options.report else None
     if options.json:
         print_json(as_dict(summary, results, page))
     else:
-        say(summary, results, page or why_no_page)
+        say(summary, results, page)
     if summary.interrupted:
         return INTERRUPTED
     return FAILED if summary.failed else 0
 
 
-def write_report(
-    results: Sequence[Path], folder: Path, *, wanted: bool = True
-) -> tuple[Path | None, str]:
-    """Write the report where that is possible; return its page, or why there is none."""
-    if not wanted:
-        return None, ""
-    if importlib.util.find_spec("matplotlib") is None:
-        return None, (
-            "no report: matplotlib is not installed here. `hippogriff reproduce --report` makes it "
-            "from the results, also on another machine"
-        )
+def write_report(results: Sequence[Path], folder: Path) -> Path:
+    """Write the report; return its page. Without matplotlib it has tables and no plots."""
     from hippogriff.reproduce.report import write_page
 
-    return write_page(list(results), folder), ""
+    plots = importlib.util.find_spec("matplotlib") is not None
+    if not plots:
+        print(
+            "matplotlib is not installed: the report has no plots. `hippogriff reproduce --report` "
+            "makes them from the results, also on another machine",
+            file=sys.stderr,
+        )
+    return write_page(list(results), folder, plots=plots)
 
 
 def as_dict(summary: Summary, results: Path, page: Path | None) -> dict[str, Any]:
@@ -119,7 +117,7 @@ def as_dict(summary: Summary, results: Path, page: Path | None) -> dict[str, Any
     }
 
 
-def say(summary: Summary, results: Path, page: Path | str) -> None:
+def say(summary: Summary, results: Path, page: Path | None) -> None:
     """Say how it went."""
     for reason in sorted(set(summary.absent.values())):
         keys = [key for key, why in summary.absent.items() if why == reason]
@@ -127,8 +125,8 @@ def say(summary: Summary, results: Path, page: Path | str) -> None:
     for key, why in summary.failed.items():
         print(f"FAILED {key}: {why}")
     print(f"{summary.done} of {summary.wanted} measurements are in {results}")
-    if page:
-        print(f"report: {page}" if isinstance(page, Path) else page)
+    if page is not None:
+        print(f"report: {page}")
     if summary.interrupted or summary.out_of_time:
         why = "interrupted" if summary.interrupted else "the time is over"
         print(f"{why}; the same command goes on where this one ended", file=sys.stderr)

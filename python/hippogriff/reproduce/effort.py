@@ -37,6 +37,7 @@ class Effort:
     core_scale: str
     workloads: tuple[str, ...]
     setting_programs: tuple[str, ...]
+    setting_repetitions: int
     calibrates: bool
 
 
@@ -53,6 +54,7 @@ QUICK = Effort(
     core_scale="tiny",
     workloads=("hotspot", MIXED),
     setting_programs=("hybridsort",),
+    setting_repetitions=1,
     calibrates=False,
 )
 FULL = Effort(
@@ -68,6 +70,7 @@ FULL = Effort(
     core_scale="medium",
     workloads=(*_ALL, MIXED),
     setting_programs=("nn", "hybridsort", "hotspot"),
+    setting_repetitions=5,
     calibrates=True,
 )
 EFFORTS = {effort.name: effort for effort in (QUICK, FULL)}

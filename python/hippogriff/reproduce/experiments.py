@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import time
 from dataclasses import dataclass, field
@@ -215,9 +214,7 @@ class Experiments:
             def repeat() -> None:
                 begin = time.monotonic()
                 while not runs or time.monotonic() - begin < self._effort.energy_seconds:
-                    runs.append(
-                        self._bench.whole_program(program, self._effort.scale, way, state)
-                    )
+                    runs.append(self._bench.whole_program(program, self._effort.scale, way, state))
 
             self._bench.prepare(self._bench.input(program, self._effort.scale), state)
             energy = self._measured(repeat)
@@ -318,7 +315,7 @@ class Experiments:
         workload = self._effort.workloads[0]
         for program in programs_of(workload):
             yield self._need(program)
-        for number in range(self._effort.repetitions):
+        for number in range(self._effort.setting_repetitions):
             for name in self._effort.setting_programs:
                 for state in STATES:
                     for setting, variable, values in SETTINGS:
@@ -361,9 +358,7 @@ class Experiments:
         group = f"setting/{program.name}"
         key = f"{group}/{state}/{setting}/{value}/{number}"
         fields = {"program": program.name, "state": state, "setting": setting, "value": value}
-        return Unit(
-            key, ("E8",), group, self._guess(program, self._effort.scale), act, fields
-        )
+        return Unit(key, ("E8",), group, self._guess(program, self._effort.scale), act, fields)
 
 
 def scaled(calibration: Any, factor: float) -> Any:
@@ -382,10 +377,3 @@ def scaled(calibration: Any, factor: float) -> Any:
         else:
             changed[name] = scaled(value, factor)
     return changed
-
-
-def free_bytes(folder: Path) -> int:
-    """Return what is free where a folder is, or will be."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free

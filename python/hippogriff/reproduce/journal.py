@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hippogriff.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCHEMA = "hippogriff-reproduce/1"
 Record = dict[str, Any]

@@ -30,7 +30,8 @@ MIXED = "mixed"
 SHARE = 3
 #: What contexts, pinned memory and kernels take of a GPU beside the programs' own memory.
 CONTEXT_BYTES = 640 << 20
-_MARGIN_BYTES = 4 << 20
+# What an allocation may take beyond its size, for all of a program's.
+_MARGIN_BYTES = {"host": 64 << 10, "gpu": 64 << 20}
 _BALLAST_SECONDS = 120.0
 
 
@@ -99,7 +100,7 @@ def _ballast(bench: Bench, leave_bytes: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _mps(bench: Bench) -> Iterator[dict[str, str]]:
-    """Run MPS's daemon in a folder of its own; the variables that its clients need."""
+    """Run MPS's daemon in a folder of its own; give the variables that its clients need."""
     control = shutil.which("nvidia-cuda-mps-control")
     if control is None or bench.device == "host":
         raise AbsentError("no GPU, or no nvidia-cuda-mps-control")
@@ -118,9 +119,7 @@ def _mps(bench: Bench) -> Iterator[dict[str, str]]:
             raise AbsentError(f"MPS: {error}") from None
         finally:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run(
-                    [control], input=b"quit\n", env=environment, timeout=60, check=False
-                )
+                subprocess.run([control], input=b"quit\n", env=environment, timeout=60, check=False)
 
 
 class Together:
@@ -133,8 +132,13 @@ class Together:
 
     def memory_bytes(self, programs: Sequence[Program]) -> int:
         """Return the device memory that all of them have: what the largest wants, at least."""
-        wanted = [self._needs[program.name] + _MARGIN_BYTES for program in programs]
+        wanted = [self.need_bytes(program) for program in programs]
         return max(sum(wanted) // SHARE, *wanted)
+
+    def need_bytes(self, program: Program) -> int:
+        """Return the device memory that a program is given."""
+        kind = "host" if self._bench.device == "host" else "gpu"
+        return self._needs[program.name] + _MARGIN_BYTES[kind]
 
     def _command(
         self, configuration: Configuration, program: Program, source: Path, target: Path
@@ -142,7 +146,7 @@ class Together:
         command = self._bench.command(program, configuration.way, source, target)
         if configuration.way != OURS:
             return command
-        need = str(self._needs[program.name] + _MARGIN_BYTES)
+        need = str(self.need_bytes(program))
         timeout = str(max(int(self._bench.timeout_seconds) - 5, 1))
         reserve = ["run", "--memory", need, "--device", self._bench.device]
         reserve += ["--timeout", timeout, "--wait", "first-use", "--"]
@@ -150,7 +154,7 @@ class Together:
 
     @contextlib.contextmanager
     def _limited(self, configuration: Configuration, memory: int) -> Iterator[dict[str, str]]:
-        """A device of so much memory; the variables that programs need there."""
+        """Limit the device to so much memory; give the variables that programs need there."""
         bench = self._bench
         timeout_ms = str(int(bench.timeout_seconds * 1000))
         variables = {"HIPPOGRIFF_MEMORY_TIMEOUT_MS": timeout_ms, **dict(configuration.settings)}
