@@ -50,11 +50,14 @@ class Panel:
     said: tuple[Said, ...] = ()
     stacked: bool = False
     numbers: tuple[float, ...] = ()  # of a plot of lines: where the places lie
+    theirs: str = ""  # the series that is the papers'
 
     @property
     def empty(self) -> bool:
         """Whether nothing was measured."""
-        return not any(value for values in self.series.values() for value in values)
+        return not any(
+            value for name, values in self.series.items() for value in values if name != self.theirs
+        )
 
 
 @dataclass(frozen=True)

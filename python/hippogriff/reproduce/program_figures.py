@@ -77,6 +77,7 @@ def where_time_goes(measured: Measurements) -> Figure:
             "here": means,
             papers.MOVEMENT_SHARE_WHERE: [Value.of([x]) if x is not None else None for x in said],
         },
+        theirs=papers.MOVEMENT_SHARE_WHERE,
     )
     last = means[-1] if means else None
     why = NOT_MEASURED
@@ -208,7 +209,16 @@ def costs(measured: Measurements) -> Figure:
         elif name == "CPU seconds":
             said = papers.INSTRUCTIONS
         title = f"{name}, {scale} inputs, cold"
-        panels.append(Panel(title, "of the conventional", program_places(), series, said))
+        panels.append(
+            Panel(
+                title,
+                "of the conventional",
+                program_places(),
+                series,
+                said,
+                theirs=papers.PAGE_FAULTS_WHERE,
+            )
+        )
     faults = average_of(panels[0], WAY_TITLES[OURS])
     why = NOT_MEASURED
     if faults is not None:
