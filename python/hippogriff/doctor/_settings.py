@@ -19,18 +19,8 @@ _SIZES = (
 )
 _NUMBERS = ("THREADS", "CPUS", "CHANNELS", "MEMORY_TIMEOUT_MS", "WAIT_MS")
 _OTHERS = (
-    *(
-        "ROUTE",
-        "DEVICE",
-        "CALIBRATION",
-        "TRACE",
-        "IO",
-        "CUDA_DRIVER",
-        "CUFILE",
-        "GDS_ROOT",
-        "LIBRARY",
-    ),
-    *("ROUTE", "NODE", "RESERVATION", "NVML", "SHIM_DRIVER", "GROW"),
+    *("DEVICE", "CALIBRATION", "TRACE", "IO", "CUDA_DRIVER", "CUFILE", "GDS_ROOT", "LIBRARY"),
+    *("NODE", "RESERVATION", "NVML", "SHIM_DRIVER", "GROW", "ROUTE", "PROGRAMS"),
     # Of the build and the demo.
     *("CUDA", "VENV", "DEMO_BYTES", "DEMO_ORDER"),
 )
