@@ -398,6 +398,15 @@ def reproduce(
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, help="Seconds that a program may take.")
     ] = 300.0,
+    only: Annotated[
+        str, typer.Option("--only", help="Only these programs: nn,lud; mixed: of E7.")
+    ] = "",
+    sizes: Annotated[
+        str, typer.Option("--sizes", help="Only these: tiny, small, medium, large.")
+    ] = "",
+    repetitions: Annotated[
+        int, typer.Option("--repetitions", min=0, max=100, help="0: 5, and 3 of what takes long.")
+    ] = 0,
     keep_inputs: Annotated[
         bool, typer.Option("--keep-inputs", help="Leave inputs for the next run.")
     ] = False,
@@ -410,6 +419,7 @@ def reproduce(
     Exit code 1 when a measurement failed.
     """
     from hippogriff.reproduce.command import Options, run, write_report
+    from hippogriff.reproduce.effort import slice_of
 
     if report_of:
         print(write_report(report_of, out))
@@ -426,6 +436,7 @@ def reproduce(
             programs=programs,
             budget_seconds=budget_seconds,
             timeout_seconds=timeout,
+            part=slice_of(only, sizes, repetitions),
             keep_inputs=keep_inputs,
             report=not no_report,
             json=json,

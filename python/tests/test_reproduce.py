@@ -20,13 +20,14 @@ from hippogriff.reproduce.bench import Bench, MeasurementError, Places, moved_se
 from hippogriff.reproduce.build_figures import figures
 from hippogriff.reproduce.children import Surroundings
 from hippogriff.reproduce.command import chosen
-from hippogriff.reproduce.effort import EXPERIMENTS, FULL, QUICK
+from hippogriff.reproduce.effort import EXPERIMENTS, FULL, QUICK, cut, slice_of
 from hippogriff.reproduce.experiments import Experiments, Unit, scaled
 from hippogriff.reproduce.figures import Measurements, Value, inverse
 from hippogriff.reproduce.journal import Journal, load
 from hippogriff.reproduce.programs import BY_NAME, PROGRAMS, find_programs
 from hippogriff.reproduce.report import merged, write_page
 from hippogriff.reproduce.run import Estimate, measure
+from hippogriff.reproduce.targets import targets
 from hippogriff.reproduce.together import CONFIGURATIONS, MIXED, Together, programs_of
 
 _USAGE = {
@@ -358,6 +359,45 @@ def test_figures_stand_beside_the_papers_and_are_made_of_whatever_there_is() -> 
     assert {name for name, figure in made.items() if figure.empty} == {
         *("throughput", "energy", "weak_cpus", "together", "sensitivity")
     }
+
+
+def test_targets_are_judged_by_what_was_measured() -> None:
+    records = [whole("nn", way, number) for way in _SECONDS for number in range(3)]
+    records += [
+        {
+            "key": f"together/nn/large/{name}/0",
+            "workload": "nn",
+            "configuration": name,
+            "scale": "large",
+            "seconds": seconds,
+            "failures": 0,
+            "runs": [],
+        }
+        for name, seconds in (("in_turns", 8.0), ("direct_most", 6.0), ("everything", 4.0))
+    ]
+    measured = Measurements([], records)
+    found = targets(measured, {figure.name: figure for figure in figures(measured)})
+    verdicts = {each.text: (each.measured, each.verdict) for each in found}
+    assert verdicts["speed-up of data movement, large inputs, cold"] == (2.0, "met")
+    assert verdicts["eight at once, over one after another"] == (2.0, "met")
+    assert verdicts["eight at once, over always the direct-most route"] == (1.5, "met")
+    assert verdicts["eight at once, programs of hippogriff that failed"] == (0.0, "met")
+    assert verdicts["page faults, of the conventional programs', large"] == (1.0, "not met")
+    assert verdicts["energy, of the conventional programs'"] == (None, "not measured")
+
+
+def test_slice_is_a_part_of_the_same_measurements(tmp_path: Path) -> None:
+    bench = Bench(Places(tmp_path, tmp_path, tmp_path), "host", 60)
+    journal = Journal(tmp_path / "journal")
+    every = {unit.key for unit in Experiments(bench, FULL, journal).units(tuple(EXPERIMENTS))}
+    part = cut(FULL, slice_of("nn,mixed", "large", 2))
+    keys = {unit.key for unit in Experiments(bench, part, journal).units(tuple(EXPERIMENTS))}
+    cores = {key for key in keys if key.startswith("cores/")}  # in full of medium inputs
+    assert keys - cores < every
+    assert {key.split("/")[1] for key in keys if key.startswith("whole/")} == {"nn"}
+    assert max(int(key.split("/")[-1]) for key in keys if key.startswith("whole/")) == 1
+    with pytest.raises(InvalidArgument, match="huge"):
+        slice_of("", "huge", 0)
 
 
 def results(folder: Path, device: str, records: list[dict[str, Any]]) -> Path:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 COLD, CACHED = "cold", "cached"
 STATES = (COLD, CACHED)
 _STAYS_CACHED = 0.1  # More of a file than this in the page cache is not cold.
-_ROOM_BYTES = 2 << 30
+_ROOM_BYTES = 256 << 20
 _CHECKED_BYTES_MAX = 100_000_000  # Oracles are slow.
 # What the user's environment says of these still counts.
 _KEPT = ("NVML", "CUDA_DRIVER", "CUFILE", "GDS_ROOT", "HOST_LINK", "IO", "HOST_MEMORY")
@@ -55,6 +55,8 @@ class Bench:
     def __init__(self, places: Places, device: str, timeout_seconds: float) -> None:
         self.places = places
         self.device = device
+        # Programs see no other GPU, so that `hippogriff run` and they mean the same one.
+        self.child_device = "host" if device == "host" else "cuda:0"
         self.timeout_seconds = timeout_seconds
         self.files = places.files.resolve() / f"hippogriff-reproduce-{os.getuid()}"
         self._node = Path("/dev/shm") / f"hippogriff-reproduce-{os.getpid()}"
@@ -78,11 +80,17 @@ class Bench:
         environment |= {
             "HIPPOGRIFF_LIBRARY": str(library),
             "HIPPOGRIFF_CALIBRATION": str(self.calibration),
-            "HIPPOGRIFF_DEVICE": self.device,
+            "HIPPOGRIFF_DEVICE": self.child_device,
             "HIPPOGRIFF_NODE": str(self._node) if self._node.parent.is_dir() else "off",
             "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths)),
             "PYTHONPATH": os.pathsep.join(filter(None, modules)),
         }
+        if self.device.startswith("cuda:"):
+            number = int(self.device.removeprefix("cuda:"))
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+            environment["CUDA_VISIBLE_DEVICES"] = (
+                visible.split(",")[number] if visible else str(number)
+            )
         return environment | dict(settings or {})
 
     def around(
@@ -94,15 +102,16 @@ class Bench:
     def command(self, program: Program, way: str, source: Path, target: Path) -> list[str]:
         """Return the command of a program, unmodified."""
         path = str(self.places.programs / program.name)
-        return [path, way, str(source), str(target), "--json", "--device", self.device]
+        return [path, way, str(source), str(target), "--json", "--device", self.child_device]
 
     def input(self, program: Program, scale: str) -> Path:
         """Return a program's input, made where it is not there yet."""
         self.files.mkdir(parents=True, exist_ok=True)
         path = self.files / f"{program.name}-{scale}"
         if path.exists():
+            os.utime(path)  # The ones used last are kept.
             return path
-        self._make_room(2 * program.input_bytes(scale) + _ROOM_BYTES // 8, path)
+        self.make_room(2 * program.input_bytes(scale) + _ROOM_BYTES)
         unfinished = path.with_suffix(".writing")
         made = children.run(
             [
@@ -119,16 +128,21 @@ class Bench:
         unfinished.replace(path)
         return path
 
-    def _make_room(self, size_bytes: int, for_path: Path) -> None:
-        """Remove the inputs used least recently while the drive has too little room."""
+    def make_room(self, size_bytes: int) -> None:
+        """Remove the inputs used least recently while the drive has too little room.
+
+        Raises
+        ------
+        AbsentError
+            When it is too small for all that.
+        """
         others = sorted(self.files.glob("*-*"), key=lambda path: path.stat().st_mtime)
         while shutil.disk_usage(self.files).free < size_bytes and others:
             others.pop(0).unlink()
         free = shutil.disk_usage(self.files).free
         if free < size_bytes:
             raise AbsentError(
-                f"{for_path.name} and its result need {format_size(size_bytes)} in "
-                f"{self.files.parent}, {format_size(free)} are free"
+                f"files of {format_size(size_bytes)} are made, {format_size(free)} are free"
             )
 
     def target(self, name: str = "out") -> Path:
@@ -176,8 +190,14 @@ class Bench:
             raise MeasurementError(done.failure)
         return {**record, "cached_before": cached_before, "result": result_of(done.output)}
 
-    def digest(self, scale: str, program: Program) -> Record:
-        """Return a checksum of the last result, and what its oracle says of a small one."""
+    def digest(self, scale: str, program: Program, *, ask: bool) -> Record:
+        """Return a checksum of the last result, and, if asked, what the oracle says of a small one.
+
+        Raises
+        ------
+        MeasurementError
+            When that is wrong.
+        """
         target = self.files / "result.out"
         checksum = 0
         with target.open("rb") as file:
@@ -185,7 +205,7 @@ class Bench:
                 checksum = zlib.crc32(block, checksum)
         record: Record = {"result_crc32": checksum}
         source = self.input(program, scale)
-        if source.stat().st_size <= _CHECKED_BYTES_MAX:
+        if ask and source.stat().st_size <= _CHECKED_BYTES_MAX:
             name = str(self.places.programs / program.name)
             checked = children.run([name, "check", str(source), str(target)], self.around())
             if checked.failure:

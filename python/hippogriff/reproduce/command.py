@@ -13,7 +13,7 @@ from hippogriff._console import print_json
 from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce import machine
 from hippogriff.reproduce.bench import Bench, Places
-from hippogriff.reproduce.effort import EFFORTS, EXPERIMENTS
+from hippogriff.reproduce.effort import EFFORTS, EXPERIMENTS, cut
 from hippogriff.reproduce.experiments import Experiments
 from hippogriff.reproduce.journal import Journal
 from hippogriff.reproduce.programs import find_programs
@@ -22,6 +22,8 @@ from hippogriff.reproduce.run import Summary, measure
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from hippogriff.reproduce.effort import Slice
 
 INTERRUPTED = 130
 FAILED = 1
@@ -39,6 +41,7 @@ class Options:
     programs: Path | None
     budget_seconds: float
     timeout_seconds: float
+    part: Slice
     keep_inputs: bool
     report: bool
     json: bool
@@ -66,7 +69,7 @@ def run(options: Options) -> int:
     names = chosen(options.experiments)
     if math.isnan(options.budget_seconds):
         raise InvalidArgument("--budget-seconds is not a number")
-    effort = EFFORTS[options.effort]
+    effort = cut(EFFORTS[options.effort], options.part)
     device = _runtime.device_name(options.device) or _runtime.default_device()
     journal = Journal(options.out)
     places = Places(options.out, options.files or options.out, find_programs(options.programs))

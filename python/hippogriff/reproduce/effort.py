@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hippogriff.reproduce.programs import PROGRAMS
+from hippogriff.errors import InvalidArgument
+from hippogriff.reproduce.programs import PROGRAMS, SCALES
 from hippogriff.reproduce.together import MIXED
 
 EXPERIMENTS = {
@@ -26,6 +27,7 @@ class Effort:
     """Sizes and repetitions. `scale` is the experiments' that take one."""
 
     name: str
+    programs: tuple[str, ...]
     scales: tuple[str, ...]
     scale: str
     repetitions: int
@@ -38,11 +40,46 @@ class Effort:
     workloads: tuple[str, ...]
     setting_programs: tuple[str, ...]
     setting_repetitions: int
+    parking_workloads: tuple[str, ...]
     calibrates: bool
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A part of an effort; empty: all of it."""
+
+    programs: tuple[str, ...] = ()
+    scales: tuple[str, ...] = ()
+    repetitions: int = 0
+
+
+def _names(what: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return comma-separated names in their usual order."""
+    names = {name.strip() for name in text.split(",") if name.strip()}
+    unknown = sorted(names - set(known))
+    if unknown:
+        raise InvalidArgument(f"{', '.join(unknown)}: {what} are {', '.join(known)}")
+    return tuple(name for name in known if name in names)
+
+
+def slice_of(programs: str, scales: str, repetitions: int) -> Slice:
+    """Read what a command line says of a part.
+
+    Raises
+    ------
+    InvalidArgument
+        For names that are none.
+    """
+    return Slice(
+        _names("programs", programs, (*_ALL, MIXED)),
+        _names("sizes", scales, SCALES),
+        repetitions,
+    )
 
 
 QUICK = Effort(
     name="quick",
+    programs=_ALL,
     scales=("tiny",),
     scale="tiny",
     repetitions=2,
@@ -55,10 +92,12 @@ QUICK = Effort(
     workloads=("hotspot", MIXED),
     setting_programs=("hybridsort",),
     setting_repetitions=1,
+    parking_workloads=("hotspot",),
     calibrates=False,
 )
 FULL = Effort(
     name="full",
+    programs=_ALL,
     scales=("small", "medium", "large"),
     scale="large",
     repetitions=5,
@@ -71,6 +110,32 @@ FULL = Effort(
     workloads=(*_ALL, MIXED),
     setting_programs=("nn", "hybridsort", "hotspot"),
     setting_repetitions=5,
+    parking_workloads=("hotspot",),
     calibrates=True,
 )
 EFFORTS = {effort.name: effort for effort in (QUICK, FULL)}
+
+
+def cut(effort: Effort, part: Slice) -> Effort:
+    """Return a part of an effort: the same measurements, by the same keys, and no others."""
+
+    def of(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if not part.programs or name in part.programs)
+
+    scales = part.scales or effort.scales
+    most = part.repetitions or effort.repetitions
+    return replace(
+        effort,
+        programs=of(effort.programs),
+        scales=scales,
+        scale=scales[-1] if part.scales else effort.scale,
+        core_scale=scales[-1] if part.scales else effort.core_scale,
+        repetitions=most,
+        few=part.repetitions or effort.few,
+        setting_repetitions=part.repetitions or effort.setting_repetitions,
+        energy_programs=of(effort.energy_programs),
+        core_programs=of(effort.core_programs),
+        workloads=of(effort.workloads),
+        setting_programs=of(effort.setting_programs),
+        parking_workloads=of(effort.parking_workloads),
+    )

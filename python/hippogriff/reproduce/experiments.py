@@ -104,6 +104,9 @@ class Experiments:
                 found.setdefault(unit.key, unit)
         return list(found.values())
 
+    def _programs(self) -> list[Program]:
+        return [program for program in PROGRAMS if program.name in self._effort.programs]
+
     def _guess(self, program: Program, scale: str) -> float:
         return _START_SECONDS + 2 * program.input_bytes(scale) / _BYTES_PER_SECOND
 
@@ -111,7 +114,7 @@ class Experiments:
         def act() -> Record:
             self._bench.files.mkdir(parents=True, exist_ok=True)
             command = [sys.executable, "-m", "hippogriff", "calibrate", str(self._bench.files)]
-            command += ["--device", self._bench.device, "--json"]
+            command += ["--device", self._bench.child_device, "--json"]
             done = children.run(command, self._bench.around())
             if done.failure:
                 raise MeasurementError(done.failure)
@@ -122,18 +125,29 @@ class Experiments:
     # --- E1, E3, E4 ---
 
     def _whole(self, program: Program, scale: str, state: str, way: str, number: int) -> Unit:
+        group = f"whole/{program.name}/{scale}"
+
         def act() -> Record:
             record = self._bench.whole_program(program, scale, way, state)
-            return record | (self._bench.digest(scale, program) if number == 0 else {})
+            if number == 0:
+                ask = state == COLD or way == OURS
+                record |= self._bench.digest(scale, program, ask=ask)
+                self._expect_same_result(f"{group}/{COLD}/{CONVENTIONAL}/0", record)
+            return record
 
         fields = {"program": program.name, "scale": scale, "state": state, "way": way}
-        group = f"whole/{program.name}/{scale}"
         wanted = ("E1", "E3", "E4") if way == CONVENTIONAL and state == COLD else ("E3", "E4")
         key = f"{group}/{state}/{way}/{number}"
         return Unit(key, wanted, group, self._guess(program, scale), act, fields)
 
+    def _expect_same_result(self, key: str, record: Record) -> None:
+        """Compare a result with the conventional program's."""
+        known = (self._journal.get(key) or {}).get("result_crc32")
+        if known is not None and known != record["result_crc32"]:
+            raise MeasurementError("its result is not that of the conventional program")
+
     def _whole_programs(self) -> Iterator[Unit]:
-        for program in PROGRAMS:
+        for program in self._programs():
             for scale in self._effort.scales:
                 for state in STATES:
                     for number in range(self._effort.repetitions):
@@ -142,7 +156,7 @@ class Experiments:
                             yield self._whole(program, scale, state, way, number)
 
     def _where_time_goes(self) -> Iterator[Unit]:
-        for program in PROGRAMS:
+        for program in self._programs():
             for scale in self._effort.scales:
                 for number in range(self._effort.repetitions):
                     yield self._whole(program, scale, COLD, CONVENTIONAL, number)
@@ -168,6 +182,7 @@ class Experiments:
 
     def _transfer(self, size_bytes: int, direction: str, state: str, way: str) -> Unit:
         def act() -> Record:
+            self._bench.make_room(3 * size_bytes)
             path = self._transfer_file(size_bytes)
             if direction == "send":
                 self._bench.prepare(path, state)
@@ -220,7 +235,7 @@ class Experiments:
             energy = self._measured(repeat)
             return {"energy": energy, "runs": runs, "command": runs[0]["command"]}
 
-        group = f"energy/{program.name}"
+        group = f"energy/{program.name}/{self._effort.scale}"
         fields = {"program": program.name, "state": state, "way": way, "scale": self._effort.scale}
         guess = self._effort.energy_seconds + self._guess(program, self._effort.scale)
         return Unit(f"{group}/{state}/{way}/{number}", ("E5",), group, guess, act, fields)
@@ -252,7 +267,7 @@ class Experiments:
             with children.beside([spin] * (count if busy else 0), around):
                 return self._bench.whole_program(program, scale, way, COLD, around)
 
-        group = f"cores/{program.name}/{count}"
+        group = f"cores/{program.name}/{scale}/{count}"
         key = f"{group}/{'busy' if busy else 'alone'}/{way}/{number}"
         fields = {"program": program.name, "cores": count, "busy": busy, "way": way, "scale": scale}
         return Unit(key, ("E6",), group, 2 * self._guess(program, scale), act, fields)
@@ -301,20 +316,20 @@ class Experiments:
             return together.measure(workload, chosen)
 
         fields = {"workload": workload, "configuration": name, "scale": scale}
-        group = f"together/{workload}"
+        group = f"together/{workload}/{scale}"
         key, wanted = f"{group}/{name}/{number}", "E7"
         if parking:
-            fields = {"setting": "parking", "value": parking, "workload": workload}
-            key, wanted = f"setting/parking/{workload}/{parking}/{number}", "E8"
+            fields = {"setting": "parking", "value": parking, "workload": workload, "scale": scale}
+            key, wanted = f"setting/parking/{workload}/{scale}/{parking}/{number}", "E8"
         guess = sum(self._guess(program, scale) for program in programs_of(workload))
         return Unit(key, (wanted,), group, guess, act, fields)
 
     # --- E8 ---
 
     def _settings(self) -> Iterator[Unit]:
-        workload = self._effort.workloads[0]
-        for program in programs_of(workload):
-            yield self._need(program)
+        for workload in self._effort.parking_workloads:
+            for program in programs_of(workload):
+                yield self._need(program)
         for number in range(self._effort.setting_repetitions):
             for name in self._effort.setting_programs:
                 for state in STATES:
@@ -328,8 +343,9 @@ class Experiments:
                             (BY_NAME[name], state), "calibration", {"factor": factor}, number
                         )
         for number in range(self._effort.few):
-            for parking in _PARKING:
-                yield self._eight(workload, "everything", number, parking)
+            for workload in self._effort.parking_workloads:
+                for parking in _PARKING:
+                    yield self._eight(workload, "everything", number, parking)
 
     def _setting(
         self, case: tuple[Program, str], setting: str, variable: Mapping[str, str], number: int
@@ -355,9 +371,15 @@ class Experiments:
             finally:
                 scratch.unlink(missing_ok=True)
 
-        group = f"setting/{program.name}"
+        group = f"setting/{program.name}/{self._effort.scale}"
         key = f"{group}/{state}/{setting}/{value}/{number}"
-        fields = {"program": program.name, "state": state, "setting": setting, "value": value}
+        fields = {
+            "program": program.name,
+            "state": state,
+            "scale": self._effort.scale,
+            "setting": setting,
+            "value": value,
+        }
         return Unit(key, ("E8",), group, self._guess(program, self._effort.scale), act, fields)
 
 

@@ -99,8 +99,11 @@ class Measurements:
         return str(self.runs[-1]["machine"]["device"]) if self.runs else "an unknown device"
 
     def of_kind(self, kind: str) -> list[Record]:
-        """Return the good measurements whose keys begin so."""
-        return [record for record in self.good if str(record["key"]).startswith(f"{kind}/")]
+        """Return the good measurements whose keys begin so, of the largest inputs there are."""
+        found = [record for record in self.good if str(record["key"]).startswith(f"{kind}/")]
+        scales = {record["scale"] for record in found if "scale" in record}
+        largest = max(scales, key=SCALES.index, default=None)
+        return [record for record in found if record.get("scale", largest) == largest]
 
     def whole(self, program: str, scale: str, state: str, way: str) -> list[Record]:
         """Return the repetitions of a whole program."""
@@ -166,6 +169,12 @@ def process_seconds(record: Record) -> float:
 def movement_seconds(record: Record) -> float:
     """Return the seconds in which data moved."""
     return moved_seconds(record["result"])
+
+
+def inward_seconds(record: Record) -> float:
+    """Return the seconds in which data moved to the device."""
+    seconds = record["result"]["seconds"]
+    return float(sum(seconds.get(name, 0) for name in ("send", "read", "copy_in")))
 
 
 def cpu_seconds(record: Record) -> float:

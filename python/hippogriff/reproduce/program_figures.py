@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hippogriff.reproduce import papers
@@ -15,6 +16,7 @@ from hippogriff.reproduce.figures import (
     average_of,
     cpu_seconds,
     inverse,
+    inward_seconds,
     movement_seconds,
     process_seconds,
     program_places,
@@ -169,12 +171,16 @@ def whole_speedup(measured: Measurements) -> Figure:
 def movement_speedup(measured: Measurements) -> Figure:
     """Figure 3.15: data movement alone."""
     panels = _speedups(measured, movement_seconds, papers.MOVEMENT_SPEEDUP)
+    inward = [
+        replace(panel, title=f"to the device alone, {panel.title}", said=())
+        for panel in _speedups(measured, inward_seconds, {})
+    ]
     return Figure(
         "movement_speedup",
         "E3",
         "Speed-up of data movement",
         "figure 3.15; Gullfoss, figure 11",
-        tuple(panels),
+        (*panels, *inward),
         _speedup_words(panels, "data movement, memory made for it included"),
     )
 

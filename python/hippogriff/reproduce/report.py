@@ -11,6 +11,7 @@ from hippogriff.reproduce.build_figures import figures
 from hippogriff.reproduce.effort import EXPERIMENTS
 from hippogriff.reproduce.figures import Measurements
 from hippogriff.reproduce.journal import load
+from hippogriff.reproduce.targets import targets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,6 +101,22 @@ def _section(figure: Figure, plots: list[Path]) -> list[str]:
     return [*lines, f"<details><summary>Numbers</summary>{tables}</details>"]
 
 
+def _targets(large: Measurements) -> list[str]:
+    """Judge large inputs alone: the targets are for them."""
+    title = '<h2 id="targets">What it should show</h2>'
+    if not large.good:
+        return [title, "<p>Targets are for large inputs, of which none were measured.</p>"]
+    found = targets(large, {figure.name: figure for figure in figures(large)})
+    rows = [
+        f"<tr><td>{html.escape(each.text)}</td><td>{'≤' if each.at_most else '≥'} {each.bound:g}"
+        f"</td><td>{'' if each.measured is None else f'{each.measured:.3g}'}</td>"
+        f"<td>{each.verdict}</td></tr>"
+        for each in found
+    ]
+    head = "<tr><th>averages over programs</th><th>wanted</th><th>measured</th><th></th></tr>"
+    return [title, f"<table>{head}{''.join(rows)}</table>"]
+
+
 def _problems(records: list[Record]) -> list[str]:
     failed = [record for record in records if record.get("failure")]
     absent: dict[str, list[str]] = {}
@@ -160,6 +177,8 @@ def write_page(paths: list[Path], folder: Path, *, plots: bool) -> Path:
         "GB are 10<sup>9</sup> bytes.</p>",
         *_machine(runs, len(records)),
     ]
+    large = [record for record in records if record.get("scale") == "large" or record.get("idle")]
+    lines += _targets(Measurements(runs, large))
     for figure in figures(measured):
         drawn = []
         if plots:

@@ -79,7 +79,7 @@ def _ballast(bench: Bench, leave_bytes: int) -> Iterator[None]:
     """Hold a GPU's memory but for so many bytes."""
     command = [sys.executable, "-m", "hippogriff.reproduce._ballast"]
     process = subprocess.Popen(
-        [*command, bench.device, str(leave_bytes)],
+        [*command, bench.child_device, str(leave_bytes)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -148,7 +148,7 @@ class Together:
             return command
         need = str(self.need_bytes(program))
         timeout = str(max(int(self._bench.timeout_seconds) - 5, 1))
-        reserve = ["run", "--memory", need, "--device", self._bench.device]
+        reserve = ["run", "--memory", need, "--device", self._bench.child_device]
         reserve += ["--timeout", timeout, "--wait", "first-use", "--"]
         return [sys.executable, "-m", "hippogriff", *reserve, *command]
 
@@ -174,6 +174,7 @@ class Together:
         """
         bench, programs = self._bench, programs_of(workload)
         sources = [bench.input(program, self._scale) for program in programs]
+        bench.make_room(sum(source.stat().st_size for source in sources))  # for the results
         targets = [bench.target(f"together{number}") for number in range(len(programs))]
         for source in set(sources):
             bench.prepare(source, COLD)
