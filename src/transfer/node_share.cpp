@@ -220,6 +220,21 @@ void NodeShare::release(const std::string& uuid, std::uint64_t handle) {
   device(uuid).account->release(handle);
 }
 
+bool NodeShare::claim_now(const std::string& device) {
+  if (segment_ == nullptr || !segment_->follows()) {
+    return true;
+  }
+  try {
+    node::Account& ours = account(identify(device));
+    if (ours.follows() && !ours.is_claimed()) {
+      ours.claim(std::chrono::milliseconds(0));
+    }
+  } catch (const Error& error) {
+    return error.failure().status != Status::busy;  // what else is wrong, allocating tells
+  }
+  return true;
+}
+
 std::unique_ptr<node::TransferNotice> NodeShare::notice_transfer() const {
   return segment_ != nullptr ? segment_->notice_transfer() : nullptr;
 }

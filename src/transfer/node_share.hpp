@@ -68,6 +68,10 @@ class NodeShare {
   // Tells the node what programs that take no part use of the GPUs, if that was not told lately.
   void look_outside(std::chrono::milliseconds at_most_old);
 
+  // False while what this process's leader left for its first use is promised to others: to
+  // allocate would wait for it. Takes it where it is free now.
+  [[nodiscard]] bool claim_now(const std::string& device);
+
   // For others to see a transfer of ours; null where the node is asked over a socket.
   [[nodiscard]] std::unique_ptr<node::TransferNotice> notice_transfer() const;
   [[nodiscard]] std::vector<node::SeenTransfer> transfers_of_others() const;

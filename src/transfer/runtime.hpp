@@ -152,6 +152,7 @@ class Runtime {
   std::shared_ptr<Transfer> start(const Submission& submission,
                                   TransferRequest request,
                                   DeviceState& state);
+  [[nodiscard]] bool may_allocate_now(const DeviceState& state) const;
   DeviceAddress try_allocate(const Submission& submission, std::uint64_t size, DeviceState& state);
   void launch(const Submission& submission,
               const std::shared_ptr<Transfer>& transfer,

@@ -278,6 +278,10 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
   }
   DeviceAddress allocated;
   const bool allocates = request.address.is_null() && request.extent.size > 0;
+  if (allocates && ready && submission.memory_timeout_ms >= 0) {
+    // The watcher waits for a reservation that is not there yet, and the file is parked meanwhile.
+    ready = may_allocate_now(state);
+  }
   if (allocates && ready) {
     allocated = try_allocate(submission, request.extent.size, state);
     ready = !allocated.is_null();
@@ -325,6 +329,11 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
   transfer->set_address(allocates ? allocated : transfer->request().address);
   launch(submission, transfer, state);
   return transfer;
+}
+
+bool Runtime::may_allocate_now(const DeviceState& state) const {
+  const auto node = share();
+  return node == nullptr || node->claim_now(state.device->info().name);
 }
 
 // Memory for a send that brings none, or null when it has to wait for some.
