@@ -96,7 +96,10 @@ def keys_of(tmp_path: Path) -> list[str]:
     return [line["key"] for line in lines_of(tmp_path) if "key" in line]
 
 
-def test_interrupted_run_keeps_what_it_has_and_the_next_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_run_keeps_what_it_has_and_the_next_goes_on(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     fifo, go_on = tmp_path / "fifo", tmp_path / "go_on"
     os.mkfifo(fifo)
     # As long as one of its processes lives, it holds the fifo's writing end.
@@ -112,7 +115,7 @@ def test_interrupted_run_keeps_what_it_has_and_the_next_goes_on(tmp_path: Path) 
         while not _has_writer(fifo) and time.monotonic() < end:
             assert process.poll() is None, process.communicate()[0]
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         said, _ = process.communicate(timeout=_LONG_SECONDS)
         poll = select.poll()
         poll.register(reading, select.POLLIN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import signal
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from hippogriff.reproduce.run import Summary, measure
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from types import FrameType
 
     from hippogriff.reproduce.effort import Slice
 
@@ -77,6 +79,7 @@ def run(options: Options) -> int:
     bench = Bench(places, device, options.timeout_seconds)
     journal.begin_run(machine.facts(device, places.files, effort.name))
     units = Experiments(bench, effort, journal).units(names)
+    signal.signal(signal.SIGTERM, _interrupt)  # What `timeout` sends ends children, too.
     try:
         summary = measure(units, journal, options.budget_seconds, quiet=options.json)
     finally:
@@ -90,6 +93,10 @@ def run(options: Options) -> int:
     if summary.interrupted:
         return INTERRUPTED
     return FAILED if summary.failed else 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def write_report(results: Sequence[Path], folder: Path) -> Path:

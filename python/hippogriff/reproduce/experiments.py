@@ -37,14 +37,15 @@ ONE_CHANNEL = "one_channel"
 CORES = (1, 2, 4)
 _IDLE_SECONDS = 2.5
 _MIB = 1 << 20
+_UNSET = "default"
 # Of E8: a setting, its variable, values; the first is the default.
 SETTINGS = (
     ("piece", "HIPPOGRIFF_PIECE", ("2MiB", "256KiB", "512KiB", "1MiB")),
     ("pinbuffer", "HIPPOGRIFF_PINBUFFER", ("256MiB", "64MiB", "128MiB", "512MiB")),
-    ("channels", "HIPPOGRIFF_CHANNELS", ("12", "1", "2", "4", "8")),
+    ("channels", "HIPPOGRIFF_CHANNELS", (_UNSET, "1", "2", "4", "8")),
 )
 _CALIBRATIONS = ("1", "0.5", "2")
-_PARKING = ("default", "64MiB", "1GiB", "off")
+_PARKING = (_UNSET, "64MiB", "1GiB", "off")
 
 
 @dataclass(frozen=True)
@@ -309,7 +310,7 @@ class Experiments:
 
         def act() -> Record:
             chosen = configuration
-            if parking and parking != "default":
+            if parking and parking != _UNSET:
                 settings = (("HIPPOGRIFF_PARKING", parking),)
                 chosen = type(configuration)(name, configuration.title, settings=settings)
             together = Together(self._bench, scale, self._needs(workload))
@@ -363,7 +364,7 @@ class Experiments:
             elif setting == "calibration":
                 raise AbsentError("no calibration is there that could be wrong")
             settings = {"HIPPOGRIFF_CALIBRATION": str(scratch)}
-            if setting != "calibration":
+            if setting != "calibration" and value != _UNSET:
                 settings |= variable
             around = self._bench.around(settings)
             try:
