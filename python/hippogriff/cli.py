@@ -31,6 +31,7 @@ from hippogriff.errors import (
     OutOfHostMemory,
     Unsupported,
 )
+from hippogriff.reproduce.commands import reproduce
 from hippogriff.sharing import commands as sharing_commands
 
 if TYPE_CHECKING:
@@ -368,89 +369,12 @@ def load(
         print(result)
 
 
-@app.command()
-@_reporting
-def reproduce(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Everything, tiny: some two minutes, no GPU needed.")
-    ] = False,
-    full: Annotated[
-        bool, typer.Option("--full", help="The papers' sizes: hours, in slices if you like.")
-    ] = False,
-    report_of: Annotated[
-        list[Path] | None,
-        typer.Option("--report", metavar="RESULTS", help="Only the report; may be repeated."),
-    ] = None,
-    experiments: Annotated[str, typer.Option(help="Such as E1,E3.")] = "all",
-    out: Annotated[Path, typer.Option("--out", help="Results, and the report.")] = Path(
-        "reproduce"
-    ),
-    files: Annotated[
-        Path | None, typer.Option("--dir", help="Where large files are made; else in --out.")
-    ] = None,
-    device: Device = None,
-    programs: Annotated[
-        Path | None, typer.Option("--programs", help="The folder of the papers' programs.")
-    ] = None,
-    budget_seconds: Annotated[
-        float, typer.Option("--budget-seconds", help="Nothing more is begun after that.")
-    ] = math.inf,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=1, help="Seconds that a program may take.")
-    ] = 300.0,
-    only: Annotated[
-        str, typer.Option("--only", help="Only these programs: nn,lud; mixed: of E7.")
-    ] = "",
-    sizes: Annotated[
-        str, typer.Option("--sizes", help="Only these: tiny, small, medium, large.")
-    ] = "",
-    repetitions: Annotated[
-        int, typer.Option("--repetitions", min=0, max=100, help="0: 5, and 3 of what takes long.")
-    ] = 0,
-    keep_inputs: Annotated[
-        bool, typer.Option("--keep-inputs", help="Leave inputs for the next run.")
-    ] = False,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Only measure.")] = False,
-    json: Json = False,
-) -> None:
-    """Run the papers' experiments E1 to E8, and show the papers' figures beside ours.
-
-    What was measured is kept at once: the same command goes on where an interrupted one ended.
-    Exit code 1 when a measurement failed.
-    """
-    from hippogriff.reproduce.command import Options, run, write_report
-    from hippogriff.reproduce.effort import slice_of
-
-    if report_of:
-        print(write_report(report_of, out))
-        return
-    if quick == full:
-        raise InvalidArgument("choose one of --quick and --full, or --report")
-    code = run(
-        Options(
-            effort="quick" if quick else "full",
-            experiments=experiments,
-            out=out,
-            files=files,
-            device=device,
-            programs=programs,
-            budget_seconds=budget_seconds,
-            timeout_seconds=timeout,
-            part=slice_of(only, sizes, repetitions),
-            keep_inputs=keep_inputs,
-            report=not no_report,
-            json=json,
-        )
-    )
-    if code:
-        raise typer.Exit(code)
-
-
 # What comes after COMMAND is the command's own.
 app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(
     _reporting(sharing_commands.run)
 )
 for _command in (
+    reproduce,
     sharing_commands.ps,
     sharing_commands.top,
     sharing_commands.policy,
