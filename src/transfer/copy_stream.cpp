@@ -201,8 +201,7 @@ bool CopyStream::any_waits() {
 }
 
 void CopyStream::withdraw(StreamCopy& copy) {
-  const std::lock_guard calls(mutex_);  // so that nobody is queueing it
-  const std::lock_guard lock(waiting_mutex_);
+  const std::scoped_lock lock(mutex_, waiting_mutex_);  // so that nobody is queueing it
   std::erase(waiting_, &copy);
 }
 
