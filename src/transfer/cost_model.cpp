@@ -196,10 +196,6 @@ double CostModel::cold_buffered_rate(std::uint32_t channels) const {
   return std::min({copied, drive, channels * one});
 }
 
-bool CostModel::reading_fills_the_link() const {
-  return joint_rate(buffered_rate(channels_available()), link_) >= 0.97 * link_;
-}
-
 bool CostModel::mapping_outruns_a_channel() const {
   return mapped_rate(1) >= buffered_rate(1);
 }
@@ -214,7 +210,7 @@ std::uint32_t CostModel::channels_wanted(std::uint32_t mapped_channels,
   // A quarter of what mapping promises: pages of small folios register several times slower, and a
   // channel too many costs less than a link that waits.
   const double beside = 0.25 * mapped_rate(mapped_channels);
-  const double enough = 0.985 * joint_rate(beside + buffered_rate(channels), wanted);
+  const double enough = 0.97 * joint_rate(beside + buffered_rate(channels), wanted);
   std::uint32_t fewest = 1;
   while (fewest < channels && joint_rate(beside + buffered_rate(fewest), wanted) < enough) {
     ++fewest;

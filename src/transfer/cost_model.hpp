@@ -65,12 +65,10 @@ class CostModel {
   [[nodiscard]] std::uint32_t depth_wanted(double bytes) const;
   // Threads that block on the drive which do the same.
   [[nodiscard]] std::uint32_t blocking_channels_wanted() const;
-  // Whether threads that read the page cache bring within 3 % of what the link carries.
-  [[nodiscard]] bool reading_fills_the_link() const;
   // Whether a thread that maps does at least what it would do reading.
   [[nodiscard]] bool mapping_outruns_a_channel() const;
   // The fewest buffered channels that bring the page cache's side, beside `mapped_channels`, within
-  // 1.5 % of what all of `channels` would. Does not depend on the transfer's size.
+  // 3 % of what all of `channels` would. Does not depend on the transfer's size.
   [[nodiscard]] std::uint32_t channels_wanted(std::uint32_t mapped_channels,
                                               std::uint32_t channels) const;
 

@@ -102,15 +102,12 @@ Offer read_send(const CostModel& model, const TransferFacts& facts) {
   return fastest_width(model, Route::pipelined, plan, &Plan::buffered_channels, most);
 }
 
-// Mapped windows from the end of the extent while channels read from its start: where too few cores
-// read for the link. Else it would add nothing, and take CPU seconds where pages are small (16
-// cores: 8 GiB of tmpfs at 27 to 50 GB/s with a window beside the reads and 50 without).
+// Mapped windows from the end of the extent while channels read from its start.
 Offer mixed_send(const CostModel& model, const TransferFacts& facts) {
   Plan plan{.mapped_channels = 1};
   const bool cold = model.cold_bytes() > 0;
   const bool possible = facts.can_map && facts.can_mix && model.cached_bytes() > 0 &&
-                        model.channels_available() > 1 && !model.reading_fills_the_link() &&
-                        model.mapping_outruns_a_channel() &&
+                        model.channels_available() > 1 && model.mapping_outruns_a_channel() &&
                         (!cold || (facts.direct_io && room_for_two_lanes(facts)));
   if (!possible) {
     return {};
@@ -360,7 +357,6 @@ RoutingDecision choose_route(const TransferFacts& facts,
   decision.depth_measured = calibration.drive.measured;
   decision.drive_depth = std::max(calibration.drive.depth, 1U);
   decision.load = load;
-  decision.reading_fills_the_link = alone.reading_fills_the_link();
   double fastest_seconds = std::numeric_limits<double>::infinity();
   for (std::size_t index = 0; index < routes.size(); ++index) {
     decision.predictions[index] = predict(

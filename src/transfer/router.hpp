@@ -11,16 +11,14 @@ namespace hippogriff {
 
 // A choice and what it was chosen from: one prediction per route, in the order of hippogriff_route
 // without `auto`: direct, mapped, pipelined, parked. Pipelined may include mapped windows beside
-// the reads ("mapped+pipelined" in reports) where both are possible, too few cores read to fill the
-// link, and the mix is predicted faster.
+// the reads ("mapped+pipelined" in reports) where both are possible and the mix is predicted
+// faster.
 struct RoutingDecision {
   std::array<RoutePrediction, HIPPOGRIFF_ROUTE_COUNT - 1> predictions;
   Route chosen = Route::automatic;
   bool depth_measured = false;    // plans' direct_io_depth is what this drive was measured to want
   std::uint32_t drive_depth = 1;  // requests that keep the drive busy: what a lane does alone
   TransferLoad load;              // that it was made for
-  // Without other processes: then no mapping is wanted beside the reads.
-  bool reading_fills_the_link = false;
 
   [[nodiscard]] const RoutePrediction& choice() const;
 };
