@@ -229,8 +229,9 @@ def node_status() -> dict[str, Any]:
     -------
     dict
         ``devices`` (sizes in bytes: ``memory_bytes``, ``promised_bytes``, ``outside_bytes`` used by
-        programs that take no part, ``free_bytes`` to be promised, ``used_bytes`` really), ``gpus``
-        as NVML sees them, ``reservations``, ``clients``, ``policy``.
+        programs that take no part or kept for contexts of those that wait, ``free_bytes`` to be
+        promised, ``used_bytes`` really), ``gpus`` as NVML sees them, ``reservations``, ``clients``,
+        ``policy``.
     """
     text = ctypes.c_void_p()
     check(lib.hippogriff_node_status(ctypes.byref(text)))

@@ -362,7 +362,10 @@ def test_deferred_reservations_count_as_held_and_then_as_waiting() -> None:
     def free_and_waiting(*deferred_bytes: int) -> tuple[int, int]:
         device = {"uuid": "host", "memory_bytes": 100, "free_bytes": 70}
         entries = [
-            {"device": "host", "waits": False, "deferred": True, "wanted_bytes": size}
+            {
+                **{"device": "host", "waits": False, "deferred": True},
+                **{"wanted_bytes": size + 5, "kept_bytes": 5},
+            }
             for size in deferred_bytes
         ]
         (only,) = candidates({"gpus": [], "devices": [device], "reservations": entries}, 100)

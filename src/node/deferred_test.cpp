@@ -131,6 +131,63 @@ TEST_F(DeferredTest, is_taken_whole_by_the_first_and_shared_by_all_who_follow) {
   EXPECT_EQ(held(*other), 0U);
 }
 
+TEST_F(DeferredTest, keeps_what_a_context_takes_before_it_is_claimed) {
+  other->set_unreserved(0, {.context_bytes = 10});
+  EXPECT_EQ(status_of([&] { other->reserve(request(91)); }), Status::busy);
+  const std::uint64_t rest = other->reserve(request(40));
+  const std::uint64_t later = leading->defer(request(5));
+  EXPECT_EQ(status_of([&] { other->reserve(request(46)); }), Status::busy) << "it wants no more";
+  leading->release(later);
+  Member member(following());
+  member.claim(no_wait);
+  EXPECT_EQ(held(*other), 100U) << "its own context is part of it";
+  EXPECT_EQ(other->view().reservations.front().record.kept_bytes, 0U);
+  other->release(rest);
+}
+
+TEST_F(DeferredTest, keeps_what_it_was_seen_to_use_also_when_another_is_served_first) {
+  start(Policy::mmu);
+  const std::uint64_t all = other->reserve(request(70));
+  Member member(following());
+  std::thread claims([&] { member.claim(long_wait); });
+  ASSERT_TRUE(eventually([&] { return waiting(*other) == 1; }));
+  const NodeView view = other->view();
+  const auto wish = std::ranges::find_if(
+      view.reservations, [](const auto& reservation) { return reservation.record.waits(); });
+  other->set_unreserved(0, {.outside_bytes = 5, .early = {{wish->record.id, 10}}});
+  EXPECT_EQ(status_of([&] { other->reserve(request(16)); }), Status::busy);
+  const std::uint64_t overtakes = other->reserve(request(15));
+  other->release(overtakes);
+  other->set_unreserved(0, {.outside_bytes = 5});
+  const std::uint64_t more = other->reserve(request(25));
+  other->release(more);
+  other->release(all);
+  claims.join();
+  EXPECT_EQ(held(*other), 60U);
+}
+
+TEST_F(DeferredTest, is_refused_to_the_largest_when_contexts_leave_too_little_for_all_who_wait) {
+  Node second(place.options());
+  second.defer({.device = second.add_device("gpu", 100), .size_bytes = 95});
+  NodeOptions options = place.options();
+  options.leader = Leader::parse(second.leader());
+  leading->release(left);
+  left = leading->defer(request(93));
+  other->set_unreserved(0, {.outside_bytes = 20, .context_bytes = 10});
+  Member small(following());
+  Member large(options);
+  std::thread claims(
+      [&] { EXPECT_EQ(status_of([&] { large.claim(long_wait); }), Status::out_of_device_memory); });
+  ASSERT_TRUE(eventually([&] { return waiting(*other) == 1; })) << "the other may go on";
+  EXPECT_EQ(status_of([&] { small.claim(milliseconds(100)); }), Status::timed_out)
+      << "who asks less than another is not refused";
+  claims.join();
+  other->set_unreserved(0, {});
+  EXPECT_EQ(status_of([&] { small.claim(no_wait); }), Status::busy) << "the other's context";
+  second.release(second.defer({.device = 0, .size_bytes = 1}));
+  EXPECT_EQ(held(*other), 0U);
+}
+
 TEST_F(DeferredTest, waits_behind_those_who_waited_before) {
   const std::uint64_t all = other->reserve(request(100));
   std::uint64_t half = 0;

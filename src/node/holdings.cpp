@@ -77,6 +77,7 @@ void Node::restore(Holding& held) {
     if (held.record.size_bytes != 0 && !held.record.waits()) {
       found->size_bytes = held.record.size_bytes;
       found->wanted_bytes = held.record.size_bytes;
+      found->kept_bytes = 0;
     }
     return;
   }
@@ -89,6 +90,7 @@ void Node::restore(Holding& held) {
   record.client = client;
   record.wanted_bytes = std::min(record.wanted_bytes, books_.devices[index].capacity_bytes);
   record.size_bytes = std::min(record.size_bytes, record.wanted_bytes);
+  record.kept_bytes = books_.to_keep(record, record.kept_bytes);
   if (found == nullptr) {
     books_.insert_with_id(record);
   } else {

@@ -66,6 +66,7 @@ std::uint32_t Node::add_device(std::string_view name, std::uint64_t capacity_byt
       if (std::ranges::none_of(books.reservations,
                                [&](const auto& other) { return other.device == index; })) {
         record.capacity_bytes = capacity_bytes;
+        record.context_bytes = std::min(record.context_bytes, capacity_bytes);
       }
     }
     known_capacity = record.capacity_bytes;
@@ -92,12 +93,23 @@ std::uint32_t Node::add_device(std::string_view name, std::uint64_t capacity_byt
   return place;
 }
 
-void Node::set_outside(std::uint32_t device_index, std::uint64_t size_bytes) {
+void Node::set_unreserved(std::uint32_t device_index, const Unreserved& use) {
   const Device known = device(device_index);
   transact([&](Books& books, ClientSet& granted) {
     const std::uint32_t index = place_device(known);
     if (index != no_device) {
-      books.devices[index].outside_bytes = std::min(size_bytes, capacity_bytes_max);
+      DeviceRecord& record = books.devices[index];
+      record.outside_bytes = std::min(use.outside_bytes, capacity_bytes_max);
+      if (use.context_bytes != 0) {
+        record.context_bytes = std::min(use.context_bytes, record.capacity_bytes);
+      }
+      for (ReservationRecord& reservation : books.reservations) {
+        if (reservation.device == index) {
+          const auto early = std::ranges::find(use.early, reservation.id, &Unreserved::Early::id);
+          reservation.kept_bytes =
+              books.to_keep(reservation, early != use.early.end() ? early->used_bytes : 0);
+        }
+      }
       serve(books, index, monotonic_ns(), granted);
     }
     return Effects{.changed = true};

@@ -79,8 +79,8 @@ class Node final : public NodeClient {
   // Makes the device known under a name all processes use (a GPU's UUID). Throws
   // Error(invalid_argument) when another capacity is in use.
   std::uint32_t add_device(std::string_view name, std::uint64_t capacity_bytes) override;
-  // What programs outside the node use of the device.
-  void set_outside(std::uint32_t device, std::uint64_t size_bytes) override;
+  // What is used of the device beside what is reserved: nobody is promised it.
+  void set_unreserved(std::uint32_t device, const Unreserved& use) override;
   void set_policy(Policy policy, OvertakeBound bound) override;
 
   // Returns a handle. Throws Error: out_of_device_memory at once when it is larger than the device,
@@ -207,6 +207,7 @@ class Node final : public NodeClient {
                           bool give_up,
                           Effects& effects,
                           ClientSet& granted);
+  [[nodiscard]] bool contexts_bar(const ReservationRecord& record) const;
   Answer claim(ReservationRecord& record,
                std::uint64_t waited_ticket,
                bool may_wait,

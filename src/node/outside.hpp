@@ -1,4 +1,4 @@
-// What programs that take no part in the node use of a GPU.
+// What programs that take no part in the node use of a GPU, and what those use that wait.
 #pragma once
 
 #include "node/node_client.hpp"

@@ -30,6 +30,7 @@ Node::Answer Node::queue_new(Standing standing,
   asked.client = attachment_->client();
   asked.priority = request.priority;
   asked.deferred = standing == Standing::deferred ? 1 : 0;
+  asked.kept_bytes = books_.to_keep(asked, 0);
   const std::uint64_t id = books_.append(asked);
   serve(books_, index, asked.since_ns, granted);
   if (books_.find(id)->waits()) {
