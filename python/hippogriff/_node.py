@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import threading
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _MS = 1000.0
 TIMEOUT_SECONDS_MAX = 10.0**8
+_AT_FIRST_USE = "HIPPOGRIFF_WAIT_MS" in os.environ
+_claimed: set[str | None] = set()
 
 
 class Reservation:
@@ -185,6 +188,30 @@ def _reserve(
     name = ctypes.c_char_p()
     check(lib.hippogriff_reservation_get(handle, None, ctypes.byref(name)))
     return Reservation(handle, (name.value or b"").decode())
+
+
+def claim(device: object = None) -> None:
+    """Wait for what ``hippogriff run --wait first-use`` left for this command, if it did.
+
+    Whatever allocates on the device waits by itself; this wait ends with Ctrl-C. Thread-safe.
+
+    Raises
+    ------
+    OutOfDeviceMemory
+        When it was not free in time.
+    """
+    if not _AT_FIRST_USE:
+        return
+    name = device_name(device)
+    if name in _claimed:
+        return
+    with _interruptible() as raised:
+        options = _options(raised, None, device=encode_device(name))
+        status = lib.hippogriff_claim(ctypes.byref(options))
+    if raised:
+        raise raised[0]
+    check(status)
+    _claimed.add(name)
 
 
 def _options(

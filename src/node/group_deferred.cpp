@@ -130,14 +130,15 @@ void Node::claim_deferred(std::uint32_t device_index,
   bool cancelled = false;
   std::uint64_t wanted_bytes = 0;
   std::uint64_t waited_ticket = 0;
-  const Answer answer = await_with_group(
+  const Answer answer = await_answer(
       [&](bool give_up, Effects& effects, ClientSet& granted) {
         if (const ReservationRecord* record = leaders_unclaimed(known)) {
           wanted_bytes = record->wanted_bytes;
         }
         return look_at_deferred(known, waited_ticket, give_up, effects, granted);
       },
-      timeout,
+      Sleeper::group,
+      std::chrono::steady_clock::now() + timeout,
       [&] {
         cancelled = cancelled || waits_cancelled_ || (interrupted && interrupted());
         return cancelled;
@@ -160,52 +161,6 @@ void Node::claim_deferred(std::uint32_t device_index,
         (waited ? "within " + std::to_string(timeout.count()) + " ms" : std::string("now"));
   }
   throw Error(std::move(failure));
-}
-
-// Where to sleep after it, and on which value, is read under the lock: who grants changes it later.
-Node::Answer Node::look_with_group(const GroupLook& look,
-                                   bool give_up,
-                                   std::shared_ptr<Attachment>& place,
-                                   std::uint32_t& signal) {
-  Answer answer = Answer::waits;
-  try {
-    transact([&](Books&, ClientSet& granted) {
-      Effects effects;
-      place = attachment_;
-      signal = place->signal(place->slot().leader());
-      answer = look(give_up, effects, granted);
-      return effects;
-    });
-  } catch (const Error& error) {
-    if (error.failure().status == Status::busy && !give_up) {
-      return Answer::waits;  // somebody keeps the node's lock
-    }
-    const std::scoped_lock turn(mutex_);
-    seen_generation_ = 0;  // the next operation takes the wish back
-    throw;
-  }
-  return answer;
-}
-
-Node::Answer Node::await_with_group(const GroupLook& look,
-                                    std::chrono::milliseconds timeout,
-                                    const std::function<bool()>& gives_up) {
-  const MonotonicTime deadline = std::chrono::steady_clock::now() + timeout;
-  Answer answer = Answer::waits;
-  while (answer == Answer::waits) {
-    const auto left = deadline - std::chrono::steady_clock::now();
-    const bool give_up = (gives_up != nullptr && gives_up()) || waits_cancelled_ ||
-                         left <= std::chrono::nanoseconds::zero();
-    std::shared_ptr<Attachment> place;
-    std::uint32_t signal = 0;
-    answer = look_with_group(look, give_up, place, signal);
-    if (answer == Answer::waits && place != nullptr) {
-      place->wait(place->slot().leader(),
-                  signal,
-                  std::min<std::chrono::nanoseconds>(options_.look_interval, left));
-    }
-  }
-  return answer;
 }
 
 }  // namespace hippogriff::node

@@ -268,6 +268,9 @@ void Node::refuse(Answer answer,
   } else if (answer == Answer::full) {
     failure.status = Status::busy;
     failure.detail = "there are " + std::to_string(reservations_max) + " reservations already";
+  } else if (answer == Answer::twice) {
+    failure.status = Status::invalid_argument;
+    failure.detail = "a reservation of it is left for its first use already: release that first";
   } else if (answer == Answer::busy) {
     failure.status = Status::busy;
     failure.detail += ", not free now";

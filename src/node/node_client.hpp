@@ -24,7 +24,7 @@ struct Unreserved {
 
   std::uint64_t outside_bytes = 0;  // by programs that take no part
   std::uint64_t context_bytes = 0;  // what a context takes; 0: none was seen
-  std::vector<Early> early = {};
+  std::vector<Early> early = {};    // NOLINT(readability-redundant-member-init): left out often
 };
 
 // `Node` has it in shared memory, `noded::Connection` over a socket; both are thread-safe, and what

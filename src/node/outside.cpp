@@ -8,6 +8,7 @@
 #include "node/node.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <set>
 #include <string_view>
@@ -18,6 +19,7 @@ namespace hippogriff::node {
 
 namespace {
 
+constexpr std::chrono::milliseconds look_interval{200};
 // More than any context takes: it is something else.
 constexpr std::uint64_t context_bytes_max = std::uint64_t{2} << 30U;
 
@@ -89,6 +91,18 @@ void look_outside(NodeClient& node, std::uint32_t device, const std::string& uui
   }
   found.outside_bytes = facts->used_bytes - std::min(facts->used_bytes, ours);
   node.set_unreserved(device, found);
+}
+
+void OutsideLook::operator()() noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - looked_ < look_interval) {
+    return;
+  }
+  looked_ = now;
+  try {
+    look_outside(node_, device_, uuid_);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): asked again
+  }
 }
 
 }  // namespace hippogriff::node

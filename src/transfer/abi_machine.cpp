@@ -79,7 +79,12 @@ int hippogriff_malloc(const char* device, size_t size, void** pointer) {
       throw_invalid("allocate device memory", "pointer is NULL or size is 0");
     }
     const auto runtime = current_runtime();
-    const DeviceAddress address = runtime->device(text_or_empty(device)).allocate(size);
+    hippogriff::DeviceState& state = runtime->device(text_or_empty(device));
+    if (state.memory_claim != nullptr) {
+      const hippogriff::node::FirstUse& use = state.memory_claim->first_use();
+      use.wait(use.timeout(), nullptr);
+    }
+    const DeviceAddress address = state.allocate(size);
     *pointer = reinterpret_cast<void*>(address.value);  // NOLINT(performance-no-int-to-ptr)
   });
 }

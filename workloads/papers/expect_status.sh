@@ -1,5 +1,5 @@
 # To be read by the tests of the programs, which set `folder`.
-# shellcheck shell=sh
+# shellcheck shell=sh disable=SC2154 # `folder` is theirs
 
 # What a command must end with: expect_status STATUS COMMAND… Its output is in $folder/said.
 expect_status() {
