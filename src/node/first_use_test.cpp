@@ -112,14 +112,13 @@ TEST_F(FirstUseTest, in_the_background_ends_with_its_object_also_for_many_who_as
   {
     BackgroundClaim claim(first_use(), nullptr);
     std::atomic<int> there{0};
-    std::array<std::thread, 4> threads;
-    for (std::thread& thread : threads) {
-      thread = std::thread([&] {
-        for (int turn = 0; turn < 50; ++turn) {
-          there += claim.is_there(Clock::now()) ? 1 : 0;
-        }
-      });
-    }
+    const auto ask = [&] {
+      for (int turn = 0; turn < 50; ++turn) {
+        there += claim.is_there(Clock::now()) ? 1 : 0;
+      }
+    };
+    std::array<std::thread, 4> threads{
+        std::thread(ask), std::thread(ask), std::thread(ask), std::thread(ask)};
     for (std::thread& thread : threads) {
       thread.join();
     }

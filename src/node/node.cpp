@@ -22,6 +22,16 @@ std::string sizes(std::uint64_t size_bytes, std::uint64_t capacity_bytes) {
   return format_size(size_bytes) + " asked, the device has " + format_size(capacity_bytes);
 }
 
+void keep(Books& books, std::uint32_t device, const Unreserved& use) {
+  for (ReservationRecord& reservation : books.reservations) {
+    if (reservation.device == device) {
+      const auto early = std::ranges::find(use.early, reservation.id, &Unreserved::Early::id);
+      const std::uint64_t used_bytes = early != use.early.end() ? early->used_bytes : 0;
+      reservation.kept_bytes = books.to_keep(reservation, used_bytes);
+    }
+  }
+}
+
 }  // namespace
 
 Node::Node(NodeOptions options)
@@ -103,13 +113,7 @@ void Node::set_unreserved(std::uint32_t device_index, const Unreserved& use) {
       if (use.context_bytes != 0) {
         record.context_bytes = std::min(use.context_bytes, record.capacity_bytes);
       }
-      for (ReservationRecord& reservation : books.reservations) {
-        if (reservation.device == index) {
-          const auto early = std::ranges::find(use.early, reservation.id, &Unreserved::Early::id);
-          reservation.kept_bytes =
-              books.to_keep(reservation, early != use.early.end() ? early->used_bytes : 0);
-        }
-      }
+      keep(books, index, use);
       serve(books, index, monotonic_ns(), granted);
     }
     return Effects{.changed = true};
