@@ -85,7 +85,7 @@ TEST_P(NodeConformance, reserves_grows_shrinks_and_releases) {
 
 TEST_P(NodeConformance, shows_devices_and_who_holds_and_waits) {
   node->set_policy(node::Policy::aging_mmu, {.grants_max = 3, .wait_ns_max = 4});
-  node->set_outside(0, 7);
+  node->set_unreserved(0, {.outside_bytes = 7});
   node->reserve(request(10, no_wait, -5));
   const node::NodeView view = node->view();
   EXPECT_EQ(view.policy, node::Policy::aging_mmu);
@@ -375,11 +375,11 @@ TEST_P(NodeConformance, has_room_for_so_many_reservations_and_says_so) {
 }
 
 TEST_P(NodeConformance, counts_what_programs_outside_use) {
-  node->set_outside(0, 70);
+  node->set_unreserved(0, {.outside_bytes = 70});
   EXPECT_EQ(status_of([&] { node->reserve(request(31)); }), Status::busy);
   std::thread thread([&] { node->release(node->reserve(request(31, long_wait))); });
   EXPECT_TRUE(eventually([&] { return waiting(*node) == 1; }));
-  node->set_outside(0, 69);
+  node->set_unreserved(0, {.outside_bytes = 69});
   thread.join();
 }
 

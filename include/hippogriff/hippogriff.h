@@ -266,8 +266,10 @@ HIPPOGRIFF_API int hippogriff_malloc(const char* device, size_t size, void** poi
 /** Frees what hippogriff allocated; NULL is fine. HIPPOGRIFF_BUSY while a transfer uses it. */
 HIPPOGRIFF_API int hippogriff_free(void* pointer);
 
-/** Blocking copies between host and device memory, for programs without CUDA and for tests.
- *  HIPPOGRIFF_BUSY while a transfer writes the device memory, or reads what would be written. */
+/** Blocking copies between host and device memory, for programs without CUDA and for tests. They go
+ *  by a stream of their own, which waits for no other, the default stream neither: synchronize with
+ *  the kernels that write or read the memory before. HIPPOGRIFF_BUSY while a transfer writes the
+ *  device memory, or reads what would be written. */
 HIPPOGRIFF_API int hippogriff_copy_to_device(void* device_pointer, const void* host, size_t size);
 HIPPOGRIFF_API int hippogriff_copy_to_host(void* host, const void* device_pointer, size_t size);
 
@@ -310,7 +312,8 @@ typedef enum hippogriff_reserve_flags {
   /** For programs that start others: nothing is promised and waited for yet. The program that this
    *  one goes on as (hippogriff_node_hand_over), and what that starts, have the reservation taken,
    *  whole, when one of them first needs memory of the device; HIPPOGRIFF_WAIT_MS there says how
-   *  long that may wait. HIPPOGRIFF_UNSUPPORTED behind a server. */
+   *  long that may wait. HIPPOGRIFF_UNSUPPORTED behind a server, HIPPOGRIFF_INVALID_ARGUMENT for a
+   *  second one of a device. */
   HIPPOGRIFF_RESERVE_AT_FIRST_USE = 1u << 0
 } hippogriff_reserve_flags;
 
@@ -337,6 +340,13 @@ typedef struct hippogriff_reserve_options {
 HIPPOGRIFF_API int hippogriff_reserve(size_t size,
                                       const hippogriff_reserve_options* options,
                                       hippogriff_reservation** reservation);
+
+/** Waits until the reservation that `hippogriff run --wait first-use` left for this command is
+ *  there, as whatever allocates on the device does by itself; this wait has a time and can be
+ *  interrupted. No longer than HIPPOGRIFF_WAIT_MS says, and not at all in other programs. Of
+ *  `options`, which may be NULL (no wait), device, timeout_ms and `interrupted` are used.
+ *  HIPPOGRIFF_OUT_OF_DEVICE_MEMORY when it was not free in time, HIPPOGRIFF_CANCELLED. */
+HIPPOGRIFF_API int hippogriff_claim(const hippogriff_reserve_options* options);
 
 /** Grows or shrinks a reservation to `size` bytes. To grow may wait, before everybody who holds
  *  nothing; when all who hold the device's memory wait for more of it, the last who asked gets

@@ -204,6 +204,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "hippogriff_stream_synchronize": (_int, [_string, _void_p, _ms]),
     "hippogriff_stream_destroy": (_int, [_string, _void_p]),
     "hippogriff_reserve": (_int, [_size, ctypes.POINTER(ReserveOptions), _void_pp]),
+    "hippogriff_claim": (_int, [ctypes.POINTER(ReserveOptions)]),
     "hippogriff_reservation_resize": (
         _int,
         [_void_p, _size, ctypes.POINTER(ReserveOptions)],

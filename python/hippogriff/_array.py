@@ -10,6 +10,7 @@ from hippogriff import _dlpack
 from hippogriff._buffer import Buffer
 from hippogriff._dtypes import DType, find_dtype, fit_shape, known_size_bytes
 from hippogriff._library import lib
+from hippogriff._node import claim
 from hippogriff._runtime import default_device, device_name, encode_device, ensure, runtime
 from hippogriff.errors import Forked, InvalidArgument, NotInitialized, check
 
@@ -305,6 +306,7 @@ def empty(shape: int | Sequence[int], dtype: object = "uint8", device: object = 
     name = device_name(device) or default_device()
     address = ctypes.c_void_p()
     if size_bytes:
+        claim(name)
         check(
             lib.hippogriff_malloc(encode_device(name), size_bytes, ctypes.byref(address)),
         )

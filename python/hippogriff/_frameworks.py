@@ -7,6 +7,7 @@ import functools
 import importlib
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hippogriff._node import claim
 from hippogriff._regions import Region
 from hippogriff._runtime import device_name
 from hippogriff.errors import HippogriffError, InvalidArgument, OutOfHostMemory, Unsupported
@@ -263,11 +264,14 @@ class _Torch:
         cached = stats["reserved_bytes.all.current"] - stats["allocated_bytes.all.current"]
         if cached >= large:
             return
+        claim(self._device)
         with contextlib.suppress(cuda.OutOfMemoryError):
             self._torch.empty(large, dtype=self._torch.uint8, device=self._device)
 
     def empty(self, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
         theirs = self._dtypes.get(dtype) or self._find_dtype(dtype)
+        if self._device.type == "cuda":
+            claim(self._device)
         if order == "F":
             flipped = self._torch.empty(shape[::-1], dtype=theirs, device=self._device)
             return transposed(flipped)
@@ -351,11 +355,13 @@ class _Cupy:
     def empty(self, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
         if not isinstance(dtype, str):
             raise Unsupported(f"CuPy has no element type for {dtype}")
+        claim(self._device.id)
         with self._device:
             return self._cupy.empty(shape, dtype=_numpy_dtype(dtype), order=order)
 
     def empties(self, wanted: Sequence[Wanted]) -> list[Any]:
         empty = self._cupy.empty
+        claim(self._device.id)
         with self._device:
             return [empty(each.shape, dtype=_numpy_dtype(each.dtype)) for each in wanted]
 

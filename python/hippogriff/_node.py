@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import threading
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _MS = 1000.0
 TIMEOUT_SECONDS_MAX = 10.0**8
+_AT_FIRST_USE = "HIPPOGRIFF_WAIT_MS" in os.environ
+_claimed: set[str | None] = set()
 
 
 class Reservation:
@@ -187,6 +190,30 @@ def _reserve(
     return Reservation(handle, (name.value or b"").decode())
 
 
+def claim(device: object = None) -> None:
+    """Wait for what ``hippogriff run --wait first-use`` left for this command, if it did.
+
+    Whatever allocates on the device waits by itself; this wait ends with Ctrl-C. Thread-safe.
+
+    Raises
+    ------
+    OutOfDeviceMemory
+        When it was not free in time.
+    """
+    if not _AT_FIRST_USE:
+        return
+    name = device_name(device)
+    if name in _claimed:
+        return
+    with _interruptible() as raised:
+        options = _options(raised, None, device=encode_device(name))
+        status = lib.hippogriff_claim(ctypes.byref(options))
+    if raised:
+        raise raised[0]
+    check(status)
+    _claimed.add(name)
+
+
 def _options(
     raised: list[BaseException], timeout: float | None, **members: Any
 ) -> _abi.ReserveOptions:
@@ -229,8 +256,9 @@ def node_status() -> dict[str, Any]:
     -------
     dict
         ``devices`` (sizes in bytes: ``memory_bytes``, ``promised_bytes``, ``outside_bytes`` used by
-        programs that take no part, ``free_bytes`` to be promised, ``used_bytes`` really), ``gpus``
-        as NVML sees them, ``reservations``, ``clients``, ``policy``.
+        programs that take no part or kept for contexts of those that wait, ``free_bytes`` to be
+        promised, ``used_bytes`` really), ``gpus`` as NVML sees them, ``reservations``, ``clients``,
+        ``policy``.
     """
     text = ctypes.c_void_p()
     check(lib.hippogriff_node_status(ctypes.byref(text)))

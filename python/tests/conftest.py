@@ -53,6 +53,21 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
+def machine(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment with a node of its own and 100 MiB of device `host`."""
+    segment = Path("/dev/shm") / f"hippogriff-test-{os.getpid()}-{tmp_path.name}"
+    yield {
+        **os.environ,
+        "HIPPOGRIFF_NODE": str(segment),
+        "HIPPOGRIFF_DEVICE": "host",
+        "HIPPOGRIFF_HOST_MEMORY": "100MiB",
+        "HIPPOGRIFF_CUDA_DRIVER": "",
+        "HIPPOGRIFF_NVML": "",
+    }
+    segment.unlink(missing_ok=True)
+
+
+@pytest.fixture
 def big_file(tmp_path: Path) -> Path:
     """A file of 48 MiB and a few bytes."""
     path = tmp_path / "big"

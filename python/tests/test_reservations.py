@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -16,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hippogriff._library import lib
+from hippogriff._node import Reservation
 from hippogriff.errors import InvalidArgument, OutOfDeviceMemory
 from hippogriff.sharing.metrics import listen_address
 from hippogriff.sharing.placement import Candidate, order, visible
+from hippogriff.sharing.run import environment, shim_folder
 from hippogriff.sharing.show import command_of
 
 if TYPE_CHECKING:
@@ -27,21 +30,6 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 PATIENCE = 60
 FAKE_NVML = Path(lib._name).resolve().parent / "libhippogriff_fake_nvml.so"
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """An environment with a node of its own and 100 MiB of device `host`."""
-    segment = Path("/dev/shm") / f"hippogriff-test-{os.getpid()}-{tmp_path.name}"
-    yield {
-        **os.environ,
-        "HIPPOGRIFF_NODE": str(segment),
-        "HIPPOGRIFF_DEVICE": "host",
-        "HIPPOGRIFF_HOST_MEMORY": "100MiB",
-        "HIPPOGRIFF_CUDA_DRIVER": "",
-        "HIPPOGRIFF_NVML": "",
-    }
-    segment.unlink(missing_ok=True)
 
 
 def python(code: str, machine: dict[str, str]) -> subprocess.Popen[str]:
@@ -412,6 +400,19 @@ def test_run_puts_the_shim_between_a_program_and_the_driver(
     program.communicate()
     assert program.returncode == 0
     assert status(there)["devices"][0]["promised_bytes"] == 0
+
+
+@pytest.mark.skipif(shim_folder() is None, reason="the shim is not built")
+def test_numba_is_told_to_load_the_shim_unless_it_is_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = shim_folder()
+    assert folder is not None
+    held = [Reservation(ctypes.c_void_p(), "GPU-aaaa")]
+    monkeypatch.delenv("NUMBA_CUDA_DRIVER", raising=False)
+    assert Path(environment(held, "")["NUMBA_CUDA_DRIVER"]).samefile(folder / "libcuda.so.1")
+    monkeypatch.setenv("NUMBA_CUDA_DRIVER", "0")
+    assert environment(held, "")["NUMBA_CUDA_DRIVER"] == "0"
 
 
 DEVICES = [Candidate("a", 100, 30, 0), Candidate("b", 100, 60, 0), Candidate("c", 50, 50, 0)]

@@ -77,7 +77,8 @@ void Account::give(std::uint64_t size_bytes) noexcept {
 
 bool Account::take_growing(std::uint64_t size_bytes,
                            std::chrono::milliseconds timeout,
-                           std::string& why) noexcept {
+                           std::string& why,
+                           const std::function<bool()>& interrupted) noexcept {
   const MonotonicTime deadline = std::chrono::steady_clock::now() + timeout;
   std::chrono::milliseconds left = timeout;  // asked for once at least, however slow this thread is
   try {
@@ -86,7 +87,7 @@ bool Account::take_growing(std::uint64_t size_bytes,
         why = "not in time";
         return false;
       }
-      board_->grow_group(device_, size_bytes, left);
+      board_->grow_group(device_, size_bytes, left, interrupted);
       left =
           std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     }

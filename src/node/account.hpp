@@ -30,10 +30,11 @@ class Account {
   bool take(std::uint64_t size_bytes) noexcept;
   void give(std::uint64_t size_bytes) noexcept;
   // For one that follows: has the leader's reservation grown where it is too small, waiting for
-  // that up to the timeout. Where it fails, `why` says so.
+  // that up to the timeout. Where it fails, `why` says so. `interrupted` is as in Request.
   bool take_growing(std::uint64_t size_bytes,
                     std::chrono::milliseconds timeout,
-                    std::string& why) noexcept;
+                    std::string& why,
+                    const std::function<bool()>& interrupted = nullptr) noexcept;
 
   // For one that follows, with Node's errors: waits until what the leader left for its first use is
   // there. At once where it is there already.

@@ -12,7 +12,8 @@ namespace {
 bool device_valid(const DeviceRecord& device) {
   return device.name.back() == '\0' && device_name_valid(device.name_view()) &&
          device.capacity_bytes != 0 && device.capacity_bytes <= capacity_bytes_max &&
-         device.outside_bytes <= capacity_bytes_max;
+         device.outside_bytes <= capacity_bytes_max &&
+         device.context_bytes <= device.capacity_bytes;
 }
 
 bool reservation_valid(const ReservationRecord& record, const Books& books) {
@@ -24,6 +25,7 @@ bool reservation_valid(const ReservationRecord& record, const Books& books) {
          (record.deferred == 0 ||
           (record.deferred == 1 && record.size_bytes == 0 && record.grower == 0)) &&
          record.size_bytes <= record.wanted_bytes &&
+         record.kept_bytes <= (record.size_bytes == 0 ? record.wanted_bytes : 0) &&
          record.wanted_bytes <= books.devices[record.device].capacity_bytes;
 }
 
@@ -84,9 +86,23 @@ std::uint64_t Books::held_bytes(std::uint32_t device) const {
   return sum;
 }
 
+std::uint64_t Books::kept_bytes(std::uint32_t device) const {
+  std::uint64_t sum = 0;
+  for (const ReservationRecord& record : reservations) {
+    sum += record.device == device ? record.kept_bytes : 0;
+  }
+  return sum;
+}
+
+// A command that has not asked yet will make a context before it does, if it has none.
+std::uint64_t Books::to_keep(const ReservationRecord& record, std::uint64_t used_bytes) const {
+  const std::uint64_t foreseen = record.unclaimed() ? devices[record.device].context_bytes : 0;
+  return record.size_bytes != 0 ? 0 : std::min(record.wanted_bytes, std::max(used_bytes, foreseen));
+}
+
 std::uint64_t Books::free_bytes(std::uint32_t device) const {
   const DeviceRecord& record = devices[device];
-  const std::uint64_t used = held_bytes(device) + record.outside_bytes;
+  const std::uint64_t used = held_bytes(device) + kept_bytes(device) + record.outside_bytes;
   return used < record.capacity_bytes ? record.capacity_bytes - used : 0;
 }
 
@@ -119,7 +135,7 @@ bool Books::erase_client(std::uint32_t client) {
 }
 
 bool Books::growth_is_stuck(std::uint32_t device) const {
-  std::uint64_t held_by_waiters = devices[device].outside_bytes;
+  std::uint64_t held_by_waiters = devices[device].outside_bytes + kept_bytes(device);
   std::uint64_t least_missing = UINT64_MAX;
   for (const ReservationRecord& record : reservations) {
     if (record.device == device && record.grows()) {

@@ -27,22 +27,26 @@ struct OvertakeBound {
   friend bool operator==(const OvertakeBound&, const OvertakeBound&) = default;
 };
 
-// Names end with a zero and are unique. What programs that do not take part use is `outside_bytes`.
+// Names end with a zero and are unique. What programs that do not take part use is `outside_bytes`,
+// and `context_bytes` what a context was last seen to take; 0 while none was seen.
 struct DeviceRecord {
   std::array<char, 48> name{};
   std::uint64_t capacity_bytes = 0;
   std::uint64_t outside_bytes = 0;
+  std::uint64_t context_bytes = 0;
 
   [[nodiscard]] std::string_view name_view() const;
 };
 
 // It holds `size_bytes`, and waits while it wants more. Tickets order those who wait. A deferred
-// one holds nothing and waits for nothing until a follower of its client claims it.
+// one holds nothing and waits for nothing until a follower of its client claims it. While one holds
+// nothing, `kept_bytes` of what it wants are promised to nobody else: contexts take them already.
 struct ReservationRecord {
   std::uint64_t id = 0;
   std::uint64_t ticket = 0;
   std::uint64_t size_bytes = 0;
   std::uint64_t wanted_bytes = 0;
+  std::uint64_t kept_bytes = 0;
   std::int64_t since_ns = 0;  // CLOCK_MONOTONIC, when it began to wait
   std::uint32_t device = 0;   // index into Books::devices
   std::uint32_t client = 0;   // slot
@@ -55,7 +59,18 @@ struct ReservationRecord {
 
   [[nodiscard]] bool grows() const { return waits() && size_bytes != 0; }
 
-  [[nodiscard]] std::uint64_t missing_bytes() const { return wanted_bytes - size_bytes; }
+  // Left for its first use and not there yet: deferred, or claimed and waiting.
+  [[nodiscard]] bool unclaimed() const { return size_bytes == 0 && (deferred != 0 || grower != 0); }
+
+  [[nodiscard]] std::uint64_t missing_bytes() const {
+    return wanted_bytes - size_bytes - kept_bytes;
+  }
+
+  // All that it wants is its own now.
+  void grant() {
+    size_bytes = wanted_bytes;
+    kept_bytes = 0;
+  }
 
   // Takes back what a follower waits for: growth, or all of it, which is then deferred again.
   void take_back_wish();
@@ -78,6 +93,10 @@ struct Books {
   [[nodiscard]] bool valid() const;
   [[nodiscard]] std::uint32_t find_device(std::string_view name) const;
   [[nodiscard]] std::uint64_t held_bytes(std::uint32_t device) const;
+  [[nodiscard]] std::uint64_t kept_bytes(std::uint32_t device) const;
+  // What a reservation that holds nothing shall keep, of which so much is in use.
+  [[nodiscard]] std::uint64_t to_keep(const ReservationRecord& record,
+                                      std::uint64_t used_bytes) const;
   // 0 where more is held than there is, which a repair can bring about.
   [[nodiscard]] std::uint64_t free_bytes(std::uint32_t device) const;
   ReservationRecord* find(std::uint64_t id);

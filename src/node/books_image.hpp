@@ -24,8 +24,8 @@ struct ImageHeader {
 };
 
 static_assert(sizeof(ImageHeader) == 64);
-static_assert(sizeof(DeviceRecord) == 64);
-static_assert(sizeof(ReservationRecord) == 64);
+static_assert(sizeof(DeviceRecord) == 72);
+static_assert(sizeof(ReservationRecord) == 72);
 
 inline constexpr std::size_t image_bytes_max = sizeof(ImageHeader) +
                                                devices_max * sizeof(DeviceRecord) +

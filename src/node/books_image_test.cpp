@@ -115,6 +115,16 @@ TEST(BooksImage, refuses_well_formed_nonsense) {
   }));
   EXPECT_TRUE(refused([](Books& b) { b.devices[0].capacity_bytes = capacity_bytes_max + 1; }));
   EXPECT_TRUE(refused([](Books& b) { b.devices[0].outside_bytes = capacity_bytes_max + 1; }));
+  EXPECT_TRUE(refused([](Books& b) { b.devices[0].context_bytes = 1001; }));
+  EXPECT_FALSE(refused([](Books& b) {
+    b.reservations[1].size_bytes = 0;
+    b.reservations[1].kept_bytes = b.reservations[1].wanted_bytes;
+  }));
+  EXPECT_TRUE(refused([](Books& b) {
+    b.reservations[1].size_bytes = 0;
+    b.reservations[1].kept_bytes = b.reservations[1].wanted_bytes + 1;
+  }));
+  EXPECT_TRUE(refused([](Books& b) { b.reservations[0].kept_bytes = 1; })) << "it holds memory";
   EXPECT_TRUE(refused([](Books& b) { b.devices[0].name.fill('x'); }));
   EXPECT_TRUE(refused([](Books& b) { b.devices[0].name.fill('\0'); }));
   EXPECT_TRUE(refused([](Books& b) { b.devices[0].name[1] = '\n'; }));

@@ -129,8 +129,12 @@ ClientSlot::ClientSlot(const Segment& segment, std::optional<Leader> leader)
     : segment_(segment), own_(process_facts(static_cast<std::uint64_t>(::getpid()))) {
   struct stat facts{};
   pid_namespace_ = ::stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
+  int pauses_left = 2000;  // of a millisecond
   while (!try_slot(index_)) {
-    if (++index_ == clients_max) {
+    if (++index_ == clients_max && segment_.being_replaced() && pauses_left-- > 0) {
+      static_cast<void>(::usleep(1000));
+      index_ = 0;
+    } else if (index_ == clients_max) {
       throw Error({.status = Status::busy,
                    .operation = "join segment",
                    .object = segment_.path(),

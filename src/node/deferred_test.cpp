@@ -131,6 +131,65 @@ TEST_F(DeferredTest, is_taken_whole_by_the_first_and_shared_by_all_who_follow) {
   EXPECT_EQ(held(*other), 0U);
 }
 
+TEST_F(DeferredTest, keeps_what_a_context_takes_before_it_is_claimed) {
+  other->set_unreserved(0, {.context_bytes = 10});
+  EXPECT_EQ(status_of([&] { other->reserve(request(91)); }), Status::busy);
+  const std::uint64_t rest = other->reserve(request(40));
+  Node small(place.options());
+  const std::uint64_t least =
+      small.defer({.device = small.add_device("gpu", 100), .size_bytes = 5});
+  EXPECT_EQ(status_of([&] { other->reserve(request(46)); }), Status::busy);
+  other->release(other->reserve(request(45)));
+  small.release(least);
+  Member member(following());
+  member.claim(no_wait);
+  EXPECT_EQ(held(*other), 100U) << "its own context is part of it";
+  other->release(rest);
+}
+
+TEST_F(DeferredTest, keeps_what_it_was_seen_to_use_also_when_another_is_served_first) {
+  start(Policy::mmu);
+  const std::uint64_t all = other->reserve(request(70));
+  Member member(following());
+  std::thread claims([&] { member.claim(long_wait); });
+  ASSERT_TRUE(eventually([&] { return waiting(*other) == 1; }));
+  const NodeView view = other->view();
+  const auto wish = std::ranges::find_if(
+      view.reservations, [](const auto& reservation) { return reservation.record.waits(); });
+  other->set_unreserved(0, {.outside_bytes = 5, .early = {{wish->record.id, 10}}});
+  EXPECT_EQ(status_of([&] { other->reserve(request(16)); }), Status::busy);
+  other->release(other->reserve(request(15)));
+  other->set_unreserved(0, {.outside_bytes = 5});
+  other->release(other->reserve(request(25)));
+  other->release(all);
+  claims.join();
+  EXPECT_EQ(held(*other), 60U);
+}
+
+TEST_F(DeferredTest, is_refused_to_the_largest_when_contexts_leave_too_little_for_all_who_wait) {
+  Node second(place.options());
+  const std::uint64_t most =
+      second.defer({.device = second.add_device("gpu", 100), .size_bytes = 95});
+  NodeOptions options = place.options();
+  options.leader = Leader::parse(second.leader());
+  leading->release(left);
+  left = leading->defer(request(93));
+  other->set_unreserved(0, {.outside_bytes = 20, .context_bytes = 10});
+  Member small(following());
+  Member large(options);
+  std::thread claims(
+      [&] { EXPECT_EQ(status_of([&] { large.claim(long_wait); }), Status::out_of_device_memory); });
+  ASSERT_TRUE(eventually([&] { return waiting(*other) == 1; })) << "the other may go on";
+  EXPECT_EQ(status_of([&] { small.claim(milliseconds(100)); }), Status::timed_out)
+      << "who asks less than another is not refused";
+  claims.join();
+  other->set_unreserved(0, {});
+  EXPECT_EQ(status_of([&] { small.claim(no_wait); }), Status::busy) << "the other's context";
+  second.release(most);
+  small.claim(no_wait);
+  EXPECT_EQ(held(*other), 93U);
+}
+
 TEST_F(DeferredTest, waits_behind_those_who_waited_before) {
   const std::uint64_t all = other->reserve(request(100));
   std::uint64_t half = 0;
@@ -369,6 +428,18 @@ TEST_F(DeferredTest, refuses_what_can_never_fit_or_makes_no_sense) {
   EXPECT_EQ(status_of([&] { leading->release(left); }), Status::invalid_argument);
 }
 
+TEST_F(DeferredTest, is_the_only_one_of_its_device) {
+  EXPECT_EQ(status_of([&] { leading->defer(request(10)); }), Status::invalid_argument);
+  const std::uint32_t second = leading->add_device("second-gpu", 100);
+  leading->release(leading->defer({.device = second, .size_bytes = 10}));
+  leading->release(left);
+  left = leading->defer(request(10));
+  Member member(following());
+  EXPECT_EQ(member.account.limit_bytes(), 10U);
+  member.claim(no_wait);
+  EXPECT_EQ(held(*other), 10U);
+}
+
 TEST_F(DeferredTest, is_claimed_by_whoever_of_the_command_reserves) {
   Member member(following());
   EXPECT_EQ(status_of([&] { member.account.reserve(request(61, long_wait)); }),
@@ -522,15 +593,6 @@ TEST_F(DeferredTest, random_kills_leak_nothing_and_promise_nothing_twice) {
   commands.clear();
   other->release(other->reserve(request(100, long_wait)));
   EXPECT_TRUE(other->view().reservations.empty());
-}
-
-TEST(ClaimTimeout, is_read_from_whole_milliseconds_and_is_long_otherwise) {
-  EXPECT_EQ(claim_timeout("0"), milliseconds(0));
-  EXPECT_EQ(claim_timeout("1500"), milliseconds(1500));
-  for (const char* text : {"", "-1", "1.5", "1 ", "soon", "99999999999999999999"}) {
-    EXPECT_GT(claim_timeout(text), std::chrono::hours(24)) << text;
-  }
-  EXPECT_EQ(claim_timeout("9223372036854775807"), claim_timeout(""));
 }
 
 }  // namespace

@@ -1,12 +1,19 @@
-// Waiting for a command's reservation where a program allocates that knows nothing of it.
+// The first use of a device by a process whose command's reservation was left for that.
 #pragma once
 
+#include "base/error.hpp"
 #include "node/account.hpp"
 #include "node/node.hpp"
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 
 namespace hippogriff::node {
 
@@ -14,29 +21,64 @@ namespace hippogriff::node {
 class FirstUse {
  public:
   // `device` is the node's and was added under that UUID. `node` may be null where the account
-  // follows nobody: then there is nothing to claim.
+  // follows nobody: then there is nothing to claim. `timeout` is how long the command may wait.
   FirstUse(Node* node,
            Account& account,
            std::uint32_t device,
            std::string uuid,
            std::chrono::milliseconds timeout);
 
-  // Waits where that is needed; false when the reservation is not there. Says on stderr what is
-  // waited for when it takes long, and why it failed.
+  // Waits where that is needed, no longer than the command may either. Says on stderr what is
+  // waited for when it takes long. Throws Error: out_of_device_memory when the reservation is not
+  // there in time, cancelled, and as Node does.
+  void wait(std::chrono::milliseconds timeout, const std::function<bool()>& interrupted) const;
+  // The same for callers without words for it: false when the reservation is not there, and stderr
+  // says why.
   [[nodiscard]] bool claim() const noexcept;
 
   [[nodiscard]] Account& account() const { return *account_; }
 
- private:
-  void look_around(std::chrono::steady_clock::time_point began,
-                   std::chrono::steady_clock::time_point& looked,
-                   bool& told) const;
+  [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
 
+ private:
   Node* node_;
   Account* account_;
   std::uint32_t device_;
   std::string uuid_;
   std::chrono::milliseconds timeout_;
+};
+
+// The same wait on a thread of its own, for those who ask now and then and have clocks of their
+// own. Thread-safe. Its end ends the wait, within a look of the node's.
+class BackgroundClaim {
+ public:
+  // `owner` is kept: what the first use's node and account belong to.
+  BackgroundClaim(FirstUse first_use, std::shared_ptr<const void> owner)
+      : owner_(std::move(owner)), first_use_(std::move(first_use)) {}
+
+  ~BackgroundClaim();
+  BackgroundClaim(const BackgroundClaim&) = delete;
+  BackgroundClaim& operator=(const BackgroundClaim&) = delete;
+
+  // Whether the reservation is there. Where it is not it is waited for from now on, until nobody
+  // has asked for a second. Throws what ended the wait of those who began to ask at `began`.
+  bool is_there(std::chrono::steady_clock::time_point began);
+
+  [[nodiscard]] const FirstUse& first_use() const { return first_use_; }
+
+ private:
+  [[nodiscard]] bool try_now() const;
+  void wait() noexcept;
+
+  const std::shared_ptr<const void> owner_;
+  const FirstUse first_use_;
+  std::mutex mutex_;  // guards all below
+  std::thread thread_;
+  bool waits_ = false;
+  bool ends_ = false;
+  std::chrono::steady_clock::time_point asked_;
+  std::optional<Error> failed_;
+  std::chrono::steady_clock::time_point failed_at_;
 };
 
 }  // namespace hippogriff::node

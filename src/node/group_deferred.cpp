@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace hippogriff::node {
 
@@ -62,6 +63,30 @@ Node::Answer Node::claim(ReservationRecord& record,
   return Answer::busy;
 }
 
+// Nothing is held, all wait, and what they keep for their contexts leaves too little for whoever is
+// next, whatever programs outside give back: then the one that claims most can never go on.
+bool Node::contexts_bar(const ReservationRecord& record) const {
+  Books later = books_;
+  later.devices[record.device].outside_bytes = 0;
+  const ReservationRecord* largest = &record;
+  for (const ReservationRecord& other : later.reservations) {
+    if (other.device != record.device) {
+      continue;
+    }
+    if (other.size_bytes != 0 || other.deferred != 0) {
+      return false;
+    }
+    if (other.grower != 0 && std::pair(other.wanted_bytes, other.ticket) >
+                                 std::pair(largest->wanted_bytes, largest->ticket)) {
+      largest = &other;
+    }
+  }
+  const bool is_largest = largest->id == record.id;
+  ClientSet granted;
+  serve(later, record.device, monotonic_ns(), granted);
+  return is_largest && later.held_bytes(record.device) == 0;
+}
+
 Node::Answer Node::look_at_deferred(const Device& device,
                                     std::uint64_t& waited_ticket,
                                     bool give_up,
@@ -81,11 +106,15 @@ Node::Answer Node::look_at_deferred(const Device& device,
     answer = claim(*record, waited_ticket, !give_up, granted);
   } else if (give_up) {
     answer = Answer::busy;
-    if (record->grower == attachment_->client() + 1) {
-      effects.changed = true;
-      record->take_back_wish();
-      serve(books_, record->device, monotonic_ns(), granted);
-    }
+  }
+  const bool asks = record->waits() && record->grower == attachment_->client() + 1;
+  if (asks && !give_up && contexts_bar(*record)) {
+    answer = Answer::stuck;
+  }
+  if (asks && answer != Answer::waits) {
+    effects.changed = true;
+    record->take_back_wish();
+    serve(books_, record->device, monotonic_ns(), granted);
   }
   waited_ticket = record->ticket;
   if (answer == Answer::granted) {
@@ -101,14 +130,15 @@ void Node::claim_deferred(std::uint32_t device_index,
   bool cancelled = false;
   std::uint64_t wanted_bytes = 0;
   std::uint64_t waited_ticket = 0;
-  const Answer answer = await_with_group(
+  const Answer answer = await_answer(
       [&](bool give_up, Effects& effects, ClientSet& granted) {
         if (const ReservationRecord* record = leaders_unclaimed(known)) {
           wanted_bytes = record->wanted_bytes;
         }
         return look_at_deferred(known, waited_ticket, give_up, effects, granted);
       },
-      timeout,
+      Sleeper::group,
+      std::chrono::steady_clock::now() + timeout,
       [&] {
         cancelled = cancelled || waits_cancelled_ || (interrupted && interrupted());
         return cancelled;
@@ -120,7 +150,10 @@ void Node::claim_deferred(std::uint32_t device_index,
                   .operation = "reserve for this command on",
                   .object = known.name,
                   .detail = "nothing is left for it"};
-  if (answer == Answer::busy) {
+  if (answer == Answer::stuck) {
+    failure.detail = format_size(wanted_bytes) + " asked, and what commands that wait keep for " +
+                     "their contexts leaves less";
+  } else if (answer == Answer::busy) {
     const bool waited = timeout.count() > 0;
     failure.status = cancelled ? Status::cancelled : waited ? Status::timed_out : Status::busy;
     failure.detail =
@@ -128,52 +161,6 @@ void Node::claim_deferred(std::uint32_t device_index,
         (waited ? "within " + std::to_string(timeout.count()) + " ms" : std::string("now"));
   }
   throw Error(std::move(failure));
-}
-
-// Where to sleep after it, and on which value, is read under the lock: who grants changes it later.
-Node::Answer Node::look_with_group(const GroupLook& look,
-                                   bool give_up,
-                                   std::shared_ptr<Attachment>& place,
-                                   std::uint32_t& signal) {
-  Answer answer = Answer::waits;
-  try {
-    transact([&](Books&, ClientSet& granted) {
-      Effects effects;
-      place = attachment_;
-      signal = place->signal(place->slot().leader());
-      answer = look(give_up, effects, granted);
-      return effects;
-    });
-  } catch (const Error& error) {
-    if (error.failure().status == Status::busy && !give_up) {
-      return Answer::waits;  // somebody keeps the node's lock
-    }
-    const std::scoped_lock turn(mutex_);
-    seen_generation_ = 0;  // the next operation takes the wish back
-    throw;
-  }
-  return answer;
-}
-
-Node::Answer Node::await_with_group(const GroupLook& look,
-                                    std::chrono::milliseconds timeout,
-                                    const std::function<bool()>& gives_up) {
-  const MonotonicTime deadline = std::chrono::steady_clock::now() + timeout;
-  Answer answer = Answer::waits;
-  while (answer == Answer::waits) {
-    const auto left = deadline - std::chrono::steady_clock::now();
-    const bool give_up = (gives_up != nullptr && gives_up()) || waits_cancelled_ ||
-                         left <= std::chrono::nanoseconds::zero();
-    std::shared_ptr<Attachment> place;
-    std::uint32_t signal = 0;
-    answer = look_with_group(look, give_up, place, signal);
-    if (answer == Answer::waits && place != nullptr) {
-      place->wait(place->slot().leader(),
-                  signal,
-                  std::min<std::chrono::nanoseconds>(options_.look_interval, left));
-    }
-  }
-  return answer;
 }
 
 }  // namespace hippogriff::node

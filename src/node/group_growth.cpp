@@ -79,17 +79,19 @@ Node::Answer Node::look_at_group(const Device& device,
 
 void Node::grow_group(std::uint32_t device_index,
                       std::uint64_t size_bytes,
-                      std::chrono::milliseconds timeout) {
+                      std::chrono::milliseconds timeout,
+                      const std::function<bool()>& interrupted) {
   const Device known = device(device_index);
   if (size_bytes > capacity_bytes_max) {
     refuse(Answer::never_fits, "grow", known, size_bytes);
   }
-  const Answer answer = await_with_group(
+  const Answer answer = await_answer(
       [&](bool give_up, Effects& effects, ClientSet& granted) {
         return look_at_group(known, size_bytes, give_up, effects, granted);
       },
-      timeout,
-      nullptr);
+      Sleeper::group,
+      std::chrono::steady_clock::now() + timeout,
+      interrupted);
   if (answer != Answer::granted) {
     refuse(answer == Answer::gone ? Answer::never_fits : answer, "grow", known, size_bytes);
   }

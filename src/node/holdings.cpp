@@ -5,8 +5,15 @@
 #include "node/policy.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace hippogriff::node {
+
+namespace {
+
+constexpr int join_attempts_max = 100;
+
+}  // namespace
 
 void Node::refuse_fork() const {
   if (fork_page_->wiped()) {
@@ -27,7 +34,12 @@ void Node::attach() {
   fresh.bound = options_.bound;
   seen_generation_ = 0;
   // Made first: while it cannot be made, the next operation tries again.
-  attachment_ = std::make_shared<Attachment>(place_, fresh, options_.steps, options_.leader);
+  auto made = std::make_shared<Attachment>(place_, fresh, options_.steps, options_.leader);
+  // It may have been replaced before our slot said that somebody uses it.
+  for (int attempt = 0; !made->intact() && attempt < join_attempts_max; ++attempt) {
+    made = std::make_shared<Attachment>(place_, fresh, options_.steps, options_.leader);
+  }
+  attachment_ = std::move(made);
   show_board();
 }
 
@@ -77,6 +89,7 @@ void Node::restore(Holding& held) {
     if (held.record.size_bytes != 0 && !held.record.waits()) {
       found->size_bytes = held.record.size_bytes;
       found->wanted_bytes = held.record.size_bytes;
+      found->kept_bytes = 0;
     }
     return;
   }
@@ -89,6 +102,7 @@ void Node::restore(Holding& held) {
   record.client = client;
   record.wanted_bytes = std::min(record.wanted_bytes, books_.devices[index].capacity_bytes);
   record.size_bytes = std::min(record.size_bytes, record.wanted_bytes);
+  record.kept_bytes = books_.to_keep(record, record.kept_bytes);
   if (found == nullptr) {
     books_.insert_with_id(record);
   } else {

@@ -11,7 +11,7 @@
 namespace hippogriff::node {
 
 inline constexpr std::uint64_t segment_magic = 0x45444f4e4f504948;  // "HIPONODE"
-inline constexpr std::uint32_t segment_version = 3;
+inline constexpr std::uint32_t segment_version = 4;
 
 // Keeps its meaning in every version, so that versions can tell each other apart.
 struct SegmentHeader {

@@ -22,6 +22,16 @@ std::string sizes(std::uint64_t size_bytes, std::uint64_t capacity_bytes) {
   return format_size(size_bytes) + " asked, the device has " + format_size(capacity_bytes);
 }
 
+void keep(Books& books, std::uint32_t device, const Unreserved& use) {
+  for (ReservationRecord& reservation : books.reservations) {
+    if (reservation.device == device) {
+      const auto early = std::ranges::find(use.early, reservation.id, &Unreserved::Early::id);
+      const std::uint64_t used_bytes = early != use.early.end() ? early->used_bytes : 0;
+      reservation.kept_bytes = books.to_keep(reservation, used_bytes);
+    }
+  }
+}
+
 }  // namespace
 
 Node::Node(NodeOptions options)
@@ -66,6 +76,7 @@ std::uint32_t Node::add_device(std::string_view name, std::uint64_t capacity_byt
       if (std::ranges::none_of(books.reservations,
                                [&](const auto& other) { return other.device == index; })) {
         record.capacity_bytes = capacity_bytes;
+        record.context_bytes = std::min(record.context_bytes, capacity_bytes);
       }
     }
     known_capacity = record.capacity_bytes;
@@ -92,12 +103,17 @@ std::uint32_t Node::add_device(std::string_view name, std::uint64_t capacity_byt
   return place;
 }
 
-void Node::set_outside(std::uint32_t device_index, std::uint64_t size_bytes) {
+void Node::set_unreserved(std::uint32_t device_index, const Unreserved& use) {
   const Device known = device(device_index);
   transact([&](Books& books, ClientSet& granted) {
     const std::uint32_t index = place_device(known);
     if (index != no_device) {
-      books.devices[index].outside_bytes = std::min(size_bytes, capacity_bytes_max);
+      DeviceRecord& record = books.devices[index];
+      record.outside_bytes = std::min(use.outside_bytes, capacity_bytes_max);
+      if (use.context_bytes != 0) {
+        record.context_bytes = std::min(use.context_bytes, record.capacity_bytes);
+      }
+      keep(books, index, use);
       serve(books, index, monotonic_ns(), granted);
     }
     return Effects{.changed = true};
@@ -256,6 +272,9 @@ void Node::refuse(Answer answer,
   } else if (answer == Answer::full) {
     failure.status = Status::busy;
     failure.detail = "there are " + std::to_string(reservations_max) + " reservations already";
+  } else if (answer == Answer::twice) {
+    failure.status = Status::invalid_argument;
+    failure.detail = "a reservation of it is left for its first use already: release that first";
   } else if (answer == Answer::busy) {
     failure.status = Status::busy;
     failure.detail += ", not free now";

@@ -79,8 +79,8 @@ class Node final : public NodeClient {
   // Makes the device known under a name all processes use (a GPU's UUID). Throws
   // Error(invalid_argument) when another capacity is in use.
   std::uint32_t add_device(std::string_view name, std::uint64_t capacity_bytes) override;
-  // What programs outside the node use of the device.
-  void set_outside(std::uint32_t device, std::uint64_t size_bytes) override;
+  // What is used of the device beside what is reserved: nobody is promised it.
+  void set_unreserved(std::uint32_t device, const Unreserved& use) override;
   void set_policy(Policy policy, OvertakeBound bound) override;
 
   // Returns a handle. Throws Error: out_of_device_memory at once when it is larger than the device,
@@ -118,6 +118,7 @@ class Node final : public NodeClient {
   void give(std::uint32_t device, std::uint64_t size_bytes) noexcept;
   // Leaves a reservation for its first use: it holds nothing and waits for nothing until one of
   // those who follow this client claims it. Throws as reserve does; the timeout means nothing.
+  // One of a device at a time: Error(invalid_argument) for a second.
   std::uint64_t defer(const Request& request);
   // What the leader's deferred reservations of a device will come to, also while it is waited for.
   [[nodiscard]] std::uint64_t deferred_bytes(std::uint32_t device);
@@ -132,7 +133,8 @@ class Node final : public NodeClient {
   // grow does. Others of the group may be quicker to take it.
   void grow_group(std::uint32_t device,
                   std::uint64_t size_bytes,
-                  std::chrono::milliseconds timeout);
+                  std::chrono::milliseconds timeout,
+                  const std::function<bool()>& interrupted = nullptr);
   // Of the leader's reservations: all, and what the group uses.
   [[nodiscard]] std::uint64_t granted_bytes(std::uint32_t device) const noexcept;
   [[nodiscard]] std::uint64_t group_used_bytes(std::uint32_t device) const noexcept;
@@ -165,11 +167,14 @@ class Node final : public NodeClient {
     std::uint64_t removed_handle = 0;
   };
 
-  enum class Answer { granted, waits, never_fits, busy, full, gone, stuck };
+  enum class Answer { granted, waits, never_fits, busy, full, gone, stuck, twice };
   enum class Standing { waits, deferred };
 
-  // One look of one who waits with its group; gives up when it is told so.
-  using GroupLook = std::function<Answer(bool give_up, Effects& effects, ClientSet& granted)>;
+  // Whose signal ends a sleep: this client's, or that of all who follow one leader.
+  enum class Sleeper { alone, group };
+
+  // One look of one who waits; gives up when it is told so.
+  using Look = std::function<Answer(bool give_up, Effects& effects, ClientSet& granted)>;
 
   template <typename Change>
   void transact(Change change);
@@ -187,10 +192,10 @@ class Node final : public NodeClient {
   Answer queue_new(Standing standing, const Request& request, Effects& effects, ClientSet& granted);
   Answer queue_growth(ReservationRecord& record, bool may_wait, bool& changed, ClientSet& granted);
   Answer look(std::uint64_t handle, bool give_up, Effects& effects, ClientSet& granted);
-  Answer look_once(std::uint64_t handle,
-                   bool give_up,
-                   std::shared_ptr<Attachment>& place,
-                   std::uint32_t& signal);
+  Answer await_answer(const Look& look,
+                      Sleeper sleeper,
+                      MonotonicTime deadline,
+                      const std::function<bool()>& gives_up);
   void await(std::uint64_t handle,
              MonotonicTime deadline,
              const std::function<bool()>& interrupted = nullptr);
@@ -207,18 +212,12 @@ class Node final : public NodeClient {
                           bool give_up,
                           Effects& effects,
                           ClientSet& granted);
+  [[nodiscard]] bool contexts_bar(const ReservationRecord& record) const;
   Answer claim(ReservationRecord& record,
                std::uint64_t waited_ticket,
                bool may_wait,
                ClientSet& granted);
   ReservationRecord* leaders_unclaimed(const Device& device);
-  Answer look_with_group(const GroupLook& look,
-                         bool give_up,
-                         std::shared_ptr<Attachment>& place,
-                         std::uint32_t& signal);
-  Answer await_with_group(const GroupLook& look,
-                          std::chrono::milliseconds timeout,
-                          const std::function<bool()>& gives_up);
   Answer ask_for_group(ReservationRecord& record,
                        std::uint64_t missing_bytes,
                        bool may_wait,

@@ -7,11 +7,25 @@
 #include <cstdint>
 #include <functional>
 #include <string_view>
+#include <vector>
 
 namespace hippogriff::node {
 
 struct Request;
 struct NodeView;
+
+// What is used of a device beside what is reserved.
+struct Unreserved {
+  // By those whose reservation holds nothing yet.
+  struct Early {
+    std::uint64_t id = 0;  // of the reservation
+    std::uint64_t used_bytes = 0;
+  };
+
+  std::uint64_t outside_bytes = 0;  // by programs that take no part
+  std::uint64_t context_bytes = 0;  // what a context takes; 0: none was seen
+  std::vector<Early> early = {};    // NOLINT(readability-redundant-member-init): left out often
+};
 
 // `Node` has it in shared memory, `noded::Connection` over a socket; both are thread-safe, and what
 // is reserved through one ends with it. The operations are described in node.hpp.
@@ -23,7 +37,7 @@ class NodeClient {
   NodeClient& operator=(const NodeClient&) = delete;
 
   virtual std::uint32_t add_device(std::string_view name, std::uint64_t capacity_bytes) = 0;
-  virtual void set_outside(std::uint32_t device, std::uint64_t size_bytes) = 0;
+  virtual void set_unreserved(std::uint32_t device, const Unreserved& use) = 0;
   virtual void set_policy(Policy policy, OvertakeBound bound) = 0;
   virtual std::uint64_t reserve(const Request& request) = 0;
   virtual void grow(std::uint64_t handle,

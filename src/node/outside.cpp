@@ -1,12 +1,14 @@
 // What programs that take part use is covered by what they, or their leader, have reserved, and not
 // beyond that. NVML knows what a process uses, and where it does not (another pid namespace) the
-// process itself says what it allocated.
+// process itself says what it allocated. What a command uses that was promised nothing yet are
+// contexts: they are kept for it, and one for each that has none.
 #include "node/outside.hpp"
 
 #include "device/nvml.hpp"
 #include "node/node.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <set>
 #include <string_view>
@@ -17,30 +19,39 @@ namespace hippogriff::node {
 
 namespace {
 
+constexpr std::chrono::milliseconds look_interval{200};
+// More than any context takes: it is something else.
+constexpr std::uint64_t context_bytes_max = std::uint64_t{2} << 30U;
+
 // What a leader and those who follow it use of a device.
 struct Use {
   std::uint64_t told_bytes = 0;
   std::uint64_t seen_bytes = 0;
+  std::uint64_t most_of_one_bytes = 0;  // seen of a process
   std::uint64_t reserved_bytes = 0;
   std::set<std::uint64_t> pids;
 };
 
-// Who is first of those that wait and hold nothing; null when nobody does.
-const ReservationRecord* next_newcomer(const NodeView& view, std::size_t device) {
-  const bool by_priority =
-      view.policy == Policy::priority_fifo || view.policy == Policy::priority_mmu;
-  const auto rank = [&](const ReservationRecord& record) {
-    return std::pair(by_priority ? -std::int64_t{record.priority} : 0, record.ticket);
-  };
-  const ReservationRecord* next = nullptr;
-  for (const NodeView::Reservation& reservation : view.reservations) {
-    const ReservationRecord& record = reservation.record;
-    if (record.device == device && record.waits() && !record.grows() &&
-        (next == nullptr || rank(record) < rank(*next))) {
-      next = &record;
+using Groups = std::map<std::uint32_t, Use>;  // by leader
+
+Groups groups_of(const NodeView& view, std::size_t device, const std::vector<GpuProcess>& seen) {
+  Groups groups;
+  for (const NodeView::Client& client : view.clients) {
+    Use& use = groups[client.leader];
+    use.told_bytes += device < client.used_bytes.size() ? client.used_bytes[device] : 0;
+    const auto process = std::ranges::find(seen, client.pid, &GpuProcess::pid);
+    // A process may have several slots.
+    if (process != seen.end() && use.pids.insert(client.pid).second) {
+      use.seen_bytes += process->used_bytes;
+      use.most_of_one_bytes = std::max(use.most_of_one_bytes, process->used_bytes);
     }
   }
-  return next;
+  for (const NodeView::Reservation& reservation : view.reservations) {
+    if (reservation.record.device == device) {
+      groups[reservation.record.client].reserved_bytes += reservation.record.size_bytes;
+    }
+  }
+  return groups;
 }
 
 }  // namespace
@@ -54,32 +65,44 @@ void look_outside(NodeClient& node, std::uint32_t device, const std::string& uui
   const auto record =
       std::ranges::find(view.devices, std::string_view(uuid), &DeviceRecord::name_view);
   const auto place = static_cast<std::size_t>(record - view.devices.begin());
-  const std::vector<GpuProcess> processes = gpu_processes(uuid);
-  std::map<std::uint32_t, Use> groups;  // by leader
-  for (const NodeView::Client& client : view.clients) {
-    Use& use = groups[client.leader];
-    use.told_bytes += place < client.used_bytes.size() ? client.used_bytes[place] : 0;
-    const auto seen = std::ranges::find(processes, client.pid, &GpuProcess::pid);
-    // A process may have several slots.
-    if (seen != processes.end() && use.pids.insert(client.pid).second) {
-      use.seen_bytes += seen->used_bytes;
-    }
-  }
-  for (const NodeView::Reservation& reservation : view.reservations) {
-    if (reservation.record.device == place) {
-      groups[reservation.record.client].reserved_bytes += reservation.record.size_bytes;
-    }
-  }
-  // One that waits for its first use has contexts already, which will be part of what it gets. Of
-  // those further back they take memory that is promised to nobody.
-  if (const ReservationRecord* next = next_newcomer(view, place)) {
-    groups[next->client].reserved_bytes += next->wanted_bytes;
-  }
+  Groups groups = groups_of(view, place, gpu_processes(uuid));
+  Unreserved found;
   std::uint64_t ours = 0;
-  for (const auto& [leader, use] : groups) {
-    ours += std::min(std::max(use.told_bytes, use.seen_bytes), use.reserved_bytes);
+  for (auto& [leader, use] : groups) {
+    use.seen_bytes = std::max(use.told_bytes, use.seen_bytes);
+    const std::uint64_t covered = std::min(use.seen_bytes, use.reserved_bytes);
+    use.seen_bytes -= covered;
+    ours += covered;
   }
-  node.set_outside(device, facts->used_bytes - std::min(facts->used_bytes, ours));
+  // Who waits has contexts already, which will be part of what it gets.
+  for (const NodeView::Reservation& reservation : view.reservations) {
+    const ReservationRecord& wish = reservation.record;
+    if (wish.device != place || wish.size_bytes != 0) {
+      continue;
+    }
+    Use& use = groups[wish.client];
+    if (wish.unclaimed() && use.told_bytes == 0 && use.most_of_one_bytes <= context_bytes_max) {
+      found.context_bytes = std::max(found.context_bytes, use.most_of_one_bytes);
+    }
+    const std::uint64_t early = std::min(use.seen_bytes, wish.wanted_bytes);
+    found.early.push_back({.id = wish.id, .used_bytes = early});
+    use.seen_bytes -= early;
+    ours += early;
+  }
+  found.outside_bytes = facts->used_bytes - std::min(facts->used_bytes, ours);
+  node.set_unreserved(device, found);
+}
+
+void OutsideLook::operator()() noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - looked_ < look_interval) {
+    return;
+  }
+  looked_ = now;
+  try {
+    look_outside(node_, device_, uuid_);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): asked again
+  }
 }
 
 }  // namespace hippogriff::node

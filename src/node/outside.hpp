@@ -1,8 +1,9 @@
-// What programs that take no part in the node use of a GPU.
+// What programs that take no part in the node use of a GPU, and what those use that wait.
 #pragma once
 
 #include "node/node_client.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -11,5 +12,21 @@ namespace hippogriff::node {
 // Asks NVML and tells the node; nothing where NVML does not know the GPU. `device` is the client's,
 // added under that UUID. Some milliseconds. Throws Error as the node's operations do.
 void look_outside(NodeClient& node, std::uint32_t device, const std::string& uuid);
+
+// The same for one who waits and asks often: at most five times a second, at the first call too;
+// what fails is asked again. For one thread. All must outlive it.
+class OutsideLook {
+ public:
+  OutsideLook(NodeClient& node, std::uint32_t device, const std::string& uuid)
+      : node_(node), device_(device), uuid_(uuid) {}
+
+  void operator()() noexcept;
+
+ private:
+  NodeClient& node_;
+  std::uint32_t device_;
+  const std::string& uuid_;
+  std::chrono::steady_clock::time_point looked_;
+};
 
 }  // namespace hippogriff::node

@@ -26,7 +26,7 @@ bool grant_if_fits(ReservationRecord& record, std::uint64_t& free, ClientSet& gr
     return false;
   }
   free -= record.missing_bytes();
-  record.size_bytes = record.wanted_bytes;
+  record.grant();
   granted.set(record.client);
   return true;
 }

@@ -42,12 +42,26 @@ SegmentHeader own_header() {
                .detail = std::move(detail)});
 }
 
-// Whether a client of any version has its lock on the file; true also when the kernel cannot say.
-bool in_use(int fd) {
+// Of all of a file, and all that clients of any version lock beyond its end.
+struct flock whole_range() {
   struct flock anywhere{};
   anywhere.l_type = F_WRLCK;
   anywhere.l_whence = SEEK_SET;
-  return ::fcntl(fd, F_OFD_GETLK, &anywhere) != 0 || anywhere.l_type != F_UNLCK;
+  return anywhere;
+}
+
+// Whether a client of any version has its lock on the file; true also when the kernel cannot say.
+// Who replaces it has all of it locked, from its first byte on, and does not count.
+bool in_use(int fd) {
+  struct flock anywhere = whole_range();
+  return ::fcntl(fd, F_OFD_GETLK, &anywhere) != 0 ||
+         (anywhere.l_type != F_UNLCK && anywhere.l_start != 0);
+}
+
+// Until the file is closed no client can take a slot; false when one has.
+bool lock_out_clients(int fd) {
+  struct flock anywhere = whole_range();
+  return ::fcntl(fd, F_OFD_SETLK, &anywhere) == 0;
 }
 
 void write_whole(int fd, const void* data, std::size_t size_bytes, std::size_t offset) {
@@ -83,6 +97,7 @@ Segment::Segment(SegmentPlace place, const Books& books, const Steps& steps)
       }
     }
     map();
+    step(steps, "mapped");
   } catch (...) {
     close_file();
     throw;
@@ -95,8 +110,8 @@ bool Segment::join_or_make(const Books& books, const Steps& steps) {
     return create(books, steps);
   }
   refuse_foreign();
-  if (damaged()) {
-    remove_damaged();
+  if (state() != State::sound) {
+    remove_useless();
     return false;
   }
   return true;
@@ -189,11 +204,11 @@ void Segment::refuse_foreign() const {
 }
 
 // Throws for a sound segment of another version that somebody uses.
-bool Segment::damaged() const {
+Segment::State Segment::state() const {
   struct stat facts{};
   SegmentHeader header;
   if (::fstat(fd_, &facts) != 0 || facts.st_size == 0) {
-    return true;
+    return State::damaged;
   }
   const ssize_t size = ::pread(fd_, &header, sizeof(header), 0);
   if (size != static_cast<ssize_t>(sizeof(header))) {
@@ -203,22 +218,26 @@ bool Segment::damaged() const {
     refuse(path(), "it is no segment: remove it, or name another");
   }
   if (header.magic != segment_magic || header.checksum != header_checksum(header)) {
-    return true;
+    return State::damaged;
   }
   if (header.version != segment_version && !in_use(fd_)) {
-    return true;
+    return State::outdated;
   }
   if (header.version != segment_version) {
     refuse(path(),
            "it is of version " + std::to_string(header.version) + " and this library of " +
                std::to_string(segment_version) + ": end the programs that use it");
   }
-  return header.segment_bytes != sizeof(SegmentLayout) ||
-         facts.st_size != static_cast<off_t>(sizeof(SegmentLayout));
+  const bool whole = header.segment_bytes == sizeof(SegmentLayout) &&
+                     facts.st_size == static_cast<off_t>(sizeof(SegmentLayout));
+  return whole ? State::sound : State::damaged;
 }
 
-// Under a lock, so that nobody removes the sound file that somebody else put there meanwhile.
-void Segment::remove_damaged() const {
+// Under a lock, so that nobody removes the sound file that somebody else put there meanwhile. One
+// of another version is closed to its clients first: a program of that version that has opened it
+// finds no slot, or no name of it once it has one, and joins anew. (Those before version 4 look
+// only after their first operation.)
+void Segment::remove_useless() const {
   if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
     static_cast<void>(::usleep(1000));
     return;
@@ -226,7 +245,7 @@ void Segment::remove_damaged() const {
   struct stat ours{};
   struct stat named{};
   if (::fstat(fd_, &ours) == 0 && ::lstat(path().c_str(), &named) == 0 &&
-      ours.st_ino == named.st_ino && ours.st_dev == named.st_dev && damaged() &&
+      ours.st_ino == named.st_ino && ours.st_dev == named.st_dev && may_be_removed() &&
       ::unlink(path().c_str()) != 0) {
     if (errno == EPERM) {  // a group's, in a folder where only who made a file may remove it
       refuse(path(),
@@ -235,6 +254,17 @@ void Segment::remove_damaged() const {
     }
     throw_io("remove damaged segment", path(), no_offset, errno);
   }
+}
+
+bool Segment::may_be_removed() const {
+  const State now = state();
+  return now == State::damaged || (now == State::outdated && lock_out_clients(fd_));
+}
+
+bool Segment::being_replaced() const noexcept {
+  struct flock first = whole_range();
+  first.l_len = 1;
+  return ::fcntl(fd_, F_OFD_GETLK, &first) == 0 && first.l_type != F_UNLCK;
 }
 
 void Segment::map() {

@@ -22,6 +22,9 @@ class Segment {
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
+  // Somebody replaces it by one of another version: nobody takes a slot of it any more.
+  [[nodiscard]] bool being_replaced() const noexcept;
+
   // False when the file has been deleted or has another size: leave it, its memory may be gone.
   [[nodiscard]] bool intact() const noexcept;
 
@@ -37,8 +40,11 @@ class Segment {
   bool create(const Books& books, const Steps& steps);
   void share_with_group() const;
   void refuse_foreign() const;
-  [[nodiscard]] bool damaged() const;
-  void remove_damaged() const;
+  enum class State { sound, damaged, outdated };
+
+  [[nodiscard]] State state() const;
+  [[nodiscard]] bool may_be_removed() const;
+  void remove_useless() const;
   void map();
   void close_file() noexcept;
 

@@ -15,8 +15,11 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace hippogriff::node {
@@ -83,6 +86,61 @@ TEST(Segment, of_another_version_is_refused_while_somebody_uses_it_and_then_repl
   ::close(theirs);
   const Segment replaced(at(place), Books{}, no_steps);
   EXPECT_TRUE(replaced.intact());
+}
+
+// What somebody else does to the file at the moment when a client has mapped it.
+struct AtMapping {
+  std::function<void()> act;
+  bool done = false;
+};
+
+NodeOptions acting(const TemporarySegment& place, AtMapping& at_mapping) {
+  NodeOptions options = place.options();
+  options.steps = {.at =
+                       [](void* context, const char* step) {
+                         auto& it = *static_cast<AtMapping*>(context);
+                         if (std::strcmp(step, "mapped") == 0 && !std::exchange(it.done, true)) {
+                           it.act();
+                         }
+                       },
+                   .context = &at_mapping};
+  return options;
+}
+
+TEST(Segment, that_is_removed_before_a_client_has_its_slot_is_left_at_once) {
+  const TemporarySegment place;
+  AtMapping removed;
+  removed.act = [&] { ASSERT_EQ(::unlink(place.path().c_str()), 0); };
+  Node node(acting(place, removed));
+  EXPECT_TRUE(removed.done);
+  node.add_device("gpu", 100);
+  node.reserve({.device = 0, .size_bytes = 60});
+  Node other(place.options());
+  other.add_device("gpu", 100);
+  EXPECT_EQ(status_of([&] { other.reserve({.device = 0, .size_bytes = 60}); }), Status::busy);
+}
+
+TEST(Segment, that_is_being_replaced_gives_no_slots_and_is_waited_for) {
+  const TemporarySegment place;
+  std::thread remover;
+  AtMapping replaced;
+  replaced.act = [&] {
+    const int theirs = ::open(place.path().c_str(), O_RDWR | O_CLOEXEC);
+    struct flock whole{};
+    whole.l_type = F_WRLCK;
+    ASSERT_EQ(::fcntl(theirs, F_OFD_SETLK, &whole), 0);
+    remover = std::thread([&place, theirs] {
+      ASSERT_EQ(::unlink(place.path().c_str()), 0);
+      ::close(theirs);
+    });
+  };
+  Node node(acting(place, replaced));
+  remover.join();
+  node.add_device("gpu", 100);
+  node.reserve({.device = 0, .size_bytes = 60});
+  Node other(place.options());
+  other.add_device("gpu", 100);
+  EXPECT_EQ(status_of([&] { other.reserve({.device = 0, .size_bytes = 60}); }), Status::busy);
 }
 
 TEST(Segment, of_the_group_that_only_its_maker_may_remove_is_refused) {

@@ -23,13 +23,21 @@ Node::Answer Node::queue_new(Standing standing,
   if (request.size_bytes > books_.devices[index].capacity_bytes) {
     return Answer::never_fits;
   }
+  const bool defers = standing == Standing::deferred;
+  if (defers && std::ranges::any_of(books_.reservations, [&](const ReservationRecord& record) {
+        return record.client == attachment_->client() && record.device == index &&
+               record.unclaimed();
+      })) {
+    return Answer::twice;
+  }
   ReservationRecord asked;
   asked.wanted_bytes = request.size_bytes;
   asked.since_ns = monotonic_ns();
   asked.device = index;
   asked.client = attachment_->client();
   asked.priority = request.priority;
-  asked.deferred = standing == Standing::deferred ? 1 : 0;
+  asked.deferred = defers ? 1 : 0;
+  asked.kept_bytes = books_.to_keep(asked, 0);
   const std::uint64_t id = books_.append(asked);
   serve(books_, index, asked.since_ns, granted);
   if (books_.find(id)->waits()) {
@@ -109,26 +117,42 @@ Node::Answer Node::look(std::uint64_t handle, bool give_up, Effects& effects, Cl
   return Answer::busy;
 }
 
-// Where to sleep after it, and on which value, is read under the lock: who grants changes it later.
-Node::Answer Node::look_once(std::uint64_t handle,
-                             bool give_up,
-                             std::shared_ptr<Attachment>& place,
-                             std::uint32_t& signal) {
+// Where to sleep after a look, and on which value, is read under the lock: who grants changes it
+// later.
+Node::Answer Node::await_answer(const Look& look,
+                                Sleeper sleeper,
+                                MonotonicTime deadline,
+                                const std::function<bool()>& gives_up) {
   Answer answer = Answer::waits;
-  try {
-    transact([&](Books&, ClientSet& granted) {
-      Effects effects;
-      place = attachment_;
-      signal = place->signal();
-      answer = look(handle, give_up, effects, granted);
-      return effects;
-    });
-  } catch (const Error& error) {
-    // Somebody keeps the node's lock; our place in the queue is not lost by that.
-    if (error.failure().status != Status::busy || give_up) {
-      throw;
+  while (answer == Answer::waits) {
+    const bool told_to = gives_up && gives_up();
+    const auto left = deadline - std::chrono::steady_clock::now();
+    const bool give_up = told_to || waits_cancelled_ || left <= std::chrono::nanoseconds::zero();
+    std::shared_ptr<Attachment> place;
+    std::uint32_t client = 0;
+    std::uint32_t signal = 0;
+    try {
+      transact([&](Books&, ClientSet& granted) {
+        Effects effects;
+        place = attachment_;
+        client = sleeper == Sleeper::group ? place->slot().leader() : place->client();
+        signal = place->signal(client);
+        answer = look(give_up, effects, granted);
+        return effects;
+      });
+    } catch (const Error& error) {
+      if (error.failure().status != Status::busy || give_up) {
+        const std::scoped_lock turn(mutex_);
+        seen_generation_ = 0;  // the next operation takes back what was wished for
+        throw;
+      }
+      // Somebody keeps the node's lock; our place in the queue is not lost by that.
+      answer = Answer::waits;
+      place = nullptr;
     }
-    place = nullptr;
+    if (answer == Answer::waits && place != nullptr) {
+      place->wait(client, signal, std::min<std::chrono::nanoseconds>(options_.look_interval, left));
+    }
   }
   return answer;
 }
@@ -139,17 +163,16 @@ void Node::await(std::uint64_t handle,
   Answer answer = Answer::waits;
   bool cancelled = false;
   try {
-    while (answer == Answer::waits) {
-      cancelled = waits_cancelled_ || (interrupted && interrupted());
-      const auto left = deadline - std::chrono::steady_clock::now();
-      std::shared_ptr<Attachment> place;
-      std::uint32_t signal = 0;
-      const bool give_up = cancelled || left <= std::chrono::nanoseconds::zero();
-      answer = look_once(handle, give_up, place, signal);
-      if (answer == Answer::waits && place != nullptr) {
-        place->wait(signal, std::min<std::chrono::nanoseconds>(options_.look_interval, left));
-      }
-    }
+    answer = await_answer(
+        [&](bool give_up, Effects& effects, ClientSet& granted) {
+          return look(handle, give_up, effects, granted);
+        },
+        Sleeper::alone,
+        deadline,
+        [&] {
+          cancelled = waits_cancelled_ || (interrupted && interrupted());
+          return cancelled;
+        });
   } catch (const Error&) {
     abandon(handle);
     throw;

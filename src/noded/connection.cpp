@@ -68,7 +68,12 @@ std::uint32_t Connection::add_device(std::string_view name, std::uint64_t capaci
   return static_cast<std::uint32_t>(call(request).reply.value);
 }
 
-void Connection::set_outside(std::uint32_t device, std::uint64_t size_bytes) {
+// Whose it is the server is not told, and keeps it for nobody.
+void Connection::set_unreserved(std::uint32_t device, const node::Unreserved& use) {
+  std::uint64_t size_bytes = use.outside_bytes;
+  for (const node::Unreserved::Early& early : use.early) {
+    size_bytes += early.used_bytes;
+  }
   call({.operation = Operation::set_outside, .size_bytes = size_bytes, .device = device});
 }
 

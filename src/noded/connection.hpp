@@ -42,7 +42,7 @@ class Connection final : public node::NodeClient {
   Connection& operator=(const Connection&) = delete;
 
   std::uint32_t add_device(std::string_view name, std::uint64_t capacity_bytes) override;
-  void set_outside(std::uint32_t device, std::uint64_t size_bytes) override;
+  void set_unreserved(std::uint32_t device, const node::Unreserved& use) override;
   void set_policy(node::Policy policy, node::OvertakeBound bound) override;
   std::uint64_t reserve(const node::Request& request) override;
   void grow(std::uint64_t handle,

@@ -17,7 +17,7 @@
 namespace hippogriff::noded {
 
 inline constexpr std::uint32_t protocol_magic = 0x444f4e48;  // "HNOD"
-inline constexpr std::uint16_t protocol_version = 2;
+inline constexpr std::uint16_t protocol_version = 3;
 
 // Longer waits are waited for as long as this, some thirty years.
 inline constexpr std::int64_t timeout_ms_max = 1'000'000'000'000;
@@ -83,8 +83,8 @@ struct ViewedReservation {
   std::uint64_t pid = 0;
 };
 
-static_assert(sizeof(ViewedReservation) == 72);
-static_assert(sizeof(node::DeviceRecord) == 64);
+static_assert(sizeof(ViewedReservation) == 80);
+static_assert(sizeof(node::DeviceRecord) == 72);
 
 inline constexpr std::size_t view_bytes_max = node::devices_max * sizeof(node::DeviceRecord) +
                                               node::reservations_max * sizeof(ViewedReservation);

@@ -130,7 +130,7 @@ void Session::carry_out_on_node(const RequestMessage& request,
           node_->add_device(std::string_view(request.name.data()), request.size_bytes);
       break;
     case Operation::set_outside:
-      node_->set_outside(request.device, request.size_bytes);
+      node_->set_unreserved(request.device, {.outside_bytes = request.size_bytes});
       break;
     case Operation::set_policy:
       node_->set_policy(request.policy,

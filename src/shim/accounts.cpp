@@ -1,18 +1,12 @@
 // The table of live allocations, and the way from it to the ledger.
 #include "shim/accounts.hpp"
 
-#include "node/account.hpp"
 #include "shim/ledger.hpp"
 
 #include <pthread.h>
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <new>
-#include <thread>
 
 namespace hippogriff::shim {
 namespace {
@@ -42,31 +36,6 @@ std::atomic<Accounts*>& accounts_pointer() noexcept {
 
 Accounts& accounts() noexcept {
   return *accounts_pointer().load(std::memory_order_acquire);
-}
-
-bool promised_memory_may_be_there_now() noexcept {
-  using std::chrono::milliseconds;
-  static constexpr milliseconds pause{20};
-  static std::atomic<std::int64_t> pauses_left{[] {
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): read only
-    const char* text = ::getenv("HIPPOGRIFF_WAIT_MS");
-    const milliseconds patience = text == nullptr
-                                      ? milliseconds(0)
-                                      : std::min(node::claim_timeout(text), milliseconds(60'000));
-    return patience / pause;
-  }()};
-  static std::atomic<bool> said{false};
-  if (pauses_left.fetch_sub(1) <= 0) {
-    pauses_left.store(0);
-    return false;
-  }
-  if (!said.exchange(true)) {
-    std::fputs(
-        "hippogriff: the GPU has less memory than was promised; waiting until others free some\n",
-        stderr);
-  }
-  std::this_thread::sleep_for(pause);
-  return true;
 }
 
 bool take_bytes(int device, std::uint64_t size_bytes) noexcept {

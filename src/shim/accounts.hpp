@@ -76,23 +76,6 @@ void give_held(const Held& held) noexcept;
 // The device's executable graphs are gone, with its primary context.
 void give_graphs(int device) noexcept;
 
-// Memory that was promised and that the driver has not got after all: programs outside, or contexts
-// of commands that wait, took it meanwhile. Under `hippogriff run --wait first-use` the allocation
-// waits for it: up to a minute, and no longer than the command may wait, in all of the process's
-// life together, since the driver has other reasons to refuse that do not pass.
-//
-// After a refusal by the driver: false to give up; else some time has passed.
-[[nodiscard]] bool promised_memory_may_be_there_now() noexcept;
-
-template <typename Call>
-CUresult call_for_promised(Call&& call) {
-  CUresult result = call();
-  while (result == CUDA_ERROR_OUT_OF_MEMORY && promised_memory_may_be_there_now()) {
-    result = call();
-  }
-  return result;
-}
-
 // Calls the driver for an allocation of the current context that takes so many bytes. key() is the
 // new allocation's address or handle.
 template <typename Call, typename Key>
@@ -105,7 +88,7 @@ CUresult allocate(Kind kind, std::uint64_t size_bytes, Call&& call, Key&& key) {
   if (standing == Standing::refused || !take_bytes(place.device, size_bytes)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  const CUresult result = call_for_promised(call);
+  const CUresult result = call();
   if (result == CUDA_SUCCESS) {
     accounts().live.put(kind, key(), {size_bytes, place.device, place.context, nullptr});
   } else {

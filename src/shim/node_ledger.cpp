@@ -5,6 +5,7 @@
 #include "node/account.hpp"
 #include "node/first_use.hpp"
 #include "node/node.hpp"
+#include "node/outside.hpp"
 #include "shim/driver_api.hpp"
 #include "shim/process_ledger.hpp"
 
@@ -56,6 +57,7 @@ struct Share {
 
   struct Device {
     std::string uuid;
+    std::uint32_t index = 0;                 // the node's
     std::unique_ptr<node::Account> account;  // null: nothing of it is reserved
     std::optional<node::FirstUse> first_use;
   };
@@ -80,6 +82,7 @@ struct Share {
         view.devices, std::string_view(made->uuid), &node::DeviceRecord::name_view);
     if (record != view.devices.end()) {
       const std::uint32_t known = node.add_device(made->uuid, record->capacity_bytes);
+      made->index = known;
       auto account = std::make_unique<node::Account>(node, known);
       if (account->follows()) {
         made->first_use.emplace(&node,
@@ -131,7 +134,11 @@ class NodeLedger final : public Ledger {
       return false;
     }
     std::string why;
-    const bool taken = account->take_growing(size_bytes, growth_patience, why);
+    node::OutsideLook look_outside(share_.load()->node, known->index, known->uuid);
+    const bool taken = account->take_growing(size_bytes, growth_patience, why, [&] {
+      look_outside();
+      return false;
+    });
     if (!taken) {
       std::fprintf(stderr, "hippogriff: %s\n", why.c_str());
     }

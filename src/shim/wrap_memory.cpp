@@ -51,7 +51,7 @@ CUresult CUDAAPI allocate_pitch(
   if (standing == Standing::refused || !take_bytes(place.device, asked_bytes)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  const CUresult result = call_for_promised(call);
+  const CUresult result = call();
   if (result != CUDA_SUCCESS) {
     ledger().give(place.device, asked_bytes);
     return result;

@@ -15,11 +15,10 @@ CUresult CUDAAPI create(CUmemGenericAllocationHandle* handle,
                         std::size_t size_bytes,
                         const CUmemAllocationProp* properties,
                         unsigned long long flags) {
-  const auto ask = [&] { return HIPPO_REAL(cuMemCreate)(handle, size_bytes, properties, flags); };
+  const auto call = [&] { return HIPPO_REAL(cuMemCreate)(handle, size_bytes, properties, flags); };
   if (properties == nullptr || counted_device(properties->location) < 0) {
-    return ask();
+    return call();
   }
-  const auto call = [&] { return call_for_promised(ask); };
   const int device = counted_device(properties->location);
   if (!take_bytes(device, size_bytes)) {
     return CUDA_ERROR_OUT_OF_MEMORY;

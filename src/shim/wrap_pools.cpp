@@ -51,7 +51,7 @@ CUresult allocate_in(const std::shared_ptr<Pool>& pool,
   if (!pool->take(size_bytes)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  const CUresult result = call_for_promised(call);
+  const CUresult result = call();
   if (result == CUDA_SUCCESS) {
     accounts().live.put(Kind::memory, *address, {size_bytes, pool->device(), nullptr, pool});
   } else {

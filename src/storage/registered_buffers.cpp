@@ -46,10 +46,18 @@ int RegisteredBuffers::use(std::span<const std::byte> buffer, std::span<const st
   if (known == nullptr) {
     return -1;
   }
-  if (!known->registered && !refused_ && ++known->uses >= uses_min) {
+  if (!known->registered && may_try() && ++known->uses >= uses_min) {
     try_register(*known);
   }
   return known->registered ? static_cast<int>(known - buffers_.data()) : -1;
+}
+
+bool RegisteredBuffers::may_try() noexcept {
+  if (plain_uses_left_ != 0) {
+    --plain_uses_left_;
+    return false;
+  }
+  return !refused_;
 }
 
 bool RegisteredBuffers::make_table() {
@@ -77,12 +85,19 @@ void RegisteredBuffers::try_register(Buffer& buffer) {
     give_up(result < 0 ? -result : EIO);
     return;
   }
+  pause_uses_ = pause_uses_min;
+  if (refusal_ != nullptr) {
+    refusal_->store(0, std::memory_order_relaxed);
+  }
   buffer.registered = true;
   ++registered_count_;
 }
 
 void RegisteredBuffers::give_up(int errno_value) {
-  refused_ = true;
+  const bool may_pass = errno_value == ENOMEM || errno_value == EAGAIN || errno_value == ENOBUFS;
+  refused_ = !may_pass;
+  plain_uses_left_ = may_pass ? pause_uses_ : 0;
+  pause_uses_ = std::min(2 * pause_uses_, pause_uses_max);
   if (refusal_ != nullptr) {
     refusal_->store(errno_value, std::memory_order_relaxed);
   }

@@ -14,15 +14,16 @@
 
 namespace hippogriff {
 
-// The errno with which the system refused to register memory last; 0: it never did. Shared by the
-// queues of a storage.
+// The errno with which the system refused to register memory last; 0: it never did, or has done it
+// since. Shared by the queues of a storage.
 using RegistrationRefusal = std::shared_ptr<std::atomic<int>>;
 
 // Registers what is used often enough. Registering 2 MiB of 4 KiB pages takes 120 us, and 1 MiB
 // read into them saves 50; of huge pages both are a twentieth. So a buffer that is used only once
-// or twice costs nothing, and none more than twice what was best. Where the system refuses (a small
-// RLIMIT_MEMLOCK, a kernel before 5.19, memory it cannot pin) nothing more is tried, and requests
-// stay plain.
+// or twice costs nothing, and none more than twice what was best. Where the system refuses (a
+// kernel before 5.19, memory it cannot pin) nothing more is tried, and requests stay plain; where
+// it only has no room now (a small RLIMIT_MEMLOCK, no memory) it is asked again later, less and
+// less often.
 //
 // Not thread-safe. The ring must outlive it, and no request may be in flight when it is destroyed.
 class RegisteredBuffers {
@@ -45,6 +46,10 @@ class RegisteredBuffers {
 
   // From this use on a buffer is registered.
   static constexpr std::uint32_t uses_min = 3;
+  // So many uses that might register something stay plain after a refusal that may pass; twice as
+  // many after each further one.
+  static constexpr std::uint32_t pause_uses_min = 64;
+  static constexpr std::uint32_t pause_uses_max = 1U << 16U;
 
  private:
   struct Buffer {
@@ -55,6 +60,7 @@ class RegisteredBuffers {
   };
 
   Buffer* find(std::span<const std::byte> buffer);
+  [[nodiscard]] bool may_try() noexcept;
   bool make_table();
   void try_register(Buffer& buffer);
   void give_up(int errno_value);
@@ -65,6 +71,8 @@ class RegisteredBuffers {
   std::size_t registered_count_ = 0;
   bool has_table_ = false;
   bool refused_ = false;
+  std::uint32_t plain_uses_left_ = 0;
+  std::uint32_t pause_uses_ = pause_uses_min;
 };
 
 // In words: why memory was not registered.

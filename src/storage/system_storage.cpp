@@ -124,8 +124,8 @@ class SystemStorage final : public Storage {
   std::shared_ptr<DeviceCatalog> catalog_ = std::make_shared<DeviceCatalog>();
   std::once_flag io_uring_once_;
   std::string why_not_io_uring_;
-  std::once_flag registration_once_;
-  std::string why_not_registered_;
+  std::mutex registration_mutex_;
+  bool registers_ = false;  // it worked once; guarded by registration_mutex_
   const RegistrationRefusal refusal_ = std::make_shared<std::atomic<int>>(0);
 };
 
@@ -210,10 +210,14 @@ std::string SystemStorage::why_no_registered_buffers() {
   if (kind_ == QueueKind::plain_io_uring) {
     return "not asked for";
   }
-  std::call_once(registration_once_,
-                 [this] { why_not_registered_ = hippogriff::why_no_registered_buffers(); });
-  const int seen = refusal_->load(std::memory_order_relaxed);
-  return seen == 0 ? why_not_registered_ : explain_registration(seen);
+  if (const int seen = refusal_->load(std::memory_order_relaxed); seen != 0) {
+    return explain_registration(seen);
+  }
+  // Asked until it works once: memory may have been short.
+  const std::lock_guard lock(registration_mutex_);
+  std::string why_not = registers_ ? "" : hippogriff::why_no_registered_buffers();
+  registers_ = why_not.empty();
+  return why_not;
 }
 
 std::unique_ptr<IoQueue> SystemStorage::create_queue(std::size_t depth) {

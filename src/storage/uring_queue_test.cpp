@@ -10,6 +10,7 @@
 #include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -340,6 +341,58 @@ TEST_F(UringQueueTest, where_nothing_is_registered_requests_are_plain_and_it_say
   expect_in_a_child(&check_without_registration, ENOMEM, locked_memory_refusal);
   expect_in_a_child(&check_without_registration, EINVAL, "the kernel is older than 5.19");
   expect_in_a_child(&check_without_registration, EOPNOTSUPP, "Operation not supported");
+}
+
+// As whoever may lock no memory beyond its limit, which is none at first.
+int check_registration_once_there_is_room() {
+  constexpr uid_t nobody = 65534;
+  rlimit limit{};
+  if ((::geteuid() == 0 && ::setresuid(nobody, nobody, nobody) != 0) ||
+      ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_max < 1U << 20U) {
+    return 77;
+  }
+  const rlimit none{.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  const rlimit enough{.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+  const auto file = patterned_memory(4096);
+  AlignedMemory memory(4096);
+  const auto refusal = std::make_shared<std::atomic<int>>(0);
+  const auto queue = make_uring_queue(1, {.refusal = refusal});
+  const auto use = [&](std::uint32_t times) {
+    for (std::uint32_t count = 0; count < times; ++count) {
+      read_into(*queue, *file, memory.bytes(), memory.bytes());
+    }
+  };
+  if (::setrlimit(RLIMIT_MEMLOCK, &none) != 0) {
+    return 77;
+  }
+  use(RegisteredBuffers::uses_min);
+  if (refusal->load() != ENOMEM) {
+    return 77;  // this system counts otherwise
+  }
+  if (::setrlimit(RLIMIT_MEMLOCK, &enough) != 0) {
+    return 1;
+  }
+  use(RegisteredBuffers::pause_uses_min);
+  if (registered_buffer_count(*queue) != 0) {
+    return 2;
+  }
+  use(1);
+  return registered_buffer_count(*queue) == 1 && refusal->load() == 0 ? 0 : 3;
+}
+
+TEST_F(UringQueueTest, memory_is_registered_later_where_there_was_no_room_for_it) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::_exit(check_registration_once_there_is_room());
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) {
+    GTEST_SKIP() << "locked memory has no limit that this test may change";
+  }
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

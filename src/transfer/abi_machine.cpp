@@ -69,6 +69,14 @@ int give_json(char** json, const std::function<std::string()>& make) {
   });
 }
 
+// What was left for this command's first use of the device, where it was.
+void await_first_use(hippogriff::DeviceState& state) {
+  if (state.memory_claim != nullptr) {
+    const hippogriff::node::FirstUse& use = state.memory_claim->first_use();
+    use.wait(use.timeout(), nullptr);
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -79,7 +87,9 @@ int hippogriff_malloc(const char* device, size_t size, void** pointer) {
       throw_invalid("allocate device memory", "pointer is NULL or size is 0");
     }
     const auto runtime = current_runtime();
-    const DeviceAddress address = runtime->device(text_or_empty(device)).allocate(size);
+    hippogriff::DeviceState& state = runtime->device(text_or_empty(device));
+    await_first_use(state);
+    const DeviceAddress address = state.allocate(size);
     *pointer = reinterpret_cast<void*>(address.value);  // NOLINT(performance-no-int-to-ptr)
   });
 }
@@ -221,7 +231,9 @@ int hippogriff_calibrate(const char* device,
                          void* context,
                          char** json) {
   return give_json(json, [&] {
-    return hippogriff::measure(*current_runtime(),
+    const auto runtime = current_runtime();
+    await_first_use(runtime->device(text_or_empty(device)));
+    return hippogriff::measure(*runtime,
                                text_or_empty(device),
                                directory == nullptr ? "." : directory,
                                [&](const char* step, double fraction) {

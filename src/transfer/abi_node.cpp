@@ -111,6 +111,20 @@ int hippogriff_reserve(size_t size,
   });
 }
 
+int hippogriff_claim(const hippogriff_reserve_options* options) {
+  return guarded([&] {
+    const hippogriff_reserve_options chosen = read_options(options);
+    if (chosen.priority != 0 || chosen.flags != 0) {
+      throw_invalid("claim a reservation", "its priority and flags stay");
+    }
+    const auto share = current_share();
+    if (share != nullptr && share->waits_at_first_use()) {
+      const auto facts = NodeShare::identify(chosen.device == nullptr ? "" : chosen.device);
+      share->first_use(facts).wait(milliseconds_of(chosen.timeout_ms), interrupted_of(chosen));
+    }
+  });
+}
+
 int hippogriff_reservation_resize(hippogriff_reservation* reservation,
                                   size_t size,
                                   const hippogriff_reserve_options* options) {

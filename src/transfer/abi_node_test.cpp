@@ -81,6 +81,10 @@ TEST(AbiNode, refuses_what_makes_no_sense) {
     options = HIPPOGRIFF_RESERVE_OPTIONS_INIT;
     options.device = "tape";
     EXPECT_EQ(hippogriff_reserve(1, &options, &reservation), HIPPOGRIFF_INVALID_ARGUMENT);
+    EXPECT_EQ(hippogriff_claim(nullptr), HIPPOGRIFF_OK) << "this program is of no command";
+    options = HIPPOGRIFF_RESERVE_OPTIONS_INIT;
+    options.priority = 1;
+    EXPECT_EQ(hippogriff_claim(&options), HIPPOGRIFF_INVALID_ARGUMENT);
     EXPECT_EQ(hippogriff_node_set_policy("best", 1, 1), HIPPOGRIFF_INVALID_ARGUMENT);
     EXPECT_EQ(hippogriff_node_set_policy(nullptr, 1, 1), HIPPOGRIFF_INVALID_ARGUMENT);
     EXPECT_EQ(hippogriff_node_set_policy("mmu", 1, -1), HIPPOGRIFF_INVALID_ARGUMENT);

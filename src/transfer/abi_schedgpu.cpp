@@ -129,7 +129,8 @@ std::uint64_t free_bytes(NodeShare& share, const std::string& uuid) {
     }
     std::uint64_t taken = view.devices[index].outside_bytes;
     for (const auto& reservation : view.reservations) {
-      taken += reservation.record.device == index ? reservation.record.size_bytes : 0;
+      const node::ReservationRecord& record = reservation.record;
+      taken += record.device == index ? record.size_bytes + record.kept_bytes : 0;
     }
     return view.devices[index].capacity_bytes - std::min(taken, view.devices[index].capacity_bytes);
   }

@@ -42,7 +42,7 @@ StreamCopy::~StreamCopy() {
 
 bool StreamCopy::completed() {
   if (state_.load(std::memory_order_acquire) == State::waiting) {
-    stream_.try_queue_waiting();
+    stream_.queue_waiting();
   }
   switch (state_.load(std::memory_order_acquire)) {
     case State::waiting:
@@ -65,18 +65,24 @@ Stream& CopyStream::made() {
 }
 
 void CopyStream::copy_to_device(std::span<const CopyPart> parts, Event& copied) {
-  const std::lock_guard lock(mutex_);
-  made().copy_all_to_device(parts);
-  stream_->record(copied);
+  {
+    const std::lock_guard lock(mutex_);
+    made().copy_all_to_device(parts);
+    stream_->record(copied);
+  }
+  queue_waiting();
 }
 
 void CopyStream::copy_to_host(std::byte* to,
                               DeviceAddress from,
                               std::size_t size_bytes,
                               Event& copied) {
-  const std::lock_guard lock(mutex_);
-  made().copy_to_host(to, from, size_bytes);
-  stream_->record(copied);
+  {
+    const std::lock_guard lock(mutex_);
+    made().copy_to_host(to, from, size_bytes);
+    stream_->record(copied);
+  }
+  queue_waiting();
 }
 
 std::unique_ptr<StreamCopy> CopyStream::create_copy() {
@@ -85,10 +91,11 @@ std::unique_ptr<StreamCopy> CopyStream::create_copy() {
 
 void CopyStream::start_to_device(StreamCopy& copy, std::vector<CopyPart> parts) {
   copy.parts_ = std::move(parts);
-  const std::lock_guard lock(mutex_);
-  made();
-  waiting_.push_back(&copy);
-  copy.state_.store(StreamCopy::State::waiting, std::memory_order_release);
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    waiting_.push_back(&copy);
+    copy.state_.store(StreamCopy::State::waiting, std::memory_order_release);
+  }
   queue_waiting();
 }
 
@@ -106,18 +113,39 @@ void CopyStream::start_to_host(StreamCopy& copy,
   }
 }
 
+// Who has the lock queues for all, and looks again after giving it back: who found it taken
+// meanwhile has gone on.
 void CopyStream::queue_waiting() {
-  while (!waiting_.empty() && batches_under_way() < batches_max) {
-    std::size_t count = 0;
-    std::size_t bytes = 0;
-    do {
-      bytes += bytes_of(waiting_[count++]->parts_);
-    } while (count < waiting_.size() && bytes < batch_bytes_max);
-    const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(count);
-    const std::vector<StreamCopy*> batch(waiting_.begin(), end);  // may throw: all still wait then
-    waiting_.erase(waiting_.begin(), end);
+  bool queued = true;
+  while (queued && any_waits()) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    queued = lock.owns_lock() && queue_next_batch();
+  }
+}
+
+bool CopyStream::queue_next_batch() {
+  made();
+  if (batches_under_way() >= batches_max) {
+    return false;
+  }
+  const std::vector<StreamCopy*> batch = take_batch();
+  if (!batch.empty()) {
     queue_batch(batch);
   }
+  return !batch.empty();
+}
+
+std::vector<StreamCopy*> CopyStream::take_batch() {
+  const std::lock_guard lock(waiting_mutex_);
+  std::size_t count = 0;
+  std::size_t bytes = 0;
+  while (count < waiting_.size() && bytes < batch_bytes_max) {
+    bytes += bytes_of(waiting_[count++]->parts_);
+  }
+  const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(count);
+  std::vector<StreamCopy*> batch(waiting_.begin(), end);  // may throw: all still wait then
+  waiting_.erase(waiting_.begin(), end);
+  return batch;
 }
 
 // What fails as a whole is tried one by one, so that nobody fails by another's address. Every copy
@@ -167,16 +195,13 @@ std::size_t CopyStream::batches_under_way() {
   return under_way_.size();
 }
 
-// Who has the lock queues them.
-void CopyStream::try_queue_waiting() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (lock.owns_lock()) {
-    queue_waiting();
-  }
+bool CopyStream::any_waits() {
+  const std::lock_guard lock(waiting_mutex_);
+  return !waiting_.empty();
 }
 
 void CopyStream::withdraw(StreamCopy& copy) {
-  const std::lock_guard lock(mutex_);
+  const std::scoped_lock lock(mutex_, waiting_mutex_);  // so that nobody is queueing it
   std::erase(waiting_, &copy);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "checksum/device_checksum.hpp"
+#include "node/first_use.hpp"
 #include "transfer/driver_watch.hpp"
 #include "transfer/engine.hpp"
 #include "transfer/in_flight.hpp"
@@ -80,6 +81,8 @@ struct DeviceState {
   SmallPath small;
   DeviceChecksum checksum;
   std::unique_ptr<Engine> engine;
+  // Null but in a command whose memory was left for its first use.
+  std::unique_ptr<node::BackgroundClaim> memory_claim;
 
  private:
   mutable std::mutex mutex_;

@@ -451,6 +451,15 @@ bool Engine::open_gate(Transfer& transfer) {
   if (!transfer.address().is_null() || transfer.request().extent.empty()) {
     return true;
   }
+  if (transfer.memory_promised && !transfer.memory_promised(transfer)) {
+    if (Clock::now() < transfer.memory_deadline) {
+      return false;
+    }
+    throw Error({.status = Status::out_of_device_memory,
+                 .operation = "allocate",
+                 .object = transfer.device().info().name,
+                 .detail = "what this command reserved is not there yet"});
+  }
   try {
     transfer.allocate();
     return true;

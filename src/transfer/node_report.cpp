@@ -52,10 +52,12 @@ Json gpus_json(const std::map<std::string, GpuFacts>& gpus) {
   return list;
 }
 
-std::uint64_t held_bytes(const node::NodeView& view, std::size_t device) {
+std::uint64_t sum_of(const node::NodeView& view,
+                     std::size_t device,
+                     std::uint64_t node::ReservationRecord::* size_bytes) {
   std::uint64_t sum = 0;
   for (const auto& reservation : view.reservations) {
-    sum += reservation.record.device == device ? reservation.record.size_bytes : 0;
+    sum += reservation.record.device == device ? reservation.record.*size_bytes : 0;
   }
   return sum;
 }
@@ -64,8 +66,11 @@ Json device_json(const node::NodeView& view,
                  std::size_t index,
                  const std::map<std::string, GpuFacts>& gpus) {
   const node::DeviceRecord& record = view.devices[index];
-  const std::uint64_t promised = held_bytes(view, index);
-  const std::uint64_t taken = std::min(record.capacity_bytes, promised + record.outside_bytes);
+  const std::uint64_t promised = sum_of(view, index, &node::ReservationRecord::size_bytes);
+  // Contexts of those who wait are promised to nobody, as what is used outside.
+  const std::uint64_t outside =
+      record.outside_bytes + sum_of(view, index, &node::ReservationRecord::kept_bytes);
+  const std::uint64_t taken = std::min(record.capacity_bytes, promised + outside);
   std::uint64_t told_bytes = 0;
   for (const auto& client : view.clients) {
     told_bytes += index < client.used_bytes.size() ? client.used_bytes[index] : 0;
@@ -73,7 +78,7 @@ Json device_json(const node::NodeView& view,
   Json json = {{"uuid", record.name_view()},
                {"memory_bytes", record.capacity_bytes},
                {"promised_bytes", promised},
-               {"outside_bytes", record.outside_bytes},
+               {"outside_bytes", outside},
                {"free_bytes", record.capacity_bytes - taken},
                {"used_bytes", told_bytes}};
   if (const auto gpu = gpus.find(std::string(record.name_view())); gpu != gpus.end()) {
@@ -94,6 +99,7 @@ Json reservation_json(const node::NodeView& view, const node::NodeView::Reservat
                {"pid", reservation.pid},
                {"client", record.client},
                {"size_bytes", record.size_bytes},
+               {"kept_bytes", record.kept_bytes},
                {"priority", record.priority},
                {"waits", record.waits()},
                {"deferred", record.deferred != 0}};

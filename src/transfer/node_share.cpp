@@ -4,7 +4,6 @@
 #include "base/error.hpp"
 #include "device/cuda_device.hpp"
 #include "device/nvml.hpp"
-#include "node/first_use.hpp"
 #include "node/fork_page.hpp"
 #include "node/outside.hpp"
 #include "noded/open_node.hpp"
@@ -37,13 +36,12 @@ std::unique_ptr<node::NodeClient> open(const NodeShareOptions& options) {
 
 class AccountLedger final : public MemoryLedger {
  public:
-  explicit AccountLedger(node::FirstUse first_use)
-      : first_use_(std::move(first_use)), account_(first_use_.account()) {}
+  explicit AccountLedger(node::Account& account) : account_(account) {}
 
   // A forked child has the parent's device memory as a copy of its own, which nobody counts.
   bool take(std::uint64_t size_bytes) noexcept override {
     return page_.wiped() || account_.take(size_bytes) ||
-           (account_.follows() && first_use_.claim() && take_claimed(size_bytes));
+           (grows_ && account_.follows() && account_.is_claimed() && take_growing(size_bytes));
   }
 
   void give(std::uint64_t size_bytes) noexcept override {
@@ -53,14 +51,12 @@ class AccountLedger final : public MemoryLedger {
   }
 
  private:
-  bool take_claimed(std::uint64_t size_bytes) noexcept {
+  bool take_growing(std::uint64_t size_bytes) noexcept {
     std::string why;
-    return account_.take(size_bytes) ||
-           (grows_ && account_.take_growing(size_bytes, std::chrono::milliseconds(0), why));
+    return account_.take_growing(size_bytes, std::chrono::milliseconds(0), why);
   }
 
   node::ForkPage page_;
-  node::FirstUse first_use_;
   node::Account& account_;
   // Transfers wait for device memory themselves, and allocations by name do not.
   const bool grows_ = variable("HIPPOGRIFF_GROW") == "1";
@@ -167,13 +163,21 @@ node::Account& NodeShare::account(const SharedDeviceFacts& facts) {
 }
 
 std::shared_ptr<MemoryLedger> NodeShare::ledger(const SharedDeviceFacts& facts) {
+  return std::make_shared<AccountLedger>(account(facts));
+}
+
+node::FirstUse NodeShare::first_use(const SharedDeviceFacts& facts) {
   node::Account& covers = account(facts);
-  return std::make_shared<AccountLedger>(
-      node::FirstUse(segment_,
-                     covers,
-                     device(facts.uuid).index,
-                     facts.uuid,
-                     node::claim_timeout(variable("HIPPOGRIFF_WAIT_MS"))));
+  return {segment_,
+          covers,
+          device(facts.uuid).index,
+          facts.uuid,
+          node::claim_timeout(variable("HIPPOGRIFF_WAIT_MS"))};
+}
+
+bool NodeShare::waits_at_first_use() const {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): see Settings
+  return std::getenv("HIPPOGRIFF_WAIT_MS") != nullptr && segment_ != nullptr && segment_->follows();
 }
 
 NodeShare::Device& NodeShare::device(const std::string& uuid) {
@@ -218,21 +222,6 @@ void NodeShare::resize(const std::string& uuid,
 
 void NodeShare::release(const std::string& uuid, std::uint64_t handle) {
   device(uuid).account->release(handle);
-}
-
-bool NodeShare::claim_now(const std::string& device) {
-  if (segment_ == nullptr || !segment_->follows()) {
-    return true;
-  }
-  try {
-    node::Account& ours = account(identify(device));
-    if (ours.follows() && !ours.is_claimed()) {
-      ours.claim(std::chrono::milliseconds(0));
-    }
-  } catch (const Error& error) {
-    return error.failure().status != Status::busy;  // what else is wrong, allocating tells
-  }
-  return true;
 }
 
 std::unique_ptr<node::TransferNotice> NodeShare::notice_transfer() const {

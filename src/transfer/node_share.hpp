@@ -3,6 +3,7 @@
 
 #include "device/host_device.hpp"
 #include "node/account.hpp"
+#include "node/first_use.hpp"
 #include "node/node.hpp"
 
 #include <chrono>
@@ -65,12 +66,13 @@ class NodeShare {
   // For the device that allocates: whatever it gives out is covered by reservations.
   std::shared_ptr<MemoryLedger> ledger(const SharedDeviceFacts& facts);
 
+  // Whether this process is of a command whose reservation was left for its first use.
+  [[nodiscard]] bool waits_at_first_use() const;
+  // Of a device that allocates; must not outlive this.
+  node::FirstUse first_use(const SharedDeviceFacts& facts);
+
   // Tells the node what programs that take no part use of the GPUs, if that was not told lately.
   void look_outside(std::chrono::milliseconds at_most_old);
-
-  // False while what this process's leader left for its first use is promised to others: to
-  // allocate would wait for it. Takes it where it is free now.
-  [[nodiscard]] bool claim_now(const std::string& device);
 
   // For others to see a transfer of ours; null where the node is asked over a socket.
   [[nodiscard]] std::unique_ptr<node::TransferNotice> notice_transfer() const;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace hippogriff {
@@ -152,7 +153,22 @@ DeviceState& Runtime::open_device_locked(const std::string& name) {
                  .detail = "the runtime is shutting down"});
   }
   add_device_locked(name == "host" ? make_host_locked() : make_device(name));
-  return *devices_.at(name);
+  DeviceState& opened = *devices_.at(name);
+  opened.memory_claim = memory_claim(name);
+  return opened;
+}
+
+std::unique_ptr<node::BackgroundClaim> Runtime::memory_claim(const std::string& device) const {
+  const auto share = this->share();
+  if (share == nullptr || !share->waits_at_first_use()) {
+    return nullptr;
+  }
+  try {
+    return std::make_unique<node::BackgroundClaim>(share->first_use(NodeShare::identify(device)),
+                                                   share);
+  } catch (const Error&) {
+    return nullptr;  // of no account: such a device is not shared
+  }
 }
 
 std::shared_ptr<Device> Runtime::make_host_locked() {
@@ -244,6 +260,11 @@ std::vector<Runtime::KnownDevice> Runtime::known_devices() {
   for (auto& [name, device] : known) {
     devices.push_back(std::move(device));
   }
+  // GPUs first, and cuda:2 before cuda:10.
+  std::ranges::sort(devices, {}, [](const KnownDevice& device) {
+    const std::string& name = device.info.name;
+    return std::tuple(!name.starts_with("cuda:"), name.size(), name);
+  });
   return devices;
 }
 

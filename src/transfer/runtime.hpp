@@ -152,11 +152,13 @@ class Runtime {
   std::shared_ptr<Transfer> start(const Submission& submission,
                                   TransferRequest request,
                                   DeviceState& state);
-  [[nodiscard]] bool may_allocate_now(const DeviceState& state) const;
   DeviceAddress try_allocate(const Submission& submission, std::uint64_t size, DeviceState& state);
   void launch(const Submission& submission,
               const std::shared_ptr<Transfer>& transfer,
               DeviceState& state);
+  void set_memory_deadline(const Submission& submission,
+                           Transfer& transfer,
+                           DeviceState& state) const;
   static void prepare_file(Transfer& transfer);
   static void released(Transfer& transfer, DeviceState& state);
   void transfer_ended(const Transfer& transfer, const DeviceState& state);
@@ -166,6 +168,7 @@ class Runtime {
   [[nodiscard]] bool ran_alone(const Transfer& transfer, const DeviceState& state) const;
   DeviceState& open_device_locked(const std::string& name);
   std::shared_ptr<Device> make_host_locked();
+  std::unique_ptr<node::BackgroundClaim> memory_claim(const std::string& device) const;
   void add_device_locked(std::shared_ptr<Device> device);
 
   const Settings settings_;

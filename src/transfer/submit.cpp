@@ -278,10 +278,6 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
   }
   DeviceAddress allocated;
   const bool allocates = request.address.is_null() && request.extent.size > 0;
-  if (allocates && ready && submission.memory_timeout_ms >= 0) {
-    // The watcher waits for a reservation that is not there yet, and the file is parked meanwhile.
-    ready = may_allocate_now(state);
-  }
   if (allocates && ready) {
     allocated = try_allocate(submission, request.extent.size, state);
     ready = !allocated.is_null();
@@ -331,16 +327,17 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
   return transfer;
 }
 
-bool Runtime::may_allocate_now(const DeviceState& state) const {
-  const auto node = share();
-  return node == nullptr || node->claim_now(state.device->info().name);
-}
-
 // Memory for a send that brings none, or null when it has to wait for some.
 DeviceAddress Runtime::try_allocate(const Submission& submission,
                                     std::uint64_t size,
                                     DeviceState& state) {
   try {
+    if (state.memory_claim != nullptr && !state.memory_claim->is_there(Clock::now())) {
+      throw Error({.status = Status::out_of_device_memory,
+                   .operation = "allocate",
+                   .object = state.device->info().name,
+                   .detail = "what this command reserved is not free now"});
+    }
     return state.device->allocate(size);
   } catch (const Error& error) {
     const bool waits = submission.memory_timeout_ms >= 0 &&
@@ -353,15 +350,35 @@ DeviceAddress Runtime::try_allocate(const Submission& submission,
   }
 }
 
+// The time that is not the caller's own begins when the command has its memory, for which the
+// command may wait.
+void Runtime::set_memory_deadline(const Submission& submission,
+                                  Transfer& transfer,
+                                  DeviceState& state) const {
+  const auto own = std::chrono::milliseconds(submission.memory_timeout_ms);
+  const auto usual = settings_.memory_timeout;
+  transfer.memory_deadline = Clock::now() + (own.count() > 0 ? own : usual);
+  if (state.memory_claim == nullptr) {
+    return;
+  }
+  if (own.count() <= 0) {
+    transfer.memory_deadline = Clock::time_point::max();
+  }
+  transfer.memory_promised = [&claim = *state.memory_claim, usual](Transfer& waiting) {
+    const bool there = claim.is_there(waiting.submitted);
+    if (there && waiting.memory_deadline == Clock::time_point::max()) {
+      waiting.memory_deadline = Clock::now() + usual;
+    }
+    return there;
+  };
+}
+
 // Registers what the transfer uses, hooks its end, orders the streams, hands it to the engine.
 void Runtime::launch(const Submission& submission,
                      const std::shared_ptr<Transfer>& transfer,
                      DeviceState& state) {
   const TransferRequest& request = transfer->request();
-  transfer->memory_deadline =
-      Clock::now() + (submission.memory_timeout_ms > 0
-                          ? std::chrono::milliseconds(submission.memory_timeout_ms)
-                          : settings_.memory_timeout);
+  set_memory_deadline(submission, *transfer, state);
   const auto use = request.direction == Direction::send ? MemoryUse::writes : MemoryUse::reads;
   const auto uses = std::make_shared<MemoryUses>(state.in_flight);
   if (!request.address.is_null() && request.extent.size > 0) {

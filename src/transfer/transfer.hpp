@@ -173,8 +173,11 @@ class Transfer {
   int task_count = 0;                 // queued or running; guarded by the engine's lock
   std::atomic<bool> gate_open{true};  // the device memory may be used
   Clock::time_point memory_deadline;  // when waiting for memory ends
-  std::unique_ptr<Event> after;       // the caller's stream reached the transfer
-  std::atomic<bool> alone{true};      // nothing else was in flight beside it
+  // Asked, where there is one, before memory is allocated; what it throws is the transfer's
+  // failure.
+  std::function<bool(Transfer&)> memory_promised;
+  std::unique_ptr<Event> after;   // the caller's stream reached the transfer
+  std::atomic<bool> alone{true};  // nothing else was in flight beside it
   std::uint64_t piece_bytes_max = Pinbuffer::slot_bytes;  // whole pages. Before it starts
   // For other processes to see it; null where there is no node. Before the transfer starts.
   std::unique_ptr<node::TransferNotice> notice;

@@ -1,6 +1,7 @@
 // What is asked of NVML, and what comes of it: memory that programs outside use is not promised.
 #include "base/error.hpp"
 #include "device/nvml.hpp"
+#include "node/outside.hpp"
 #include "testing/node_segment.hpp"
 #include "transfer/node_share.hpp"
 
@@ -83,6 +84,40 @@ TEST_F(FakeNvml, what_holders_use_is_counted_once) {
   tell(750, "process GPU-one " + std::to_string(::getpid()) + " 450\nprocess GPU-one 1 300\n");
   share.look_outside(std::chrono::milliseconds(0));
   EXPECT_EQ(share.node().view().devices.at(0).outside_bytes, 300U);
+}
+
+TEST_F(FakeNvml, contexts_of_those_that_wait_for_their_first_use_are_kept_for_them) {
+  node::Node leading(place.options());
+  const std::uint32_t device = leading.add_device("GPU-one", 1000);
+  leading.defer({.device = device, .size_bytes = 600});
+  leading.defer({.device = leading.add_device("GPU-two", 1000), .size_bytes = 600});
+  node::Node waiting(place.options());
+  waiting.defer({.device = waiting.add_device("GPU-one", 1000), .size_bytes = 300});
+  node::NodeOptions options = place.options();
+  options.leader = node::Leader::parse(leading.leader());
+  int ready[2] = {-1, -1};
+  ASSERT_EQ(::pipe(ready), 0);
+  Child command([&] {
+    const node::Node follower(options);
+    const bool told = ::write(ready[1], "1", 1) == 1;
+    ::pause();
+    return told ? 0 : 1;
+  });
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  tell(170, "process GPU-one " + std::to_string(command.pid()) + " 50\nprocess GPU-one 1 120\n");
+  node::look_outside(waiting, 0, "GPU-one");
+  const node::NodeView view = waiting.view();
+  EXPECT_EQ(view.devices.at(0).outside_bytes, 120U);
+  EXPECT_EQ(view.devices.at(0).context_bytes, 50U);
+  ASSERT_EQ(view.reservations.size(), 3U);
+  EXPECT_EQ(view.reservations[0].record.kept_bytes, 50U) << "seen";
+  EXPECT_EQ(view.reservations[1].record.kept_bytes, 0U) << "of the other GPU";
+  EXPECT_EQ(view.reservations[2].record.kept_bytes, 50U) << "to come";
+  EXPECT_EQ(status_of([&] { waiting.reserve({.device = 0, .size_bytes = 781}); }), Status::busy);
+  waiting.release(waiting.reserve({.device = 0, .size_bytes = 780}));
+  ::close(ready[0]);
+  ::close(ready[1]);
 }
 
 TEST_F(FakeNvml, who_waits_gets_what_others_outside_give_back) {

@@ -53,26 +53,39 @@ struct GaussianTile {
   }
 };
 
+// The tile at (first, first) and the right side's part, in shared memory.
+struct GaussianCorner {
+  GaussianTile tile;
+  float right[GaussianTile::size];
+
+  HIPPO_DEVICE void load(unsigned thread, const GaussianSystem& system, std::size_t first) {
+    tile.load(thread, system, first, first);
+    if (thread < GaussianTile::size) {
+      right[thread] = first + thread < system.rows ? system.right[first + thread] : 0.0F;
+    }
+  }
+
+  HIPPO_DEVICE void store_right(unsigned thread,
+                                const GaussianSystem& system,
+                                std::size_t first) const {
+    if (thread < GaussianTile::size && first + thread < system.rows) {
+      system.right[first + thread] = right[thread];
+    }
+  }
+};
+
 // Factors the tile at (first, first) and the right side's part. One block.
 struct GaussianDiagonal {
   static constexpr unsigned threads = GaussianTile::threads;
 
-  struct Shared {
-    GaussianTile tile;
-    float right[GaussianTile::size];
-  };
+  using Shared = GaussianCorner;
 
   GaussianSystem system;
   std::size_t first;
 
   template <typename Block>
   HIPPO_DEVICE void operator()(const Block& block, Shared& shared) const {
-    block.each([&](unsigned thread) {
-      shared.tile.load(thread, system, first, first);
-      if (thread < GaussianTile::size) {
-        shared.right[thread] = first + thread < system.rows ? system.right[first + thread] : 0.0F;
-      }
-    });
+    block.each([&](unsigned thread) { shared.load(thread, system, first); });
     for (unsigned p = 0; p + 1 < GaussianTile::size; ++p) {
       block.each([&](unsigned thread) {
         if (thread < GaussianTile::size && thread > p) {
@@ -83,9 +96,7 @@ struct GaussianDiagonal {
     }
     block.each([&](unsigned thread) {
       shared.tile.store(thread, system, first, first);
-      if (thread < GaussianTile::size && first + thread < system.rows) {
-        system.right[first + thread] = shared.right[thread];
-      }
+      shared.store_right(thread, system, first);
     });
   }
 
@@ -272,22 +283,14 @@ struct GaussianRest {
 struct GaussianSolve {
   static constexpr unsigned threads = GaussianTile::threads;
 
-  struct Shared {
-    GaussianTile tile;
-    float right[GaussianTile::size];
-  };
+  using Shared = GaussianCorner;
 
   GaussianSystem system;
   std::size_t first;
 
   template <typename Block>
   HIPPO_DEVICE void operator()(const Block& block, Shared& shared) const {
-    block.each([&](unsigned thread) {
-      shared.tile.load(thread, system, first, first);
-      if (thread < GaussianTile::size) {
-        shared.right[thread] = first + thread < system.rows ? system.right[first + thread] : 0.0F;
-      }
-    });
+    block.each([&](unsigned thread) { shared.load(thread, system, first); });
     for (unsigned p = GaussianTile::size; p-- > 0;) {
       const float value = block.read(shared.right[p]) / shared.tile.cells[p][p];
       block.each([&](unsigned thread) {
@@ -298,11 +301,7 @@ struct GaussianSolve {
         }
       });
     }
-    block.each([&](unsigned thread) {
-      if (thread < GaussianTile::size && first + thread < system.rows) {
-        system.right[first + thread] = shared.right[thread];
-      }
-    });
+    block.each([&](unsigned thread) { shared.store_right(thread, system, first); });
   }
 };
 

@@ -10,17 +10,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export HIPPOGRIFF_NODE=off
 
-expect_status() {
-  expected=$1
-  shift
-  status=0
-  "$@" >"$folder/said" 2>&1 || status=$?
-  if [ "$status" != "$expected" ]; then
-    echo "status $status instead of $expected: $*" >&2
-    cat "$folder/said" >&2
-    exit 1
-  fi
-}
+# shellcheck source=workloads/papers/expect_status.sh
+. "$(dirname "$0")/expect_status.sh"
 
 # Writes a byte of another value at an offset: damage FILE OFFSET
 damage() {

@@ -10,17 +10,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export HIPPOGRIFF_NODE="$folder/node" # memory of this test's own
 
-expect_status() {
-  expected=$1
-  shift
-  status=0
-  "$@" >"$folder/output" 2>&1 || status=$?
-  if [ "$status" != "$expected" ]; then
-    echo "status $status instead of $expected: $*" >&2
-    cat "$folder/output" >&2
-    exit 1
-  fi
-}
+# shellcheck source=workloads/papers/expect_status.sh
+. "$(dirname "$0")/../papers/expect_status.sh"
 
 small_risk="$risk --device host --trials 500 --per-trial 20"
 small_align="$align --device host --reference 20000 --reads 200"
@@ -28,11 +19,11 @@ small_proteins="$proteins --device host --sequences 100 --queries 2 --query 100 
 
 for program in "$small_risk" "$small_align" "$small_proteins"; do
   expect_status 0 $program --check --json
-  grep -q '"wrong": 0,' "$folder/output"
-  checksum=$(sed 's/.*"checksum": "\([0-9a-f]*\)".*/\1/' "$folder/output")
+  grep -q '"wrong": 0,' "$folder/said"
+  checksum=$(sed 's/.*"checksum": "\([0-9a-f]*\)".*/\1/' "$folder/said")
   expect_status 0 $program --memory 16MiB --json
-  grep -q "\"checksum\": \"$checksum\"" "$folder/output"
-  grep -q '"memory_bytes": 16777216,' "$folder/output"
+  grep -q "\"checksum\": \"$checksum\"" "$folder/said"
+  grep -q '"memory_bytes": 16777216,' "$folder/said"
   expect_status 3 env HIPPOGRIFF_HOST_MEMORY=8MiB $program --memory 16MiB
   expect_status 2 $program --memory 1
   expect_status 2 $program --dance

@@ -8,11 +8,11 @@ The object has for each name dtype, shape and data_offsets ([begin, end) in the 
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hippogriff._collector import Pause
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._entries import Entries
 from hippogriff.safetensors._tensor import DTYPE_BITS, OFFSET_MAX, TensorInfo, count_bits
@@ -77,17 +77,12 @@ def parse_header(text: bytes, file_bytes: int) -> Header:
     SafetensorError
         When anything in it is not as the format says; nothing of it may be used then.
     """
-    collecting = gc.isenabled()
-    try:
-        gc.disable()  # Nothing here is garbage, and looking for some takes as long as parsing.
+    with Pause():  # Nothing here is garbage, and looking for some takes as long as parsing.
         entries, metadata = _find_entries(text, file_bytes)
         tensors = {tensor.name: tensor for tensor in entries}
         if entries.complete:
             return Header(tensors, metadata, _PREFIX_BYTES + len(text))
         return _parse(text, file_bytes)
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def stream_tensors(text: bytes, file_bytes: int) -> Iterator[TensorInfo]:

@@ -36,13 +36,13 @@ def candidates(status: Mapping[str, Any], host_bytes: int) -> list[Candidate]:
 def _candidate(status: Mapping[str, Any], uuid: str, memory: int, used: int) -> Candidate:
     known = next((device for device in status["devices"] if device["uuid"] == uuid), None)
     waiting = sum(
-        reservation["wanted_bytes"] - reservation["size_bytes"]
+        reservation["wanted_bytes"] - reservation["size_bytes"] - reservation["kept_bytes"]
         for reservation in status["reservations"]
         if reservation["device"] == uuid and reservation["waits"]
     )
     # What others will take at their first use counts as theirs: else all of them would come here.
     deferred = sum(
-        reservation["wanted_bytes"]
+        reservation["wanted_bytes"] - reservation["kept_bytes"]
         for reservation in status["reservations"]
         if reservation["device"] == uuid and reservation["deferred"]
     )

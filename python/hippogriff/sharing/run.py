@@ -194,6 +194,8 @@ def environment(reservations: Sequence[Reservation], leader: str) -> dict[str, s
     if shim is not None:
         before = os.environ.get("LD_LIBRARY_PATH")
         added["LD_LIBRARY_PATH"] = f"{shim}:{before}" if before else str(shim)
+        # Numba looks for libcuda.so first: a wheel cannot have that link, and the driver has.
+        added["NUMBA_CUDA_DRIVER"] = os.environ.get("NUMBA_CUDA_DRIVER", str(shim / "libcuda.so.1"))
         driver = os.environ.get("HIPPOGRIFF_CUDA_DRIVER")
         if (
             driver and "HIPPOGRIFF_SHIM_DRIVER" not in os.environ
@@ -216,7 +218,12 @@ def go_on_as(command: Sequence[str], added: Mapping[str, str]) -> None:
     """Become the command. Returns only by OSError."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execvpe(command[0], list(command), {**os.environ, **added})
+    os.execvpe(command[0], list(command), _inherited() | dict(added))
+
+
+def _inherited() -> dict[str, str]:
+    """Return this process's environment without what was said to it alone: how long it may wait."""
+    return {name: text for name, text in os.environ.items() if name != "HIPPOGRIFF_WAIT_MS"}
 
 
 def run(command: Sequence[str], wish: Wish) -> None:
@@ -265,7 +272,7 @@ def stay_beside(command: Sequence[str], added: Mapping[str, str]) -> int:
         signal.signal(number, leave_to_terminal)
     child = subprocess.Popen(
         list(command),
-        env={**os.environ, **added},
+        env=_inherited() | dict(added),
         preexec_fn=_end_with_parent,  # no threads here
     )
     children.append(child)

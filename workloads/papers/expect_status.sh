@@ -1,0 +1,15 @@
+# To be read by the tests of the programs, which set `folder`.
+# shellcheck shell=sh disable=SC2154 # `folder` is theirs
+
+# What a command must end with: expect_status STATUS COMMAND… Its output is in $folder/said.
+expect_status() {
+  expected=$1
+  shift
+  status=0
+  "$@" >"$folder/said" 2>&1 || status=$?
+  if [ "$status" != "$expected" ]; then
+    echo "status $status instead of $expected: $*" >&2
+    cat "$folder/said" >&2
+    exit 1
+  fi
+}
