@@ -521,11 +521,11 @@ def test_file_is_parked_while_the_memory_is_anothers(
     words = [str(program), "run", str(source), str(tmp_path / "out"), "--json", "--device", "host"]
     second = start(f"import os; os.execv({words[0]!r}, {words})", "--memory", "60MiB")
 
-    def is_parking() -> bool:
+    def is_parked() -> bool:
         node = json.loads(hippogriff(machine, "ps", "--json").stdout)
-        return any(entry["phase"] == "parking" for entry in node["transfers"])
+        return any(entry["phase"] in ("parking", "waiting") for entry in node["transfers"])
 
-    until(is_parking)
+    until(is_parked)
     first.goes_on()
     first.ends()
     result = json.loads(second.says())
