@@ -38,7 +38,7 @@ export TSAN_OPTIONS ?= die_after_fork=0:suppressions=$(CURDIR)/tools/tsan.supp
 # Several targets build in the same folder; the builds are parallel in themselves.
 .NOTPARALLEL:
 .PHONY: all configure test test-cpp test-python slurm-test check sanitize-address sanitize-thread fuzz lint
-.PHONY: format model model-quick docs demo benchmarks bench install wheel clean help
+.PHONY: format model model-quick docs demo benchmarks bench reproduce install wheel clean help
 
 all: configure ## Build the library, the programs and the Python environment
 	@cmake --build $(BUILD) -j $(JOBS) --target hippogriff programs
@@ -114,6 +114,11 @@ benchmarks: configure ## Build the benchmarks
 bench: all benchmarks ## The benchmarks, side by side, within BENCH_SECONDS
 	@tools/bootstrap bench
 	@BUILD=$(abspath $(BUILD)) PATH="$(VENV)/bin:$$PATH" bench/run_all.sh $(BENCH_SECONDS)
+
+reproduce: all ## The papers' experiments, tiny, and the report; goes on where it was interrupted
+	@tools/bootstrap bench
+	@HIPPOGRIFF_LIBRARY=$(LIBRARY) $(VENV)/bin/python -m hippogriff reproduce --quick \
+	  --out $(BUILD)/reproduce
 
 install: all ## Install library, headers, pkg-config and CMake files below PREFIX
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(abspath $(PREFIX))

@@ -31,6 +31,7 @@ from hippogriff.errors import (
     OutOfHostMemory,
     Unsupported,
 )
+from hippogriff.reproduce.commands import reproduce
 from hippogriff.sharing import commands as sharing_commands
 
 if TYPE_CHECKING:
@@ -373,6 +374,7 @@ app.command(context_settings={"ignore_unknown_options": True, "allow_intersperse
     _reporting(sharing_commands.run)
 )
 for _command in (
+    reproduce,
     sharing_commands.ps,
     sharing_commands.top,
     sharing_commands.policy,

@@ -505,3 +505,29 @@ def test_deferred_reservations_count_as_held_and_then_as_waiting() -> None:
     assert free_and_waiting(30) == (40, 0)
     assert free_and_waiting(30, 40) == (0, 0)
     assert free_and_waiting(30, 60) == (0, 20)
+
+
+def test_file_is_parked_while_the_memory_is_anothers(
+    machine: dict[str, str], start: Callable[..., Program], tmp_path: Path
+) -> None:
+    program, source = BUILD / "bin" / "nn", tmp_path / "in"
+    if not program.exists():
+        pytest.skip("the papers' programs are not built")
+    subprocess.run([program, "generate", source, "2000000"], check=True, timeout=PATIENCE)
+    first = start(ALLOCATES.format(size=50), "--memory", "60MiB")
+    assert first.says() == "started"
+    first.goes_on()
+    assert first.says() == "has it"
+    words = [str(program), "run", str(source), str(tmp_path / "out"), "--json", "--device", "host"]
+    second = start(f"import os; os.execv({words[0]!r}, {words})", "--memory", "60MiB")
+
+    def is_parked() -> bool:
+        node = json.loads(hippogriff(machine, "ps", "--json").stdout)
+        return any(entry["phase"] in ("parking", "waiting") for entry in node["transfers"])
+
+    until(is_parked)
+    first.goes_on()
+    first.ends()
+    result = json.loads(second.says())
+    assert result["movement"]["stats"]["by_lane"]["send"]["parked"]["bytes"] > 0
+    second.ends()

@@ -111,7 +111,8 @@ CostModel::CostModel(const TransferFacts& facts,
   }
   const double cores = std::max(facts.cores, 1u);
   busy_channels_ = load.busy_channels;
-  cores_ = std::max(cores - busy_channels_, cores / (1.0 + busy_channels_));
+  cores_ = std::min<double>(std::max(cores - busy_channels_, cores / (1.0 + busy_channels_)),
+                            facts.channels_max);
 
   const Rate& link = sending_ ? calibration.link.to_device : calibration.link.to_host;
   link_ = usable_rate(link.bytes_per_second) / (1.0 + load.link_transfers) /
@@ -136,7 +137,7 @@ CostModel::CostModel(const TransferFacts& facts,
            (1.0 + load.others_on_drive.processes);
   drive_cpu_ = usable_cost(drive.cpu_seconds_per_byte);
   drive_latency_ = usable_cost(calibration.drive.latency_seconds);
-  drive_depth_ = drive_depth_share(calibration.drive.depth, load);
+  drive_depth_ = std::min(drive_depth_share(calibration.drive.depth, load), facts.channels_max);
   drive_depth_all_ = std::max(calibration.drive.depth, 1u);
   drive_sharers_ = static_cast<double>(sharers(load));
 }

@@ -27,8 +27,6 @@ constexpr double settled_share = 0.25;
 constexpr std::uint32_t window_rounds = 2;
 constexpr std::uint32_t window_requests_min = 16;
 
-constexpr std::uint32_t depth_min = 2;
-
 }  // namespace
 
 DepthController::DepthController(std::uint32_t depth_start, std::uint32_t depth_max, Start start)

@@ -19,11 +19,13 @@ class DepthController {
  public:
   enum class Start : std::uint8_t { guessed, measured };
 
+  // With one request alone the drive idles whenever this thread is busy.
+  static constexpr std::uint32_t depth_min = 2;
+
   // Lanes look no deeper than this for a better depth than the planned one.
   static constexpr std::uint32_t tried_max = 16;
 
-  // Depths are requests in flight, from 2 to `depth_max` (2 at least): with one alone the drive
-  // idles whenever this thread is busy.
+  // Depths are requests in flight, from depth_min to `depth_max` (depth_min at least).
   DepthController(std::uint32_t depth_start, std::uint32_t depth_max, Start start);
 
   // The depth to use now.

@@ -172,6 +172,7 @@ DepthController make_depth_controller(const Transfer& transfer, std::uint32_t de
   const RoutingDecision& decision = transfer.decision();
   // The plan is the share beside others. DriveShare keeps to it, as long as they are there.
   const bool shared = decision.load.others_on_drive.processes > 0;
+  depth_max = std::min(depth_max, std::max(decision.channels_max, DepthController::depth_min));
   return {
       shared ? decision.drive_depth : decision.choice().plan.direct_io_depth,
       depth_max,

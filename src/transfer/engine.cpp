@@ -232,6 +232,9 @@ std::uint64_t Engine::left_for_each(const Transfer& transfer, Lane lane) {
     return 0;
   }
   const auto tasks = static_cast<std::uint64_t>(transfer.task_count);
+  if (tasks >= transfer.decision().channels_max) {
+    return 0;
+  }
   if (lane == Lane::buffered) {  // Cold pieces are another lane's.
     if (transfer.host_memory.left_bytes() < HostBudget::bytes_min) {
       return 0;

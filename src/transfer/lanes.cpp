@@ -66,7 +66,8 @@ LaneOutcome run_lane(LaneContext& context, Transfer& transfer, Lane lane) noexce
 }
 
 std::uint64_t piece_bytes(const Transfer& transfer, std::uint32_t channels) {
-  constexpr std::uint64_t smallest_bytes = std::uint64_t{512} << 10;
+  constexpr std::uint64_t usual_bytes = std::uint64_t{512} << 10;
+  const std::uint64_t smallest_bytes = std::min(usual_bytes, transfer.piece_bytes_max);
   const std::uint64_t unclaimed = transfer.work.unclaimed_bytes();
   const std::uint64_t claimed = transfer.request().extent.size - unclaimed;
   const std::uint64_t shares = 2 * std::uint64_t{std::max(channels, 1U)};
@@ -74,7 +75,7 @@ std::uint64_t piece_bytes(const Transfer& transfer, std::uint32_t channels) {
   const std::uint64_t ramp = smallest_bytes + claimed / shares;
   return std::clamp<std::uint64_t>(align_up(std::min(unclaimed / shares, ramp), WorkMap::cut_bytes),
                                    smallest_bytes,
-                                   Pinbuffer::slot_bytes);
+                                   transfer.piece_bytes_max);
 }
 
 std::optional<ClaimedPiece> claim_any(Transfer& transfer, Warmth first, std::uint64_t most_bytes) {

@@ -53,7 +53,8 @@ class DirectIoRecv {
       if (slot == nullptr) {
         return !ring_.starved();
       }
-      const auto piece = transfer_.work.claim_cold(DirectQueue::write_bytes);
+      const auto piece =
+          transfer_.work.claim_cold(std::min(DirectQueue::write_bytes, transfer_.piece_bytes_max));
       if (!piece) {
         ring_.make_idle(slot);
         return false;

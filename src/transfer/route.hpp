@@ -48,6 +48,7 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
+inline constexpr std::uint32_t any_channels = std::numeric_limits<std::uint32_t>::max();
 inline constexpr std::uint32_t any_slots = std::numeric_limits<std::uint32_t>::max();
 
 // What a transfer looks like to the router.
@@ -67,8 +68,9 @@ struct TransferFacts {
   bool can_direct = false;  // cuFile is real for this file, or host_addressable
   std::string why_not_map;
   std::string why_not_direct;
-  std::uint32_t cores = 1;              // that this process may use
-  std::uint32_t slots_max = any_slots;  // of the pinbuffer that it may use: 2 at least, even
+  std::uint32_t cores = 1;                    // that this process may use
+  std::uint32_t slots_max = any_slots;        // of the pinbuffer that it may use: 2 at least, even
+  std::uint32_t channels_max = any_channels;  // of each lane, and requests at the drive: 1 at least
 };
 
 // What other processes of the machine have in flight on a drive or a link.

@@ -355,7 +355,8 @@ RoutingDecision choose_route(const TransferFacts& facts,
       load.others_on_drive.processes > 0 || load.others_on_link.processes > 0;
   RoutingDecision decision;
   decision.depth_measured = calibration.drive.measured;
-  decision.drive_depth = std::max(calibration.drive.depth, 1U);
+  decision.channels_max = facts.channels_max;
+  decision.drive_depth = std::clamp(calibration.drive.depth, 1U, facts.channels_max);
   decision.load = load;
   double fastest_seconds = std::numeric_limits<double>::infinity();
   for (std::size_t index = 0; index < routes.size(); ++index) {

@@ -16,7 +16,8 @@ namespace hippogriff {
 struct RoutingDecision {
   std::array<RoutePrediction, HIPPOGRIFF_ROUTE_COUNT - 1> predictions;
   Route chosen = Route::automatic;
-  bool depth_measured = false;    // plans' direct_io_depth is what this drive was measured to want
+  bool depth_measured = false;  // plans' direct_io_depth is what this drive was measured to want
+  std::uint32_t channels_max = any_channels;  // no lane goes beyond that later
   std::uint32_t drive_depth = 1;  // requests that keep the drive busy: what a lane does alone
   TransferLoad load;              // that it was made for
 

@@ -317,6 +317,7 @@ Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookR
     facts.slots_max = static_cast<std::uint32_t>(std::min<std::uint64_t>(slots, any_slots));
   }
   facts.cores = settings_.cores == 0 ? usable_cores() : settings_.cores;
+  facts.channels_max = settings_.channels_max;
   const TransferWay way = way_of(state, file, request.direction);
   node::ShownTransfer shown{.device = way.device,
                             .drive = uses_drive(facts) ? way.drive : "",
@@ -331,12 +332,31 @@ Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookR
   facts.parked_sends_wait = request.direction == Direction::recv &&
                             (state.engine->sends_wait_for_memory() || load.others_want_memory > 0);
   const Calibration calibration = calibration_.get(state.device->info().uuid, way.drive);
-  Outlook outlook{facts, choose_route(facts, load, calibration, request.forced)};
+  Outlook outlook{facts, choose(facts, load, calibration, request.forced)};
   if (request.notice != nullptr) {
     describe_plan(shown, outlook.decision.chosen, outlook.decision.choice().plan);
     request.notice->show(shown);
   }
   return outlook;
+}
+
+RoutingDecision Runtime::choose(const TransferFacts& facts,
+                                const TransferLoad& load,
+                                const Calibration& calibration,
+                                Route forced) const {
+  if (forced != Route::automatic || settings_.routes.empty()) {
+    return choose_route(facts, load, calibration, forced);
+  }
+  for (std::size_t index = 0; index + 1 < settings_.routes.size(); ++index) {
+    try {
+      return choose_route(facts, load, calibration, settings_.routes[index]);
+    } catch (const Error& error) {
+      if (error.failure().status != Status::unsupported) {
+        throw;
+      }
+    }
+  }
+  return choose_route(facts, load, calibration, settings_.routes.back());
 }
 
 TransferWay Runtime::way_of(const DeviceState& state, const File& file, Direction direction) {

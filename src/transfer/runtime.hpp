@@ -134,6 +134,11 @@ class Runtime {
   [[nodiscard]] TransferLoad load_of(const DeviceState& state,
                                      const TransferWay& way,
                                      const std::shared_ptr<NodeShare>& share) const;
+  // By the settings' routes where none is forced.
+  [[nodiscard]] RoutingDecision choose(const TransferFacts& facts,
+                                       const TransferLoad& load,
+                                       const Calibration& calibration,
+                                       Route forced) const;
   [[nodiscard]] std::shared_ptr<NodeShare> share() const;
   [[nodiscard]] std::unique_ptr<node::TransferNotice> notice_of(std::uint64_t size_bytes) const;
 

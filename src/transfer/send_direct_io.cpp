@@ -60,7 +60,8 @@ class DirectIoSend {
         claiming_ = claiming_ && !ring_.starved();
         return;
       }
-      const auto piece = transfer_.work.claim_cold(DirectQueue::read_bytes);
+      const auto piece =
+          transfer_.work.claim_cold(std::min(DirectQueue::read_bytes, transfer_.piece_bytes_max));
       if (!piece) {
         ring_.make_idle(slot);
         claiming_ = false;

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/size.hpp"
 #include "transfer/calibration.hpp"
+#include "transfer/work_map.hpp"
 
 #include <sched.h>
 #include <sys/sysinfo.h>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <sstream>
 
 namespace hippogriff {
 
@@ -48,6 +50,36 @@ void read_number(const char* name, Number& value) {
   }
 }
 
+// "direct,pipelined"; "auto" and nothing are the router's choice.
+std::vector<Route> read_routes(const char* name) {
+  std::vector<Route> routes;
+  std::stringstream words(variable(name).value_or("auto"));
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto known = {
+        Route::automatic, Route::direct, Route::mapped, Route::pipelined, Route::parked};
+    const auto* const route = std::find_if(
+        known.begin(), known.end(), [&](Route each) { return route_name(each) == word; });
+    if (route == known.end()) {
+      throw_invalid(std::string("read ") + name,
+                    "'" + word + "' is none of auto, direct, mapped, pipelined and parked");
+    }
+    routes.push_back(*route);
+  }
+  return routes.empty() || routes.front() == Route::automatic ? std::vector<Route>{} : routes;
+}
+
+// Whole pages, of which a slot of the pinbuffer holds as many.
+std::uint64_t read_piece(const char* name, std::uint64_t most) {
+  constexpr std::uint64_t least = std::uint64_t{64} << 10;
+  std::uint64_t size = most;
+  read_size(name, size);
+  if (size < least || size > most || size % WorkMap::cut_bytes != 0) {
+    throw_invalid(std::string("read ") + name,
+                  "it is from 64KiB to " + std::to_string(most >> 20U) + "MiB, in steps of 4 KiB");
+  }
+  return size;
+}
+
 // cgroup 2's cpu.max: "max 100000" or "200000 100000".
 std::uint32_t cgroup_cores() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
@@ -76,7 +108,14 @@ Settings Settings::from_environment() {
   settings.device = variable("HIPPOGRIFF_DEVICE").value_or("");
   settings.trace_file = variable("HIPPOGRIFF_TRACE").value_or("");
   read_size("HIPPOGRIFF_PINBUFFER", settings.pinbuffer_bytes);
-  read_size("HIPPOGRIFF_PARKING", settings.parking_bytes);
+  const bool parks = variable("HIPPOGRIFF_PARKING") != "off";
+  if (parks) {
+    read_size("HIPPOGRIFF_PARKING", settings.parking_bytes);
+  }
+  settings.routes = read_routes("HIPPOGRIFF_ROUTE");
+  read_number("HIPPOGRIFF_CHANNELS", settings.channels_max);
+  settings.channels_max = std::max(settings.channels_max, 1U);
+  settings.piece_bytes_max = read_piece("HIPPOGRIFF_PIECE", settings.piece_bytes_max);
   read_size("HIPPOGRIFF_MAPPED_AFTER", settings.mapped_after_bytes);
   read_number("HIPPOGRIFF_THREADS", settings.threads_max);
   read_number("HIPPOGRIFF_CPUS", settings.cores);
@@ -87,7 +126,7 @@ Settings Settings::from_environment() {
   read_size("HIPPOGRIFF_HOST_LINK", link);
   settings.host_link_bytes_per_second = static_cast<double>(link);
   settings.calibration_file = CalibrationStore::default_file();
-  if (settings.parking_bytes == 0) {
+  if (parks && settings.parking_bytes == 0) {
     struct sysinfo memory{};
     settings.parking_bytes = sysinfo(&memory) == 0
                                  ? std::uint64_t{memory.totalram} * memory.mem_unit / 4

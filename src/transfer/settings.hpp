@@ -1,10 +1,13 @@
 // What the environment says: read once, at init.
 #pragma once
 
+#include "transfer/route.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace hippogriff {
 
@@ -13,7 +16,12 @@ struct Settings {
   std::string device;                                        // HIPPOGRIFF_DEVICE
   std::string trace_file;                                    // HIPPOGRIFF_TRACE
   std::uint64_t pinbuffer_bytes = std::uint64_t{256} << 20;  // HIPPOGRIFF_PINBUFFER
-  std::uint64_t parking_bytes = 0;  // HIPPOGRIFF_PARKING; 0: a quarter of memory
+  std::uint64_t parking_bytes = 0;  // HIPPOGRIFF_PARKING; unset: a quarter of memory
+  // HIPPOGRIFF_ROUTE: where no route is named, the first of these that is possible; empty: the
+  // router's choice.
+  std::vector<Route> routes;
+  std::uint32_t channels_max = any_channels;                  // HIPPOGRIFF_CHANNELS
+  std::uint64_t piece_bytes_max = std::uint64_t{2} << 20;     // HIPPOGRIFF_PIECE; 64 KiB to 2 MiB
   std::uint64_t mapped_after_bytes = std::uint64_t{8} << 30;  // HIPPOGRIFF_MAPPED_AFTER
   std::uint32_t threads_max = 0;                              // HIPPOGRIFF_THREADS; 0: by cores
   std::uint32_t cores = 0;                                    // HIPPOGRIFF_CPUS; 0: usable_cores()

@@ -7,11 +7,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace hippogriff {
 
 namespace {
+
+// In which a stream without work has reached an event.
+constexpr std::chrono::microseconds idle_stream_patience{100};
 
 const char* verb(Direction direction) {
   return direction == Direction::send ? "send" : "recv";
@@ -269,7 +273,8 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
   if (wants(submission, HIPPOGRIFF_AFTER_STREAM)) {
     after = state.device->create_event();
     state.device->borrow_stream(submission.stream)->record(*after);
-    ready = after->completed();
+    // A stream without work says so a moment later. Waiting for that costs less than parking.
+    ready = wait_for(*after, idle_stream_patience);
   }
   DeviceAddress allocated;
   const bool allocates = request.address.is_null() && request.extent.size > 0;
@@ -313,8 +318,9 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
     throw;
   }
   transfer->after = std::move(after);
+  transfer->piece_bytes_max = settings_.piece_bytes_max;
   const bool parks = transfer->request().direction == Direction::send &&
-                     transfer->request().route == Route::parked;
+                     transfer->decision().chosen == Route::parked;
   transfer->gate_open = ready && !parks;
   transfer->set_address(allocates ? allocated : transfer->request().address);
   launch(submission, transfer, state);
@@ -526,7 +532,7 @@ void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
 bool Runtime::transfer_small(const Submission& submission) {
   if (submission.fd < 0 || submission.address.is_null() || submission.size == 0 ||
       submission.size > SmallPath::size_bytes_max || submission.route != Route::automatic ||
-      submission.offset > INT64_MAX - submission.size ||
+      !settings_.routes.empty() || submission.offset > INT64_MAX - submission.size ||
       submission.flags != HIPPOGRIFF_AFTER_STREAM) {
     return false;
   }

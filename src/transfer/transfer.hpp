@@ -178,6 +178,7 @@ class Transfer {
   std::function<bool(Transfer&)> memory_promised;
   std::unique_ptr<Event> after;   // the caller's stream reached the transfer
   std::atomic<bool> alone{true};  // nothing else was in flight beside it
+  std::uint64_t piece_bytes_max = Pinbuffer::slot_bytes;  // whole pages. Before it starts
   // For other processes to see it; null where there is no node. Before the transfer starts.
   std::unique_ptr<node::TransferNotice> notice;
   // How many requests the other processes leave to it now; null where there is no node.

@@ -2,7 +2,6 @@
 // rest.
 #include "lud_kernel.hpp"
 
-#include <chrono>
 #include <stdexcept>
 #include <string>
 
@@ -137,21 +136,7 @@ __global__ void update_rest(float* matrix, int n, int k) {
   }
 }
 
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 }  // namespace
-
-bool lud_is_gpu_memory(const void* address) {
-  cudaPointerAttributes attributes{};
-  const cudaError_t status = cudaPointerGetAttributes(&attributes, address);
-  if (status != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());  // clears it: having no GPU is an answer here
-    return false;
-  }
-  return attributes.type == cudaMemoryTypeDevice;
-}
 
 int lud_gpu_count() {
   int count = 0;
@@ -160,11 +145,6 @@ int lud_gpu_count() {
     return 0;
   }
   return count;
-}
-
-void lud_prepare_gpu(int gpu) {
-  check(cudaSetDevice(gpu), "choosing the GPU");
-  check(cudaFree(nullptr), "making the GPU's context");
 }
 
 void lud_on_gpu(float* matrix, std::size_t size) {
@@ -188,28 +168,20 @@ void lud_on_gpu(float* matrix, std::size_t size) {
   check(cudaDeviceSynchronize(), "waiting for the kernels");
 }
 
-LudBaselineTimes lud_baseline_on_gpu(float* host_matrix, std::size_t n, int gpu) {
-  LudBaselineTimes times;
+void lud_through_gpu(float* host_matrix, std::size_t n, int gpu) {
   check(cudaSetDevice(gpu), "choosing the GPU");
   const std::size_t size_bytes = n * n * sizeof(float);
   void* device_matrix = nullptr;
-  double start = now_seconds();
   check(cudaMalloc(&device_matrix, size_bytes), "cudaMalloc");
   try {
     check(cudaMemcpy(device_matrix, host_matrix, size_bytes, cudaMemcpyHostToDevice),
           "copying to the GPU");
-    times.to_device_seconds = now_seconds() - start;
-    start = now_seconds();
     lud_on_gpu(static_cast<float*>(device_matrix), n);
-    times.kernel_seconds = now_seconds() - start;
-    start = now_seconds();
     check(cudaMemcpy(host_matrix, device_matrix, size_bytes, cudaMemcpyDeviceToHost),
           "copying from the GPU");
-    times.to_host_seconds = now_seconds() - start;
   } catch (...) {
     static_cast<void>(cudaFree(device_matrix));
     throw;
   }
   check(cudaFree(device_matrix), "cudaFree");
-  return times;
 }

@@ -186,19 +186,26 @@ void lud_generate(const std::string& path, std::size_t n, std::uint64_t seed) {
   }
 }
 
+std::uint64_t lud_order_of_bytes(std::uint64_t size_bytes) {
+  const auto n = static_cast<std::uint64_t>(
+      std::llround(std::sqrt(static_cast<double>(size_bytes) / sizeof(float))));
+  if (n == 0 || n * n * sizeof(float) != size_bytes) {
+    throw std::invalid_argument("no square matrix of float32 has " + std::to_string(size_bytes) +
+                                " bytes");
+  }
+  return n;
+}
+
 std::size_t lud_order_of(int fd, const std::string& path) {
   struct stat facts{};
   if (fstat(fd, &facts) != 0) {
     throw std::system_error(errno, std::generic_category(), "stat " + path);
   }
-  const auto size_bytes = static_cast<std::size_t>(facts.st_size);
-  const auto n = static_cast<std::size_t>(
-      std::llround(std::sqrt(static_cast<double>(size_bytes) / sizeof(float))));
-  if (n == 0 || n * n * sizeof(float) != size_bytes) {
-    throw std::runtime_error(
-        path + " is no square matrix of float32: " + std::to_string(size_bytes) + " bytes");
+  try {
+    return lud_order_of_bytes(static_cast<std::uint64_t>(facts.st_size));
+  } catch (const std::invalid_argument& error) {
+    throw std::runtime_error(path + ": " + error.what());
   }
-  return n;
 }
 
 void lud_read(

@@ -21,6 +21,9 @@ void lud_fill_row(float* row, std::size_t n, std::size_t index, std::uint64_t se
 // std::system_error with the path and errno.
 void lud_generate(const std::string& path, std::size_t n, std::uint64_t seed);
 
+// The n of n x n float32 in so many bytes. Throws std::invalid_argument when these are no square.
+std::uint64_t lud_order_of_bytes(std::uint64_t size_bytes);
+
 // The n of a file of n x n float32. Throws std::runtime_error when its size is not such a square.
 std::size_t lud_order_of(int fd, const std::string& path);
 

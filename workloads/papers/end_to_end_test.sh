@@ -35,6 +35,13 @@ for arguments in "$@"; do
   "$program" baseline "$folder/in" "$folder/conventional" --device host --json >"$folder/json"
   grep -q '"read": .*"copy_in": .*"kernels": .*"copy_out": .*"write": ' "$folder/json"
   cmp "$folder/out" "$folder/conventional"
+  # As few bytes as a piece may have, so that there are several of them and a last one.
+  for threads in 1 3; do
+    "$program" pipelined "$folder/in" "$folder/by_hand" --device host --json --threads $threads \
+      --piece 64KiB >"$folder/json"
+    grep -q '"verb": "pipelined".*"send": .*"kernels": .*"recv": .*"way": "pipelined"' "$folder/json"
+    cmp "$folder/out" "$folder/by_hand"
+  done
   "$program" check "$folder/in" "$folder/out"
 done
 expect_status 1 "$program" run "$folder/in" "$folder/in" --device host
@@ -96,5 +103,20 @@ expect_status 2 "$program" generate "$folder/in" 0
 expect_status 2 "$program" generate "$folder/in" twelve
 expect_status 2 "$program" generate "$folder/in" 99999999999999999999
 expect_status 2 "$program" dance
+expect_status 2 "$program" pipelined "$folder/in" "$folder/out" --piece 65537
+expect_status 2 "$program" pipelined "$folder/in" "$folder/out" --threads 0
+expect_status 2 "$program" run "$folder/in" "$folder/out" --threads 2
+"$program" generate "$folder/in" $arguments
+# What the result costs is told; a result that cannot be told is a failure.
+"$program" run "$folder/in" "$folder/out" --device host --json >"$folder/json"
+for word in total_seconds user_seconds minor_faults peak_resident_bytes moved_in_bytes device_bytes stats; do
+  grep -q "\"$word\": " "$folder/json"
+done
+for verb in run pipelined baseline; do
+  status=0
+  "$program" "$verb" "$folder/in" "$folder/out" --device host --json >/dev/full 2>"$folder/said" || status=$?
+  test "$status" = 1
+  grep -q "write standard output" "$folder/said"
+done
 expect_status 3 env HIPPOGRIFF_HOST_MEMORY=4KiB "$program" baseline "$folder/same" "$folder/out" --device host
 echo "$(basename "$program") works from end to end"

@@ -49,7 +49,33 @@ std::uint64_t file_bytes(const std::vector<Section>& sections) {
   return last.offset_bytes + last.size_bytes;
 }
 
+// Where the arrays of a file lie: each begins on a page, and the file ends with the last.
+std::vector<Section> sections_of(const Format& format, const Numbers& numbers) {
+  std::vector<Section> sections;
+  std::uint64_t end = format.number_of_bytes == nullptr ? page_bytes : 0;
+  for (const std::uint64_t size : format.array_bytes(numbers)) {
+    const std::uint64_t begin = (end + page_bytes - 1) / page_bytes * page_bytes;
+    sections.push_back({begin, size});
+    end = begin + size;
+  }
+  return sections;
+}
+
+Numbers numbers_of_size(const File& file, const Format& format) {
+  Numbers numbers(format.numbers);
+  try {
+    numbers.set(format.numbers.at(0).name, format.number_of_bytes(file.size_bytes()));
+  } catch (const std::invalid_argument& error) {
+    throw std::runtime_error(file.path() + " is no input of " + format.program + ": " +
+                             error.what());
+  }
+  return numbers;
+}
+
 Numbers read_numbers(const File& file, const Format& format) {
+  if (format.number_of_bytes != nullptr) {
+    return numbers_of_size(file, format);
+  }
   Numbers numbers(format.numbers);
   Header header{};
   if (file.size_bytes() < page_bytes) {
@@ -149,21 +175,10 @@ void Numbers::set(std::string_view name, std::uint64_t value) {
   found->value = value;
 }
 
-std::vector<Section> sections_of(const std::vector<std::uint64_t>& array_bytes) {
-  std::vector<Section> sections;
-  std::uint64_t end = page_bytes;
-  for (const std::uint64_t size : array_bytes) {
-    const std::uint64_t begin = (end + page_bytes - 1) / page_bytes * page_bytes;
-    sections.push_back({begin, size});
-    end = begin + size;
-  }
-  return sections;
-}
-
 Input::Input(const std::string& path, const Format& format)
     : file_(path, O_RDONLY),
       numbers_(read_numbers(file_, format)),
-      sections_(sections_of(format.array_bytes(numbers_))) {
+      sections_(sections_of(format, numbers_)) {
   const std::uint64_t expected = file_bytes(sections_);
   if (file_.size_bytes() != expected) {
     throw std::runtime_error(path + " is damaged: it has " + std::to_string(file_.size_bytes()) +
@@ -177,13 +192,14 @@ void Input::read(void* to, std::size_t section) const {
 }
 
 InputWriter::InputWriter(const std::string& path, const Format& format, const Numbers& numbers)
-    : file_(path, O_WRONLY | O_CREAT | O_TRUNC),
-      sections_(sections_of(format.array_bytes(numbers))) {
+    : file_(path, O_WRONLY | O_CREAT | O_TRUNC), sections_(sections_of(format, numbers)) {
   if (ftruncate(file_.fd(), static_cast<off_t>(file_bytes(sections_))) != 0) {
     throw_errno("ftruncate " + path);
   }
-  const Header header = make_header(format, numbers);
-  file_.write(&header, sizeof(header), 0);
+  if (format.number_of_bytes == nullptr) {
+    const Header header = make_header(format, numbers);
+    file_.write(&header, sizeof(header), 0);
+  }
 }
 
 std::uint64_t RandomField::bits(std::uint64_t stream, std::uint64_t index) const {

@@ -68,10 +68,10 @@ struct Format {
   // Of each array, in their order. Throws std::invalid_argument for numbers that do not go
   // together.
   std::vector<std::uint64_t> (*array_bytes)(const Numbers&);
+  // Null: files have a header. Else they are one array and nothing else, and this tells the first
+  // number by their size; throws std::invalid_argument.
+  std::uint64_t (*number_of_bytes)(std::uint64_t file_bytes) = nullptr;
 };
-
-// Where the arrays of a file lie: each begins on a page, and the file ends with the last.
-std::vector<Section> sections_of(const std::vector<std::uint64_t>& array_bytes);
 
 // A file to read. Opening it checks the header, all bounds, and that the file's size is exactly
 // what its numbers say; throws std::runtime_error otherwise.
@@ -112,6 +112,8 @@ class InputWriter {
  public:
   InputWriter(const std::string& path, const Format& format, const Numbers& numbers);
 
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
+
   // Writes array `index`, with make(i) as its element i; a few MiB are in memory at a time.
   template <typename T, typename Make>
   void fill(std::size_t index, const Make& make) const {
@@ -139,6 +141,8 @@ class InputWriter {
 class RandomField {
  public:
   explicit RandomField(std::uint64_t seed) : seed_(seed) {}
+
+  [[nodiscard]] std::uint64_t seed() const { return seed_; }
 
   // 64 random bits of element `index` of `stream`.
   [[nodiscard]] std::uint64_t bits(std::uint64_t stream, std::uint64_t index) const;

@@ -3,6 +3,8 @@
 
 #include <hippogriff/hippogriff.h>
 
+#include <algorithm>
+
 namespace {
 
 void expect_moved(std::size_t expected, std::size_t moved) {
@@ -13,15 +15,25 @@ void expect_moved(std::size_t expected, std::size_t moved) {
 
 }  // namespace
 
-void* send_bytes(const Job& job, std::size_t section) {
-  const Section& part = job.in.section(section);
+void* Hippogriff::send(const File& in, const Section& part) {
   void* memory = nullptr;
   expect_moved(part.size_bytes,
-               hippogriff_send(job.in.fd(), &memory, part.offset_bytes, part.size_bytes));
+               hippogriff_send(in.fd(), &memory, part.offset_bytes, part.size_bytes));
+  memory_.count(part.size_bytes);
   return memory;
 }
 
-void recv_bytes(const Job& job, void* memory, std::size_t size_bytes) {
-  expect_moved(size_bytes, hippogriff_recv(job.out.fd(), memory, 0, size_bytes));
-  job.out.sync();
+void Hippogriff::recv(const File& out, void* memory, std::size_t size_bytes) {
+  expect_moved(size_bytes, hippogriff_recv(out.fd(), memory, 0, size_bytes));
+}
+
+std::string Hippogriff::report() const {
+  char* json = nullptr;
+  if (hippogriff_stats(&json) != HIPPOGRIFF_OK) {
+    throw_hippogriff_error();
+  }
+  std::string stats = json;
+  hippogriff_free_string(json);
+  std::replace(stats.begin(), stats.end(), '\n', ' ');  // a result is one line
+  return R"({"way": "hippogriff", "stats": )" + stats + "}";
 }

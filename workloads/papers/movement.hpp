@@ -1,5 +1,5 @@
-// The two ways of data between files and the device, which is all that a program's `run` and
-// `baseline` differ in. Failures throw std::runtime_error, std::system_error or NoDeviceMemory.
+// The ways of data between files and the device, which is all that a program's `run` and `baseline`
+// differ in. Failures throw std::runtime_error, std::system_error or NoDeviceMemory.
 #pragma once
 
 #include "workloads/papers/program.hpp"
@@ -62,20 +62,30 @@ void write_array(const Job& job, const HostArray<T>& array) {
   job.out.sync();
 }
 
-// --- hippogriff ---
+// --- hippogriff, or the pipeline written by hand ---
 
 // hippogriff_send into memory that it allocates; hippogriff_deinit frees it.
-void* send_bytes(const Job& job, std::size_t section);
-
 template <typename T>
 T* send(const Job& job, std::size_t section) {
-  return static_cast<T*>(send_bytes(job, section));
+  return static_cast<T*>(job.movement->send(job.in.file(), job.in.section(section)));
 }
 
 // hippogriff_recv, until it is on the drive.
-void recv_bytes(const Job& job, void* memory, std::size_t size_bytes);
-
 template <typename T>
 void recv(const Job& job, T* memory, std::size_t count) {
-  recv_bytes(job, memory, count * sizeof(T));
+  job.movement->recv(job.out, memory, count * sizeof(T));
+  job.out.sync();
 }
+
+// What these are for `run`. hippogriff must have been started.
+class Hippogriff final : public Movement {
+ public:
+  explicit Hippogriff(Workspace& memory) : memory_(memory) {}
+
+  void* send(const File& in, const Section& part) override;
+  void recv(const File& out, void* memory, std::size_t size_bytes) override;
+  [[nodiscard]] std::string report() const override;
+
+ private:
+  Workspace& memory_;
+};

@@ -1,11 +1,17 @@
 // Reads the command line, runs what it says, and tells where the time went.
 #include "workloads/papers/program.hpp"
 
+#include "workloads/papers/movement.hpp"
+#include "workloads/papers/pipeline.hpp"
+#include "workloads/papers/usage.hpp"
+
 #include <hippogriff/hippogriff.h>
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -70,9 +76,12 @@ void print_usage(const PaperProgram& program) {
     text += std::string(" [--") + numbers[i].name + " N]";
   }
   text += std::string("\n") + name +
-          " run IN OUT [--device host|cuda:N] [--json]       through hippogriff\n" + name +
-          " baseline IN OUT [--device host|cuda:N] [--json]  read, malloc, cudaMemcpy, write\n" +
-          name + " check IN OUT                                     against a slow oracle\n";
+          " run IN OUT [--device host|cuda:N] [--json]        through hippogriff\n" + name +
+          " baseline IN OUT [--device host|cuda:N] [--json]   read, malloc, cudaMemcpy, write\n" +
+          name +
+          " pipelined IN OUT [--device host|cuda:N] [--json] [--threads N] [--piece BYTES]\n" +
+          "                             as well as it can be written by hand\n" + name +
+          " check IN OUT                                      against a slow oracle\n";
   for (const NumberOption& each : numbers) {
     text += std::string("  ") + each.name + " (" + std::to_string(each.value) + "): " + each.what +
             "\n";
@@ -101,38 +110,120 @@ std::string number_text(double number) {
   return text.data();
 }
 
-std::string to_json(const PaperProgram& program, const std::string& verb, const Job& job) {
+// What `run`, `pipelined` and `baseline` are told beside the files.
+struct RunOptions {
+  std::string device;
+  PipelineShape shape;
+};
+
+RunOptions run_options(const CommandLine& line) {
+  constexpr NumberOption threads{"threads", 0, 1, 256, "that read or write"};
+  constexpr NumberOption piece{"piece", 0, 64U << 10U, 64U << 20U, "bytes"};
+  RunOptions chosen;
+  Numbers numbers({threads, piece});
+  std::string device;
+  for (const auto& [name, value] : line.options) {
+    if (name == "device") {
+      device = value;
+    } else if (line.words[0] == "pipelined") {
+      numbers.set(name, parse_size(value));
+    } else {
+      throw std::invalid_argument("unknown option: --" + name);
+    }
+  }
+  if (numbers.at("threads") > 0) {
+    chosen.shape.threads = static_cast<unsigned>(numbers.at("threads"));
+  }
+  if (numbers.at("piece") > 0) {
+    chosen.shape.piece_bytes = numbers.at("piece");
+  }
+  if (chosen.shape.piece_bytes % 4096 != 0) {
+    throw std::invalid_argument("--piece is a multiple of 4096");
+  }
+  chosen.device = resolve_device(device);
+  return chosen;
+}
+
+// A line on standard output, which was all written: a full disk must not look like success.
+void print_line(const std::string& line) {
+  errno = 0;
+  if (std::fputs((line + "\n").c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+    throw std::system_error(errno, std::generic_category(), "write standard output");
+  }
+}
+
+std::uint64_t bytes_in(const PaperProgram& program, const Input& in) {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t size : program.format.array_bytes(in.numbers())) {
+    sum += size;
+  }
+  return sum;
+}
+
+// The largest of what is moved in one go.
+std::size_t largest_move(const PaperProgram& program, const Input& in) {
+  std::uint64_t largest = program.output_bytes(in.numbers());
+  for (const std::uint64_t size : program.format.array_bytes(in.numbers())) {
+    largest = std::max(largest, size);
+  }
+  return largest;
+}
+
+// A run that has ended, and what of its usage the start was.
+struct Done {
+  const PaperProgram& program;
+  const std::string& verb;
+  const std::string& device;
+  const Job& job;
+  Usage at_start;
+};
+
+std::string to_json(const Done& done) {
+  const Job& job = done.job;
+  const Usage usage = usage_now();
   std::string numbers;
   for (const NumberOption& each : job.in.numbers().options()) {
     numbers += (numbers.empty() ? "\"" : ", \"") + std::string(each.name) +
                "\": " + std::to_string(each.value);
   }
   std::string seconds;
+  double total = 0;
   for (const auto& [phase, passed] : job.phases.seconds()) {
     seconds += (seconds.empty() ? "\"" : ", \"") + phase + "\": " + number_text(passed);
+    total += passed;
   }
-  return std::string("{\"program\": \"") + program.format.program + R"(", "verb": ")" + verb +
-         R"(", "input_bytes": )" + std::to_string(job.in.file().size_bytes()) +
-         R"(, "output_bytes": )" + std::to_string(program.output_bytes(job.in.numbers())) +
-         R"(, "kernel_bytes": )" + number_text(job.cost.bytes) + R"(, "kernel_operations": )" +
+  const auto number = [](const char* name, std::uint64_t value) {
+    return std::string(", \"") + name + "\": " + std::to_string(value);
+  };
+  return std::string("{\"program\": \"") + done.program.format.program + R"(", "verb": ")" +
+         done.verb + R"(", "device": ")" + done.device + "\"" +
+         number("input_bytes", job.in.file().size_bytes()) +
+         number("output_bytes", done.program.output_bytes(job.in.numbers())) +
+         number("moved_in_bytes", bytes_in(done.program, job.in)) +
+         number("moved_out_bytes", done.program.output_bytes(job.in.numbers())) +
+         number("device_bytes", job.memory.allocated_bytes()) + R"(, "kernel_bytes": )" +
+         number_text(job.cost.bytes) + R"(, "kernel_operations": )" +
          number_text(job.cost.operations) + R"(, "numbers": {)" + numbers + R"(}, "seconds": {)" +
-         seconds + "}}";
+         seconds + R"(}, "total_seconds": )" + number_text(total) + R"(, "usage": )" +
+         to_json(usage) + R"(, "usage_at_start": )" + to_json(done.at_start) + R"(, "movement": )" +
+         (job.movement == nullptr ? R"({"way": "conventional"})" : job.movement->report()) + "}";
 }
 
-std::string device_of(const CommandLine& line) {
-  std::string device;
-  for (const auto& [name, value] : line.options) {
-    if (name != "device") {
-      throw std::invalid_argument("unknown option: --" + name);
-    }
-    device = value;
+std::string to_words(const Done& done) {
+  std::string words =
+      std::string(done.program.format.program) + " " + done.verb + " on " + done.device + ":";
+  for (const auto& [phase, seconds] : done.job.phases.seconds()) {
+    std::array<char, 80> text{};
+    static_cast<void>(
+        std::snprintf(text.data(), text.size(), " %s %.4f s", phase.c_str(), seconds));
+    words += text.data();
   }
-  return resolve_device(device);
+  return words;
 }
 
 int compute(const PaperProgram& program, const CommandLine& line) {
   const std::string& verb = line.words[0];
-  const std::string name = device_of(line);
+  const RunOptions options = run_options(line);
   Phases phases;
   const Input in(line.words[1], program.format);
   std::error_code none_there;
@@ -141,23 +232,22 @@ int compute(const PaperProgram& program, const CommandLine& line) {
   }
   const File out(line.words[2], O_RDWR | O_CREAT | O_TRUNC);
   // Of a GPU this makes the context, which neither program is asked to pay for.
-  const std::unique_ptr<Device> device = open_device(name);
-  const bool conventional = verb == "baseline";
-  const auto session = conventional ? nullptr : std::make_unique<Session>(name);
-  Workspace memory(*device,
-                   conventional ? Workspace::Allocator::device : Workspace::Allocator::hippogriff);
-  Job job{in, out, memory, phases, {}};
+  const std::unique_ptr<Device> device = open_device(options.device);
+  const bool ours = verb == "run";
+  const auto session = ours ? std::make_unique<Session>(options.device) : nullptr;
+  Workspace memory(*device, ours ? Workspace::Allocator::hippogriff : Workspace::Allocator::device);
+  std::unique_ptr<Movement> movement;
+  if (ours) {
+    movement = std::make_unique<Hippogriff>(memory);
+  } else if (verb == "pipelined") {
+    movement = std::make_unique<Pipeline>(memory, options.shape, largest_move(program, in));
+  }
+  Job job{in, out, memory, movement.get(), phases, {}};
   job.phases.end("start");
-  conventional ? program.baseline(job) : program.run(job);
-  if (line.json) {
-    std::printf("%s\n", to_json(program, verb, job).c_str());
-    return EXIT_SUCCESS;
-  }
-  std::printf("%s %s on %s:", program.format.program, verb.c_str(), name.c_str());
-  for (const auto& [phase, seconds] : job.phases.seconds()) {
-    std::printf(" %s %.4f s", phase.c_str(), seconds);
-  }
-  std::printf("\n");
+  const Usage at_start = usage_now();
+  movement == nullptr ? program.baseline(job) : program.run(job);
+  const Done done{program, verb, options.device, job, at_start};
+  print_line(line.json ? to_json(done) : to_words(done));
   return EXIT_SUCCESS;
 }
 
@@ -172,7 +262,7 @@ int check(const PaperProgram& program, const CommandLine& line) {
     verdict.words = out.path() + " has " + std::to_string(out.size_bytes()) + " bytes instead of " +
                     std::to_string(expected);
   }
-  std::printf("%s: %s\n", verdict.correct ? "correct" : "WRONG", verdict.words.c_str());
+  print_line((verdict.correct ? "correct: " : "WRONG: ") + verdict.words);
   return verdict.correct ? EXIT_SUCCESS : status_wrong;
 }
 
@@ -181,7 +271,7 @@ int dispatch(const PaperProgram& program, const CommandLine& line) {
   if (verb == "generate") {
     return generate(program, line);
   }
-  if (verb == "run" || verb == "baseline") {
+  if (verb == "run" || verb == "pipelined" || verb == "baseline") {
     return compute(program, line);
   }
   if (verb == "check" && line.options.empty()) {
@@ -217,6 +307,7 @@ void* Workspace::allocate_bytes(std::size_t size_bytes) {
     throw_hippogriff_error();
   }
   allocated_.push_back(memory);
+  count(size_bytes);
   return memory;
 }
 

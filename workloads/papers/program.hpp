@@ -1,4 +1,4 @@
-// The frame of the papers' programs: `generate`, `run`, `baseline` and `check`, and what they tell.
+// The frame of the papers' programs: `generate`, `run`, `pipelined`, `baseline` and `check`.
 #pragma once
 
 #include "workloads/papers/file.hpp"
@@ -31,6 +31,12 @@ class Workspace {
     return static_cast<T*>(allocate_bytes(count * sizeof(T)));
   }
 
+  // For memory that somebody else allocated there, and frees.
+  void count(std::size_t size_bytes) { allocated_bytes_ += size_bytes; }
+
+  // All that was ever allocated, since nothing is freed before the end.
+  [[nodiscard]] std::uint64_t allocated_bytes() const { return allocated_bytes_; }
+
   // One element, there and back.
   template <typename T>
   T get(const T* from) const {
@@ -57,6 +63,7 @@ class Workspace {
   Device& device_;
   Allocator allocator_;
   std::vector<void*> allocated_;
+  std::uint64_t allocated_bytes_ = 0;
 };
 
 // Throws what hippogriff_last_error says: NoDeviceMemory or std::runtime_error.
@@ -69,11 +76,28 @@ struct KernelCost {
   double operations = 0;
 };
 
-// One run of a program, with hippogriff or without.
+// A way of the data between files and the device: all that `run` and `pipelined` differ in.
+class Movement {
+ public:
+  Movement() = default;
+  virtual ~Movement() = default;
+  Movement(const Movement&) = delete;
+  Movement& operator=(const Movement&) = delete;
+
+  // An extent of a file into device memory that this allocates.
+  virtual void* send(const File& in, const Section& part) = 0;
+  // Device memory into a file, from its first byte.
+  virtual void recv(const File& out, void* memory, std::size_t size_bytes) = 0;
+  // JSON: what was done.
+  [[nodiscard]] virtual std::string report() const = 0;
+};
+
+// One run of a program, with hippogriff or without. `baseline` has no movement.
 struct Job {
   const Input& in;
   const File& out;
   Workspace& memory;
+  Movement* movement = nullptr;
   Phases phases;
   KernelCost cost;
 };
@@ -89,7 +113,7 @@ struct PaperProgram {
   const char* summary = nullptr;
   std::uint64_t (*output_bytes)(const Numbers&) = nullptr;
   void (*generate)(const Numbers&, const RandomField&, const InputWriter&) = nullptr;
-  void (*run)(Job&) = nullptr;
+  void (*run)(Job&) = nullptr;  // by the job's movement
   void (*baseline)(Job&) = nullptr;
   Verdict (*check)(const Input& in, const File& out) = nullptr;
 };

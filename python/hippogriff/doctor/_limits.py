@@ -144,6 +144,8 @@ def _threads(machine: Machine) -> int:
 
 
 def _setting(machine: Machine, name: str, default: int) -> int:
+    if machine.environ.get(name) == "off":
+        return 0
     try:
         return parse_size(machine.environ.get(name, "")) or default
     except InvalidArgument:

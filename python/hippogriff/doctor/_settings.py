@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 _PREFIX = "HIPPOGRIFF_"
 _SIZES = (
     *("PINBUFFER", "PARKING", "MAPPED_AFTER", "HOST_MEMORY", "HOST_LINK"),
-    *("MEMORY", "CONTEXT_BYTES"),
+    *("PIECE", "MEMORY", "CONTEXT_BYTES"),
 )
-_NUMBERS = ("THREADS", "CPUS", "MEMORY_TIMEOUT_MS", "WAIT_MS")
+_NUMBERS = ("THREADS", "CPUS", "CHANNELS", "MEMORY_TIMEOUT_MS", "WAIT_MS")
 _OTHERS = (
     *("DEVICE", "CALIBRATION", "TRACE", "IO", "CUDA_DRIVER", "CUFILE", "GDS_ROOT", "LIBRARY"),
-    *("NODE", "RESERVATION", "NVML", "SHIM_DRIVER", "GROW"),
+    *("NODE", "RESERVATION", "NVML", "SHIM_DRIVER", "GROW", "ROUTE", "PROGRAMS"),
     # Of the build and the demo.
     *("CUDA", "VENV", "DEMO_BYTES", "DEMO_ORDER"),
 )
@@ -59,7 +59,7 @@ def wrong_values(machine: Machine) -> list[Finding]:
 
 
 def _what_is_wrong(name: str, value: str) -> str:
-    if name in _SIZES:
+    if name in _SIZES and (name, value) != ("PARKING", "off"):
         try:
             parse_size(value)
         except InvalidArgument:
@@ -77,6 +77,8 @@ def unusual_values(machine: Machine) -> list[Finding]:
     words = (
         ("HOST_LINK", "device host has a simulated link", "for tests: unset it"),
         ("TRACE", "every piece of a transfer is written down", "unset it when done"),
+        ("ROUTE", "the router does not choose", "for experiments: unset it"),
+        ("CHANNELS", "no more channels than that are used", "for experiments: unset it"),
         ("GDS_ROOT", "GPUDirect Storage is looked for in another place", "for tests: unset it"),
     )
     findings = [

@@ -1,0 +1,1 @@
+"""The papers' experiments: measured by `hippogriff reproduce`, shown in a report."""

@@ -1,0 +1,34 @@
+"""A process that holds a device's memory: `python3 -m hippogriff.reproduce._ballast DEVICE LEAVE`.
+
+It allocates until no more than LEAVE bytes are free, prints a line, and holds them until it is
+ended. So programs with hippogriff and without find a device of that size.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import hippogriff
+from hippogriff import _runtime
+
+_PART_BYTES = 1 << 30
+_STEP_BYTES = 64 << 20
+
+
+def main(device: str, leave_bytes: int) -> None:
+    """Hold, until a signal."""
+    held = [hippogriff.empty(_STEP_BYTES, device=device)]
+    while (free := _runtime.memory_free_bytes(device)) > leave_bytes + _STEP_BYTES:
+        held.append(
+            hippogriff.empty(
+                min(_PART_BYTES, free - leave_bytes) // _STEP_BYTES * _STEP_BYTES or _STEP_BYTES,
+                device=device,
+            )
+        )
+    print(f"{sum(array.nbytes for array in held)} bytes held, {free} free", flush=True)
+    signal.pause()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

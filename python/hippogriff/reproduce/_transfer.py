@@ -1,0 +1,54 @@
+"""A process that measures transfers of one kind: `python3 -m hippogriff.reproduce._transfer`.
+
+Its arguments are FILE DIRECTION STATE WAY REPETITIONS; it prints JSON. The first transfer is not
+counted: memory is pinned in it, which the papers leave out, too.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from hippogriff import _runtime
+from hippogriff._measurement import (
+    backed,
+    make_cold,
+    time_naive_read,
+    time_naive_write,
+    time_read,
+    time_write,
+    warm,
+)
+from hippogriff.reproduce.bench import CACHED
+from hippogriff.reproduce.programs import CONVENTIONAL
+
+
+def measure(words: list[str]) -> dict[str, object]:
+    """Measure; return what is printed."""
+    path, direction, state, way = Path(words[0]), *words[1:4]
+    repetitions = int(words[4])
+    samples = []
+    scratch = path.with_name(f"result.{path.name}")
+    with backed(path.stat().st_size, _runtime.default_device()) as array:
+        try:
+            for _ in range(1 + repetitions):
+                if direction == "recv":
+                    move = time_naive_write if way == CONVENTIONAL else time_write
+                    samples.append(move(scratch, array))
+                    continue
+                warm(path) if state == CACHED else make_cold(path)
+                read = time_naive_read if way == CONVENTIONAL else time_read
+                samples.append(read(path, array))
+        finally:
+            scratch.unlink(missing_ok=True)
+    return {
+        "bytes": path.stat().st_size,
+        "route": samples[-1].route,
+        "seconds": [sample.seconds for sample in samples[1:]],
+        "cpu_seconds": [sample.cpu_seconds for sample in samples[1:]],
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1:])))

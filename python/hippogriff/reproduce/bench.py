@@ -1,0 +1,240 @@
+"""What experiments measure with: inputs, the page cache's state, programs from end to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hippogriff import _library
+from hippogriff._measurement import cached_fraction, make_cold, warm
+from hippogriff._sizes import format_size
+from hippogriff.errors import HippogriffError
+from hippogriff.reproduce import children
+from hippogriff.reproduce.children import Surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hippogriff.reproduce.journal import Record
+    from hippogriff.reproduce.programs import Program
+
+COLD, CACHED = "cold", "cached"
+STATES = (COLD, CACHED)
+_STAYS_CACHED = 0.1  # More of a file than this in the page cache is not cold.
+_ROOM_BYTES = 256 << 20
+_CHECKED_BYTES_MAX = 100_000_000  # Oracles are slow.
+# What the user's environment says of these still counts.
+_KEPT = ("NVML", "CUDA_DRIVER", "CUFILE", "GDS_ROOT", "HOST_LINK", "IO", "HOST_MEMORY")
+
+
+class MeasurementError(Exception):
+    """A measurement failed; the message says why."""
+
+
+class AbsentError(Exception):
+    """A measurement does not exist here; the message says why."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Folders: of results, of large files, of the programs."""
+
+    out: Path
+    files: Path
+    programs: Path
+
+
+class Bench:
+    """Runs programs on one device. Files it makes are removed by `clean`, unless they are kept."""
+
+    def __init__(self, places: Places, device: str, timeout_seconds: float) -> None:
+        self.places = places
+        self.device = device
+        # Programs see no other GPU, so that `hippogriff run` and they mean the same one.
+        self.child_device = "host" if device == "host" else "cuda:0"
+        self.timeout_seconds = timeout_seconds
+        self.files = places.files.resolve() / f"hippogriff-reproduce-{os.getuid()}"
+        self._node = Path("/dev/shm") / f"hippogriff-reproduce-{os.getpid()}"
+
+    @property
+    def calibration(self) -> Path:
+        """The calibration file of these measurements, not the user's."""
+        return self.places.out.resolve() / "calibration.json"
+
+    def environment(self, settings: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return a program's environment: the user's, without settings that were not asked for."""
+        library = Path(_library.lib._name).resolve()
+        kept = {f"HIPPOGRIFF_{name}" for name in _KEPT}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("HIPPOGRIFF_") or name in kept
+        }
+        paths = [str(library.parent), os.environ.get("LD_LIBRARY_PATH", "")]
+        modules = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+        environment |= {
+            "HIPPOGRIFF_LIBRARY": str(library),
+            "HIPPOGRIFF_CALIBRATION": str(self.calibration),
+            "HIPPOGRIFF_DEVICE": self.child_device,
+            "HIPPOGRIFF_NODE": str(self._node) if self._node.parent.is_dir() else "off",
+            "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths)),
+            "PYTHONPATH": os.pathsep.join(filter(None, modules)),
+        }
+        if self.device.startswith("cuda:"):
+            number = int(self.device.removeprefix("cuda:"))
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+            environment["CUDA_VISIBLE_DEVICES"] = (
+                visible.split(",")[number] if visible else str(number)
+            )
+        return environment | dict(settings or {})
+
+    def around(
+        self, settings: Mapping[str, str] | None = None, cores: tuple[int, ...] = ()
+    ) -> Surroundings:
+        """Return what a program is run in."""
+        return Surroundings(self.environment(settings), cores, self.timeout_seconds)
+
+    def command(self, program: Program, way: str, source: Path, target: Path) -> list[str]:
+        """Return the command of a program, unmodified."""
+        path = str(self.places.programs / program.name)
+        return [path, way, str(source), str(target), "--json", "--device", self.child_device]
+
+    def input(self, program: Program, scale: str) -> Path:
+        """Return a program's input, made where it is not there yet."""
+        self.files.mkdir(parents=True, exist_ok=True)
+        path = self.files / f"{program.name}-{scale}"
+        if path.exists():
+            os.utime(path)  # The ones used last are kept.
+            return path
+        self.make_room(2 * program.input_bytes(scale) + _ROOM_BYTES)
+        unfinished = path.with_suffix(".writing")
+        made = children.run(
+            [
+                str(self.places.programs / program.name),
+                "generate",
+                str(unfinished),
+                *program.arguments(scale),
+            ],
+            self.around(),
+        )
+        if made.failure:
+            unfinished.unlink(missing_ok=True)
+            raise MeasurementError(f"generating its input: {made.failure}")
+        unfinished.replace(path)
+        return path
+
+    def make_room(self, size_bytes: int) -> None:
+        """Remove the inputs used least recently while the drive has too little room.
+
+        Raises
+        ------
+        AbsentError
+            When it is too small for all that.
+        """
+        others = sorted(self.files.glob("*-*"), key=lambda path: path.stat().st_mtime)
+        while shutil.disk_usage(self.files).free < size_bytes and others:
+            others.pop(0).unlink()
+        free = shutil.disk_usage(self.files).free
+        if free < size_bytes:
+            raise AbsentError(
+                f"files of {format_size(size_bytes)} are made, {format_size(free)} are free"
+            )
+
+    def target(self, name: str = "out") -> Path:
+        """Return where a result goes; nothing is there."""
+        path = self.files / f"result.{name}"
+        path.unlink(missing_ok=True)
+        return path
+
+    def prepare(self, path: Path, state: str) -> float:
+        """Bring a file into a state; return how much of it is in the page cache."""
+        if state == CACHED:
+            warm(path)
+            return 1.0
+        make_cold(path)
+        try:
+            fraction = cached_fraction(path)
+        except HippogriffError as error:
+            raise MeasurementError(f"asking how much is cached: {error}") from None
+        if fraction > _STAYS_CACHED:
+            raise AbsentError(
+                f"{fraction:.0%} of the file stay in the page cache: there is no cold state here"
+            )
+        return fraction
+
+    def clean(self, *, keep_inputs: bool) -> None:
+        """Remove results, and inputs unless they are kept."""
+        self._node.unlink(missing_ok=True)
+        if keep_inputs:
+            for path in self.files.glob("result.*"):
+                path.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(self.files, ignore_errors=True)
+
+    def whole_program(
+        self, program: Program, scale: str, way: str, state: str, around: Surroundings | None = None
+    ) -> Record:
+        """Run a program from end to end; return its own words, and how long the process took."""
+        source = self.input(program, scale)
+        cached_before = self.prepare(source, state)
+        target = self.target()
+        command = self.command(program, way, source, target)
+        done = children.run(command, around or self.around())
+        record: Record = {"command": command, "seconds": done.seconds}
+        if done.failure:
+            raise MeasurementError(done.failure)
+        return {**record, "cached_before": cached_before, "result": result_of(done.output)}
+
+    def digest(self, scale: str, program: Program, *, ask: bool) -> Record:
+        """Return a checksum of the last result, and, if asked, what the oracle says of a small one.
+
+        Raises
+        ------
+        MeasurementError
+            When that is wrong.
+        """
+        target = self.files / "result.out"
+        checksum = 0
+        with target.open("rb") as file:
+            while block := file.read(16 << 20):
+                checksum = zlib.crc32(block, checksum)
+        record: Record = {"result_crc32": checksum}
+        source = self.input(program, scale)
+        if ask and source.stat().st_size <= _CHECKED_BYTES_MAX:
+            name = str(self.places.programs / program.name)
+            checked = children.run([name, "check", str(source), str(target)], self.around())
+            if checked.failure:
+                raise MeasurementError(f"its result is wrong: {checked.failure}")
+            record["oracle"] = checked.output.strip()
+        return record
+
+
+def result_of(output: str) -> dict[str, Any]:
+    """Return what a program said of its run.
+
+    Raises
+    ------
+    MeasurementError
+        When that is no result.
+    """
+    try:
+        result = json.loads(output)
+        float(result["total_seconds"])
+        float(result["usage"]["user_seconds"])
+        float(result["device_bytes"])
+        if not all(float(seconds) >= 0 for seconds in result["seconds"].values()):
+            raise ValueError("negative seconds")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise MeasurementError(f"its output is no result: {error!r}") from None
+    return dict(result)
+
+
+def moved_seconds(result: Mapping[str, Any]) -> float:
+    """Return the seconds in which a program moved data."""
+    seconds: dict[str, float] = result["seconds"]
+    return sum(value for name, value in seconds.items() if name not in ("start", "kernels"))

@@ -1,0 +1,160 @@
+"""Programs that are run and waited for: each has a time limit, and none stays behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_GRACE_SECONDS = 5.0
+_LOOK_SECONDS = 0.002
+_WORDS_MAX = 400
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a program ended; `seconds` from its start to its end."""
+
+    status: int
+    seconds: float
+    output: str
+    errors: str
+    timed_out: bool = False
+
+    @property
+    def failure(self) -> str:
+        """Why it failed; "" when it did not."""
+        if self.timed_out:
+            return f"it took longer than its limit and was ended after {self.seconds:.0f} s"
+        if self.status == 0:
+            return ""
+        lines = self.errors.strip().splitlines() or self.output.strip().splitlines()
+        said = f": {lines[-1]}" if lines else ""
+        return f"exit status {self.status}{said}"[:_WORDS_MAX]
+
+
+def _text_of(file: IO[bytes]) -> str:
+    with file:
+        file.seek(0)
+        return file.read().decode(errors="replace")
+
+
+@dataclass
+class _Child:
+    process: subprocess.Popen[bytes]
+    output: IO[bytes]
+    errors: IO[bytes]
+    begin: float
+    end: float = 0.0
+    timed_out: bool = False
+
+    def outcome(self) -> Outcome:
+        return Outcome(
+            self.process.returncode,
+            self.end - self.begin,
+            _text_of(self.output),
+            _text_of(self.errors),
+            self.timed_out,
+        )
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a program is run in; no cores: all that this process may use."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cores: tuple[int, ...] = ()
+    timeout_seconds: float = 300.0
+
+
+@contextlib.contextmanager
+def _on_cores(cores: Sequence[int]) -> Iterator[None]:
+    """Start what is started in the block on these cores only."""
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _start(command: Sequence[str], around: Surroundings) -> _Child:
+    output, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
+    begin = time.monotonic()
+    with _on_cores(around.cores):
+        # A session of its own: Ctrl-C is for whoever measures, who then ends it.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            env={**os.environ, **around.environment},
+            start_new_session=True,
+        )
+    return _Child(process, output, errors, begin)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and what it started, first kindly."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+
+
+def run_together(commands: Sequence[Sequence[str]], around: Surroundings) -> list[Outcome]:
+    """Run programs side by side until all have ended, or their time is over."""
+    children: list[_Child] = []
+    try:
+        for command in commands:  # One by one: those started are ended if the next is not.
+            children.append(_start(command, around))  # noqa: PERF401
+        deadline = time.monotonic() + around.timeout_seconds
+        running = list(children)
+        while running:
+            for child in [child for child in running if child.process.poll() is not None]:
+                child.end = time.monotonic()
+                running.remove(child)
+            if running and time.monotonic() > deadline:
+                for child in running:
+                    child.timed_out = True
+                    end(child.process)
+                    child.end = time.monotonic()
+                break
+            time.sleep(_LOOK_SECONDS if running else 0)
+    except BaseException:
+        for child in children:
+            end(child.process)
+        raise
+    return [child.outcome() for child in children]
+
+
+def run(command: Sequence[str], around: Surroundings) -> Outcome:
+    """Run one program."""
+    return run_together([command], around)[0]
+
+
+@contextlib.contextmanager
+def beside(commands: Sequence[Sequence[str]], around: Surroundings) -> Iterator[None]:
+    """Programs that run as long as the block does."""
+    children: list[_Child] = []
+    try:
+        for command in commands:
+            children.append(_start(command, around))  # noqa: PERF401
+        yield
+    finally:
+        for child in children:
+            end(child.process)
+            child.output.close()
+            child.errors.close()

@@ -1,0 +1,142 @@
+"""`hippogriff reproduce`."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hippogriff import _runtime
+from hippogriff._console import print_json
+from hippogriff.errors import InvalidArgument
+from hippogriff.reproduce import machine
+from hippogriff.reproduce.bench import Bench, Places
+from hippogriff.reproduce.effort import EFFORTS, EXPERIMENTS, cut
+from hippogriff.reproduce.experiments import Experiments
+from hippogriff.reproduce.journal import Journal
+from hippogriff.reproduce.programs import find_programs
+from hippogriff.reproduce.run import Summary, measure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import FrameType
+
+    from hippogriff.reproduce.effort import Slice
+
+INTERRUPTED = 130
+FAILED = 1
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command is told."""
+
+    effort: str
+    experiments: str
+    out: Path
+    files: Path | None
+    device: str | None
+    programs: Path | None
+    budget_seconds: float
+    timeout_seconds: float
+    part: Slice
+    keep_inputs: bool
+    report: bool
+    json: bool
+
+
+def chosen(text: str) -> tuple[str, ...]:
+    """Return the experiments that are asked for: "E1,E3", or "all".
+
+    Raises
+    ------
+    InvalidArgument
+        For a name that is none.
+    """
+    if text == "all":
+        return tuple(EXPERIMENTS)
+    names = tuple(name.strip().upper() for name in text.split(","))
+    unknown = [name for name in names if name not in EXPERIMENTS]
+    if unknown:
+        raise InvalidArgument(f"{', '.join(unknown)}: experiments are {', '.join(EXPERIMENTS)}")
+    return names
+
+
+def run(options: Options) -> int:
+    """Measure, write the results and the report; return the exit code."""
+    names = chosen(options.experiments)
+    if math.isnan(options.budget_seconds):
+        raise InvalidArgument("--budget-seconds is not a number")
+    effort = cut(EFFORTS[options.effort], options.part)
+    device = _runtime.device_name(options.device) or _runtime.default_device()
+    journal = Journal(options.out)
+    places = Places(options.out, options.files or options.out, find_programs(options.programs))
+    places.files.mkdir(parents=True, exist_ok=True)
+    bench = Bench(places, device, options.timeout_seconds)
+    journal.begin_run(machine.facts(device, places.files, effort.name))
+    units = Experiments(bench, effort, journal).units(names)
+    signal.signal(signal.SIGTERM, _interrupt)  # What `timeout` sends ends children, too.
+    try:
+        summary = measure(units, journal, options.budget_seconds, quiet=options.json)
+    finally:
+        bench.clean(keep_inputs=options.keep_inputs)
+        results = journal.write_results()
+    page = write_report([options.out], options.out / "report") if options.report else None
+    if options.json:
+        print_json(as_dict(summary, results, page))
+    else:
+        say(summary, results, page)
+    if summary.interrupted:
+        return INTERRUPTED
+    return FAILED if summary.failed else 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def write_report(results: Sequence[Path], folder: Path) -> Path:
+    """Write the report; return its page. Without matplotlib it has tables and no plots."""
+    from hippogriff.reproduce.report import write_page
+
+    plots = importlib.util.find_spec("matplotlib") is not None
+    if not plots:
+        print(
+            "matplotlib is not installed: the report has no plots. `hippogriff reproduce --report` "
+            "makes them from the results, also on another machine",
+            file=sys.stderr,
+        )
+    return write_page(list(results), folder, plots=plots)
+
+
+def as_dict(summary: Summary, results: Path, page: Path | None) -> dict[str, Any]:
+    """Return a summary for JSON."""
+    return {
+        "results": str(results),
+        "report": None if page is None else str(page),
+        "wanted": summary.wanted,
+        "done": summary.done,
+        "failed": summary.failed,
+        "absent": summary.absent,
+        "interrupted": summary.interrupted,
+        "out_of_time": summary.out_of_time,
+    }
+
+
+def say(summary: Summary, results: Path, page: Path | None) -> None:
+    """Say how it went."""
+    for reason in sorted(set(summary.absent.values())):
+        keys = [key for key, why in summary.absent.items() if why == reason]
+        print(f"not measured: {reason} ({keys[0]}{f' and {len(keys) - 1} more' * (len(keys) > 1)})")
+    for key, why in summary.failed.items():
+        print(f"FAILED {key}: {why}")
+    print(f"{summary.done} of {summary.wanted} measurements are in {results}")
+    if page is not None:
+        print(f"report: {page}")
+    if summary.interrupted or summary.out_of_time:
+        why = "interrupted" if summary.interrupted else "the time is over"
+        print(f"{why}; the same command goes on where this one ended", file=sys.stderr)

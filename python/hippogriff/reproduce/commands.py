@@ -1,0 +1,94 @@
+"""The command line of `hippogriff reproduce`. What it needs is imported when it runs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hippogriff.errors import InvalidArgument
+
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Everything, tiny: some two minutes, no GPU needed.")
+]
+Full = Annotated[
+    bool, typer.Option("--full", help="The papers' sizes: hours, in slices if you like.")
+]
+Reports = Annotated[
+    list[Path] | None,
+    typer.Option("--report", metavar="RESULTS", help="Only the report; may be repeated."),
+]
+Names = Annotated[str, typer.Option("--experiments", help="Such as E1,E3.")]
+Out = Annotated[Path, typer.Option("--out", help="Results, and the report.")]
+Files = Annotated[
+    Path | None, typer.Option("--dir", help="Where large files are made; else in --out.")
+]
+Device = Annotated[
+    str | None, typer.Option("--device", help="cuda:0, host, …; the current GPU if not given.")
+]
+Programs = Annotated[
+    Path | None, typer.Option("--programs", help="The folder of the papers' programs.")
+]
+Budget = Annotated[
+    float, typer.Option("--budget-seconds", help="Nothing more is begun after that.")
+]
+Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds a program may take.")]
+Only = Annotated[str, typer.Option("--only", help="Only these programs: nn,lud; mixed: of E7.")]
+Sizes = Annotated[str, typer.Option("--sizes", help="Only these: tiny, small, medium, large.")]
+Repetitions = Annotated[
+    int, typer.Option("--repetitions", min=0, max=100, help="0: 5, and 3 of what takes long.")
+]
+Keep = Annotated[bool, typer.Option("--keep-inputs", help="Leave inputs for the next run.")]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Only measure.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")]
+
+
+def reproduce(
+    quick: Quick = False,
+    full: Full = False,
+    report_of: Reports = None,
+    experiments: Names = "all",
+    out: Out = Path("reproduce"),
+    files: Files = None,
+    device: Device = None,
+    programs: Programs = None,
+    budget_seconds: Budget = math.inf,
+    timeout: Timeout = 300.0,
+    only: Only = "",
+    sizes: Sizes = "",
+    repetitions: Repetitions = 0,
+    keep_inputs: Keep = False,
+    no_report: NoReport = False,
+    json: Json = False,
+) -> None:
+    """Run the papers' experiments E1 to E8, and show the papers' figures beside ours.
+
+    What was measured is kept at once: the same command goes on where an interrupted one ended.
+    Exit code 1 when a measurement failed.
+    """
+    from hippogriff.reproduce.command import Options, run, write_report
+    from hippogriff.reproduce.effort import slice_of
+
+    if report_of:
+        print(write_report(report_of, out))
+        return
+    if quick == full:
+        raise InvalidArgument("choose one of --quick and --full, or --report")
+    options = Options(
+        effort="quick" if quick else "full",
+        experiments=experiments,
+        out=out,
+        files=files,
+        device=device,
+        programs=programs,
+        budget_seconds=budget_seconds,
+        timeout_seconds=timeout,
+        part=slice_of(only, sizes, repetitions),
+        keep_inputs=keep_inputs,
+        report=not no_report,
+        json=json,
+    )
+    if code := run(options):
+        raise typer.Exit(code)

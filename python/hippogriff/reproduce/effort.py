@@ -1,0 +1,141 @@
+"""How much is measured: everything quickly on any machine, or in full on one with a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hippogriff.errors import InvalidArgument
+from hippogriff.reproduce.programs import PROGRAMS, SCALES
+from hippogriff.reproduce.together import MIXED
+
+EXPERIMENTS = {
+    "E1": "where time goes",
+    "E2": "throughput by transfer size and route",
+    "E3": "speed of whole programs and of their data movement",
+    "E4": "CPU seconds, page faults, context switches, memory",
+    "E5": "energy",
+    "E6": "weaker CPUs",
+    "E7": "eight programs at once under memory pressure",
+    "E8": "sensitivity to settings",
+}
+_MIB = 1 << 20
+_ALL = tuple(program.name for program in PROGRAMS)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Sizes and repetitions. `scale` is the experiments' that take one."""
+
+    name: str
+    programs: tuple[str, ...]
+    scales: tuple[str, ...]
+    scale: str
+    repetitions: int
+    few: int  # repetitions of what takes long
+    transfer_bytes: tuple[int, ...]
+    energy_seconds: float
+    energy_programs: tuple[str, ...]
+    core_programs: tuple[str, ...]
+    core_scale: str
+    workloads: tuple[str, ...]
+    setting_programs: tuple[str, ...]
+    setting_repetitions: int
+    parking_workloads: tuple[str, ...]
+    calibrates: bool
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A part of an effort; empty: all of it."""
+
+    programs: tuple[str, ...] = ()
+    scales: tuple[str, ...] = ()
+    repetitions: int = 0
+
+
+def _names(what: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return comma-separated names in their usual order."""
+    names = {name.strip() for name in text.split(",") if name.strip()}
+    unknown = sorted(names - set(known))
+    if unknown:
+        raise InvalidArgument(f"{', '.join(unknown)}: {what} are {', '.join(known)}")
+    return tuple(name for name in known if name in names)
+
+
+def slice_of(programs: str, scales: str, repetitions: int) -> Slice:
+    """Read what a command line says of a part.
+
+    Raises
+    ------
+    InvalidArgument
+        For names that are none.
+    """
+    return Slice(
+        _names("programs", programs, (*_ALL, MIXED)),
+        _names("sizes", scales, SCALES),
+        repetitions,
+    )
+
+
+QUICK = Effort(
+    name="quick",
+    programs=_ALL,
+    scales=("tiny",),
+    scale="tiny",
+    repetitions=2,
+    few=1,
+    transfer_bytes=(_MIB, 16 * _MIB),
+    energy_seconds=0.3,
+    energy_programs=("nn",),
+    core_programs=("nn", "hotspot"),
+    core_scale="tiny",
+    workloads=("hotspot", MIXED),
+    setting_programs=("hybridsort",),
+    setting_repetitions=1,
+    parking_workloads=("hotspot",),
+    calibrates=False,
+)
+FULL = Effort(
+    name="full",
+    programs=_ALL,
+    scales=("small", "medium", "large"),
+    scale="large",
+    repetitions=5,
+    few=3,
+    transfer_bytes=tuple(_MIB * size for size in (1, 4, 16, 64, 256, 1024, 4096)),
+    energy_seconds=2.0,
+    energy_programs=_ALL,
+    core_programs=_ALL,
+    core_scale="medium",
+    workloads=(*_ALL, MIXED),
+    setting_programs=("nn", "hybridsort", "hotspot"),
+    setting_repetitions=5,
+    parking_workloads=("hotspot",),
+    calibrates=True,
+)
+EFFORTS = {effort.name: effort for effort in (QUICK, FULL)}
+
+
+def cut(effort: Effort, part: Slice) -> Effort:
+    """Return a part of an effort: the same measurements, by the same keys, and no others."""
+
+    def of(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if not part.programs or name in part.programs)
+
+    scales = part.scales or effort.scales
+    most = part.repetitions or effort.repetitions
+    return replace(
+        effort,
+        programs=of(effort.programs),
+        scales=scales,
+        scale=scales[-1] if part.scales else effort.scale,
+        core_scale=scales[-1] if part.scales else effort.core_scale,
+        repetitions=most,
+        few=part.repetitions or effort.few,
+        setting_repetitions=part.repetitions or effort.setting_repetitions,
+        energy_programs=of(effort.energy_programs),
+        core_programs=of(effort.core_programs),
+        workloads=of(effort.workloads),
+        setting_programs=of(effort.setting_programs),
+        parking_workloads=of(effort.parking_workloads),
+    )

@@ -1,0 +1,108 @@
+"""Energy: a GPU's by NVML's counter, CPUs' by RAPL where the machine lets it be read."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+#: CPU energy that cannot be measured is modelled: so many watts for each core while it is busy.
+CORE_WATTS = 10.0
+#: NVML's counter is refreshed every 100 ms: shorter measurements tell little.
+SECONDS_MIN = 2.0
+_RAPL = Path("/sys/class/powercap")
+
+
+class GpuEnergy:
+    """Joules that a GPU's board has taken since its driver was loaded."""
+
+    def __init__(self, device: str) -> None:
+        self.why_not = ""
+        self._handle = ctypes.c_void_p()
+        if not device.startswith("cuda:"):
+            self.why_not = f"device {device} is no GPU"
+            return
+        try:
+            self._nvml = ctypes.CDLL(os.environ.get("HIPPOGRIFF_NVML") or "libnvidia-ml.so.1")
+        except OSError as error:
+            self.why_not = f"NVML: {error}"
+            return
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        number = int(device.removeprefix("cuda:"))
+        if number < len(visible) and visible[number].strip().isdigit():
+            number = int(visible[number])
+        status = self._nvml.nvmlInit_v2()
+        status = status or self._nvml.nvmlDeviceGetHandleByIndex_v2(
+            ctypes.c_uint(number), ctypes.byref(self._handle)
+        )
+        if status:
+            self.why_not = f"NVML's status {status}"
+            return
+        self.joules()
+
+    def joules(self) -> float | None:
+        """Return the counter, or None where there is none."""
+        if self.why_not:
+            return None
+        millijoules = ctypes.c_ulonglong()
+        status = self._nvml.nvmlDeviceGetTotalEnergyConsumption(
+            self._handle, ctypes.byref(millijoules)
+        )
+        if status:
+            self.why_not = f"nvmlDeviceGetTotalEnergyConsumption: status {status}"
+            return None
+        return millijoules.value / 1000
+
+
+class CpuEnergy:
+    """Joules of the processors' packages, by RAPL."""
+
+    def __init__(self) -> None:
+        self.why_not = ""
+        self._domains = [
+            path for path in sorted(_RAPL.glob("intel-rapl:*")) if path.name.count(":") == 1
+        ]
+        if not self._domains:
+            self.why_not = f"no RAPL in {_RAPL}"
+        with contextlib.suppress(OSError):
+            self.joules()
+
+    def joules(self) -> float | None:
+        """Return the sum of the counters, or None where they cannot be read."""
+        if self.why_not:
+            return None
+        try:
+            return sum(int((path / "energy_uj").read_text()) for path in self._domains) / 1e6
+        except (OSError, ValueError) as error:
+            self.why_not = f"RAPL: {error}"
+            return None
+
+
+class Meter:
+    """Energy between `begin` and `end`."""
+
+    def __init__(self, device: str) -> None:
+        self.gpu = GpuEnergy(device)
+        self.cpu = CpuEnergy()
+        self._begin: tuple[float | None, float | None, float] = (None, None, 0.0)
+
+    def begin(self) -> None:
+        """Begin."""
+        self._begin = (self.gpu.joules(), self.cpu.joules(), time.monotonic())
+
+    def end(self) -> dict[str, Any]:
+        """Return joules and seconds; what was not measured says why."""
+        now = (self.gpu.joules(), self.cpu.joules())
+        measured: dict[str, Any] = {"seconds": time.monotonic() - self._begin[2]}
+        for name, before, after, source in (
+            ("gpu", self._begin[0], now[0], self.gpu),
+            ("cpu", self._begin[1], now[1], self.cpu),
+        ):
+            if before is None or after is None or after < before:  # RAPL's counter wraps.
+                measured[f"{name}_why_absent"] = source.why_not or "its counter began anew"
+            else:
+                measured[f"{name}_joules"] = after - before
+        return measured

@@ -1,0 +1,402 @@
+"""The experiments as lists of measurements, and those that this machine cannot have."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hippogriff._bench import make_file
+from hippogriff.reproduce import children
+from hippogriff.reproduce.bench import (
+    CACHED,
+    COLD,
+    STATES,
+    AbsentError,
+    Bench,
+    MeasurementError,
+)
+from hippogriff.reproduce.energy import Meter
+from hippogriff.reproduce.programs import BY_NAME, CONVENTIONAL, OURS, PROGRAMS, WAYS
+from hippogriff.reproduce.together import CONFIGURATIONS, Together, programs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from hippogriff.reproduce.effort import Effort
+    from hippogriff.reproduce.journal import Journal, Record
+    from hippogriff.reproduce.programs import Program
+
+_BYTES_PER_SECOND = 4e8  # A first guess, for the estimate of the time.
+_START_SECONDS = 0.5
+ONE_CHANNEL = "one_channel"
+CORES = (1, 2, 4)
+_IDLE_SECONDS = 2.5
+_MIB = 1 << 20
+_UNSET = "default"
+# Of E8: a setting, its variable, values; the first is the default.
+SETTINGS = (
+    ("piece", "HIPPOGRIFF_PIECE", ("2MiB", "256KiB", "512KiB", "1MiB")),
+    ("pinbuffer", "HIPPOGRIFF_PINBUFFER", ("256MiB", "64MiB", "128MiB", "512MiB")),
+    ("channels", "HIPPOGRIFF_CHANNELS", (_UNSET, "1", "2", "4", "8")),
+)
+_CALIBRATIONS = ("1", "0.5", "2")
+_PARKING = (_UNSET, "64MiB", "1GiB", "off")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One measurement. `act` returns what was measured; `group`: those that take about as long."""
+
+    key: str
+    experiments: tuple[str, ...]
+    group: str
+    guess_seconds: float
+    act: Callable[[], Record]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def measure(self) -> Record:
+        """Measure; a failure and an absence are results, too."""
+        begin = time.monotonic()
+        record: Record = {"key": self.key, "experiments": list(self.experiments), **self.fields}
+        try:
+            record |= self.act()
+        except MeasurementError as error:
+            record["failure"] = str(error)
+        except AbsentError as error:
+            record["absent"] = str(error)
+        except OSError as error:
+            record["failure"] = f"{type(error).__name__}: {error}"
+        record["took_seconds"] = time.monotonic() - begin
+        return record
+
+
+class Experiments:
+    """Lists the measurements of experiments on a bench. What one needs of others is asked for."""
+
+    def __init__(self, bench: Bench, effort: Effort, journal: Journal) -> None:
+        self._bench = bench
+        self._effort = effort
+        self._journal = journal
+        self._meter: Meter | None = None
+
+    def units(self, names: tuple[str, ...]) -> list[Unit]:
+        """Return the measurements of experiments, each once, in their order."""
+        found: dict[str, Unit] = {}
+        if self._effort.calibrates:
+            unit = self._calibration()
+            found[unit.key] = unit
+        lists: dict[str, Callable[[], Iterator[Unit]]] = {
+            "E1": self._where_time_goes,
+            "E2": self._transfers,
+            "E3": self._whole_programs,
+            "E4": self._whole_programs,
+            "E5": self._energy,
+            "E6": self._cores,
+            "E7": self._together,
+            "E8": self._settings,
+        }
+        for name in names:
+            for unit in lists[name]():
+                found.setdefault(unit.key, unit)
+        return list(found.values())
+
+    def _programs(self) -> list[Program]:
+        return [program for program in PROGRAMS if program.name in self._effort.programs]
+
+    def _guess(self, program: Program, scale: str) -> float:
+        return _START_SECONDS + 2 * program.input_bytes(scale) / _BYTES_PER_SECOND
+
+    def _calibration(self) -> Unit:
+        def act() -> Record:
+            self._bench.files.mkdir(parents=True, exist_ok=True)
+            command = [sys.executable, "-m", "hippogriff", "calibrate", str(self._bench.files)]
+            command += ["--device", self._bench.child_device, "--json"]
+            done = children.run(command, self._bench.around())
+            if done.failure:
+                raise MeasurementError(done.failure)
+            return {"calibration": json.loads(done.output)}
+
+        return Unit("calibration", (), "calibration", 15, act)
+
+    # --- E1, E3, E4 ---
+
+    def _whole(self, program: Program, scale: str, state: str, way: str, number: int) -> Unit:
+        group = f"whole/{program.name}/{scale}"
+
+        def act() -> Record:
+            record = self._bench.whole_program(program, scale, way, state)
+            if number == 0:
+                ask = state == COLD or way == OURS
+                record |= self._bench.digest(scale, program, ask=ask)
+                self._expect_same_result(f"{group}/{COLD}/{CONVENTIONAL}/0", record)
+            return record
+
+        fields = {"program": program.name, "scale": scale, "state": state, "way": way}
+        wanted = ("E1", "E3", "E4") if way == CONVENTIONAL and state == COLD else ("E3", "E4")
+        key = f"{group}/{state}/{way}/{number}"
+        return Unit(key, wanted, group, self._guess(program, scale), act, fields)
+
+    def _expect_same_result(self, key: str, record: Record) -> None:
+        """Compare a result with the conventional program's."""
+        known = (self._journal.get(key) or {}).get("result_crc32")
+        if known is not None and known != record["result_crc32"]:
+            raise MeasurementError("its result is not that of the conventional program")
+
+    def _whole_programs(self) -> Iterator[Unit]:
+        for program in self._programs():
+            for scale in self._effort.scales:
+                for state in STATES:
+                    for number in range(self._effort.repetitions):
+                        # They take turns, so that a drift of the machine hits all alike.
+                        for way in WAYS[number % 3 :] + WAYS[: number % 3]:
+                            yield self._whole(program, scale, state, way, number)
+
+    def _where_time_goes(self) -> Iterator[Unit]:
+        for program in self._programs():
+            for scale in self._effort.scales:
+                for number in range(self._effort.repetitions):
+                    yield self._whole(program, scale, COLD, CONVENTIONAL, number)
+
+    # --- E2 ---
+
+    def _transfer_file(self, size_bytes: int) -> Path:
+        path = self._bench.files / f"transfer-{size_bytes}"
+        if not path.exists():
+            self._bench.files.mkdir(parents=True, exist_ok=True)
+            unfinished = path.with_suffix(".writing")
+            unfinished.unlink(missing_ok=True)
+            make_file(unfinished, size_bytes)
+            unfinished.replace(path)
+        return path
+
+    def _transfers(self) -> Iterator[Unit]:
+        kinds = [("send", COLD), ("send", CACHED), ("recv", COLD)]
+        for size_bytes in self._effort.transfer_bytes:
+            for direction, state in kinds:
+                for way in (CONVENTIONAL, ONE_CHANNEL, OURS):
+                    yield self._transfer(size_bytes, direction, state, way)
+
+    def _transfer(self, size_bytes: int, direction: str, state: str, way: str) -> Unit:
+        def act() -> Record:
+            self._bench.make_room(3 * size_bytes)
+            path = self._transfer_file(size_bytes)
+            if direction == "send":
+                self._bench.prepare(path, state)
+            command = [sys.executable, "-m", "hippogriff.reproduce._transfer", str(path)]
+            command += [direction, state, way, str(self._effort.repetitions)]
+            settings = {"HIPPOGRIFF_CHANNELS": "1"} if way == ONE_CHANNEL else {}
+            done = children.run(command, self._bench.around(settings))
+            if done.failure:
+                raise MeasurementError(done.failure)
+            return {"command": command, "result": json.loads(done.output)}
+
+        group = f"transfer/{size_bytes}"
+        fields = {"bytes": size_bytes, "direction": direction, "state": state, "way": way}
+        guess = 1 + (1 + self._effort.repetitions) * size_bytes / _BYTES_PER_SECOND
+        return Unit(f"{group}/{direction}/{state}/{way}", ("E2",), group, guess, act, fields)
+
+    # --- E5 ---
+
+    def _measured(self, act: Callable[[], None]) -> Record:
+        if self._meter is None:
+            self._meter = Meter(self._bench.device)
+        self._meter.begin()
+        act()
+        return self._meter.end()
+
+    def _energy(self) -> Iterator[Unit]:
+        seconds = max(self._effort.energy_seconds, 0.2)
+
+        def idle() -> Record:
+            return {"energy": self._measured(lambda: time.sleep(min(seconds, _IDLE_SECONDS)))}
+
+        for number in range(self._effort.few):
+            guess = min(seconds, _IDLE_SECONDS)
+            yield Unit(f"energy/idle/{number}", ("E5",), "energy/idle", guess, idle, {"idle": True})
+            for name in self._effort.energy_programs:
+                for state in STATES:
+                    for way in WAYS:
+                        yield self._energy_of(BY_NAME[name], state, way, number)
+
+    def _energy_of(self, program: Program, state: str, way: str, number: int) -> Unit:
+        def act() -> Record:
+            runs: list[Record] = []
+
+            def repeat() -> None:
+                begin = time.monotonic()
+                while not runs or time.monotonic() - begin < self._effort.energy_seconds:
+                    runs.append(self._bench.whole_program(program, self._effort.scale, way, state))
+
+            self._bench.prepare(self._bench.input(program, self._effort.scale), state)
+            energy = self._measured(repeat)
+            return {"energy": energy, "runs": runs, "command": runs[0]["command"]}
+
+        group = f"energy/{program.name}/{self._effort.scale}"
+        fields = {"program": program.name, "state": state, "way": way, "scale": self._effort.scale}
+        guess = self._effort.energy_seconds + self._guess(program, self._effort.scale)
+        return Unit(f"{group}/{state}/{way}/{number}", ("E5",), group, guess, act, fields)
+
+    # --- E6 ---
+
+    def _cores(self) -> Iterator[Unit]:
+        for number in range(self._effort.few):
+            for name in self._effort.core_programs:
+                for count in CORES:
+                    for busy in (False, True):
+                        for way in WAYS:
+                            yield self._cores_of(BY_NAME[name], (count, busy), way, number)
+
+    def _cores_of(
+        self, program: Program, weakness: tuple[int, bool], way: str, number: int
+    ) -> Unit:
+        count, busy = weakness
+        scale = self._effort.core_scale
+
+        def act() -> Record:
+            cores = tuple(sorted(os.sched_getaffinity(0))[:count])
+            if len(cores) < count:
+                raise AbsentError(f"there are {len(cores)} cores")
+            around = self._bench.around(cores=cores)
+            self._bench.input(program, scale)  # before anything is busy
+            # A neighbour on each core: the program has half of what there is.
+            spin = [sys.executable, "-c", "while True: pass"]
+            with children.beside([spin] * (count if busy else 0), around):
+                return self._bench.whole_program(program, scale, way, COLD, around)
+
+        group = f"cores/{program.name}/{scale}/{count}"
+        key = f"{group}/{'busy' if busy else 'alone'}/{way}/{number}"
+        fields = {"program": program.name, "cores": count, "busy": busy, "way": way, "scale": scale}
+        return Unit(key, ("E6",), group, 2 * self._guess(program, scale), act, fields)
+
+    # --- E7 ---
+
+    def _need(self, program: Program) -> Unit:
+        scale = self._effort.scale
+
+        def act() -> Record:
+            record = self._bench.whole_program(program, scale, CONVENTIONAL, CACHED)
+            return {**record, "device_bytes": int(record["result"]["device_bytes"])}
+
+        key = f"need/{program.name}/{scale}"
+        fields = {"program": program.name, "scale": scale}
+        return Unit(key, ("E7",), "need", self._guess(program, scale), act, fields)
+
+    def _needs(self, workload: str) -> dict[str, int]:
+        needs = {}
+        for program in programs_of(workload):
+            record = self._journal.get(self._need(program).key)
+            if record is None or "device_bytes" not in record:
+                raise MeasurementError(f"it is not known what memory {program.name} needs")
+            needs[program.name] = int(record["device_bytes"])
+        return needs
+
+    def _together(self) -> Iterator[Unit]:
+        for workload in self._effort.workloads:
+            for program in programs_of(workload):
+                yield self._need(program)
+        for number in range(self._effort.few):
+            for workload in self._effort.workloads:
+                for configuration in CONFIGURATIONS:
+                    yield self._eight(workload, configuration.name, number)
+
+    def _eight(self, workload: str, name: str, number: int, parking: str = "") -> Unit:
+        configuration = next(each for each in CONFIGURATIONS if each.name == name)
+        scale = self._effort.scale
+
+        def act() -> Record:
+            chosen = configuration
+            if parking and parking != _UNSET:
+                settings = (("HIPPOGRIFF_PARKING", parking),)
+                chosen = type(configuration)(name, configuration.title, settings=settings)
+            together = Together(self._bench, scale, self._needs(workload))
+            return together.measure(workload, chosen)
+
+        fields = {"workload": workload, "configuration": name, "scale": scale}
+        group = f"together/{workload}/{scale}"
+        key, wanted = f"{group}/{name}/{number}", "E7"
+        if parking:
+            fields = {"setting": "parking", "value": parking, "workload": workload, "scale": scale}
+            key, wanted = f"setting/parking/{workload}/{scale}/{parking}/{number}", "E8"
+        guess = sum(self._guess(program, scale) for program in programs_of(workload))
+        return Unit(key, (wanted,), group, guess, act, fields)
+
+    # --- E8 ---
+
+    def _settings(self) -> Iterator[Unit]:
+        for workload in self._effort.parking_workloads:
+            for program in programs_of(workload):
+                yield self._need(program)
+        for number in range(self._effort.setting_repetitions):
+            for name in self._effort.setting_programs:
+                for state in STATES:
+                    for setting, variable, values in SETTINGS:
+                        for value in values:
+                            yield self._setting(
+                                (BY_NAME[name], state), setting, {variable: value}, number
+                            )
+                    for factor in _CALIBRATIONS:
+                        yield self._setting(
+                            (BY_NAME[name], state), "calibration", {"factor": factor}, number
+                        )
+        for number in range(self._effort.few):
+            for workload in self._effort.parking_workloads:
+                for parking in _PARKING:
+                    yield self._eight(workload, "everything", number, parking)
+
+    def _setting(
+        self, case: tuple[Program, str], setting: str, variable: Mapping[str, str], number: int
+    ) -> Unit:
+        program, state = case
+        value = next(iter(variable.values()))
+
+        def act() -> Record:
+            scratch = self._bench.files / "calibration.json"
+            factor = float(value) if setting == "calibration" else 1.0
+            self._bench.input(program, self._effort.scale)
+            if self._bench.calibration.exists():
+                known = json.loads(self._bench.calibration.read_text())
+                scratch.write_text(json.dumps(scaled(known, factor)))
+            elif setting == "calibration":
+                raise AbsentError("no calibration is there that could be wrong")
+            settings = {"HIPPOGRIFF_CALIBRATION": str(scratch)}
+            if setting != "calibration" and value != _UNSET:
+                settings |= variable
+            around = self._bench.around(settings)
+            try:
+                return self._bench.whole_program(program, self._effort.scale, OURS, state, around)
+            finally:
+                scratch.unlink(missing_ok=True)
+
+        group = f"setting/{program.name}/{self._effort.scale}"
+        key = f"{group}/{state}/{setting}/{value}/{number}"
+        fields = {
+            "program": program.name,
+            "state": state,
+            "scale": self._effort.scale,
+            "setting": setting,
+            "value": value,
+        }
+        return Unit(key, ("E8",), group, self._guess(program, self._effort.scale), act, fields)
+
+
+def scaled(calibration: Any, factor: float) -> Any:
+    """Return a calibration whose rates of links and drives are wrong by a factor.
+
+    The host's are left: with all of them wrong alike, no choice would change.
+    """
+    if not isinstance(calibration, dict):
+        return calibration
+    changed = {}
+    for name, value in calibration.items():
+        if name == "bytes_per_second" and isinstance(value, int | float):
+            changed[name] = value * factor
+        elif name == "host":
+            changed[name] = value
+        else:
+            changed[name] = scaled(value, factor)
+    return changed

@@ -1,0 +1,299 @@
+"""The figures of single programs: their time, its parts, and what else they cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hippogriff.reproduce import papers
+from hippogriff.reproduce.experiments import CORES
+from hippogriff.reproduce.figures import (
+    WAY_TITLES,
+    Figure,
+    Measurements,
+    Panel,
+    Value,
+    average_of,
+    cpu_seconds,
+    inverse,
+    inward_seconds,
+    movement_seconds,
+    process_seconds,
+    program_places,
+    total_seconds,
+    usage,
+    with_average,
+)
+from hippogriff.reproduce.programs import BY_HAND, CONVENTIONAL, OURS, PROGRAMS, WAYS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hippogriff.reproduce.journal import Record
+    from hippogriff.reproduce.papers import Said
+
+NOT_MEASURED = "Not measured yet."
+
+
+def _largest(measured: Measurements) -> str:
+    scales = measured.scales()
+    return scales[-1] if scales else "large"
+
+
+def where_time_goes(measured: Measurements) -> Figure:
+    """Figure 3.7: data movement and computing of the conventional programs."""
+    scale = _largest(measured)
+    kinds: dict[str, Callable[[Record], float]] = {
+        "data movement": movement_seconds,
+        "kernels": lambda record: float(record["result"]["seconds"].get("kernels", 0)),
+    }
+
+    def share(program: str, scale: str, kind: str) -> Value | None:
+        records = measured.whole(program, scale, "cold", CONVENTIONAL)
+        return Value.of(
+            kinds[kind](record) / total_seconds(record)
+            for record in records
+            if total_seconds(record) > 0
+        )
+
+    by_program = Panel(
+        f"{scale} inputs, cold, conventional",
+        "share of the time",
+        tuple(program.title for program in PROGRAMS),
+        {kind: [share(each.name, scale, kind) for each in PROGRAMS] for kind in kinds},
+        (papers.MOVEMENT_SHARE_GULLFOSS,),
+        stacked=True,
+    )
+    scales = tuple(measured.scales())
+    means = []
+    for each in scales:
+        shares = [share(program.name, each, "data movement") for program in PROGRAMS]
+        found = [value.median for value in shares if value is not None]
+        means.append(Value.of([sum(found) / len(found)]) if found else None)
+    said = [papers.MOVEMENT_SHARE.get(each) for each in scales]
+    by_scale = Panel(
+        "average by size",
+        "share of the time in data movement",
+        scales,
+        {
+            "here": means,
+            papers.MOVEMENT_SHARE_WHERE: [Value.of([x]) if x is not None else None for x in said],
+        },
+        theirs=papers.MOVEMENT_SHARE_WHERE,
+    )
+    last = means[-1] if means else None
+    why = NOT_MEASURED
+    if last is not None:
+        why = (
+            f"Here {last.median:.0%} of the time of {scale} inputs is data movement, in the papers "
+            f"49 to 68 %: both the drive and the device differ ({measured.device} instead of "
+            f"{papers.MACHINE}), and the ratio of the two decides."
+        )
+    return Figure(
+        "where_time_goes",
+        "E1",
+        "Where time goes",
+        "figure 3.7; Gullfoss, figure 3",
+        (by_program, by_scale),
+        why,
+        ("Without making the GPU's context, which no way of moving data changes.",),
+    )
+
+
+def _speedups(
+    measured: Measurements,
+    figure: Callable[[Record], float],
+    said: Mapping[str, tuple[Said, ...]],
+    more: tuple[Said, ...] = (),
+) -> list[Panel]:
+    panels = []
+    for scale in reversed(measured.scales()):
+        for state in measured.states(scale):
+            series = {}
+            for way in (OURS, BY_HAND):
+                values = [
+                    inverse(
+                        measured.ratio((program.name, scale, state), (way, CONVENTIONAL), figure)
+                    )
+                    for program in PROGRAMS
+                ]
+                series[WAY_TITLES[way]] = with_average(values)
+            panels.append(
+                Panel(
+                    f"{scale} inputs, {state}",
+                    "speed-up over conventional",
+                    program_places(),
+                    series,
+                    (*said.get(scale, ()), *more) if state == "cold" else (),
+                )
+            )
+    return panels
+
+
+def _speedup_words(panels: list[Panel], what: str) -> str:
+    words = []
+    for panel in panels:
+        ours = average_of(panel, WAY_TITLES[OURS])
+        by_hand = average_of(panel, WAY_TITLES[BY_HAND])
+        if ours is not None and by_hand is not None:
+            words.append(f"{panel.title} {ours:.2f} (by hand {by_hand:.2f})")
+    if not words:
+        return NOT_MEASURED
+    return (
+        f"Averages here, {what}: {'; '.join(words)}. The papers compare with a read into memory of "
+        f"their time's kernel on {papers.MACHINE}; theirs are of cold files."
+    )
+
+
+def whole_speedup(measured: Measurements) -> Figure:
+    """Figure 3.14: whole programs."""
+    panels = _speedups(measured, total_seconds, papers.SPEEDUP, (papers.SPEEDUP_ALL,))
+    with_start = _speedups(measured, process_seconds, {})
+    means = [
+        f"{panel.title} {mean:.2f}"
+        for panel in with_start
+        if (mean := average_of(panel, WAY_TITLES[OURS])) is not None
+    ]
+    notes = ["Seconds are without making the GPU's context."]
+    if means:
+        notes.append(f"Of the whole process, context and all: {'; '.join(means)}.")
+    return Figure(
+        "speedup",
+        "E3",
+        "Speed-up of whole programs",
+        "figure 3.14; Gullfoss, figure 10",
+        tuple(panels),
+        _speedup_words(panels, "whole programs"),
+        tuple(notes),
+    )
+
+
+def movement_speedup(measured: Measurements) -> Figure:
+    """Figure 3.15: data movement alone."""
+    panels = _speedups(measured, movement_seconds, papers.MOVEMENT_SPEEDUP)
+    inward = [
+        replace(panel, title=f"to the device alone, {panel.title}", said=())
+        for panel in _speedups(measured, inward_seconds, {})
+    ]
+    return Figure(
+        "movement_speedup",
+        "E3",
+        "Speed-up of data movement",
+        "figure 3.15; Gullfoss, figure 11",
+        (*panels, *inward),
+        _speedup_words(panels, "data movement, memory made for it included"),
+    )
+
+
+def costs(measured: Measurements) -> Figure:
+    """Table 3 and figure 3.13: page faults, CPU seconds and what else a process takes."""
+    scale = _largest(measured)
+    figures: dict[str, Callable[[Record], float]] = {
+        "page faults": lambda record: usage("minor_faults")(record) + usage("major_faults")(record),
+        "CPU seconds": cpu_seconds,
+        "context switches": lambda record: (
+            usage("voluntary_switches")(record) + usage("involuntary_switches")(record)
+        ),
+        "peak of resident memory": usage("peak_resident_bytes"),
+    }
+    panels = []
+    for name, figure in figures.items():
+        series: dict[str, list[Value | None]] = {}
+        for way in (OURS, BY_HAND):
+            values = [
+                measured.ratio((program.name, scale, "cold"), (way, CONVENTIONAL), figure)
+                for program in PROGRAMS
+            ]
+            series[WAY_TITLES[way]] = with_average(values)
+        said: tuple[Said, ...] = ()
+        if name == "page faults":
+            known = [papers.PAGE_FAULTS[program.name].get(scale) for program in PROGRAMS]
+            known.append(papers.PAGE_FAULTS_AVERAGE.get(scale))
+            series[papers.PAGE_FAULTS_WHERE] = [
+                None if value is None else Value.of([value]) for value in known
+            ]
+        elif name == "CPU seconds":
+            said = papers.INSTRUCTIONS
+        title = f"{name}, {scale} inputs, cold"
+        panels.append(
+            Panel(
+                title,
+                "of the conventional",
+                program_places(),
+                series,
+                said,
+                theirs=papers.PAGE_FAULTS_WHERE,
+            )
+        )
+    faults = average_of(panels[0], WAY_TITLES[OURS])
+    why = NOT_MEASURED
+    if faults is not None:
+        saved = "memory of the input's size is not made" if faults < 1 else "nothing is saved here"
+        why = (
+            f"Page faults of {scale} inputs are {faults:.0%} of the conventional program's on "
+            f"average (the papers: 68 to 79 %): {saved}. CPU seconds stand beside the papers' "
+            "instructions, for which a virtual machine has no counter; on device host they are "
+            "the kernels', too."
+        )
+    return Figure(
+        "costs",
+        "E4",
+        "CPU seconds, page faults, context switches, memory",
+        "Gullfoss, table 3 and figure 9; figures 3.10 and 3.13",
+        tuple(panels),
+        why,
+        ("Of whole processes, with what making a GPU's context costs.",),
+    )
+
+
+def weak_cpus(measured: Measurements) -> Figure:
+    """Figures 3.18 and 3.19: fewer cores, and cores that somebody else uses, too."""
+    records = measured.of_kind("cores")
+    most = max((int(record["cores"]) for record in records), default=0)
+
+    def seconds(program: str, count: int, busy: bool, way: str) -> Value | None:
+        return Value.of(
+            total_seconds(record)
+            for record in records
+            if (record["program"], record["cores"], record["busy"], record["way"])
+            == (program, count, busy, way)
+        )
+
+    places = []
+    series: dict[str, list[Value | None]] = {WAY_TITLES[way]: [] for way in WAYS}
+    for count in reversed(CORES):
+        for busy in (False, True):
+            places.append(f"{count} core{'s' * (count > 1)}{', busy' * busy}")
+            for way in WAYS:
+                ratios: list[Value | None] = []
+                for program in PROGRAMS:
+                    base = seconds(program.name, most, False, CONVENTIONAL)
+                    of = seconds(program.name, count, busy, way)
+                    known = base is not None and of is not None and of.median > 0
+                    ratios.append(
+                        Value.of([base.median / of.median]) if known and base and of else None
+                    )
+                series[WAY_TITLES[way]].append(with_average(ratios)[-1])
+    scale = records[0]["scale"] if records else ""
+    panel = Panel(
+        f"average over programs, {scale} inputs, cold",
+        f"speed, of the conventional program's with {most} cores",
+        tuple(places),
+        series,
+        papers.WEAK_CPU,
+    )
+    why = NOT_MEASURED
+    if records:
+        why = (
+            "The papers make their CPU slower (1.2 instead of 2.5 GHz). A virtual machine cannot: "
+            "here programs are allowed fewer cores, and share each with a loop that never ends "
+            "(busy)."
+        )
+    return Figure(
+        "weak_cpus",
+        "E6",
+        "Weaker CPUs",
+        "figures 3.18, 3.19; Gullfoss, figure 14",
+        (panel,),
+        why,
+    )

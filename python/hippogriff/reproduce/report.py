@@ -1,0 +1,194 @@
+"""The report: one HTML page with every figure of the papers beside ours."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from hippogriff.errors import InvalidArgument
+from hippogriff.reproduce import papers
+from hippogriff.reproduce.build_figures import figures
+from hippogriff.reproduce.effort import EXPERIMENTS
+from hippogriff.reproduce.figures import Measurements
+from hippogriff.reproduce.journal import load
+from hippogriff.reproduce.targets import targets
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hippogriff.reproduce.figures import Figure, Panel, Value
+    from hippogriff.reproduce.journal import Record
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
+  color: #222; background: #fff }
+table { border-collapse: collapse; font-size: 13px; margin: 1rem 0; display: block;
+  overflow-x: auto }
+td, th { padding: 2px 8px; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap }
+td:first-child, th:first-child { text-align: left }
+img { max-width: 100%; height: auto }
+.failed { color: #b00020 } .note { color: #555; font-size: 14px }
+code { font-size: 13px; overflow-wrap: anywhere }
+@media (prefers-color-scheme: dark) {
+  body { color: #ddd; background: #1b1b1b } td, th { border-color: #444 } .note { color: #aaa }
+  .failed { color: #ff6b6b } a { color: #8ab4f8 } }
+"""
+
+
+def merged(paths: list[Path]) -> tuple[list[Record], list[Record]]:
+    """Return runs and measurements of several results of one machine; the last of a key counts.
+
+    Raises
+    ------
+    InvalidArgument
+        When there is nothing, or they are of several machines.
+    """
+    runs: list[Record] = []
+    records: dict[str, Record] = {}
+    for path in paths:
+        its_runs, its_records = load(path)
+        runs += its_runs
+        for record in its_records:
+            known = records.get(record["key"])
+            # A failure does not replace what was measured elsewhere.
+            if known is None or not record.get("failure") or known.get("failure"):
+                records[record["key"]] = record
+    machines = {(run["machine"]["processor"], run["machine"]["device"]) for run in runs}
+    if len(machines) > 1:
+        raise InvalidArgument(f"the results are of several machines: {sorted(machines)}")
+    return runs, list(records.values())
+
+
+def _text(value: Value | None) -> str:
+    if value is None:
+        return ""
+    if value.count > 1 and value.least != value.most:
+        return f"{value.median:.3g} <small>({value.least:.3g} to {value.most:.3g})</small>"
+    return f"{value.median:.3g}"
+
+
+def _table(panel: Panel) -> str:
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in panel.series)
+    rows = []
+    for index, place in enumerate(panel.places):
+        cells = "".join(f"<td>{_text(values[index])}</td>" for values in panel.series.values())
+        rows.append(f"<tr><td>{html.escape(place)}</td>{cells}</tr>")
+    caption = html.escape(f"{panel.title}: {panel.unit}")
+    said = "".join(
+        f"<tr><td>{html.escape(each.label)}</td><td>{each.value:.3g}</td></tr>"
+        for each in panel.said
+    )
+    return (
+        f"<table><caption>{caption}</caption><tr><th></th>{head}</tr>{''.join(rows)}{said}</table>"
+    )
+
+
+def _section(figure: Figure, plots: list[Path]) -> list[str]:
+    title = html.escape(f"{figure.experiment}: {figure.title}")
+    lines = [
+        f'<h2 id="{figure.name}">{title}</h2>',
+        f'<p class="note">In the papers: {html.escape(figure.papers)}.</p>',
+    ]
+    if figure.empty:
+        return [*lines, "<p>Not measured yet.</p>"]
+    for path in plots:
+        if path.suffix == ".svg":
+            png = path.with_suffix(".png").name
+            lines.append(f'<p><img src="{path.name}" alt="{title}"> <a href="{png}">PNG</a></p>')
+    lines.append(f"<p>{html.escape(figure.why)}</p>")
+    lines += [f'<p class="note">{html.escape(note)}</p>' for note in figure.notes]
+    tables = "".join(_table(panel) for panel in figure.panels if not panel.empty)
+    return [*lines, f"<details><summary>Numbers</summary>{tables}</details>"]
+
+
+def _targets(large: Measurements) -> list[str]:
+    """Judge large inputs alone: the targets are for them."""
+    title = '<h2 id="targets">What it should show</h2>'
+    if not large.good:
+        return [title, "<p>Targets are for large inputs, of which none were measured.</p>"]
+    found = targets(large, {figure.name: figure for figure in figures(large)})
+    rows = [
+        f"<tr><td>{html.escape(each.text)}</td><td>{'≤' if each.at_most else '≥'} {each.bound:g}"
+        f"</td><td>{'' if each.measured is None else f'{each.measured:.3g}'}</td>"
+        f"<td>{each.verdict}</td></tr>"
+        for each in found
+    ]
+    head = "<tr><th>averages over programs</th><th>wanted</th><th>measured</th><th></th></tr>"
+    return [title, f"<table>{head}{''.join(rows)}</table>"]
+
+
+def _problems(records: list[Record]) -> list[str]:
+    failed = [record for record in records if record.get("failure")]
+    absent: dict[str, list[str]] = {}
+    for record in records:
+        if record.get("absent"):
+            absent.setdefault(record["absent"], []).append(record["key"])
+    lines = ['<h2 id="failures">What failed, and what could not be measured</h2>', "<ul>"]
+    for record in failed:
+        words = html.escape(f"{record['key']}: {record['failure']}")
+        lines.append(f'<li class="failed">FAILED {words}</li>')
+    for why, keys in absent.items():
+        more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+        lines.append(f"<li>{html.escape(f'{keys[0]}{more}: {why}')}</li>")
+    if not failed and not absent:
+        lines.append("<li>Nothing.</li>")
+    return [*lines, "</ul>"]
+
+
+def _machine(runs: list[Record], count: int) -> list[str]:
+    if not runs:
+        return ["<p>Nothing is known of the machine.</p>"]
+    machine = runs[-1]["machine"]
+    files = machine.get("files", {})
+    efforts = ", ".join(sorted({run["effort"] for run in runs}))
+    facts = (
+        f"{machine['device']}; {machine['processor']}, {machine['cores']} cores, "
+        f"{machine['memory']}; {machine['kernel']}; files on {files.get('filesystem', '?')} "
+        f"({files.get('drive', '?')}). The papers': {papers.MACHINE}."
+    )
+    lines = [f"<p>{html.escape(facts)} {count} measurements ({efforts}).</p>"]
+    lines.append("<details><summary>Runs</summary><ul>")
+    for run in runs:
+        versions = ", ".join(f"{name} {value}" for name, value in run["versions"].items())
+        commit = run.get("commit") or "unknown"
+        words = f"{run['started']}, commit {commit}, {versions}: "
+        command = html.escape(run["command_line"])
+        lines.append(f"<li>{html.escape(words)}<code>{command}</code></li>")
+    return [*lines, "</ul></details>"]
+
+
+def write_page(paths: list[Path], folder: Path, *, plots: bool) -> Path:
+    """Write the page, and its plots where asked, into a folder; return the page.
+
+    It is made from whatever there is: what was not measured says so.
+    """
+    runs, records = merged(paths)
+    measured = Measurements(runs, records)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        "<title>hippogriff: the papers' experiments</title>",
+        f"<style>{_STYLE}</style></head><body>",
+        "<h1>The papers' experiments, on this machine</h1>",
+        "<p>Made by <code>hippogriff reproduce</code>. Bars and points are medians, with the least "
+        "and the most; averages are geometric means; dashed red lines are the papers' numbers. "
+        "GB are 10<sup>9</sup> bytes.</p>",
+        *_machine(runs, len(records)),
+    ]
+    large = [record for record in records if record.get("scale") == "large" or record.get("idle")]
+    lines += _targets(Measurements(runs, large))
+    for figure in figures(measured):
+        drawn = []
+        if plots:
+            from hippogriff.reproduce.plots import draw
+
+            drawn = draw(figure, folder)
+        lines += _section(figure, drawn)
+    lines += _problems(records)
+    wanted = ", ".join(f"{name} {what}" for name, what in EXPERIMENTS.items())
+    lines += [f'<p class="note">Experiments: {html.escape(wanted)}.</p>', "</body></html>", ""]
+    page = folder / "report.html"
+    page.write_text("\n".join(lines))
+    return page

@@ -1,0 +1,135 @@
+"""What the experiments must show, with what was measured: met, not met, or not measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hippogriff.reproduce.figures import WAY_TITLES, inward_seconds, total_seconds
+from hippogriff.reproduce.programs import BY_HAND, BY_NAME, CONVENTIONAL, OURS, PROGRAMS
+from hippogriff.reproduce.together import CONFIGURATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hippogriff.reproduce.figures import Figure, Measurements, Panel
+
+_GB = 1_000_000_000
+_TITLES = {each.name: each.title for each in CONFIGURATIONS}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A number that should be at least, or at most, a bound."""
+
+    text: str
+    bound: float
+    measured: float | None
+    at_most: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """Say how it is."""
+        if self.measured is None:
+            return "not measured"
+        met = self.measured <= self.bound if self.at_most else self.measured >= self.bound
+        return "met" if met else "not met"
+
+
+def _last(figures: dict[str, Figure], name: str, title: str) -> float | None:
+    """Return the average of ours in the first panel whose title has these words."""
+    for panel in figures[name].panels:
+        if title in panel.title:
+            values = panel.series.get(WAY_TITLES[OURS]) or [None]
+            return None if values[-1] is None else values[-1].median
+    return None
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _least(values: Iterable[float | None]) -> float | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _single(measured: Measurements, figures: dict[str, Figure]) -> list[Target]:
+    targets = []
+    for state in ("cold", "cached"):
+        title = f"large inputs, {state}"
+        speed, moved = _last(figures, "speedup", title), _last(figures, "movement_speedup", title)
+        targets.append(Target(f"speed-up of single programs, {title}", 1.46, speed))
+        targets.append(Target(f"speed-up of data movement, {title}", 2.0, moved))
+    to_hand = [
+        None if ratio is None else ratio.median
+        for program in PROGRAMS
+        for state in ("cold", "cached")
+        for ratio in [
+            measured.ratio((program.name, "large", state), (OURS, BY_HAND), total_seconds)
+        ]
+    ]
+    targets.append(
+        Target("seconds over those pipelined by hand, large, worst", 1.03, _most(to_hand), True)
+    )
+    inward = [
+        None if ratio is None else 1 / ratio.median
+        for program in PROGRAMS
+        if BY_NAME[program.name].input_bytes("large") > _GB
+        for ratio in [
+            measured.ratio((program.name, "large", "cached"), (OURS, CONVENTIONAL), inward_seconds)
+        ]
+        if ratio is None or ratio.median > 0
+    ]
+    text = "to the device, cached inputs of 1 GB and more, least of the programs"
+    return [*targets, Target(text, 10.0, _least(inward))]
+
+
+def _together(panel: Panel, failures: int | None) -> list[Target]:
+    places = list(panel.places[:-1])
+    everything = panel.series.get(_TITLES["everything"]) or [None]
+    direct = panel.series.get(_TITLES["direct_most"]) or [None]
+    mean = None if everything[-1] is None else everything[-1].median
+    to_direct = mean / direct[-1].median if mean is not None and direct[-1] is not None else None
+    single = [None if value is None else value.median for value in everything[: len(places)]]
+    return [
+        Target("eight at once, over one after another", 1.5, mean),
+        Target("eight at once, over always the direct-most route", 1.15, to_direct),
+        Target("eight at once, the slowest workload", 0.98, _least(single)),
+        Target(
+            "eight at once, programs of hippogriff that failed",
+            0,
+            None if failures is None else float(failures),
+            True,
+        ),
+    ]
+
+
+def targets(measured: Measurements, figures: dict[str, Figure]) -> list[Target]:
+    """Return all targets; the papers' own averages are among them."""
+    eights = [each for each in measured.records if str(each["key"]).startswith("together/")]
+    ours = {each.name for each in CONFIGURATIONS if each.way == OURS}
+    failed = [int(each.get("failures", 0)) for each in eights if each["configuration"] in ours]
+    faults = _last(figures, "costs", "page faults, large")
+    panels = figures["energy"].panels
+    energies = [panel for panel in panels if panel.title.startswith("energy above")]
+    delays = [panel for panel in panels if panel.title.startswith("energy-delay")]
+
+    def average(found: list[Panel]) -> float | None:
+        values = [panel.series[WAY_TITLES[OURS]][-1] for panel in found]
+        return _most(None if value is None else value.median for value in values)
+
+    defaults = [
+        value.median
+        for panel in figures["sensitivity"].panels
+        for values in panel.series.values()
+        for value in values
+        if value is not None
+    ]
+    return [
+        *_single(measured, figures),
+        *_together(figures["together"].panels[0], sum(failed) if failed else None),
+        Target("page faults, of the conventional programs', large", 0.68, faults, True),
+        Target("energy, of the conventional programs'", 0.72, average(energies), True),
+        Target("energy-delay, of the conventional programs'", 0.59, average(delays), True),
+        Target("the best setting found, of the default's seconds", 0.95, _least(defaults)),
+    ]

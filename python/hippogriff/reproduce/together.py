@@ -1,0 +1,210 @@
+"""Eight programs at once on a device with memory for a third of them (Gullfoss, figure 15)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hippogriff.reproduce import children
+from hippogriff.reproduce.bench import COLD, AbsentError, Bench, MeasurementError, result_of
+from hippogriff.reproduce.programs import BY_NAME, CONVENTIONAL, OURS, PROGRAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from hippogriff.reproduce.journal import Record
+    from hippogriff.reproduce.programs import Program
+
+AT_ONCE = 8
+MIXED = "mixed"
+#: The share of what they want that there is.
+SHARE = 3
+#: What contexts, pinned memory and kernels take of a GPU beside the programs' own memory.
+CONTEXT_BYTES = 640 << 20
+# What an allocation may take beyond its size, for all of a program's.
+_MARGIN_BYTES = {"host": 64 << 10, "gpu": 64 << 20}
+_BALLAST_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A way of running them; `settings` are hippogriff's."""
+
+    name: str
+    title: str
+    way: str = OURS
+    at_once: bool = True
+    mps: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+CONFIGURATIONS = (
+    Configuration("in_turns", "unmodified, one after another", CONVENTIONAL, at_once=False),
+    Configuration("unmodified", "unmodified, at once", CONVENTIONAL),
+    Configuration("mps", "unmodified, at once, under MPS", CONVENTIONAL, mps=True),
+    Configuration(
+        "direct_most",
+        "always the direct-most route",
+        settings=(("HIPPOGRIFF_ROUTE", "direct,pipelined"), ("HIPPOGRIFF_PARKING", "off")),
+    ),
+    Configuration(
+        "no_parking", "router without parking", settings=(("HIPPOGRIFF_PARKING", "off"),)
+    ),
+    Configuration(
+        "one_channel", "parking, no parallel channels", settings=(("HIPPOGRIFF_CHANNELS", "1"),)
+    ),
+    Configuration("everything", "everything"),
+)
+
+
+def programs_of(workload: str) -> list[Program]:
+    """Return the eight: of one kind, or all but the one with the smallest input."""
+    if workload != MIXED:
+        return [BY_NAME[workload]] * AT_ONCE
+    by_size = sorted(PROGRAMS, key=lambda program: program.sizes[-1][1])
+    return by_size[-AT_ONCE:]
+
+
+@contextlib.contextmanager
+def _ballast(bench: Bench, leave_bytes: int) -> Iterator[None]:
+    """Hold a GPU's memory but for so many bytes."""
+    command = [sys.executable, "-m", "hippogriff.reproduce._ballast"]
+    process = subprocess.Popen(
+        [*command, bench.child_device, str(leave_bytes)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=bench.environment(),
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        ready, _, _ = select.select([process.stdout], [], [], _BALLAST_SECONDS)
+        said = process.stdout.readline().decode(errors="replace").strip() if ready else "nothing"
+        if " held, " not in said:
+            raise MeasurementError(f"limiting the device's memory: {said}")
+        yield
+    finally:
+        children.end(process)
+        process.stdout.close()
+
+
+@contextlib.contextmanager
+def _mps(bench: Bench) -> Iterator[dict[str, str]]:
+    """Run MPS's daemon in a folder of its own; give the variables that its clients need."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None or bench.device == "host":
+        raise AbsentError("no GPU, or no nvidia-cuda-mps-control")
+    with tempfile.TemporaryDirectory(prefix="hippogriff-mps-") as folder:
+        names = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
+        variables = dict.fromkeys(names, folder)
+        environment = {**os.environ, **variables}
+        try:
+            started = subprocess.run(
+                [control, "-d"], env=environment, capture_output=True, timeout=60, check=False
+            )
+            if started.returncode != 0:
+                raise AbsentError(f"MPS does not start: {started.stderr.decode().strip()}")
+            yield variables
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise AbsentError(f"MPS: {error}") from None
+        finally:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run([control], input=b"quit\n", env=environment, timeout=60, check=False)
+
+
+class Together:
+    """Eight programs, cold, on a device that has memory for a third of what they want."""
+
+    def __init__(self, bench: Bench, scale: str, needs: Mapping[str, int]) -> None:
+        self._bench = bench
+        self._scale = scale
+        self._needs = needs
+
+    def memory_bytes(self, programs: Sequence[Program]) -> int:
+        """Return the device memory that all of them have: what the largest wants, at least."""
+        wanted = [self.need_bytes(program) for program in programs]
+        return max(sum(wanted) // SHARE, *wanted)
+
+    def need_bytes(self, program: Program) -> int:
+        """Return the device memory that a program is given."""
+        kind = "host" if self._bench.device == "host" else "gpu"
+        return self._needs[program.name] + _MARGIN_BYTES[kind]
+
+    def _command(
+        self, configuration: Configuration, program: Program, source: Path, target: Path
+    ) -> list[str]:
+        command = self._bench.command(program, configuration.way, source, target)
+        if configuration.way != OURS:
+            return command
+        need = str(self.need_bytes(program))
+        timeout = str(max(int(self._bench.timeout_seconds) - 5, 1))
+        reserve = ["run", "--memory", need, "--device", self._bench.child_device]
+        reserve += ["--timeout", timeout, "--wait", "first-use", "--"]
+        return [sys.executable, "-m", "hippogriff", *reserve, *command]
+
+    @contextlib.contextmanager
+    def _limited(self, configuration: Configuration, memory: int) -> Iterator[dict[str, str]]:
+        """Limit the device to so much memory; give the variables that programs need there."""
+        bench = self._bench
+        timeout_ms = str(int(bench.timeout_seconds * 1000))
+        variables = {"HIPPOGRIFF_MEMORY_TIMEOUT_MS": timeout_ms, **dict(configuration.settings)}
+        with contextlib.ExitStack() as stack:
+            if bench.device == "host":
+                variables["HIPPOGRIFF_HOST_MEMORY"] = str(memory)
+            else:
+                stack.enter_context(_ballast(bench, memory + (AT_ONCE + 1) * CONTEXT_BYTES))
+            if configuration.mps:
+                variables |= stack.enter_context(_mps(bench))
+            yield variables
+
+    def measure(self, workload: str, configuration: Configuration) -> Record:
+        """Run the eight once; their time is until the last has ended.
+
+        Programs that failed are counted. That is the measurement where they are unmodified.
+        """
+        bench, programs = self._bench, programs_of(workload)
+        sources = [bench.input(program, self._scale) for program in programs]
+        bench.make_room(sum(source.stat().st_size for source in sources))  # for the results
+        targets = [bench.target(f"together{number}") for number in range(len(programs))]
+        for source in set(sources):
+            bench.prepare(source, COLD)
+        memory = self.memory_bytes(programs)
+        commands = [
+            self._command(configuration, *each)
+            for each in zip(programs, sources, targets, strict=True)
+        ]
+        with self._limited(configuration, memory) as variables:
+            around = bench.around(variables)
+            begin = time.monotonic()
+            if configuration.at_once:
+                outcomes = children.run_together(commands, around)
+            else:
+                outcomes = [children.run(command, around) for command in commands]
+            seconds = time.monotonic() - begin
+        for target in targets:
+            target.unlink(missing_ok=True)
+        runs: list[Record] = []
+        for program, done in zip(programs, outcomes, strict=True):
+            run: Record = {"program": program.name, "seconds": done.seconds, "why": done.failure}
+            runs.append(run if done.failure else run | {"result": result_of(done.output)})
+        failures = [run["why"] for run in runs if run["why"]]
+        record: Record = {
+            "command": commands[0],
+            "seconds": seconds,
+            "device_memory_bytes": memory,
+            "failures": len(failures),
+            "runs": runs,
+        }
+        if failures and configuration.way == OURS:
+            record["failure"] = f"{len(failures)} of {len(runs)} programs failed: {failures[0]}"
+        return record

@@ -1,0 +1,454 @@
+"""`hippogriff reproduce`: resuming, failures that are told, time limits, partial reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hippogriff.errors import InvalidArgument
+from hippogriff.reproduce import children, papers
+from hippogriff.reproduce.bench import Bench, MeasurementError, Places, moved_seconds, result_of
+from hippogriff.reproduce.build_figures import figures
+from hippogriff.reproduce.children import Surroundings
+from hippogriff.reproduce.command import chosen
+from hippogriff.reproduce.effort import EXPERIMENTS, FULL, QUICK, cut, slice_of
+from hippogriff.reproduce.experiments import Experiments, Unit, scaled
+from hippogriff.reproduce.figures import Measurements, Value, inverse
+from hippogriff.reproduce.journal import Journal, load
+from hippogriff.reproduce.programs import BY_NAME, PROGRAMS, find_programs
+from hippogriff.reproduce.report import merged, write_page
+from hippogriff.reproduce.run import Estimate, measure
+from hippogriff.reproduce.targets import targets
+from hippogriff.reproduce.together import CONFIGURATIONS, MIXED, Together, programs_of
+
+_USAGE = {
+    "user_seconds": 0.5,
+    "system_seconds": 0.25,
+    "minor_faults": 1000,
+    "major_faults": 1,
+    "voluntary_switches": 10,
+    "involuntary_switches": 5,
+    "peak_resident_bytes": 1 << 20,
+}
+_SECONDS = {
+    "baseline": {"start": 1.0, "read": 2.0, "copy_in": 1.0, "kernels": 1.0, "write": 1.0},
+    "run": {"start": 1.0, "send": 1.0, "kernels": 1.0, "recv": 1.0},
+    "pipelined": {"start": 1.0, "send": 1.5, "kernels": 1.0, "recv": 1.0},
+}
+_LONG_SECONDS = 120.0
+
+
+def answer(way: str, **changes: Any) -> dict[str, Any]:
+    """What a program says of a run."""
+    seconds = _SECONDS[way]
+    total = {"seconds": seconds, "total_seconds": sum(seconds.values())}
+    return {"usage": _USAGE, "device_bytes": 4096, **total, **changes}
+
+
+def fake_programs(folder: Path, **scripts: str) -> Path:
+    """Programs that are shell scripts; `scripts` are run before a program of that name answers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    answers = "\n".join(
+        f"  {way}) echo > \"$3\"; echo '{json.dumps(answer(way))}' ;;" for way in _SECONDS
+    )
+    for program in PROGRAMS:
+        path = folder / program.name
+        path.write_text(
+            "#!/bin/sh\n"
+            f"case $1 in run|baseline|pipelined) {scripts.get(program.name, ':')} ;; esac\n"
+            f'case $1 in\n  generate) echo > "$2" ;;\n  check) echo correct ;;\n{answers}\nesac\n'
+        )
+        path.chmod(0o755)
+    return folder
+
+
+def command(tmp_path: Path, programs: Path, *more: str) -> list[str]:
+    words = [sys.executable, "-m", "hippogriff", "reproduce", "--quick", "--experiments", "E1"]
+    words += ["--out", str(tmp_path / "out"), "--programs", str(programs), "--device", "host"]
+    return [*words, "--no-report", *more]
+
+
+def reproduce(tmp_path: Path, programs: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(tmp_path, programs, *more),
+        capture_output=True,
+        text=True,
+        timeout=_LONG_SECONDS,
+        check=False,
+    )
+
+
+def lines_of(tmp_path: Path) -> list[dict[str, Any]]:
+    text = (tmp_path / "out" / "measurements.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def keys_of(tmp_path: Path) -> list[str]:
+    return [line["key"] for line in lines_of(tmp_path) if "key" in line]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_run_keeps_what_it_has_and_the_next_goes_on(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    fifo, go_on = tmp_path / "fifo", tmp_path / "go_on"
+    os.mkfifo(fifo)
+    # As long as one of its processes lives, it holds the fifo's writing end.
+    waits = f"[ -e {go_on} ] || {{ exec 9>{fifo}; sleep 600 & wait; }}"
+    programs = fake_programs(tmp_path / "bin", hotspot=waits)
+    reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    process = subprocess.Popen(
+        command(tmp_path, programs), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        # Someone has opened it once its poll no longer says that nobody writes.
+        end = time.monotonic() + _LONG_SECONDS
+        while not _has_writer(fifo) and time.monotonic() < end:
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.01)
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=_LONG_SECONDS)
+        poll = select.poll()
+        poll.register(reading, select.POLLIN)
+        assert poll.poll(30_000) == [(reading, select.POLLHUP)], "a child was left behind"
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reading)
+    assert process.returncode == 130, said
+    assert "goes on where this one ended" in said
+    before = keys_of(tmp_path)
+    assert 0 < len(before) < 2 * len(PROGRAMS)
+    assert not any("hotspot" in key for key in before)
+    assert not list((tmp_path / "out").glob("hippogriff-reproduce-*")), "inputs were left behind"
+    go_on.touch()
+    done = reproduce(tmp_path, programs)
+    assert done.returncode == 0, done.stdout + done.stderr
+    after = keys_of(tmp_path)
+    assert after[: len(before)] == before
+    assert len(after) == len(set(after)) == 2 * len(PROGRAMS)
+    again = reproduce(tmp_path, programs, "--json")
+    assert keys_of(tmp_path) == after
+    assert json.loads(again.stdout)["done"] == len(after)
+
+
+def _has_writer(fifo: Path) -> bool:
+    """Whether a process other than this one has the fifo open."""
+    for link in Path("/proc").glob("[0-9]*/fd/9"):
+        try:
+            if link.readlink() == fifo:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def test_failures_are_told_everywhere_and_tried_again(tmp_path: Path) -> None:
+    mended = tmp_path / "mended"
+    breaks = f"[ -e {mended} ] || {{ echo the drive is gone >&2; exit 1; }}"
+    programs = fake_programs(tmp_path / "bin", nn=breaks, lud=f"[ -e {mended} ] || exec echo what")
+    done = reproduce(tmp_path, programs)
+    assert done.returncode == 1
+    assert "FAILED whole/nn/tiny/cold/baseline/0: exit status 1: the drive is gone" in done.stdout
+    assert "FAILED whole/lud/tiny/cold/baseline/1: its output is no result" in done.stdout
+    page = write_page([tmp_path / "out"], tmp_path / "report", plots=False).read_text()
+    assert page.count('<li class="failed">') == 4
+    assert "the drive is gone" in page
+    mended.touch()
+    assert reproduce(tmp_path, programs).returncode == 0
+    page = write_page([tmp_path / "out"], tmp_path / "report", plots=False).read_text()
+    assert '<li class="failed">' not in page
+    assert len(keys_of(tmp_path)) == 2 * len(PROGRAMS) + 4
+
+
+def test_wrong_results_are_failures(tmp_path: Path) -> None:
+    programs = fake_programs(tmp_path / "bin")
+    (programs / "cfd").write_text(
+        (programs / "cfd").read_text().replace("echo correct", "echo WRONG; exit 1")
+    )
+    done = reproduce(tmp_path, programs)
+    assert done.returncode == 1
+    assert "its result is wrong: exit status 1: WRONG" in done.stdout
+
+
+def test_program_that_takes_too_long_is_ended_and_told(tmp_path: Path) -> None:
+    programs = fake_programs(tmp_path / "bin", kmeans="sleep 600")
+    done = reproduce(tmp_path, programs, "--timeout", "1")
+    assert done.returncode == 1
+    assert "whole/kmeans/tiny/cold/baseline/0: it took longer than its limit" in done.stdout
+
+
+def test_nothing_is_begun_when_the_time_is_over(tmp_path: Path) -> None:
+    programs = fake_programs(tmp_path / "bin")
+    done = reproduce(tmp_path, programs, "--budget-seconds", "0", "--json")
+    assert done.returncode == 0
+    assert (json.loads(done.stdout)["out_of_time"], keys_of(tmp_path)) == (True, [])
+    assert reproduce(tmp_path, programs, "--budget-seconds", "soon").returncode == 2
+
+
+def test_programs_that_are_not_there_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="--programs or HIPPOGRIFF_PROGRAMS"):
+        find_programs(tmp_path)
+    assert find_programs(fake_programs(tmp_path / "build" / "bin").parent).name == "bin"
+
+
+def test_torn_last_line_is_dropped_and_damage_is_refused(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.add({"key": "a", "seconds": 1})
+    journal.add({"key": "b", "failure": "x"})
+    with journal.path.open("a") as file:
+        file.write('{"schema": "hippogriff-repro')
+    again = Journal(tmp_path)
+    assert (again.has("a"), again.has("b"), again.has("c")) == (True, False, False)
+    again.add({"key": "b"})
+    assert Journal(tmp_path).has("b")
+    assert len(journal.path.read_text().splitlines()) == 3
+    journal.path.write_text("nonsense\n")
+    with pytest.raises(InvalidArgument, match="line 1"):
+        Journal(tmp_path)
+
+
+def test_results_of_another_machine_are_not_mixed(tmp_path: Path) -> None:
+    facts = {"machine": {"processor": "A", "device": "H200", "cores": 16}, "effort": "full"}
+    Journal(tmp_path).begin_run(facts)
+    other = {**facts, "machine": {**facts["machine"], "device": "H100"}}  # type: ignore[dict-item]
+    with pytest.raises(InvalidArgument, match="another machine"):
+        Journal(tmp_path).begin_run(other)
+
+
+def test_experiments_are_named_or_all() -> None:
+    assert chosen("e3, E1") == ("E3", "E1")
+    assert chosen("all") == tuple(EXPERIMENTS)
+    with pytest.raises(InvalidArgument, match="E9"):
+        chosen("E1,E9")
+
+
+@pytest.mark.parametrize("effort", [QUICK, FULL])
+def test_every_measurement_has_one_key(tmp_path: Path, effort: Any) -> None:
+    bench = Bench(Places(tmp_path, tmp_path, tmp_path), "host", 60)
+    experiments = Experiments(bench, effort, Journal(tmp_path / "journal"))
+    units = experiments.units(tuple(EXPERIMENTS))
+    assert len({unit.key for unit in units}) == len(units)
+    wanted = {name for unit in units for name in unit.experiments}
+    assert wanted == set(EXPERIMENTS)
+    only = experiments.units(("E1",))
+    assert {unit.key for unit in only} <= {unit.key for unit in units}
+    assert all(unit.guess_seconds > 0 for unit in units)
+
+
+def test_children_of_a_group_are_ended_with_it(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    script = f"touch {started}; sleep 600"
+    outcome = children.run(["sh", "-c", script], Surroundings(dict(os.environ), (), 1))
+    assert outcome.timed_out
+    assert "longer than its limit" in outcome.failure
+    good, bad = children.run_together(
+        [["sh", "-c", "echo $TOLD"], ["sh", "-c", "echo no >&2; exit 3"]],
+        Surroundings({**os.environ, "TOLD": "yes"}, (), 60),
+    )
+    assert (good.output, good.failure) == ("yes\n", "")
+    assert (bad.status, bad.failure) == (3, "exit status 3: no")
+
+
+def test_programs_are_kept_to_the_cores_they_are_given() -> None:
+    core = min(os.sched_getaffinity(0))
+    ask = [sys.executable, "-c", "import os; print(*os.sched_getaffinity(0))"]
+    before = os.sched_getaffinity(0)
+    outcome = children.run(ask, Surroundings(dict(os.environ), (core,), 60))
+    assert outcome.output.split() == [str(core)]
+    assert os.sched_getaffinity(0) == before
+
+
+def test_settings_of_the_user_do_not_reach_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIPPOGRIFF_ROUTE", "parked")
+    monkeypatch.setenv("HIPPOGRIFF_HOST_LINK", "2GB")
+    bench = Bench(Places(tmp_path, tmp_path, tmp_path), "host", 60)
+    environment = bench.environment({"HIPPOGRIFF_CHANNELS": "1"})
+    assert "HIPPOGRIFF_ROUTE" not in environment
+    assert environment["HIPPOGRIFF_HOST_LINK"] == "2GB"
+    assert environment["HIPPOGRIFF_CHANNELS"] == "1"
+    assert environment["HIPPOGRIFF_CALIBRATION"] == str(tmp_path / "calibration.json")
+
+
+def test_nonsense_is_no_result() -> None:
+    result = answer("run")
+    assert moved_seconds(result_of(json.dumps(result))) == 2.0
+    for broken in ("", "[]", "{}", json.dumps(answer("run", seconds={"send": -1})), "1"):
+        with pytest.raises(MeasurementError):
+            result_of(broken)
+
+
+def test_calibration_is_wrong_in_links_and_drives_alone() -> None:
+    calibration = {
+        "host": {"cached_read_per_channel": {"bytes_per_second": 6.0}},
+        "links": {"cuda:0": {"to_device": {"bytes_per_second": 50.0, "cpu_seconds_per_byte": 1}}},
+    }
+    assert scaled(calibration, 2) == {
+        "host": calibration["host"],
+        "links": {"cuda:0": {"to_device": {"bytes_per_second": 100.0, "cpu_seconds_per_byte": 1}}},
+    }
+
+
+def test_estimate_learns_from_the_like_and_from_all() -> None:
+    slow = Unit("a", ("E1",), "slow", 1.0, dict)
+    other = Unit("b", ("E1",), "other", 2.0, dict)
+    estimate = Estimate()
+    assert estimate.seconds([slow, other]) == 3.0
+    estimate.note(slow, 3.0)
+    assert estimate.seconds([slow, other]) == 9.0
+
+
+def test_measurements_that_fail_do_not_end_the_run(tmp_path: Path) -> None:
+    def fail() -> dict[str, Any]:
+        raise MeasurementError("no")
+
+    units = [Unit("a", ("E1",), "g", 1.0, fail), Unit("b", ("E1",), "g", 1.0, lambda: {"x": 1})]
+    journal = Journal(tmp_path)
+    summary = measure(units, journal, 60, quiet=True)
+    assert (summary.done, summary.failed, summary.complete) == (2, {"a": "no"}, True)
+    assert (journal.has("a"), journal.has("b")) == (False, True)
+
+
+def test_eight_share_a_third_of_what_they_want(tmp_path: Path) -> None:
+    bench = Bench(Places(tmp_path, tmp_path, tmp_path), "host", 60)
+    needs = dict.fromkeys(BY_NAME, 90 << 20)
+    together = Together(bench, "tiny", needs)
+    programs = programs_of("nn")
+    wanted = 8 * together.need_bytes(programs[0])
+    assert (len(programs), together.memory_bytes(programs)) == (8, wanted // 3)
+    mixed = programs_of(MIXED)
+    assert len({program.name for program in mixed}) == 8
+    needs["nn"] = 10 << 30  # The largest must fit.
+    assert together.memory_bytes(mixed) == together.need_bytes(BY_NAME["nn"])
+    assert [each.name for each in CONFIGURATIONS if each.way == "run"] == [
+        *("direct_most", "no_parking", "one_channel", "everything")
+    ]
+
+
+def whole(program: str, way: str, number: int) -> dict[str, Any]:
+    return {
+        "key": f"whole/{program}/large/cold/{way}/{number}",
+        "program": program,
+        "scale": "large",
+        "state": "cold",
+        "way": way,
+        "seconds": 9.0,
+        "result": answer(way),
+    }
+
+
+def test_figures_stand_beside_the_papers_and_are_made_of_whatever_there_is() -> None:
+    assert all(figure.empty for figure in figures(Measurements([], [])))
+    records = [whole("nn", way, number) for way in _SECONDS for number in range(3)]
+    records.append({"key": "whole/lud/large/cold/run/0", "failure": "no"})
+    made = {figure.name: figure for figure in figures(Measurements([], records))}
+    panel = made["movement_speedup"].panels[0]
+    assert (panel.places[-1], panel.said) == ("average", papers.MOVEMENT_SPEEDUP["large"])
+    ours = panel.series["hippogriff"]
+    assert [value.median for value in ours if value is not None] == [2.0, 2.0]
+    assert made["speedup"].panels[0].series["hippogriff"][-1] == inverse(Value(0.6, 0.6, 0.6, 1))
+    assert "2.00 (by hand 1.60)" in made["movement_speedup"].why
+    assert {name for name, figure in made.items() if figure.empty} == {
+        *("throughput", "energy", "weak_cpus", "together", "sensitivity")
+    }
+
+
+def test_targets_are_judged_by_what_was_measured() -> None:
+    records = [whole("nn", way, number) for way in _SECONDS for number in range(3)]
+    records += [
+        {
+            "key": f"together/nn/large/{name}/0",
+            "workload": "nn",
+            "configuration": name,
+            "scale": "large",
+            "seconds": seconds,
+            "failures": 0,
+            "runs": [],
+        }
+        for name, seconds in (("in_turns", 8.0), ("direct_most", 6.0), ("everything", 4.0))
+    ]
+    measured = Measurements([], records)
+    found = targets(measured, {figure.name: figure for figure in figures(measured)})
+    verdicts = {each.text: (each.measured, each.verdict) for each in found}
+    assert verdicts["speed-up of data movement, large inputs, cold"] == (2.0, "met")
+    assert verdicts["eight at once, over one after another"] == (2.0, "met")
+    assert verdicts["eight at once, over always the direct-most route"] == (1.5, "met")
+    assert verdicts["eight at once, programs of hippogriff that failed"] == (0.0, "met")
+    assert verdicts["page faults, of the conventional programs', large"] == (1.0, "not met")
+    assert verdicts["energy, of the conventional programs'"] == (None, "not measured")
+
+
+def test_slice_is_a_part_of_the_same_measurements(tmp_path: Path) -> None:
+    bench = Bench(Places(tmp_path, tmp_path, tmp_path), "host", 60)
+    journal = Journal(tmp_path / "journal")
+    every = {unit.key for unit in Experiments(bench, FULL, journal).units(tuple(EXPERIMENTS))}
+    part = cut(FULL, slice_of("nn,mixed", "large", 2))
+    keys = {unit.key for unit in Experiments(bench, part, journal).units(tuple(EXPERIMENTS))}
+    cores = {key for key in keys if key.startswith("cores/")}  # in full of medium inputs
+    assert keys - cores < every
+    assert {key.split("/")[1] for key in keys if key.startswith("whole/")} == {"nn"}
+    assert max(int(key.split("/")[-1]) for key in keys if key.startswith("whole/")) == 1
+    with pytest.raises(InvalidArgument, match="huge"):
+        slice_of("", "huge", 0)
+
+
+def results(folder: Path, device: str, records: list[dict[str, Any]]) -> Path:
+    machine = {"processor": "P", "device": device, "cores": 2, "memory": "", "kernel": "L"}
+    run = {"started": "now", "effort": "full", "command_line": "hippogriff reproduce <x>"}
+    journal = Journal(folder)
+    journal.begin_run({**run, "versions": {"hippogriff": "0"}, "machine": machine})
+    for record in records:
+        journal.add(record)
+    return folder
+
+
+def test_report_of_partial_results_says_what_is_missing(tmp_path: Path) -> None:
+    records = [whole("nn", way, 0) for way in _SECONDS]
+    absent = {"key": "together/nn/mps/0", "absent": "no GPU here"}
+    one = results(tmp_path / "one", "G", [*records, absent])
+    two = results(tmp_path / "two", "G", [{"key": records[0]["key"], "failure": "later"}])
+    page = write_page([one, two], tmp_path / "report", plots=False).read_text()
+    assert page.count("Not measured yet.") >= 5
+    assert "no GPU here" in page
+    assert "hippogriff reproduce &lt;x&gt;" in page
+    assert "later" not in page, "a failure replaced a measurement"
+    Journal(one).write_results()
+    assert load(one / "results.json") == load(one)
+    with pytest.raises(InvalidArgument, match="several machines"):
+        merged([one, results(tmp_path / "three", "another", [])])
+    with pytest.raises(InvalidArgument, match="no results"):
+        merged([tmp_path / "nowhere.json"])
+
+
+def test_plots_are_drawn_as_svg_and_png(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    folder = results(tmp_path / "one", "G", [whole("nn", way, 0) for way in _SECONDS])
+    page = write_page([folder], tmp_path / "report", plots=True)
+    drawn = {path.name for path in page.parent.iterdir()}
+    assert {"speedup.svg", "speedup.png", "costs.svg", "report.html"} <= drawn
+    assert "together.svg" not in drawn
+
+
+def test_real_programs_are_measured_and_checked(tmp_path: Path) -> None:
+    try:
+        programs = find_programs()
+    except InvalidArgument as error:
+        pytest.skip(str(error))
+    done = reproduce(tmp_path, programs, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["done"] == summary["wanted"] == 2 * len(PROGRAMS)
+    for line in lines_of(tmp_path):
+        if "result" in line and line["key"].endswith("/0"):
+            assert line["oracle"].startswith("correct")
