@@ -27,6 +27,7 @@ MODULE_ARROWS = {
     "noded": {"base", "storage", "node"},
     "checksum": {"base", "device"},
     "transfer": {"base", "device", "storage", "node", "noded", "checksum"},
+    "array": {"base", "device", "storage", "node", "transfer"},
     "shim": {"base", "device", "node"},
 }
 
