@@ -26,6 +26,9 @@ class ControllerQueue {
   // Tells the slot's owner. `record` is written where status is not success.
   void post(std::uint16_t slot, const Outcome& outcome, const FailureRecord& record = {});
 
+  // Whether those who submit wake the controller.
+  [[nodiscard]] bool wakes() const { return pair_.wake != nullptr; }
+
   // Commands fetched and not posted.
   [[nodiscard]] std::uint64_t under_way() const { return fetched_ - posted_; }
 

@@ -10,12 +10,14 @@
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define HIPPO_ANYWHERE __host__ __device__
+#define HIPPO_APART __noinline__  // what waits stays out of kernels' registers
 #define HIPPO_ARRAY_CUDA 1
 #include <cuda/atomic>
 #include <cuda/std/cstddef>
 #include <cuda/std/cstdint>
 #else
 #define HIPPO_ANYWHERE
+#define HIPPO_APART
 #define HIPPO_ARRAY_CUDA 0
 #include <atomic>
 #include <cstddef>
