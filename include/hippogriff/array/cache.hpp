@@ -25,6 +25,7 @@ inline constexpr uint32_t ways_max = 8;
 inline constexpr uint32_t line_shift_min = 9;   // 512 B
 inline constexpr uint32_t line_shift_max = 20;  // 1 MiB
 inline constexpr uint64_t no_line = (uint64_t{1} << 40U) - 1;
+inline constexpr uint32_t view_layout = 1;  // of Cache and what it points to, in memory
 
 // A CPU thread, or a lane for itself. Lanes of a warp: warp.hpp.
 struct Alone {
