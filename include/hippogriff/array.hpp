@@ -1,5 +1,6 @@
-// Arrays that live in storage, for C++: opened here, used by threads through views (array/view.hpp).
-// Kernels: array.cuh. Failures of calls are TransferError; those of accesses, see the view.
+// Arrays that live in storage, for C++: opened here, used by threads through views
+// (array/view.hpp). Kernels: array.cuh. Failures of calls are TransferError; those of accesses, see
+// the view.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef HIPPOGRIFF_ARRAY_HPP_
@@ -21,10 +22,11 @@
 namespace hippogriff {
 inline namespace v0 {
 
-// Sizes in bytes; 0 and "" mean what array.h says of them.
+// Sizes in bytes; 0 and null mean what array.h says of them. The strings must stay until the array
+// is open.
 struct array_options {
-  std::string mode = "r";  // "r", "r+", "w+"
-  std::string device;
+  const char* mode = "r";  // "r", "r+", "w+"
+  const char* device = nullptr;
   std::uint64_t cache_size = 0;
   std::uint32_t line_size = 0;
   std::uint64_t offset = 0;  // in the file
@@ -100,8 +102,8 @@ class array {
     hippogriff_array_options raw{};
     raw.struct_size = sizeof raw;
     raw.offset = options.offset;
-    raw.mode = options.mode.c_str();
-    raw.device = options.device.empty() ? nullptr : options.device.c_str();
+    raw.mode = options.mode;
+    raw.device = options.device;
     raw.cache_size = options.cache_size;
     raw.line_size = options.line_size;
     raw.queue_count = options.queue_count;

@@ -93,7 +93,9 @@ hippogriff_array_options checked(const hippogriff_array_options* given) {
   return *given;
 }
 
-Backing open_file(Runtime& runtime, const hippogriff_array_options& options, std::string_view mode) {
+Backing open_file(Runtime& runtime,
+                  const hippogriff_array_options& options,
+                  std::string_view mode) {
   const std::string operation = "open array " + std::string(options.path);
   Backing backing;
   backing.name = options.path;
@@ -234,11 +236,8 @@ int hippogriff_array_read(hippogriff_storage_array* array, uint64_t offset, void
   return guarded([&] {
     const StorageArray& the_array = reachable(array, offset, size);
     throw_failed(the_array,
-                 hippogriff::ondemand::read_bytes(the_array.cache(),
-                                                  Alone{},
-                                                  offset,
-                                                  size,
-                                                  static_cast<unsigned char*>(to)));
+                 hippogriff::ondemand::read_bytes(
+                     the_array.cache(), Alone{}, offset, size, static_cast<unsigned char*>(to)));
   });
 }
 
@@ -251,12 +250,10 @@ int hippogriff_array_write(hippogriff_storage_array* array,
     if (!the_array.cache().writable) {
       throw_invalid("write array", "the array was opened for reading");
     }
-    throw_failed(the_array,
-                 hippogriff::ondemand::write_bytes(the_array.cache(),
-                                                   Alone{},
-                                                   offset,
-                                                   size,
-                                                   static_cast<const unsigned char*>(from)));
+    throw_failed(
+        the_array,
+        hippogriff::ondemand::write_bytes(
+            the_array.cache(), Alone{}, offset, size, static_cast<const unsigned char*>(from)));
   });
 }
 
