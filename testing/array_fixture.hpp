@@ -52,7 +52,7 @@ class TestArray {
       backing.file_offset = options.file_offset;
     }
     StorageArrayOptions given;
-    given.backing = backing;
+    given.backing = std::move(backing);
     given.device = make_host_device({.memory_bytes = std::uint64_t{64} << 20});
     given.controller = controller_;
     given.cache_bytes = options.cache_bytes;

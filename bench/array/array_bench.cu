@@ -281,8 +281,8 @@ void measure_hits(const Data& data, const Sizes& sizes, unsigned line, DeviceNum
                                    .cache_size = sizes.cache,
                                    .line_size = line,
                                    .queue_count = sizes.queues});
-  // Half of the cache: no set is short of places.
-  const std::uint64_t bytes = std::min<std::uint64_t>(sizes.cache, data.values().size_bytes()) / 2;
+  // An eighth of the cache, so that no set of eight places is short of them.
+  const std::uint64_t bytes = std::min<std::uint64_t>(sizes.cache, data.values().size_bytes()) / 8;
   const unsigned rounds = 4 * rounds_for(line);
   const auto hot = [&](std::uint64_t salt) {
     lines<<<grid, block>>>(view.view(), bytes / line, rounds, salt, wrong.get());

@@ -36,10 +36,10 @@ typedef struct hippogriff_array_options {
 
 typedef struct hippogriff_array_statistics {
   size_t struct_size;
-  uint64_t misses;        /**< lines that were read */
-  uint64_t overwritten;   /**< lines that came without a read */
-  uint64_t written_back;  /**< lines that were written */
-  uint64_t reads;         /**< commands that were served, and their bytes */
+  uint64_t misses;       /**< lines that were read */
+  uint64_t overwritten;  /**< lines that came without a read */
+  uint64_t written_back; /**< lines that were written */
+  uint64_t reads;        /**< commands that were served, and their bytes */
   uint64_t read_bytes;
   uint64_t writes;
   uint64_t written_bytes;
@@ -71,8 +71,8 @@ HIPPOGRIFF_API int hippogriff_array_write(hippogriff_storage_array* array,
                                           const void* from,
                                           size_t size);
 
-/** Writes every dirty line and has the storage keep it (fdatasync). Waits for lines that are held. On
- *  a GPU a kernel writes the lines: hippogriff::flush of array.cuh. */
+/** Writes every dirty line and has the storage keep it (fdatasync). Waits for lines that are held.
+ * On a GPU a kernel writes the lines: hippogriff::flush of array.cuh. */
 HIPPOGRIFF_API int hippogriff_array_flush(hippogriff_storage_array* array);
 /** The second half of a flush: has the storage keep what lines were written. */
 HIPPOGRIFF_API int hippogriff_array_sync(hippogriff_storage_array* array);

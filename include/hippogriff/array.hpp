@@ -19,11 +19,11 @@
 #include <string>
 #include <type_traits>
 
-namespace hippogriff {
-inline namespace v0 {
+namespace hippogriff::inline v0 {
 
 // Sizes in bytes; 0 and null mean what array.h says of them. The strings must stay until the array
 // is open.
+// NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
 struct array_options {
   const char* mode = "r";  // "r", "r+", "w+"
   const char* device = nullptr;
@@ -38,6 +38,7 @@ struct array_options {
 
 // Move-only. Closing it ends its threads' waits; what they wrote stays if it was flushed.
 template <typename T>
+// NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
 class array {
   static_assert(std::is_trivially_copyable_v<T>, "elements are moved as bytes");
 
@@ -122,7 +123,6 @@ class array {
   array_view<T> view_;
 };
 
-}  // namespace v0
-}  // namespace hippogriff
+}  // namespace hippogriff::inline v0
 
 #endif  // HIPPOGRIFF_ARRAY_HPP_

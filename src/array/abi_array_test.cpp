@@ -37,28 +37,30 @@ hippogriff_status status_of(const std::function<void()>& call) {
   return HIPPOGRIFF_OK;
 }
 
+// Makes a file of points, by eight threads.
+void write_points(const std::string& path, std::uint64_t count) {
+  array<Point> points(
+      path, {.mode = "w+", .device = "host", .cache_size = 4096, .line_size = 512, .count = count});
+  ASSERT_EQ(points.size(), count);
+  std::vector<std::thread> threads;
+  for (std::uint64_t thread = 0; thread < 8; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (std::uint64_t i = thread; i < count; i += 8) {
+        points.view().write(i, {static_cast<float>(i), 1, static_cast<std::int32_t>(i)});
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  points.flush();
+}
+
 TEST(Array, what_threads_wrote_to_a_new_file_is_there_when_it_is_opened_again) {
   const TemporaryFolder folder;
   const std::string path = folder.file("points");
   constexpr std::uint64_t count = 5000;
-  {
-    array<Point> points(
-        path,
-        {.mode = "w+", .device = "host", .cache_size = 4096, .line_size = 512, .count = count});
-    ASSERT_EQ(points.size(), count);
-    std::vector<std::thread> threads;
-    for (std::uint64_t thread = 0; thread < 8; ++thread) {
-      threads.emplace_back([&, thread] {
-        for (std::uint64_t i = thread; i < count; i += 8) {
-          points.view().write(i, {static_cast<float>(i), 1, static_cast<std::int32_t>(i)});
-        }
-      });
-    }
-    for (std::thread& thread : threads) {
-      thread.join();
-    }
-    points.flush();
-  }
+  write_points(path, count);
   EXPECT_EQ(std::filesystem::file_size(path), count * sizeof(Point));
   const array<Point> points(path, {.device = "host"});
   for (std::uint64_t i = 0; i < count; ++i) {

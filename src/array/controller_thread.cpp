@@ -33,8 +33,9 @@ void sleep_on(std::uint32_t& word, std::chrono::nanoseconds at_most) {
 
 }  // namespace
 
-ControllerThread::Served::Served(std::shared_ptr<ServedArray> the_array, std::size_t index)
+ControllerThread::Served::Served(std::shared_ptr<ServedArray> the_array, std::size_t the_index)
     : array(std::move(the_array)),
+      index(the_index),
       queue(array->options().queues[index], array->options().counter_base),
       pending(array->options().queues[index].depth) {
   for (std::size_t slot = 0; slot < pending.size(); ++slot) {
@@ -138,7 +139,6 @@ void ControllerThread::loop() {
       busy = serve(*served) || busy;
     }
     busy = reap(std::chrono::nanoseconds(0)) || busy;
-    busy = finish_flushes() || busy;
     if (busy) {
       quiet_rounds_ = 0;
       continue;
@@ -160,8 +160,9 @@ void ControllerThread::take_changes() {
   if (changes == changes_seen_) {
     return;
   }
-  const std::scoped_lock lock(mutex_);
   changes_seen_ = changes;
+  finish_flushes();
+  const std::scoped_lock lock(mutex_);
   std::ranges::move(arriving_, std::back_inserter(served_));
   arriving_.clear();
   for (auto array = leaving_.begin(); array != leaving_.end();) {
@@ -371,7 +372,7 @@ void ControllerThread::flush_loop() {
   }
 }
 
-bool ControllerThread::finish_flushes() {
+void ControllerThread::finish_flushes() {
   std::deque<std::pair<Pending*, Failure>> finished;
   {
     const std::scoped_lock lock(mutex_);
@@ -384,15 +385,14 @@ bool ControllerThread::finish_flushes() {
       answer_failure(*pending, NvmeStatus::write_fault, failure);
     }
   }
-  return !finished.empty();
 }
 
 void ControllerThread::answer(Pending& pending, std::uint64_t address) {
   if (pending.opcode == Opcode::read && address == 0) {
     std::ranges::fill(pending.memory.subspan(pending.wanted), std::byte{0});
   }
-  pending.served->array->count(pending.opcode,
-                               pending.opcode == Opcode::flush ? 0 : pending.wanted);
+  pending.served->array->count(
+      pending.served->index, pending.opcode, pending.opcode == Opcode::flush ? 0 : pending.wanted);
   pending.served->queue.post(pending.slot, {NvmeStatus::success, address});
 }
 

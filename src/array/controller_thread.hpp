@@ -49,8 +49,9 @@ class ControllerThread {
   };
 
   struct Served {
-    Served(std::shared_ptr<ServedArray> the_array, std::size_t index);
+    Served(std::shared_ptr<ServedArray> the_array, std::size_t the_index);
     std::shared_ptr<ServedArray> array;
+    std::size_t index;
     ControllerQueue queue;
     std::vector<Pending> pending;
   };
@@ -67,7 +68,7 @@ class ControllerThread {
   void begin_flush(Pending& pending);
   bool reap(std::chrono::nanoseconds timeout);
   void advance(Pending& pending, std::int64_t result);
-  bool finish_flushes();
+  void finish_flushes();
   void answer(Pending& pending, std::uint64_t address = 0);
   void answer_failure(const Pending& pending, NvmeStatus status, const Failure& failure);
   void refuse(const Pending& pending, NvmeStatus status, const char* why);

@@ -36,13 +36,14 @@ class ServedArray {
     bool answers_with_addresses = true;  // its threads can read the backing's memory themselves
   };
 
-  explicit ServedArray(Options options) : options_(std::move(options)) {}
+  explicit ServedArray(Options options)
+      : options_(std::move(options)), counters_(options_.queues.size()) {}
 
   [[nodiscard]] const Options& options() const { return options_; }
 
   [[nodiscard]] const Backing& backing() const { return options_.backing; }
 
-  void end(Ending why) { options_.patience.end(why); }
+  void end(Ending why) const { options_.patience.end(why); }
 
   // Keeps the first.
   void note_failure(const Failure& failure) {
@@ -63,38 +64,52 @@ class ServedArray {
     first_failure_.reset();
   }
 
-  void count(Opcode opcode, std::uint64_t bytes) {
+  // What one queue's thread counts, and any may read.
+  struct alignas(64) Counter {
+    std::atomic<std::uint64_t> reads{0};
+    std::atomic<std::uint64_t> read_bytes{0};
+    std::atomic<std::uint64_t> writes{0};
+    std::atomic<std::uint64_t> written_bytes{0};
+    std::atomic<std::uint64_t> flushes{0};
+  };
+
+  // By the thread that serves the queue alone.
+  void count(std::size_t queue, Opcode opcode, std::uint64_t bytes) {
+    const auto add = [](std::atomic<std::uint64_t>& counter, std::uint64_t number) {
+      counter.store(counter.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
+    };
+    Counter& counter = counters_[queue];
     switch (opcode) {
       case Opcode::read:
-        reads_.fetch_add(1, std::memory_order_relaxed);
-        read_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+        add(counter.reads, 1);
+        add(counter.read_bytes, bytes);
         break;
       case Opcode::write:
-        writes_.fetch_add(1, std::memory_order_relaxed);
-        written_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+        add(counter.writes, 1);
+        add(counter.written_bytes, bytes);
         break;
       case Opcode::flush:
-        flushes_.fetch_add(1, std::memory_order_relaxed);
+        add(counter.flushes, 1);
         break;
     }
   }
 
   [[nodiscard]] ServedCounts counts() const {
-    return {reads_.load(std::memory_order_relaxed),
-            read_bytes_.load(std::memory_order_relaxed),
-            writes_.load(std::memory_order_relaxed),
-            written_bytes_.load(std::memory_order_relaxed),
-            flushes_.load(std::memory_order_relaxed),
-            failures_.load(std::memory_order_relaxed)};
+    ServedCounts sum;
+    for (const Counter& counter : counters_) {
+      sum.reads += counter.reads.load(std::memory_order_relaxed);
+      sum.read_bytes += counter.read_bytes.load(std::memory_order_relaxed);
+      sum.writes += counter.writes.load(std::memory_order_relaxed);
+      sum.written_bytes += counter.written_bytes.load(std::memory_order_relaxed);
+      sum.flushes += counter.flushes.load(std::memory_order_relaxed);
+    }
+    sum.failures = failures_.load(std::memory_order_relaxed);
+    return sum;
   }
 
  private:
   Options options_;
-  std::atomic<std::uint64_t> reads_{0};
-  std::atomic<std::uint64_t> read_bytes_{0};
-  std::atomic<std::uint64_t> writes_{0};
-  std::atomic<std::uint64_t> written_bytes_{0};
-  std::atomic<std::uint64_t> flushes_{0};
+  std::vector<Counter> counters_;
   std::atomic<std::uint64_t> failures_{0};
   mutable std::mutex mutex_;
   std::optional<Failure> first_failure_;

@@ -20,17 +20,19 @@
 namespace hippogriff::ondemand {
 namespace {
 
-template <std::size_t size>
+constexpr std::uint64_t short_line = 512;
+
+template <std::size_t Size>
 struct Element {
-  std::array<std::byte, size> bytes{};
+  std::array<std::byte, Size> bytes{};
 
   friend bool operator==(const Element&, const Element&) = default;
 };
 
-template <std::size_t size>
-Element<size> element_of(std::uint64_t number) {
-  Element<size> element;
-  for (std::size_t i = 0; i < size; ++i) {
+template <std::size_t Size>
+Element<Size> element_of(std::uint64_t number) {
+  Element<Size> element;
+  for (std::size_t i = 0; i < Size; ++i) {
     element.bytes[i] = static_cast<std::byte>(spread(number + i / 8) >> (i % 8 * 8));
   }
   return element;
@@ -45,9 +47,9 @@ std::vector<T> elements_of(std::span<const std::byte> bytes) {
 
 // Each element belongs to one thread, which alone writes it: neighbours are others', in the same
 // line.
-template <std::size_t size>
+template <std::size_t Size>
 std::uint64_t random_operations(TestArray& under_test, int threads, int rounds) {
-  using T = Element<size>;
+  using T = Element<Size>;
   const array_view<T> view = under_test.view<T>();
   std::vector<T> oracle = elements_of<T>(under_test.stored());
   std::atomic<std::uint64_t> wrong{0};
@@ -62,7 +64,7 @@ std::uint64_t random_operations(TestArray& under_test, int threads, int rounds) 
       const std::uint64_t index = mine();
       const std::uint64_t what = random() % 8;
       if (what < 3) {
-        oracle[index] = element_of<size>(random());
+        oracle[index] = element_of<Size>(random());
         const NvmeStatus status = what == 0 ? cursor.write(index, oracle[index])
                                             : (cursor.let_go(), view.write(index, oracle[index]));
         wrong.fetch_add(status == NvmeStatus::success ? 0 : 1);
@@ -113,20 +115,21 @@ INSTANTIATE_TEST_SUITE_P(
     ArrayOracle,
     ::testing::Values(
         Case{"one_line", {.cache_bytes = 512}},
-        Case{"few_lines", {.cache_bytes = 4 * 512}, 64},
-        Case{"several_sets", {.cache_bytes = 32 * 512}},
+        Case{"few_lines", {.cache_bytes = 4 * short_line}, 64},
+        Case{"several_sets", {.cache_bytes = 32 * short_line}},
         Case{"all_fits", {.cache_bytes = 1U << 20U}},
-        Case{"long_lines", {.cache_bytes = 3 * 4096, .line_bytes = 4096}},
-        Case{"odd_size", {.size_bytes = 65537, .cache_bytes = 8 * 512}},
-        Case{"odd_offset", {.size_bytes = 40000, .cache_bytes = 8 * 512, .file_offset = 1111}},
-        Case{"in_memory", {.cache_bytes = 8 * 512, .in_memory = true}},
-        Case{"odd_memory", {.size_bytes = 30001, .cache_bytes = 8 * 512, .in_memory = true}},
+        Case{"long_lines", {.cache_bytes = std::uint64_t{3} * 4096, .line_bytes = 4096}},
+        Case{"odd_size", {.size_bytes = 65537, .cache_bytes = 8 * short_line}},
+        Case{"odd_offset",
+             {.size_bytes = 40000, .cache_bytes = 8 * short_line, .file_offset = 1111}},
+        Case{"in_memory", {.cache_bytes = 8 * short_line, .in_memory = true}},
+        Case{"odd_memory", {.size_bytes = 30001, .cache_bytes = 8 * short_line, .in_memory = true}},
         Case{"counters_that_wrap",
-             {.cache_bytes = 8 * 512, .queue_depth = 4, .counter_base = UINT64_MAX - 40}}),
+             {.cache_bytes = 8 * short_line, .queue_depth = 4, .counter_base = UINT64_MAX - 40}}),
     [](const auto& parameter) { return parameter.param.name; });
 
 TEST(StorageArray, faults_that_pass_do_not_change_what_is_read_and_written) {
-  TestArray array({.cache_bytes = 8 * 512});
+  TestArray array({.cache_bytes = 8 * short_line});
   array.plan().randomize({.seed = 5, .try_again = 0.05, .shorten = 0.2, .delay = 0.02});
   array.plan().add(
       {.point = FaultPoint::residency, .kind = FaultKind::residency_unknown, .times = UINT64_MAX});
@@ -146,7 +149,7 @@ TEST(StorageArray, a_line_that_many_want_is_read_once) {
 }
 
 TEST(StorageArray, lines_that_are_overwritten_as_a_whole_are_not_read) {
-  TestArray array({.size_bytes = 65000, .cache_bytes = 8 * 512});
+  TestArray array({.size_bytes = 65000, .cache_bytes = 8 * short_line});
   const auto view = array.view<std::uint8_t>();
   const std::vector<std::uint8_t> ones(65000, 1);
   EXPECT_EQ(view.write_range(Alone{}, 0, ones.size(), ones.data()), NvmeStatus::success);
@@ -159,7 +162,7 @@ TEST(StorageArray, lines_that_are_overwritten_as_a_whole_are_not_read) {
 }
 
 TEST(StorageArray, reading_writes_nothing_back) {
-  TestArray array({.cache_bytes = 4 * 512});
+  TestArray array({.cache_bytes = 4 * short_line});
   const auto view = array.view<std::uint64_t>();
   array_cursor<std::uint64_t> cursor(view);
   for (std::uint64_t i = 0; i < view.size(); ++i) {
@@ -225,7 +228,7 @@ TEST(StorageArray, a_read_that_fails_reaches_every_waiter_and_the_host_with_offs
   const Failure failure = failure_of([&] { array.array().check(); });
   EXPECT_EQ(failure.status, Status::io_error);
   EXPECT_EQ(failure.errno_value, EIO);
-  EXPECT_EQ(failure.offset, 4096U + 4000 / 512 * 512);
+  EXPECT_EQ(failure.offset, 4096U + 4000 / 512 * short_line);
   EXPECT_EQ(failure.object, array.path());
   array.array().clear_failure();
   EXPECT_EQ(view.read(1000, value), NvmeStatus::success) << "the next access tries again";
@@ -261,7 +264,7 @@ TEST(StorageArray, a_file_that_was_cut_gives_an_error_and_not_old_or_made_up_byt
 }
 
 TEST(StorageArray, lines_that_could_not_be_written_stay_and_are_written_later) {
-  TestArray array({.cache_bytes = 64 * 512});
+  TestArray array({.cache_bytes = 64 * short_line});
   const auto view = array.view<std::uint32_t>();
   for (std::uint32_t i = 0; i < 4000; ++i) {
     ASSERT_EQ(view.write(i, i), NvmeStatus::success);
@@ -347,14 +350,15 @@ TEST(StorageArray, commands_that_name_memory_or_blocks_of_others_are_refused) {
     cache.queues[0].let_go(ticket);
     return outcome.status;
   };
-  EXPECT_EQ(status_of(make_command(Opcode::read, 0, 1, lines)), NvmeStatus::success);
-  EXPECT_EQ(status_of(make_command(Opcode::read, 128, 1, lines)), NvmeStatus::out_of_range);
-  EXPECT_EQ(status_of(make_command(Opcode::read, UINT64_MAX, 1, lines)), NvmeStatus::out_of_range);
-  EXPECT_EQ(status_of(make_command(Opcode::read, 0, 1, lines - 1)), NvmeStatus::invalid_field);
-  EXPECT_EQ(status_of(make_command(Opcode::read, 0, 33, lines)), NvmeStatus::invalid_field);
-  EXPECT_EQ(status_of(make_command(Opcode::read, 0, 1, lines + 16384 - 511)),
+  EXPECT_EQ(status_of(make_command(Opcode::read, {0, 1}, lines)), NvmeStatus::success);
+  EXPECT_EQ(status_of(make_command(Opcode::read, {128, 1}, lines)), NvmeStatus::out_of_range);
+  EXPECT_EQ(status_of(make_command(Opcode::read, {UINT64_MAX, 1}, lines)),
+            NvmeStatus::out_of_range);
+  EXPECT_EQ(status_of(make_command(Opcode::read, {0, 1}, lines - 1)), NvmeStatus::invalid_field);
+  EXPECT_EQ(status_of(make_command(Opcode::read, {0, 33}, lines)), NvmeStatus::invalid_field);
+  EXPECT_EQ(status_of(make_command(Opcode::read, {0, 1}, lines + 16384 - 511)),
             NvmeStatus::invalid_field);
-  EXPECT_EQ(status_of(make_command(static_cast<Opcode>(0x77), 0, 1, lines)),
+  EXPECT_EQ(status_of(make_command(static_cast<Opcode>(0x77), {0, 1}, lines)),
             NvmeStatus::invalid_opcode);
 }
 

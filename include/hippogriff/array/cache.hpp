@@ -131,33 +131,27 @@ struct Cache {
           return {found.place, false, load(group, line, found.place)};
         case Step::failed:
           return {0, false, noted(static_cast<NvmeStatus>(found.other))};
-        case Step::write_back: {
-          const NvmeStatus status = write_back(group, found.other, found.place);
-          if (status != NvmeStatus::success) {
-            return {0, false, status};
+        case Step::write_back:
+          found.other = static_cast<uint64_t>(write_back(group, found.other, found.place));
+          if (found.other != 0) {
+            return {0, false, static_cast<NvmeStatus>(found.other)};
           }
-        }
       }
     }
   }
 
   // Takes a reference if the line is there and needs no wait. One thread.
   [[nodiscard]] HIPPO_ANYWHERE bool try_hold(uint64_t line, uint32_t& place) const {
-    const uint32_t first = set_of(line) * ways;
-    const uint32_t home = home_of(line);
-    for (uint32_t i = 0; i < ways; ++i) {
-      place = first + wrapped(home + i);
-      if (PlaceWord::line(word_at(place).load(relaxed)) != line) {
-        continue;
-      }
-      const uint64_t old = word_at(place).fetch_add(PlaceWord::reference, acquire);
-      if (PlaceWord::line(old) == line && (old & PlaceWord::busy) == 0 && !crowded(old)) {
-        touch(place, old);
-        return true;
-      }
-      word_at(place).fetch_sub(PlaceWord::reference, relaxed);
+    place = place_of(line, set_of(line) * ways);
+    if (place == no_place) {
       return false;
     }
+    const uint64_t old = word_at(place).fetch_add(PlaceWord::reference, acquire);
+    if (PlaceWord::line(old) == line && (old & PlaceWord::busy) == 0 && !crowded(old)) {
+      touch(place, old);
+      return true;
+    }
+    word_at(place).fetch_sub(PlaceWord::reference, relaxed);
     return false;
   }
 
@@ -199,7 +193,7 @@ struct Cache {
     const QueuePair& queue = queues[0];
     uint64_t ticket = 0;
     if (!queue.take(ticket, patience) ||
-        !queue.submit(ticket, make_command(Opcode::flush, 0, 0, 0), patience)) {
+        !queue.submit(ticket, make_command(Opcode::flush, {0, 0}, 0), patience)) {
       return noted(NvmeStatus::aborted);
     }
     const Outcome outcome = queue.finish(ticket, patience);
@@ -236,8 +230,18 @@ struct Cache {
     return below(set_count, static_cast<uint32_t>(spread(line) >> 32U));
   }
 
-  [[nodiscard]] HIPPO_ANYWHERE uint32_t home_of(uint64_t line) const {
-    return below(ways, static_cast<uint32_t>(spread(line)));
+  // The place that has the line at this moment, or no_place. All words are asked for before one is
+  // looked at: on a GPU that is one latency.
+  [[nodiscard]] HIPPO_ANYWHERE uint32_t place_of(uint64_t line, uint32_t first) const {
+    uint64_t seen[ways_max];
+    for (uint32_t way = 0; way < ways_max; ++way) {
+      seen[way] = way < ways ? word_at(first + way).load(relaxed) : ~uint64_t{0};
+    }
+    uint32_t place = no_place;
+    for (uint32_t way = 0; way < ways_max; ++way) {
+      place = PlaceWord::line(seen[way]) == line ? first + way : place;
+    }
+    return place;
   }
 
   [[nodiscard]] HIPPO_ANYWHERE uint32_t wrapped(uint32_t way) const {
@@ -258,28 +262,14 @@ struct Cache {
   // The leader's part of hold: looks until there is something to do for the group.
   HIPPO_ANYWHERE Found find(uint64_t line, Intent intent, Wait& wait) const {
     const uint32_t set = set_of(line);
-    const uint32_t home = home_of(line);
     for (;;) {
-      for (uint32_t i = 0; i < ways; ++i) {
-        const uint32_t place = set * ways + wrapped(home + i);
-        if (PlaceWord::line(word_at(place).load(relaxed)) == line) {
-          Found found;
-          found.place = place;
-          if (join(line, found, wait)) {
-            return found;
-          }
-          break;
-        }
+      Found found;
+      found.place = place_of(line, set * ways);
+      if (found.place != no_place && join(line, found, wait)) {
+        return found;
       }
-      shared_ref<uint32_t> lock(sets[set].lock);
-      uint32_t open = 0;
-      if (lock.load(relaxed) == 0 && lock.compare_exchange_strong(open, 1, acquire, relaxed)) {
-        Found found;
-        const bool something = claim(line, intent, sets[set], set * ways, found);
-        lock.store(0, release);
-        if (something) {
-          return found;
-        }
+      if (claim(line, intent, set, found)) {
+        return found;
       }
       if (!wait.again()) {
         return {Step::failed, 0, static_cast<uint64_t>(NvmeStatus::aborted)};
@@ -317,14 +307,26 @@ struct Cache {
     return true;
   }
 
-  // Under the set's lock: finds a place for the line, or a dirty one to be written back first.
-  // False when the line has come meanwhile, or every place is held.
-  HIPPO_ANYWHERE bool claim(
-      uint64_t line, Intent intent, SetState& set, uint32_t first, Found& found) const {
-    for (uint32_t place = first; place < first + ways; ++place) {
-      if (PlaceWord::line(word_at(place).load(relaxed)) == line) {
-        return false;
-      }
+  // Finds a place for the line, or a dirty one to be written back first. False when the line has
+  // come meanwhile, when every place is held, and when somebody else has the set's lock.
+  HIPPO_ANYWHERE bool claim(uint64_t line, Intent intent, uint32_t set, Found& found) const {
+    shared_ref<uint32_t> lock(sets[set].lock);
+    uint32_t open = 0;
+    if (lock.load(relaxed) != 0 || !lock.compare_exchange_strong(open, 1, acquire, relaxed)) {
+      return false;
+    }
+    const bool something = claim_locked(line, intent, sets[set], found);
+    lock.store(0, release);
+    return something;
+  }
+
+  HIPPO_ANYWHERE bool claim_locked(uint64_t line,
+                                   Intent intent,
+                                   SetState& set,
+                                   Found& found) const {
+    const uint32_t first = static_cast<uint32_t>(&set - sets) * ways;
+    if (place_of(line, first) != no_place) {
+      return false;
     }
     uint32_t dirty = no_place;
     for (uint32_t i = 0; i < 2 * ways; ++i) {
@@ -426,7 +428,7 @@ struct Cache {
            transit.blocks * block_bytes);
     }
     group.meet();
-    uint32_t status = static_cast<uint32_t>(NvmeStatus::aborted);
+    auto status = static_cast<uint32_t>(NvmeStatus::aborted);
     if (group.leads()) {
       if (transit.open != 0) {
         status = static_cast<uint32_t>(carry_out(transit, Opcode::write, line).status);
@@ -479,7 +481,7 @@ struct Cache {
     const QueuePair& queue = queues[transit.queue];
     const uint64_t block = line << (line_shift - block_shift);
     if (!queue.submit(transit.ticket,
-                      make_command(opcode, block, transit.blocks, transit.memory),
+                      make_command(opcode, {block, transit.blocks}, transit.memory),
                       patience)) {
       return {NvmeStatus::aborted, 0};
     }

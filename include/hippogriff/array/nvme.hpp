@@ -55,18 +55,19 @@ struct alignas(64) Command {
 
 static_assert(sizeof(Command) == 64);
 
-inline constexpr uint32_t command_blocks_max = 1U << 16U;
+// Logical blocks that follow each other.
+struct BlockRange {
+  uint64_t first = 0;
+  uint32_t count = 0;
+};
 
-HIPPO_ANYWHERE inline Command make_command(Opcode opcode,
-                                           uint64_t first_block,
-                                           uint32_t block_count,
-                                           uint64_t memory) {
+HIPPO_ANYWHERE inline Command make_command(Opcode opcode, BlockRange blocks, uint64_t memory) {
   Command command;
   command.opcode = static_cast<uint8_t>(opcode);
   command.prp1 = memory;
-  command.first_block_low = static_cast<uint32_t>(first_block);
-  command.first_block_high = static_cast<uint32_t>(first_block >> 32U);
-  command.blocks_less_one = block_count == 0 ? 0 : block_count - 1;
+  command.first_block_low = static_cast<uint32_t>(blocks.first);
+  command.first_block_high = static_cast<uint32_t>(blocks.first >> 32U);
+  command.blocks_less_one = blocks.count == 0 ? 0 : blocks.count - 1;
   return command;
 }
 

@@ -64,7 +64,7 @@ template <typename T>
 using shared_ref = std::atomic_ref<T>;
 template <typename T>
 using system_ref = std::atomic_ref<T>;
-using memory_order = std::memory_order;
+using std::memory_order;
 inline constexpr memory_order relaxed = std::memory_order_relaxed;
 inline constexpr memory_order acquire = std::memory_order_acquire;
 inline constexpr memory_order release = std::memory_order_release;

@@ -103,10 +103,12 @@ namespace hippogriff {
 inline namespace v0 {
 
 template <typename T>
+// NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
 class array_cursor;
 
 // What kernels take by value. Trivially copyable; must not outlive its array.
 template <typename T>
+// NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
 class array_view {
  public:
   using status = ondemand::NvmeStatus;
@@ -287,6 +289,7 @@ inline namespace v0 {
 // that waits for a line while another cursor of it holds one could wait for itself. Ranges and
 // plain accesses of the same thread want them let go (let_go_all) for the same reason.
 template <typename T>
+// NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
 class array_cursor : public ondemand::KeptLine {
  public:
   using status = ondemand::NvmeStatus;
@@ -309,19 +312,19 @@ class array_cursor : public ondemand::KeptLine {
   }
 
  private:
-  template <bool writes, typename Value>
+  template <bool Writes, typename Value>
   HIPPO_ANYWHERE status access(ondemand::uint64_t index, Value& value) {
     const ondemand::Cache& cache = view_.cache();
     if (index >= view_.size()) {
       return cache.noted(status::out_of_range);
     }
-    if (writes && !cache.writable) {
+    if (Writes && !cache.writable) {
       return cache.noted(status::access_denied);
     }
     const ondemand::Piece piece = ondemand::piece_at(cache, index * sizeof(T), sizeof(T));
     if (piece.size != sizeof(T)) {
       let_go_all();
-      if constexpr (writes) {
+      if constexpr (Writes) {
         return view_.write(index, value);
       } else {
         return view_.read(index, value);
@@ -332,7 +335,7 @@ class array_cursor : public ondemand::KeptLine {
       return result;
     }
     unsigned char* bytes = kept_bytes() + piece.begin;
-    if constexpr (writes) {
+    if constexpr (Writes) {
       ondemand::copy_plain(ondemand::Alone{},
                            bytes,
                            reinterpret_cast<const unsigned char*>(&value),

@@ -62,11 +62,11 @@ struct Lanes {
 #ifdef __CUDACC__
 
 // One element, from or to one place of a line.
-template <bool writes, typename T>
+template <bool Writes, typename T>
 __device__ void move_element(unsigned char* place, T& value) {
   if constexpr (block_bytes % sizeof(T) == 0) {  // then an element is aligned wherever it stands
     auto* element = reinterpret_cast<T*>(place);
-    if constexpr (writes) {
+    if constexpr (Writes) {
       *element = value;
     } else {
       value = *element;
@@ -74,7 +74,7 @@ __device__ void move_element(unsigned char* place, T& value) {
   } else {
     auto* bytes = reinterpret_cast<unsigned char*>(&value);
     for (uint32_t i = 0; i < sizeof(T); ++i) {
-      if constexpr (writes) {
+      if constexpr (Writes) {
         place[i] = bytes[i];
       } else {
         bytes[i] = place[i];
@@ -87,7 +87,7 @@ __device__ void move_element(unsigned char* place, T& value) {
 // with the same line (__match_any_sync); which lanes these are is a matter of speed alone, so it is
 // right whatever __activemask says. First those whose line is there have theirs, without waiting;
 // then, when no lane holds anything, the missing lines are fetched one after the other by all.
-template <bool writes, typename T>
+template <bool Writes, typename T>
 __device__ NvmeStatus coalesced_access(const Cache& cache, uint64_t offset, T& value) {
   const uint64_t line = offset >> cache.line_shift;
   const uint32_t begin = static_cast<uint32_t>(offset) & (cache.line_bytes() - 1);
@@ -98,10 +98,10 @@ __device__ NvmeStatus coalesced_access(const Cache& cache, uint64_t offset, T& v
   there = same.told(there);
   if (there != 0) {
     place = same.told(place);
-    move_element<writes>(cache.bytes_of(place) + begin, value);
+    move_element<Writes>(cache.bytes_of(place) + begin, value);
     same.meet();
     if (same.leads()) {
-      cache.drop({place, false, NvmeStatus::success}, writes);
+      cache.drop({place, false, NvmeStatus::success}, Writes);
     }
   }
   NvmeStatus status = NvmeStatus::success;
@@ -115,12 +115,12 @@ __device__ NvmeStatus coalesced_access(const Cache& cache, uint64_t offset, T& v
     if (mine) {
       status = held.status;
       if (status == NvmeStatus::success) {
-        move_element<writes>(cache.bytes_of(held.place) + begin, value);
+        move_element<Writes>(cache.bytes_of(held.place) + begin, value);
       }
     }
     all.meet();
     if (all.leads() && held.status == NvmeStatus::success) {
-      cache.drop(held, writes);
+      cache.drop(held, Writes);
     }
     missing &= ~__ballot_sync(all.mask, mine);
   }
@@ -128,11 +128,11 @@ __device__ NvmeStatus coalesced_access(const Cache& cache, uint64_t offset, T& v
 }
 
 // An element that straddles lines: byte by byte, rare.
-template <bool writes, typename T>
+template <bool Writes, typename T>
 __device__ NvmeStatus coalesced_bytes(const Cache& cache, uint64_t offset, T& value) {
   auto* bytes = reinterpret_cast<unsigned char*>(&value);
   for (uint32_t i = 0; i < sizeof(T); ++i) {
-    const NvmeStatus status = coalesced_access<writes>(cache, offset + i, bytes[i]);
+    const NvmeStatus status = coalesced_access<Writes>(cache, offset + i, bytes[i]);
     if (status != NvmeStatus::success) {
       return status;
     }
@@ -140,14 +140,14 @@ __device__ NvmeStatus coalesced_bytes(const Cache& cache, uint64_t offset, T& va
   return NvmeStatus::success;
 }
 
-template <bool writes, typename T>
+template <bool Writes, typename T>
 __device__ NvmeStatus coalesced(const Cache& cache, uint64_t offset, T& value) {
   if constexpr (block_bytes % sizeof(T) != 0) {
     if ((offset >> cache.line_shift) != ((offset + sizeof(T) - 1) >> cache.line_shift)) {
-      return coalesced_bytes<writes>(cache, offset, value);
+      return coalesced_bytes<Writes>(cache, offset, value);
     }
   }
-  return coalesced_access<writes>(cache, offset, value);
+  return coalesced_access<Writes>(cache, offset, value);
 }
 
 template <typename T>
