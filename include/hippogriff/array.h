@@ -71,6 +71,17 @@ HIPPOGRIFF_API int hippogriff_array_write(hippogriff_storage_array* array,
                                           const void* from,
                                           size_t size);
 
+/** `count` rows of row_size bytes, by their numbers, one after the other in memory; by several
+ * threads where that is worth it. On the device host. Nothing is moved when a row is beyond the
+ * end. */
+HIPPOGRIFF_API int hippogriff_array_gather(
+    hippogriff_storage_array* array, const uint64_t* rows, size_t count, size_t row_size, void* to);
+HIPPOGRIFF_API int hippogriff_array_scatter(hippogriff_storage_array* array,
+                                            const uint64_t* rows,
+                                            size_t count,
+                                            size_t row_size,
+                                            const void* from);
+
 /** Writes every dirty line and has the storage keep it (fdatasync). Waits for lines that are held.
  * On a GPU a kernel writes the lines: hippogriff::flush of array.cuh. */
 HIPPOGRIFF_API int hippogriff_array_flush(hippogriff_storage_array* array);

@@ -11,8 +11,11 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 using hippogriff::Device;
 using hippogriff::FileAccess;
@@ -176,10 +179,65 @@ StorageArray& reachable(hippogriff_storage_array* handle, std::uint64_t offset, 
   return array;
 }
 
+StorageArray& writable(hippogriff_storage_array* handle, std::uint64_t offset, std::size_t size) {
+  StorageArray& array = reachable(handle, offset, size);
+  if (!array.cache().writable) {
+    throw_invalid("write array", "the array was opened for reading");
+  }
+  return array;
+}
+
+// Throws why an access failed: the array has noted it.
 void throw_failed(const StorageArray& array, NvmeStatus status) {
   if (status != NvmeStatus::success) {
     array.check();
   }
+}
+
+// Rows by their numbers, and how they move.
+struct Rows {
+  std::span<const std::uint64_t> numbers;
+  std::size_t size_bytes = 0;
+};
+
+Rows checked_rows(const StorageArray& array, const Rows& rows) {
+  if (rows.size_bytes == 0) {
+    throw_invalid("access array", "a row has no bytes");
+  }
+  const std::uint64_t count = array.size_bytes() / rows.size_bytes;
+  for (const std::uint64_t row : rows.numbers) {
+    if (row >= count) {
+      throw_invalid("access array", "row " + std::to_string(row) + " of " + std::to_string(count));
+    }
+  }
+  return rows;
+}
+
+// Calls move(i) for every row, on several threads when they are many: a miss waits for storage, so
+// there may be more than cores. Stops at a failure.
+template <typename Move>
+void for_each_row(const StorageArray& array, const Rows& rows, const Move& move) {
+  constexpr std::size_t rows_each = 256;
+  constexpr std::size_t threads_max = 16;
+  const std::size_t count = rows.numbers.size();
+  const std::size_t threads = std::clamp<std::size_t>(count / rows_each, 1, threads_max);
+  std::atomic<std::uint32_t> failed{0};
+  const auto part = [&](std::size_t thread) {
+    const std::size_t end = count * (thread + 1) / threads;
+    for (std::size_t i = count * thread / threads; i < end && failed.load() == 0; ++i) {
+      const NvmeStatus status = move(i);
+      if (status != NvmeStatus::success) {
+        failed.store(static_cast<std::uint32_t>(status));
+      }
+    }
+  };
+  std::vector<std::jthread> others;
+  for (std::size_t thread = 1; thread < threads; ++thread) {
+    others.emplace_back(part, thread);
+  }
+  part(0);
+  others.clear();
+  throw_failed(array, static_cast<NvmeStatus>(failed.load()));
 }
 
 }  // namespace
@@ -246,14 +304,50 @@ int hippogriff_array_write(hippogriff_storage_array* array,
                            const void* from,
                            size_t size) {
   return guarded([&] {
-    const StorageArray& the_array = reachable(array, offset, size);
-    if (!the_array.cache().writable) {
-      throw_invalid("write array", "the array was opened for reading");
-    }
+    const StorageArray& the_array = writable(array, offset, size);
     throw_failed(
         the_array,
         hippogriff::ondemand::write_bytes(
             the_array.cache(), Alone{}, offset, size, static_cast<const unsigned char*>(from)));
+  });
+}
+
+int hippogriff_array_gather(hippogriff_storage_array* array,
+                            const uint64_t* rows,
+                            size_t count,
+                            size_t row_size,
+                            void* to) {
+  return guarded([&] {
+    const StorageArray& the_array = reachable(array, 0, 0);
+    const Rows given = checked_rows(the_array, {{rows, count}, row_size});
+    for_each_row(the_array, given, [&](std::size_t i) {
+      return hippogriff::ondemand::read_bytes(the_array.cache(),
+                                              Alone{},
+                                              rows[i] * row_size,
+                                              row_size,
+                                              static_cast<unsigned char*>(to) + i * row_size);
+    });
+  });
+}
+
+int hippogriff_array_scatter(hippogriff_storage_array* array,
+                             const uint64_t* rows,
+                             size_t count,
+                             size_t row_size,
+                             const void* from) {
+  return guarded([&] {
+    const StorageArray& the_array = writable(array, 0, 0);
+    const Rows given = checked_rows(the_array, {{rows, count}, row_size});
+    // In their order, by this thread: of two rows with the same number the last one stays.
+    for (std::size_t i = 0; i < count; ++i) {
+      throw_failed(the_array,
+                   hippogriff::ondemand::write_bytes(
+                       the_array.cache(),
+                       Alone{},
+                       given.numbers[i] * row_size,
+                       row_size,
+                       static_cast<const unsigned char*>(from) + i * row_size));
+    }
   });
 }
 
