@@ -28,6 +28,7 @@ struct TestArrayOptions {
   bool in_memory = false;
   bool writable = true;
   std::uint64_t file_offset = 0;
+  bool staged = false;
 };
 
 class TestArray {
@@ -60,6 +61,7 @@ class TestArray {
     given.queue_count = 3;
     given.queue_depth = options.queue_depth;
     given.counter_base = options.counter_base;
+    given.staged = options.staged;
     array_ = std::make_unique<StorageArray>(given);
   }
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
 
-    from hippogriff._path import PathLike
+    from hippogriff._runtime import PathLike
 
 _storage_abi.declare(lib)
 

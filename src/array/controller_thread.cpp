@@ -2,12 +2,14 @@
 #include "array/controller_thread.hpp"
 
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <ctime>
 #include <iterator>
@@ -29,6 +31,19 @@ void sleep_on(std::uint32_t& word, std::chrono::nanoseconds at_most) {
   time.tv_sec = static_cast<std::time_t>(at_most.count() / 1'000'000'000);
   time.tv_nsec = static_cast<long>(at_most.count() % 1'000'000'000);
   static_cast<void>(::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, &time, nullptr, 0));
+}
+
+// A thread that takes no signals: they are the program's.
+template <typename Body>
+std::thread quiet_thread(const char* name, Body body) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::move(body));
+  pthread_setname_np(thread.native_handle(), name);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
 }
 
 }  // namespace
@@ -72,11 +87,11 @@ void ControllerThread::attach(const std::shared_ptr<ServedArray>& array,
       array->end(Ending::controller_died);
       return;
     }
+    start_locked();
+    present_.push_back(array);
     for (const std::size_t index : queues) {
       arriving_.push_back(std::make_unique<Served>(array, index));
     }
-    present_.push_back(array);
-    start_locked();
   }
   changed();
 }
@@ -103,7 +118,7 @@ bool ControllerThread::detach(const std::shared_ptr<ServedArray>& array,
 void ControllerThread::start_locked() {
   if (!thread_.joinable()) {
     io_ = storage_->create_queue(io_depth);
-    thread_ = std::thread([this] { run(); });
+    thread_ = quiet_thread("hippo-array", [this] { run(); });
   }
 }
 
@@ -345,7 +360,7 @@ void ControllerThread::begin_flush(Pending& pending) {
   const std::scoped_lock lock(mutex_);
   to_flush_.push_back(&pending);
   if (!flusher_.joinable()) {
-    flusher_ = std::thread([this] { flush_loop(); });
+    flusher_ = quiet_thread("hippo-flush", [this] { flush_loop(); });
   }
   flush_wanted_.notify_one();
 }

@@ -21,6 +21,11 @@ constexpr std::chrono::seconds drive_patience{10};
 constexpr std::uint64_t staging_bytes_max = std::uint64_t{256} << 20;
 constexpr std::uint64_t page_bytes = 4096;
 
+// Whether commands name staging memory, because the host does not reach the lines.
+bool is_staged(const StorageArrayOptions& options) {
+  return options.staged || !options.device->info().can.host_addressable;
+}
+
 std::uint32_t depth_for(std::uint32_t queues, std::uint32_t line_bytes, bool staged) {
   if (!staged) {
     return 256;
@@ -53,7 +58,7 @@ struct StorageArray::Layout {
     words_of_all = place(shared_end, 128);
     shared_end = align_up(shared_end, page_bytes);
     staging = shared_end;
-    if (!options.device->info().can.host_addressable) {
+    if (is_staged(options)) {
       shared_end += std::uint64_t{options.queue_count} * options.queue_depth * options.line_bytes;
     }
   }
@@ -79,8 +84,8 @@ StorageArray::StorageArray(StorageArrayOptions options) : options_(std::move(opt
   try {
     allocate(layout);
     initialize(layout);
+    attached_ = true;  // also in part, should it throw
     options_.controller->attach(served_);
-    attached_ = true;
   } catch (...) {
     close();
     throw;
@@ -111,8 +116,8 @@ void StorageArray::check_options() {
                   "a cache of " + std::to_string(options_.cache_bytes) +
                       " bytes has not 1 to 2^31 lines of " + std::to_string(line));
   }
-  const bool staged = !options_.device->info().can.host_addressable;
-  if (staged && !options_.device->info().can.cuda_kernels) {
+  const bool staged = is_staged(options_);
+  if (!options_.device->info().can.host_addressable && !options_.device->info().can.cuda_kernels) {
     throw_unsupported(operation, "threads cannot reach the memory of this device");
   }
   if (options_.queue_count == 0) {
@@ -173,6 +178,7 @@ void StorageArray::initialize(const Layout& layout) {
   std::vector<std::byte> own(layout.own_end);
   auto* own_there = reinterpret_cast<std::byte*>(own_.value);
   const bool wakes = options_.device->info().can.host_addressable;
+  const bool staged = is_staged(options_);
   auto* words_of_all = reinterpret_cast<std::uint32_t*>(shared_ + layout.words_of_all);
   std::memset(words_of_all, 0, 128);
   cache_.patience = {&words_of_all[0],
@@ -200,7 +206,7 @@ void StorageArray::initialize(const Layout& layout) {
   cache_.counters = reinterpret_cast<CacheCounters*>(own_there + layout.counters);
   cache_.queues = reinterpret_cast<const QueuePair*>(own_there + layout.pairs);
   cache_.lines = reinterpret_cast<unsigned char*>(lines_.value);
-  cache_.staging = wakes ? nullptr : reinterpret_cast<unsigned char*>(shared_ + layout.staging);
+  cache_.staging = staged ? reinterpret_cast<unsigned char*>(shared_ + layout.staging) : nullptr;
   cache_.size_bytes = options_.backing.size_bytes;
   cache_.set_count = static_cast<std::uint32_t>(layout.sets);
   cache_.ways = layout.ways;
@@ -210,9 +216,9 @@ void StorageArray::initialize(const Layout& layout) {
   served.backing = options_.backing;
   served.patience = cache_.patience;
   served.counter_base = options_.counter_base;
-  served.target = wakes ? std::span(reinterpret_cast<std::byte*>(lines_.value),
-                                    layout.line_count * options_.line_bytes)
-                        : std::span(shared_ + layout.staging, layout.shared_end - layout.staging);
+  served.target = staged ? std::span(shared_ + layout.staging, layout.shared_end - layout.staging)
+                         : std::span(reinterpret_cast<std::byte*>(lines_.value),
+                                     layout.line_count * options_.line_bytes);
   served.answers_with_addresses = answers_with_addresses_;
   served_ = std::make_shared<ServedArray>(std::move(served));
 }

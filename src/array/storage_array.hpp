@@ -24,6 +24,7 @@ struct StorageArrayOptions {
   std::uint32_t queue_depth = 0;                        // 0: as the device needs
   std::chrono::milliseconds wait_limit{60'000};         // of each wait of a device's thread
   std::uint64_t counter_base = 0;                       // for tests: where all counters begin
+  bool staged = false;  // for tests: as where the host reaches no line
 };
 
 // Lines of the cache, since the array was opened.

@@ -124,6 +124,12 @@ INSTANTIATE_TEST_SUITE_P(
              {.size_bytes = 40000, .cache_bytes = 8 * short_line, .file_offset = 1111}},
         Case{"in_memory", {.cache_bytes = 8 * short_line, .in_memory = true}},
         Case{"odd_memory", {.size_bytes = 30001, .cache_bytes = 8 * short_line, .in_memory = true}},
+        Case{"staged", {.cache_bytes = 8 * short_line, .staged = true}},
+        Case{"staged_memory",
+             {.size_bytes = 30001,
+              .cache_bytes = 8 * short_line,
+              .in_memory = true,
+              .staged = true}},
         Case{"counters_that_wrap",
              {.cache_bytes = 8 * short_line, .queue_depth = 4, .counter_base = UINT64_MAX - 40}}),
     [](const auto& parameter) { return parameter.param.name; });
@@ -378,6 +384,26 @@ TEST(StorageArray, options_that_cannot_be_are_refused) {
             Status::invalid_argument);
   EXPECT_EQ(failure_of([] { TestArray array({.queue_depth = 12}); }).status,
             Status::invalid_argument);
+}
+
+TEST(StorageArray, without_a_queue_for_the_drive_nothing_is_left_behind) {
+  const TemporaryFolder folder;
+  auto plan = std::make_shared<FaultPlan>();
+  const auto storage = make_faulty_storage(make_system_storage(), plan);
+  const auto controller = std::make_shared<Controller>(storage, 2);
+  std::vector<std::byte> memory(10'000, std::byte{9});
+  StorageArrayOptions options;
+  options.backing = {.memory = memory, .size_bytes = memory.size(), .name = "memory"};
+  options.device = make_host_device({.memory_bytes = std::uint64_t{16} << 20});
+  options.controller = controller;
+  options.cache_bytes = 8192;
+  plan->add({.point = FaultPoint::create_queue, .after = 1, .errno_value = EMFILE});
+  EXPECT_EQ(failure_of([&] { const StorageArray array(options); }).errno_value, EMFILE)
+      << "the second thread has no queue";
+  const StorageArray array(options);
+  const array_view<std::uint8_t> view(array.cache(), memory.size());
+  EXPECT_EQ(view[9999], 9);
+  array.check();
 }
 
 }  // namespace
