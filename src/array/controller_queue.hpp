@@ -26,6 +26,19 @@ class ControllerQueue {
   // Tells the slot's owner. `record` is written where status is not success.
   void post(std::uint16_t slot, const Outcome& outcome, const FailureRecord& record = {});
 
+  // Hands what was posted to its owners, who may sleep; where owners are this machine's threads.
+  void tell(const Patience& patience) const {
+    if (wakes() && has_untold()) {
+      pair_.drain(patience);
+    }
+  }
+
+  // Whether something posted has not reached its owner.
+  [[nodiscard]] bool has_untold() const {
+    return wakes() &&
+           shared_ref<std::uint64_t>(pair_.state->completion_head).load(relaxed) != posted_;
+  }
+
   // Whether those who submit wake the controller.
   [[nodiscard]] bool wakes() const { return pair_.wake != nullptr; }
 

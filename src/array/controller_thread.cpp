@@ -1,17 +1,13 @@
 // The loop of a controller's thread: changes, commands, completions of the drive, sleep.
 #include "array/controller_thread.hpp"
 
-#include <linux/futex.h>
 #include <pthread.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <ctime>
 #include <iterator>
 #include <utility>
 
@@ -23,15 +19,7 @@ constexpr std::size_t io_depth = 256;
 constexpr int commands_in_turn = 32;  // of one queue, before the next one has its turn
 constexpr std::uint32_t rounds_awake = 64;
 constexpr std::chrono::nanoseconds io_look{20'000};
-constexpr std::chrono::milliseconds longest_sleep{500};
-
-// Until woken, or the word is not 1, or the time has passed.
-void sleep_on(std::uint32_t& word, std::chrono::nanoseconds at_most) {
-  timespec time{};
-  time.tv_sec = static_cast<std::time_t>(at_most.count() / 1'000'000'000);
-  time.tv_nsec = static_cast<long>(at_most.count() % 1'000'000'000);
-  static_cast<void>(::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, &time, nullptr, 0));
-}
+constexpr std::uint64_t longest_sleep_ns = 500'000'000;
 
 // A thread that takes no signals: they are the program's.
 template <typename Body>
@@ -124,7 +112,7 @@ void ControllerThread::start_locked() {
 
 void ControllerThread::changed() {
   changes_.fetch_add(1, std::memory_order_seq_cst);
-  wake_controller(wake_);
+  wake_sleeper(wake_.sleeping);
 }
 
 void ControllerThread::run() noexcept {
@@ -154,6 +142,9 @@ void ControllerThread::loop() {
       busy = serve(*served) || busy;
     }
     busy = reap(std::chrono::nanoseconds(0)) || busy;
+    for (const auto& served : served_) {
+      served->queue.tell(served->array->options().patience);
+    }
     if (busy) {
       quiet_rounds_ = 0;
       continue;
@@ -435,7 +426,7 @@ void ControllerThread::refuse(const Pending& pending, NvmeStatus status, const c
 bool ControllerThread::something_to_do() {
   return changes_.load(std::memory_order_seq_cst) != changes_seen_ ||
          std::ranges::any_of(served_, [](const std::unique_ptr<Served>& served) {
-           return served->queue.has_commands(seq_cst);
+           return served->queue.has_commands(seq_cst) || served->queue.has_untold();
          });
 }
 
@@ -450,11 +441,11 @@ void ControllerThread::rest() {
     std::this_thread::yield();
     return;
   }
-  const std::chrono::nanoseconds nap(quiet_rounds_ < 10 * rounds_awake ? 20'000 : 100'000);
+  const std::uint64_t nap_ns = quiet_rounds_ < 10 * rounds_awake ? 20'000 : 100'000;
   const system_ref<std::uint32_t> sleeping(wake_.sleeping);
   sleeping.store(1, seq_cst);
   if (!something_to_do()) {
-    sleep_on(wake_.sleeping, polls_ ? nap : longest_sleep);
+    sleep_on(wake_.sleeping, polls_ ? nap_ns : longest_sleep_ns);
   }
   sleeping.store(0, std::memory_order_seq_cst);
 }

@@ -94,7 +94,7 @@ class ArrayOracle : public ::testing::TestWithParam<Case> {};
 
 TEST_P(ArrayOracle, random_operations_of_many_threads_leave_what_memory_would_hold) {
   const Case& given = GetParam();
-  const int rounds = rounds_of(300);
+  const int rounds = rounds_of(160);
   {
     TestArray array(given.options);
     EXPECT_EQ(random_operations<4>(array, given.threads, rounds), 0U) << "elements of 4 bytes";

@@ -90,12 +90,36 @@ HIPPO_ANYWHERE inline void pause(uint32_t round) {
 #ifdef __CUDA_ARCH__
   __nanosleep(round < 8 ? 64U : 512U);
 #else
-  if (round < 64) {
+  if (round < 8) {
     static_cast<void>(sched_yield());
   } else {
-    const timespec nap{.tv_sec = 0, .tv_nsec = round < 512 ? 20'000 : 200'000};
+    const timespec nap{.tv_sec = 0, .tv_nsec = round < 24 ? 50'000 : 300'000};
     static_cast<void>(nanosleep(&nap, nullptr));
   }
+#endif
+}
+
+// A thread that sleeps until a condition holds, and one that makes it hold: the sleeper stores 1 in
+// the word, looks at the condition again, and sleeps; the other makes it hold, then calls
+// wake_sleeper. All of these accesses are sequentially consistent, so one of the two sees the
+// other. Host only: on a GPU nothing happens.
+HIPPO_ANYWHERE inline void wake_sleeper([[maybe_unused]] uint32_t& word) {
+#ifndef __CUDA_ARCH__
+  system_ref<uint32_t> sleeping(word);
+  if (sleeping.load(seq_cst) != 0 && sleeping.exchange(0, seq_cst) != 0) {
+    static_cast<void>(syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0));
+  }
+#endif
+}
+
+// Sleeps while the word is 1, at most so long.
+HIPPO_ANYWHERE inline void sleep_on([[maybe_unused]] uint32_t& word,
+                                    [[maybe_unused]] uint64_t at_most_ns) {
+#ifndef __CUDA_ARCH__
+  timespec time{};
+  time.tv_sec = static_cast<time_t>(at_most_ns / 1'000'000'000U);
+  time.tv_nsec = static_cast<long>(at_most_ns % 1'000'000'000U);
+  static_cast<void>(syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, &time, nullptr, 0));
 #endif
 }
 

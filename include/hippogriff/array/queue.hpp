@@ -34,7 +34,8 @@ struct FailureRecord {
 struct QueueSlot {
   uint64_t turn = 0;
   uint64_t result = 0;
-  uint64_t status = 0;
+  uint32_t status = 0;
+  uint32_t sleeping = 0;  // its owner, a CPU thread
 };
 
 // The submitters' own words; each that is fought for has a cache line.
@@ -52,17 +53,6 @@ struct WakeWord {
   alignas(64) uint32_t sleeping = 0;
 };
 
-// Wakes a controller's thread that sleeps on the word, or is about to. A GPU cannot.
-HIPPO_ANYWHERE inline void wake_controller([[maybe_unused]] WakeWord& word) {
-#ifndef __CUDA_ARCH__
-  system_ref<uint32_t> sleeping(word.sleeping);
-  if (sleeping.load(seq_cst) != 0 && sleeping.exchange(0, seq_cst) != 0) {
-    static_cast<void>(
-        syscall(SYS_futex, &word.sleeping, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0));
-  }
-#endif
-}
-
 struct Outcome {
   NvmeStatus status = NvmeStatus::success;
   uint64_t result = 0;  // an address to copy from; 0: the data is at prp1
@@ -75,7 +65,7 @@ struct QueuePair {
   Completion* completions = nullptr;
   Doorbells* doorbells = nullptr;
   FailureRecord* failures = nullptr;  // a slot each
-  WakeWord* wake = nullptr;           // null: the controller polls
+  WakeWord* wake = nullptr;           // null: nobody sleeps, as where submitters are a GPU's
   // In the submitters' memory.
   QueueState* state = nullptr;
   QueueSlot* slots = nullptr;
@@ -138,7 +128,8 @@ struct QueuePair {
   HIPPO_ANYWHERE Outcome finish(uint64_t ticket, const Patience& patience) const {
     Wait wait(patience);
     while (!completed(ticket, patience)) {
-      if (!wait.again()) {
+      if (!(wait.rounds() < rounds_awake || wake == nullptr ? wait.again()
+                                                            : doze(ticket) && wait.goes_on())) {
         return {NvmeStatus::aborted, 0};
       }
     }
@@ -263,7 +254,12 @@ struct QueuePair {
       }
       slot.result = entry.result;
       slot.status = word.status;
-      turn.store(ticket + 1, release);
+      if (wake == nullptr) {
+        turn.store(ticket + 1, release);
+      } else {
+        turn.store(ticket + 1, seq_cst);
+        wake_sleeper(slot.sleeping);
+      }
       if (i + 1 == count) {
         shared_ref<uint64_t> fetched(state->submission_head);
         const uint64_t before = fetched.load(relaxed);
@@ -274,16 +270,29 @@ struct QueuePair {
   }
 
   HIPPO_ANYWHERE void ring(uint32_t tail) const {
-#ifndef __CUDA_ARCH__
-    if (wake != nullptr) {
-      // Sequentially consistent on both sides: either the sleeper sees the doorbell or we see it.
+    if (wake == nullptr) {
+      system_ref<uint32_t>(doorbells->submission_tail).store(tail, release);
+    } else {
       system_ref<uint32_t>(doorbells->submission_tail).store(tail, seq_cst);
-      wake_controller(*wake);
-      return;
+      wake_sleeper(wake->sleeping);
     }
-#endif
-    system_ref<uint32_t>(doorbells->submission_tail).store(tail, release);
   }
+
+  // Sleeps until the completion is handed over, by the controller's thread or a submitter; or for a
+  // moment: who had the head's lock may have missed it.
+  HIPPO_ANYWHERE bool doze(uint64_t ticket) const {
+    QueueSlot& slot = slots[slot_of(ticket)];
+    system_ref<uint32_t> sleeping(slot.sleeping);
+    sleeping.store(1, seq_cst);
+    if (shared_ref<uint64_t>(slot.turn).load(seq_cst) != ticket + 1) {
+      sleep_on(slot.sleeping, longest_doze_ns);
+    }
+    sleeping.store(0, seq_cst);
+    return true;
+  }
+
+  static constexpr uint32_t rounds_awake = 4;
+  static constexpr uint64_t longest_doze_ns = 1'000'000;
 };
 
 }  // namespace hippogriff::ondemand

@@ -42,15 +42,19 @@ class Wait {
   // Pauses. False when the array has ended: give up.
   HIPPO_ANYWHERE bool again() {
     pause(round_);
-    ++round_;
 #ifdef __CUDA_ARCH__
     constexpr uint32_t rounds_between = 32;  // the word is across the link
 #else
     constexpr uint32_t rounds_between = 4;
 #endif
-    if (round_ % rounds_between != 0) {
-      return true;
-    }
+    return ++round_ % rounds_between != 0 || goes_on();
+  }
+
+  // Pauses so far.
+  [[nodiscard]] HIPPO_ANYWHERE uint32_t rounds() const { return round_; }
+
+  // False when the array has ended, or does now, because this wait has lasted too long.
+  HIPPO_ANYWHERE bool goes_on() {
     if (patience_.ended() != Ending::none) {
       return false;
     }
