@@ -81,6 +81,7 @@ struct StorageArray::Layout {
 StorageArray::StorageArray(StorageArrayOptions options) : options_(std::move(options)) {
   check_options();
   const Layout layout(options_);
+  const DeviceScope scope(*options_.device);
   try {
     allocate(layout);
     initialize(layout);
@@ -229,7 +230,6 @@ void StorageArray::write_own(const std::vector<std::byte>& image) {
     std::memcpy(reinterpret_cast<void*>(own_.value), image.data(), image.size());
     return;
   }
-  const DeviceScope scope(device);
   const auto stream = device.create_stream();
   stream->copy_to_device(own_, image.data(), image.size());
   if (!wait_for(*stream, device_patience)) {
@@ -341,9 +341,20 @@ void StorageArray::close() noexcept {
     std::fprintf(stderr,
                  "hippogriff: a drive has not answered for array %s: its memory stays\n",
                  options_.backing.name.c_str());
+    // Never deleted: the drive may still write there, so device, file and controller stay as well.
+    static_cast<void>(new StorageArrayOptions(options_));
     return;
   }
+  try {
+    give_back();
+  } catch (const Error&) {
+    // A dead context: its memory went with it.
+  }
+}
+
+void StorageArray::give_back() {
   Device& device = *options_.device;
+  const DeviceScope scope(device);
   if (registered_ != nullptr) {
     device.unregister_host(registered_);
   }

@@ -80,6 +80,7 @@ class StorageArray {
   void initialize(const Layout& layout);
   void map_backing();
   void write_own(const std::vector<std::byte>& image);
+  void give_back();
   [[noreturn]] void throw_status(NvmeStatus status, const char* operation) const;
 
   StorageArrayOptions options_;
