@@ -342,13 +342,13 @@ void StorageArray::close() noexcept {
                  "hippogriff: a drive has not answered for array %s: its memory stays\n",
                  options_.backing.name.c_str());
     // Never deleted: the drive may still write there, so device, file and controller stay as well.
-    static_cast<void>(new StorageArrayOptions(options_));
+    static_cast<void>(new (std::nothrow) StorageArrayOptions(options_));
     return;
   }
   try {
     give_back();
-  } catch (const Error&) {
-    // A dead context: its memory went with it.
+  } catch (const Error& error) {
+    std::fprintf(stderr, "hippogriff: closing an array: %s\n", error.what());
   }
 }
 
