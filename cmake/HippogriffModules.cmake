@@ -1,7 +1,7 @@
 # Turns the folders of src/ into the library, one test binary per module, fuzzers and benchmarks.
 # Files are found by their names: x.cpp, x_test.cpp, x_fuzz.cpp, x_bench.cpp.
 
-set(hippogriff_modules base device storage node noded checksum transfer)
+set(hippogriff_modules base device storage node noded checksum transfer array)
 
 # The .cpp files of src/<module> that end, or do not end, in one of the special suffixes.
 function(hippogriff_module_sources module suffix result)

@@ -28,6 +28,7 @@ from hippogriff._runtime import (
     init,
     stats,
 )
+from hippogriff._storage_array import StorageArray
 from hippogriff._transfer import Transfer
 from hippogriff.errors import (
     Busy,
@@ -70,6 +71,7 @@ __all__ = [
     "Progress",
     "Reservation",
     "ShortFile",
+    "StorageArray",
     "TimedOut",
     "Transfer",
     "Unsupported",

@@ -37,6 +37,8 @@ def body(lines: int) -> str:
         ("src/transfer/a.cpp", '"device/device.hpp"', None),
         ("src/base/a.cpp", '"base/error.hpp"', None),
         ("src/base/a.cpp", "<hippogriff/hippogriff.h>", None),
+        ("src/base/a.cpp", "<array>", None),
+        ("src/base/a.cpp", "<array/cache.hpp>", "module base must not include array"),
         ("src/storage/a_test.cpp", '"testing/faulty.hpp"', None),
     ],
 )

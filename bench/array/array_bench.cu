@@ -1,0 +1,390 @@
+// Measures arrays on a GPU over host memory: misses, hits and writes, beside zero-copy reads of the
+// same blocks in the same run. Results are checked. Prints JSON lines. usage: array_bench
+// [GIB_OF_DATA [GIB_OF_CACHE [QUEUES]]]
+#include "array_check.cuh"
+
+#include <hippogriff/array.cuh>
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using hippogriff::array;
+using hippogriff::array_view;
+using hippogriff::ondemand::Held;
+using hippogriff::ondemand::Intent;
+using hippogriff::ondemand::Lanes;
+using hippogriff::ondemand::NvmeStatus;
+
+constexpr double kernel_limit = 100;
+constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+
+struct alignas(16) Sixteen {
+  std::uint64_t first;
+  std::uint64_t second;
+};
+
+// What stands at a place: checked by all who read it.
+__host__ __device__ std::uint64_t value_at(std::uint64_t index) {
+  return index * 0x9E3779B97F4A7C15U;
+}
+
+__device__ std::uint64_t warp_number() {
+  return (static_cast<std::uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
+}
+
+// Reads a block whole, a warp together; the number of wrong values.
+__device__ unsigned long long wrong_in(const Sixteen* block, std::uint64_t first, unsigned bytes) {
+  unsigned long long wrong = 0;
+  for (unsigned i = threadIdx.x % 32; i < bytes / 16; i += 32) {
+    const Sixteen value = block[i];
+    wrong += value.first == value_at(first + 2 * i) ? 0 : 1;
+    wrong += value.second == value_at(first + 2 * i + 1) ? 0 : 1;
+  }
+  return wrong;
+}
+
+__device__ std::uint64_t picked(std::uint64_t round, std::uint64_t salt, std::uint64_t count) {
+  return mixed((warp_number() << 20U) + round + (salt << 50U)) % count;
+}
+
+__global__ void zero_copy(const char* data,
+                          std::uint64_t blocks,
+                          unsigned bytes,
+                          unsigned rounds,
+                          std::uint64_t salt,
+                          unsigned long long* wrong) {
+  unsigned long long mine = 0;
+  for (unsigned round = 0; round < rounds; ++round) {
+    const std::uint64_t block = picked(round, salt, blocks);
+    mine +=
+        wrong_in(reinterpret_cast<const Sixteen*>(data + block * bytes), block * bytes / 8, bytes);
+  }
+  if (mine != 0) {
+    atomicAdd(wrong, mine);
+  }
+}
+
+// A warp reads whole lines where they are in the cache.
+__global__ void lines(array_view<std::uint64_t> view,
+                      std::uint64_t blocks,
+                      unsigned rounds,
+                      std::uint64_t salt,
+                      unsigned long long* wrong) {
+  const Lanes warp = Lanes::warp();
+  const hippogriff::ondemand::Cache& cache = view.cache();
+  unsigned long long mine = 0;
+  for (unsigned round = 0; round < rounds; ++round) {
+    const std::uint64_t line = picked(round, salt, blocks);
+    const Held held = cache.hold(warp, line, Intent::use);
+    if (held.status != NvmeStatus::success) {
+      mine += 1;
+      continue;
+    }
+    mine += wrong_in(reinterpret_cast<const Sixteen*>(cache.bytes_of(held.place)),
+                     line * cache.line_bytes() / 8,
+                     cache.line_bytes());
+    warp.meet();
+    if (warp.leads()) {
+      cache.drop(held, false);
+    }
+  }
+  if (mine != 0) {
+    atomicAdd(wrong, mine);
+  }
+}
+
+// Plain view[i]: the warp's lanes beside each other, at random places.
+__global__ void elements(array_view<std::uint64_t> view,
+                         std::uint64_t count,
+                         unsigned rounds,
+                         std::uint64_t salt,
+                         unsigned long long* wrong) {
+  unsigned long long mine = 0;
+  for (unsigned round = 0; round < rounds; ++round) {
+    const std::uint64_t index = picked(round, salt, count / 32) * 32 + threadIdx.x % 32;
+    mine += view[index] == value_at(index) ? 0 : 1;
+  }
+  if (mine != 0) {
+    atomicAdd(wrong, mine);
+  }
+}
+
+// Each thread goes through a stretch of its own.
+__global__ void cursors(array_view<std::uint64_t> view,
+                        std::uint64_t count,
+                        unsigned stretch,
+                        unsigned long long* wrong) {
+  const std::uint64_t thread = static_cast<std::uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::uint64_t begin = mixed(thread) % (count / stretch) * stretch;
+  hippogriff::array_cursor<std::uint64_t> cursor(view);
+  unsigned long long mine = 0;
+  for (std::uint64_t i = begin; i < begin + stretch; ++i) {
+    mine += cursor[i] == value_at(i) ? 0 : 1;
+  }
+  if (mine != 0) {
+    atomicAdd(wrong, mine);
+  }
+}
+
+// Overwrites every line as a whole with the values it has.
+__global__ void overwrite(array_view<std::uint64_t> view,
+                          std::uint64_t blocks,
+                          unsigned long long* wrong) {
+  const Lanes warp = Lanes::warp();
+  const hippogriff::ondemand::Cache& cache = view.cache();
+  const std::uint64_t warps = static_cast<std::uint64_t>(gridDim.x) * blockDim.x / 32;
+  for (std::uint64_t line = warp_number(); line < blocks; line += warps) {
+    const Held held = cache.hold(warp, line, Intent::overwrite);
+    if (held.status != NvmeStatus::success) {
+      atomicAdd(wrong, 1ULL);
+      continue;
+    }
+    auto* values = reinterpret_cast<std::uint64_t*>(cache.bytes_of(held.place));
+    for (unsigned i = warp.rank(); i < cache.line_bytes() / 8; i += 32) {
+      values[i] = value_at(line * cache.line_bytes() / 8 + i);
+    }
+    warp.meet();
+    if (warp.leads()) {
+      cache.drop(held, true);
+    }
+  }
+}
+
+// Page-aligned host memory full of known values.
+class Data {
+ public:
+  explicit Data(std::uint64_t bytes) : bytes_(bytes) {
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+      throw std::runtime_error("no host memory");
+    }
+    static_cast<void>(madvise(memory, bytes, MADV_HUGEPAGE));
+    values_ = static_cast<std::uint64_t*>(memory);
+    const unsigned count = std::max(1U, std::thread::hardware_concurrency());
+    std::vector<std::thread> threads;
+    for (unsigned thread = 0; thread < count; ++thread) {
+      threads.emplace_back([this, thread, count] {
+        const std::uint64_t all = bytes_ / 8;
+        for (std::uint64_t i = all * thread / count; i < all * (thread + 1) / count; ++i) {
+          values_[i] = value_at(i);
+        }
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+  }
+
+  ~Data() { static_cast<void>(munmap(values_, bytes_)); }
+
+  Data(const Data&) = delete;
+  Data& operator=(const Data&) = delete;
+
+  [[nodiscard]] std::span<std::uint64_t> values() const { return {values_, bytes_ / 8}; }
+
+ private:
+  std::uint64_t bytes_;
+  std::uint64_t* values_ = nullptr;
+};
+
+struct Sizes {
+  std::uint64_t data = 8 * gib;
+  std::uint64_t cache = gib;
+  std::uint32_t queues = 0;
+};
+
+unsigned long long wrong_values = 0;
+
+void tell(const char* what,
+          unsigned line,
+          double seconds,
+          double accesses,
+          double bytes,
+          unsigned long long wrong) {
+  std::printf(
+      "{\"case\": \"%s\", \"line_bytes\": %u, \"seconds\": %.6f, \"million_a_second\": %.3f, "
+      "\"gb_a_second\": %.3f, \"wrong\": %llu}\n",
+      what,
+      line,
+      seconds,
+      accesses / seconds / 1e6,
+      bytes / seconds / 1e9,
+      wrong);
+  std::fflush(stdout);
+  wrong_values += wrong;
+}
+
+constexpr unsigned grid = 132 * 16;
+constexpr unsigned block = 128;
+constexpr double warps = grid * (block / 32.0);
+
+unsigned rounds_for(unsigned line) {
+  return std::max(4U, static_cast<unsigned>(4.0 * gib / warps / line));
+}
+
+void measure_zero_copy(const Data& data, unsigned line, DeviceNumber& wrong) {
+  const std::uint64_t blocks = data.values().size_bytes() / line;
+  const unsigned rounds = rounds_for(line);
+  void* there = nullptr;
+  check_cuda(cudaHostGetDevicePointer(&there, data.values().data(), 0), "find registered memory");
+  double best = 1e9;
+  for (std::uint64_t salt = 0; salt < 3; ++salt) {
+    best = std::min(best, timed("zero copy", kernel_limit, [&] {
+                      zero_copy<<<grid, block>>>(
+                          static_cast<const char*>(there), blocks, line, rounds, salt, wrong.get());
+                    }));
+  }
+  tell("zero copy", line, best, warps * rounds, warps * rounds * line, wrong.read());
+  wrong.reset();
+}
+
+void measure_misses(const Data& data, const Sizes& sizes, unsigned line, DeviceNumber& wrong) {
+  const array<std::uint64_t> view(
+      data.values(),
+      {.device = "cuda:0",
+       .cache_size = std::max<std::uint64_t>(sizes.cache / 16, 4096ULL * line),
+       .line_size = line,
+       .queue_count = sizes.queues});
+  measure_zero_copy(data, line, wrong);  // while the array has the memory registered
+  const std::uint64_t blocks = data.values().size_bytes() / line;
+  const unsigned rounds = rounds_for(line);
+  double best = 1e9;
+  double misses = 0;
+  for (std::uint64_t salt = 0; salt < 3; ++salt) {
+    const auto before = view.statistics().misses;
+    const double seconds = timed("misses", kernel_limit, [&] {
+      lines<<<grid, block>>>(view.view(), blocks, rounds, salt + 10, wrong.get());
+    });
+    if (seconds < best) {
+      best = seconds;
+      misses = static_cast<double>(view.statistics().misses - before);
+    }
+  }
+  view.check_accesses();
+  tell("misses", line, best, misses, misses * line, wrong.read());
+  wrong.reset();
+}
+
+void measure_hits(const Data& data, const Sizes& sizes, unsigned line, DeviceNumber& wrong) {
+  const array<std::uint64_t> view(data.values(),
+                                  {.device = "cuda:0",
+                                   .cache_size = sizes.cache,
+                                   .line_size = line,
+                                   .queue_count = sizes.queues});
+  // An eighth of the cache, so that no set of eight places is short of them.
+  const std::uint64_t bytes = std::min<std::uint64_t>(sizes.cache, data.values().size_bytes()) / 8;
+  const unsigned rounds = 4 * rounds_for(line);
+  const auto hot = [&](std::uint64_t salt) {
+    lines<<<grid, block>>>(view.view(), bytes / line, rounds, salt, wrong.get());
+  };
+  timed("warm up", kernel_limit, [&] { hot(20); });
+  timed("warm up", kernel_limit, [&] { hot(21); });
+  const auto before = view.statistics().misses;
+  double best = 1e9;
+  for (std::uint64_t salt = 0; salt < 3; ++salt) {
+    best = std::min(best, timed("hits of lines", kernel_limit, [&] { hot(salt + 30); }));
+  }
+  tell("hits of lines", line, best, warps * rounds, warps * rounds * line, wrong.read());
+  constexpr unsigned element_rounds = 2000;
+  best = 1e9;
+  for (std::uint64_t salt = 0; salt < 3; ++salt) {
+    best = std::min(best, timed("hits of view[i]", kernel_limit, [&] {
+                      elements<<<grid, block>>>(
+                          view.view(), bytes / 8, element_rounds, salt, wrong.get());
+                    }));
+  }
+  const double accesses = warps * 32 * element_rounds;
+  tell("hits of view[i]", line, best, accesses, accesses * 8, wrong.read());
+  constexpr unsigned stretch = 4096;
+  best = timed("hits of cursors", kernel_limit, [&] {
+    cursors<<<grid, block>>>(view.view(), bytes / 8, stretch, wrong.get());
+  });
+  tell("hits of cursors", line, best, warps * 32 * stretch, warps * 32 * stretch * 8, wrong.read());
+  std::printf("{\"case\": \"misses among hits\", \"line_bytes\": %u, \"count\": %llu}\n",
+              line,
+              static_cast<unsigned long long>(view.statistics().misses - before));
+  view.check_accesses();
+  wrong.reset();
+}
+
+void measure_writes(const Data& data, const Sizes& sizes, unsigned line, DeviceNumber& wrong) {
+  array<std::uint64_t> view(data.values(),
+                            {.mode = "r+",
+                             .device = "cuda:0",
+                             .cache_size = sizes.cache / 4,
+                             .line_size = line,
+                             .queue_count = sizes.queues});
+  const std::uint64_t bytes = std::min<std::uint64_t>(sizes.cache, data.values().size_bytes());
+  std::fill_n(data.values().begin(), bytes / 8, 0);
+  const double seconds = timed("writes of lines", kernel_limit, [&] {
+    overwrite<<<grid, block>>>(view.view(), bytes / line, wrong.get());
+  });
+  const double begin = seconds_now();
+  hippogriff::flush(view);
+  const double flushing = seconds_now() - begin;
+  unsigned long long different = wrong.read();
+  for (std::uint64_t i = 0; i < bytes / 8; ++i) {
+    different += data.values()[i] == value_at(i) ? 0 : 1;
+  }
+  tell("writes of lines",
+       line,
+       seconds,
+       static_cast<double>(bytes / line),
+       static_cast<double>(bytes),
+       different);
+  std::printf("{\"case\": \"flush\", \"line_bytes\": %u, \"seconds\": %.6f}\n", line, flushing);
+  wrong.reset();
+}
+
+void measure_all(const Sizes& sizes) {
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, 0), "ask the device");
+  int host_pointers = 0;
+  check_cuda(
+      cudaDeviceGetAttribute(&host_pointers, cudaDevAttrCanUseHostPointerForRegisteredMem, 0),
+      "ask the device");
+  std::printf(
+      "{\"device\": \"%s\", \"host_pointers\": %d, \"cores\": %u, \"data_bytes\": %llu, "
+      "\"cache_bytes\": %llu}\n",
+      properties.name,
+      host_pointers,
+      std::thread::hardware_concurrency(),
+      static_cast<unsigned long long>(sizes.data),
+      static_cast<unsigned long long>(sizes.cache));
+  const Data data(sizes.data);
+  DeviceNumber wrong;
+  for (const unsigned line : {512U, 4096U, 8192U, 65536U}) {
+    measure_misses(data, sizes, line, wrong);
+    measure_hits(data, sizes, line, wrong);
+    measure_writes(data, sizes, line, wrong);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Sizes sizes;
+  const auto number = [&](int place, double fallback) {
+    return argc > place ? std::strtod(argv[place], nullptr) : fallback;
+  };
+  sizes.data = static_cast<std::uint64_t>(number(1, 8) * gib) / 65536 * 65536;
+  sizes.cache = static_cast<std::uint64_t>(number(2, 1) * gib) / 65536 * 65536;
+  sizes.queues = static_cast<std::uint32_t>(number(3, 0));
+  try {
+    measure_all(sizes);
+  } catch (const std::exception& error) {
+    std::printf("{\"error\": \"%s\"}\n", error.what());
+    return 2;
+  }
+  return wrong_values == 0 ? 0 : 1;
+}

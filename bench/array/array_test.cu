@@ -1,0 +1,293 @@
+// Checks arrays on a GPU: reads, writes, tiny caches, odd elements, errors. Prints a JSON line for
+// each case; exit status 1 when one is wrong, 2 for a failure of the machine, 3 when a kernel hung.
+// usage: array_gpu_test [FOLDER]
+#include "array_check.cuh"
+
+#include <hippogriff/array.cuh>
+
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace {
+
+using hippogriff::array;
+using hippogriff::array_cursor;
+using hippogriff::array_view;
+using hippogriff::ondemand::Lanes;
+using hippogriff::ondemand::NvmeStatus;
+
+constexpr double kernel_limit = 60;
+int wrong_cases = 0;
+
+void tell(const char* name, unsigned long long wrong, const std::string& more = {}) {
+  std::printf("{\"case\": \"%s\", \"wrong\": %llu%s}\n", name, wrong, more.c_str());
+  std::fflush(stdout);
+  wrong_cases += wrong == 0 ? 0 : 1;
+}
+
+struct Odd {  // 12 bytes: straddles lines
+  std::uint32_t parts[3];
+
+  __host__ __device__ static Odd of(std::uint64_t index) {
+    const std::uint64_t bits = mixed(index);
+    return {{static_cast<std::uint32_t>(bits),
+             static_cast<std::uint32_t>(bits >> 32U),
+             static_cast<std::uint32_t>(index)}};
+  }
+
+  __host__ __device__ bool operator==(const Odd& other) const {
+    return parts[0] == other.parts[0] && parts[1] == other.parts[1] && parts[2] == other.parts[2];
+  }
+};
+
+struct Word {
+  std::uint64_t bits;
+
+  __host__ __device__ static Word of(std::uint64_t index) { return {mixed(index + 99)}; }
+
+  __host__ __device__ bool operator==(const Word& other) const { return bits == other.bits; }
+};
+
+__device__ std::uint64_t thread_number() {
+  return static_cast<std::uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+
+__device__ std::uint64_t thread_count() {
+  return static_cast<std::uint64_t>(gridDim.x) * blockDim.x;
+}
+
+// Every thread reads elements at random, in divergent flow.
+template <typename T>
+__global__ void read_random(array_view<T> view, int rounds, unsigned long long* wrong) {
+  for (int round = 0; round < rounds; ++round) {
+    const std::uint64_t pick = mixed(thread_number() * 1000 + static_cast<std::uint64_t>(round));
+    if (pick % 5 == 0) {
+      continue;
+    }
+    const std::uint64_t index = (pick >> 8U) % view.size();
+    if (!(view[index] == T::of(index))) {
+      atomicAdd(wrong, 1ULL);
+    }
+  }
+}
+
+// Every thread writes its own elements: neighbours are other threads'.
+template <typename T>
+__global__ void write_own(array_view<T> view, std::uint64_t shift, unsigned long long* wrong) {
+  for (std::uint64_t i = thread_number(); i < view.size(); i += thread_count()) {
+    if (view.write(i, T::of(i + shift)) != NvmeStatus::success) {
+      atomicAdd(wrong, 1ULL);
+    }
+  }
+}
+
+template <typename T>
+__global__ void read_by_cursor(array_view<T> view, std::uint64_t each, unsigned long long* wrong) {
+  array_cursor<T> cursor(view);
+  const std::uint64_t begin = thread_number() * each;
+  for (std::uint64_t i = begin; i < begin + each && i < view.size(); ++i) {
+    if (!(cursor[i] == T::of(i))) {
+      atomicAdd(wrong, 1ULL);
+    }
+  }
+}
+
+// A warp a part of 1024 numbers; output lines are written as a whole.
+__global__ void add_vectors(array_view<std::uint64_t> a,
+                            array_view<std::uint64_t> b,
+                            array_view<std::uint64_t> sum,
+                            unsigned long long* wrong) {
+  constexpr std::uint64_t part = 1024;
+  extern __shared__ std::uint64_t memory[];
+  std::uint64_t* first = memory + threadIdx.x / 32 * 2 * part;
+  std::uint64_t* second = first + part;
+  const Lanes warp = Lanes::warp();
+  for (std::uint64_t begin = thread_number() / 32 * part; begin < sum.size();
+       begin += thread_count() / 32 * part) {
+    const std::uint64_t count = sum.size() - begin < part ? sum.size() - begin : part;
+    bool good = a.read_range(warp, begin, count, first) == NvmeStatus::success;
+    good = b.read_range(warp, begin, count, second) == NvmeStatus::success && good;
+    warp.meet();
+    for (std::uint64_t i = warp.rank(); i < count; i += 32) {
+      first[i] += second[i];
+    }
+    warp.meet();
+    good = sum.write_range(warp, begin, count, first) == NvmeStatus::success && good;
+    if (!good && warp.leads()) {
+      atomicAdd(wrong, 1ULL);
+    }
+  }
+}
+
+__global__ void read_status(array_view<Word> view,
+                            std::uint64_t index,
+                            unsigned long long* failed) {
+  Word value{};
+  if (view.read(index, value) != NvmeStatus::success) {
+    atomicAdd(failed, 1ULL);
+  }
+}
+
+template <typename T>
+std::vector<T> elements(std::uint64_t count, std::uint64_t shift = 0) {
+  std::vector<T> values(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    values[i] = T::of(i + shift);
+  }
+  return values;
+}
+
+template <typename T>
+void write_file(const std::string& path, const std::vector<T>& values) {
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(values.data()),
+             static_cast<std::streamsize>(values.size() * sizeof(T)));
+}
+
+template <typename T>
+unsigned long long differences(const std::string& path, const std::vector<T>& expected) {
+  std::vector<T> there(expected.size());
+  std::ifstream(path, std::ios::binary)
+      .read(reinterpret_cast<char*>(there.data()),
+            static_cast<std::streamsize>(there.size() * sizeof(T)));
+  unsigned long long wrong = 0;
+  for (std::size_t i = 0; i < there.size(); ++i) {
+    wrong += there[i] == expected[i] ? 0 : 1;
+  }
+  return wrong;
+}
+
+template <typename T>
+void check_reads(const std::string& path, const char* name, hippogriff::array_options options) {
+  // With an offset: what stands before counts back from zero.
+  const std::uint64_t before = options.offset / sizeof(T);
+  write_file(path, elements<T>(1'000'003 + before, 0 - before));
+  options.device = "cuda:0";
+  options.wait_limit = std::chrono::seconds(30);
+  const array<T> data(path, options);
+  DeviceNumber wrong;
+  const double seconds =
+      timed(name, kernel_limit, [&] { read_random<<<256, 256>>>(data.view(), 50, wrong.get()); });
+  data.check_accesses();
+  tell(name,
+       wrong.read(),
+       ", \"seconds\": " + std::to_string(seconds) +
+           ", \"misses\": " + std::to_string(data.statistics().misses));
+}
+
+template <typename T>
+void check_writes(const std::string& path, const char* name, hippogriff::array_options options) {
+  constexpr std::uint64_t count = 300'007;
+  write_file(path, elements<T>(count));
+  options.device = "cuda:0";
+  options.mode = "r+";
+  options.wait_limit = std::chrono::seconds(30);
+  array<T> data(path, options);
+  DeviceNumber wrong;
+  timed(name, kernel_limit, [&] { write_own<<<128, 256>>>(data.view(), 5, wrong.get()); });
+  hippogriff::flush(data);
+  tell(name, wrong.read() + differences(path, elements<T>(count, 5)));
+}
+
+void check_cursor(const std::string& path) {
+  write_file(path, elements<Word>(500'000));
+  const array<Word> data(path, {.device = "cuda:0", .cache_size = 1 << 20, .line_size = 512});
+  DeviceNumber wrong;
+  timed(
+      "cursor", kernel_limit, [&] { read_by_cursor<<<128, 128>>>(data.view(), 31, wrong.get()); });
+  tell("cursor", wrong.read());
+}
+
+void check_vectors() {
+  constexpr std::uint64_t count = (1 << 21) + 77;
+  std::vector<std::uint64_t> a(count);
+  std::vector<std::uint64_t> b(count);
+  std::vector<std::uint64_t> sum(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    a[i] = mixed(i);
+    b[i] = mixed(i + count);
+  }
+  const hippogriff::array_options read{.device = "cuda:0", .cache_size = 1 << 21};
+  const hippogriff::array_options write{.mode = "r+", .device = "cuda:0", .cache_size = 1 << 20};
+  const array<std::uint64_t> first(std::span<std::uint64_t>(a), read);
+  const array<std::uint64_t> second(std::span<std::uint64_t>(b), read);
+  array<std::uint64_t> result(std::span<std::uint64_t>(sum), write);
+  DeviceNumber wrong;
+  constexpr unsigned shared = 2 * 2 * 1024 * sizeof(std::uint64_t);
+  const double seconds = timed("vector add", kernel_limit, [&] {
+    add_vectors<<<256, 64, shared>>>(first.view(), second.view(), result.view(), wrong.get());
+  });
+  hippogriff::flush(result);
+  unsigned long long different = wrong.read();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    different += sum[i] == a[i] + b[i] ? 0 : 1;
+  }
+  tell("vector add",
+       different,
+       ", \"seconds\": " + std::to_string(seconds) + ", \"lines read before they were written\": " +
+           std::to_string(result.statistics().reads));
+}
+
+void check_errors(const std::string& path) {
+  write_file(path, elements<Word>(100'000));
+  // Held in the page cache and mapped the bytes would stay: an odd offset keeps it from being
+  // mapped.
+  const array<Word> data(path, {.device = "cuda:0", .cache_size = 1 << 20, .offset = 8});
+  std::filesystem::resize_file(path, 4096);
+  DeviceNumber failed;
+  timed("truncated file", kernel_limit, [&] {
+    read_status<<<4, 64>>>(data.view(), 50'000, failed.get());
+  });
+  bool told = false;
+  try {
+    data.check_accesses();
+  } catch (const hippogriff::TransferError& error) {
+    told = error.status() == HIPPOGRIFF_SHORT_FILE;
+  }
+  tell("truncated file", (failed.read() == 256 ? 0 : 1) + (told ? 0 : 1));
+  failed.reset();
+  timed("index beyond the end", kernel_limit, [&] {
+    read_status<<<1, 32>>>(data.view(), ~0ULL, failed.get());
+  });
+  tell("index beyond the end", failed.read() == 32 ? 0 : 1);
+}
+
+void check_all(const std::string& folder) {
+  const std::string path = folder + "/array_gpu_test.bin";
+  check_reads<Word>(path, "reads, 512 B lines", {.cache_size = 1 << 20, .line_size = 512});
+  check_reads<Word>(path, "reads, 4 KiB lines", {.cache_size = 1 << 21});
+  check_reads<Word>(path, "reads, 64 KiB lines", {.cache_size = 1 << 22, .line_size = 1 << 16});
+  check_reads<Word>(path, "reads, all fits", {.cache_size = 1 << 25});
+  check_reads<Word>(path, "reads, a cache of one line", {.cache_size = 512, .line_size = 512});
+  check_reads<Word>(path, "reads, a cache of eight lines", {.cache_size = 32768});
+  check_reads<Word>(path, "reads, through staging memory", {.cache_size = 1 << 20, .offset = 512});
+  check_reads<Odd>(path, "reads of odd elements", {.cache_size = 1 << 20, .line_size = 512});
+  check_reads<Word>(
+      path, "reads, one short queue", {.cache_size = 1 << 20, .queue_count = 1, .queue_depth = 4});
+  check_writes<Word>(path, "writes", {.cache_size = 1 << 18, .line_size = 512});
+  check_writes<Word>(
+      path, "writes, a cache of eight lines", {.cache_size = 4096, .line_size = 512});
+  check_writes<Odd>(path, "writes of odd elements", {.cache_size = 1 << 20});
+  check_cursor(path);
+  check_vectors();
+  check_errors(path);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    check_all(argc > 1 ? argv[1] : std::filesystem::temp_directory_path().string());
+  } catch (const std::exception& error) {
+    std::printf("{\"error\": \"%s\"}\n", error.what());
+    return 2;
+  }
+  std::printf("{\"wrong_cases\": %d}\n", wrong_cases);
+  return wrong_cases == 0 ? 0 : 1;
+}

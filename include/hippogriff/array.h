@@ -1,0 +1,102 @@
+/* hippogriff: arrays that live in storage, in C. C++ and kernels: array.hpp, array.cuh.
+ *
+ * An array is a part of a file, or of host memory. Threads of its device (CPU threads on the device
+ * host) read and write it through a cache in the device's memory. All sizes and offsets are bytes.
+ * Functions return 0 or a hippogriff_status; hippogriff_last_error tells more. Any thread may call
+ * them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef HIPPOGRIFF_ARRAY_H_
+#define HIPPOGRIFF_ARRAY_H_
+
+#include <hippogriff/hippogriff.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct hippogriff_storage_array hippogriff_storage_array;
+
+/** Fill with zeros, set struct_size, then what is wanted. */
+typedef struct hippogriff_array_options {
+  size_t struct_size;
+  const char* path;     /**< a file, or */
+  void* memory;         /**< host memory, which must stay; on a GPU best page-aligned */
+  uint64_t offset;      /**< of the array in the file */
+  uint64_t size;        /**< 0: the rest of the file */
+  const char* mode;     /**< as numpy.memmap: "r" (NULL), "r+", "w+" (makes the file; needs size) */
+  const char* device;   /**< "host", "cuda:0"; NULL: as hippogriff_options.device */
+  uint64_t cache_size;  /**< of the lines, in the device's memory; 0: 64 MiB */
+  uint32_t line_size;   /**< a power of two, 512 to 1 MiB; 0: 4096 */
+  uint32_t queue_count; /**< 0: as the device needs */
+  uint32_t queue_depth; /**< a power of two, 4 to 32768; 0: as the device needs */
+  int64_t wait_limit_ms; /**< a thread that waits longer ends the array; 0: a minute */
+} hippogriff_array_options;
+
+typedef struct hippogriff_array_statistics {
+  size_t struct_size;
+  uint64_t misses;       /**< lines that were read */
+  uint64_t overwritten;  /**< lines that came without a read */
+  uint64_t written_back; /**< lines that were written */
+  uint64_t reads;        /**< commands that were served, and their bytes */
+  uint64_t read_bytes;
+  uint64_t writes;
+  uint64_t written_bytes;
+  uint64_t failures;
+  uint64_t metadata_bytes; /**< of the device's memory, beside the lines */
+} hippogriff_array_statistics;
+
+HIPPOGRIFF_API int hippogriff_array_open(const hippogriff_array_options* options,
+                                         hippogriff_storage_array** array);
+/** Ends all waits and frees. What was written and not flushed is lost: flush first. */
+HIPPOGRIFF_API int hippogriff_array_close(hippogriff_storage_array* array);
+
+HIPPOGRIFF_API int hippogriff_array_size(hippogriff_storage_array* array, uint64_t* size);
+
+/** What kernels work with: a hippogriff::ondemand::Cache of that size and layout (view_layout).
+ *  Good until the array is closed. */
+HIPPOGRIFF_API int hippogriff_array_view(hippogriff_storage_array* array,
+                                         void* view,
+                                         size_t view_size,
+                                         uint32_t layout);
+
+/** Through the cache, by the calling thread: on the device host. */
+HIPPOGRIFF_API int hippogriff_array_read(hippogriff_storage_array* array,
+                                         uint64_t offset,
+                                         void* to,
+                                         size_t size);
+HIPPOGRIFF_API int hippogriff_array_write(hippogriff_storage_array* array,
+                                          uint64_t offset,
+                                          const void* from,
+                                          size_t size);
+
+/** `count` rows of row_size bytes, by their numbers, one after the other in memory; by several
+ * threads where that is worth it. On the device host. Nothing is moved when a row is beyond the
+ * end. */
+HIPPOGRIFF_API int hippogriff_array_gather(
+    hippogriff_storage_array* array, const uint64_t* rows, size_t count, size_t row_size, void* to);
+HIPPOGRIFF_API int hippogriff_array_scatter(hippogriff_storage_array* array,
+                                            const uint64_t* rows,
+                                            size_t count,
+                                            size_t row_size,
+                                            const void* from);
+
+/** Writes every dirty line and has the storage keep it (fdatasync). Waits for lines that are held.
+ * On a GPU a kernel writes the lines: hippogriff::flush of array.cuh. */
+HIPPOGRIFF_API int hippogriff_array_flush(hippogriff_storage_array* array);
+/** The second half of a flush: has the storage keep what lines were written. */
+HIPPOGRIFF_API int hippogriff_array_sync(hippogriff_storage_array* array);
+
+/** 0, or the first failure of any thread's access since the last clear. */
+HIPPOGRIFF_API int hippogriff_array_check(hippogriff_storage_array* array);
+HIPPOGRIFF_API int hippogriff_array_clear(hippogriff_storage_array* array);
+
+HIPPOGRIFF_API int hippogriff_array_get_statistics(hippogriff_storage_array* array,
+                                                   hippogriff_array_statistics* statistics);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* HIPPOGRIFF_ARRAY_H_ */

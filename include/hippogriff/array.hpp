@@ -1,0 +1,128 @@
+// Arrays that live in storage, for C++: opened here, used by threads through views
+// (array/view.hpp). Kernels: array.cuh. Failures of calls are TransferError; those of accesses, see
+// the view.
+//
+// SPDX-License-Identifier: Apache-2.0
+#ifndef HIPPOGRIFF_ARRAY_HPP_
+#define HIPPOGRIFF_ARRAY_HPP_
+
+#include <hippogriff/array.h>
+#include <hippogriff/array/view.hpp>
+#include <hippogriff/hippogriff.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+
+namespace hippogriff::inline v0 {
+
+// Sizes in bytes; 0 and null mean what array.h says of them. The strings must stay until the array
+// is open.
+// NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
+struct array_options {
+  const char* mode = "r";  // "r", "r+", "w+"
+  const char* device = nullptr;
+  std::uint64_t cache_size = 0;
+  std::uint32_t line_size = 0;
+  std::uint64_t offset = 0;  // in the file
+  std::uint64_t count = 0;   // of elements; 0: as many as there are
+  std::uint32_t queue_count = 0;
+  std::uint32_t queue_depth = 0;
+  std::chrono::milliseconds wait_limit{0};
+};
+
+// Move-only. Closing it ends its threads' waits; what they wrote stays if it was flushed.
+template <typename T>
+// NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
+class array {
+  static_assert(std::is_trivially_copyable_v<T>, "elements are moved as bytes");
+
+ public:
+  explicit array(const std::filesystem::path& path, const array_options& options = {}) {
+    const std::string name = path.string();
+    open(options, [&](hippogriff_array_options& raw) {
+      raw.path = name.c_str();
+      raw.size = options.count * sizeof(T);
+    });
+  }
+
+  // Host memory, which must stay.
+  explicit array(std::span<T> memory, const array_options& options = {}) {
+    open(options, [&](hippogriff_array_options& raw) {
+      raw.memory = memory.data();
+      raw.size = memory.size_bytes();
+    });
+  }
+
+  // Elements; bytes at the end that are no whole element do not count.
+  [[nodiscard]] std::uint64_t size() const { return view_.size(); }
+
+  // What threads of the array's device take.
+  [[nodiscard]] const array_view<T>& view() const { return view_; }
+
+  // On the device host; after kernels: hippogriff::flush of array.cuh.
+  void flush() { check(hippogriff_array_flush(get())); }
+
+  void sync() { check(hippogriff_array_sync(get())); }
+
+  // Throws the first failure of any thread's access.
+  void check_accesses() const { check(hippogriff_array_check(get())); }
+
+  void clear_failure() { check(hippogriff_array_clear(get())); }
+
+  [[nodiscard]] hippogriff_array_statistics statistics() const {
+    hippogriff_array_statistics result{};
+    result.struct_size = sizeof result;
+    check(hippogriff_array_get_statistics(get(), &result));
+    return result;
+  }
+
+  [[nodiscard]] hippogriff_storage_array* get() const { return handle_.get(); }
+
+ private:
+  struct Close {
+    void operator()(hippogriff_storage_array* handle) const {
+      static_cast<void>(hippogriff_array_close(handle));
+    }
+  };
+
+  static void check(int status) {
+    if (status != HIPPOGRIFF_OK) {
+      detail::throw_last_error();
+    }
+  }
+
+  template <typename Fill>
+  void open(const array_options& options, Fill fill) {
+    check(hippogriff_init());
+    hippogriff_array_options raw{};
+    raw.struct_size = sizeof raw;
+    raw.offset = options.offset;
+    raw.mode = options.mode;
+    raw.device = options.device;
+    raw.cache_size = options.cache_size;
+    raw.line_size = options.line_size;
+    raw.queue_count = options.queue_count;
+    raw.queue_depth = options.queue_depth;
+    raw.wait_limit_ms = options.wait_limit.count();
+    fill(raw);
+    hippogriff_storage_array* opened = nullptr;
+    check(hippogriff_array_open(&raw, &opened));
+    handle_.reset(opened);
+    ondemand::Cache cache;
+    check(hippogriff_array_view(opened, &cache, sizeof cache, ondemand::view_layout));
+    view_ = array_view<T>(cache, cache.size_bytes / sizeof(T));
+  }
+
+  std::unique_ptr<hippogriff_storage_array, Close> handle_;
+  array_view<T> view_;
+};
+
+}  // namespace hippogriff::inline v0
+
+#endif  // HIPPOGRIFF_ARRAY_HPP_

@@ -1,0 +1,359 @@
+// An array as threads of its device see it: elements, ranges, and a cursor that keeps its line.
+//
+// A failed access gives zero and a status, and the array remembers the first one (failed()), as
+// CUDA remembers its own. Elements may straddle lines; their parts are read one after the other.
+// Threads that use the same element at the same time, one of them writing, must agree among
+// themselves, as with memory.
+//
+// SPDX-License-Identifier: Apache-2.0
+#ifndef HIPPOGRIFF_ARRAY_VIEW_HPP_
+#define HIPPOGRIFF_ARRAY_VIEW_HPP_
+
+#include <hippogriff/array/cache.hpp>
+#if HIPPO_ARRAY_CUDA
+#include <hippogriff/array/warp.hpp>
+#endif
+
+namespace hippogriff::ondemand {
+
+// The bytes from `offset` on that lie in one line.
+struct Piece {
+  uint64_t line = 0;
+  uint32_t begin = 0;  // in the line
+  uint32_t size = 0;
+  bool whole = false;  // all of the line that is the array's
+};
+
+HIPPO_ANYWHERE inline Piece piece_at(const Cache& cache, uint64_t offset, uint64_t bytes) {
+  Piece piece;
+  piece.line = offset >> cache.line_shift;
+  piece.begin = static_cast<uint32_t>(offset) & (cache.line_bytes() - 1);
+  const uint64_t room = cache.line_bytes() - piece.begin;
+  piece.size = static_cast<uint32_t>(bytes < room ? bytes : room);
+  piece.whole = piece.begin == 0 &&
+                (piece.size == cache.line_bytes() || offset + piece.size == cache.size_bytes);
+  return piece;
+}
+
+template <typename Group>
+HIPPO_ANYWHERE void copy_plain(const Group& group,
+                               unsigned char* to,
+                               const unsigned char* from,
+                               uint32_t bytes) {
+  if ((reinterpret_cast<uint64_t>(from) | reinterpret_cast<uint64_t>(to) | bytes) % 8 == 0) {
+    for (uint32_t i = group.rank(); i < bytes / 8; i += group.size()) {
+      reinterpret_cast<uint64_t*>(to)[i] = reinterpret_cast<const uint64_t*>(from)[i];
+    }
+    return;
+  }
+  for (uint32_t i = group.rank(); i < bytes; i += group.size()) {
+    to[i] = from[i];
+  }
+}
+
+// All of the group call, with the same arguments, holding no line.
+template <typename Group>
+HIPPO_ANYWHERE NvmeStatus read_bytes(
+    const Cache& cache, const Group& group, uint64_t offset, uint64_t bytes, unsigned char* to) {
+  while (bytes != 0) {
+    const Piece piece = piece_at(cache, offset, bytes);
+    const Held held = cache.hold(group, piece.line, Intent::use);
+    if (held.status != NvmeStatus::success) {
+      return held.status;
+    }
+    copy_plain(group, to, cache.bytes_of(held.place) + piece.begin, piece.size);
+    group.meet();
+    if (group.leads()) {
+      cache.drop(held, false);
+    }
+    to += piece.size;
+    offset += piece.size;
+    bytes -= piece.size;
+  }
+  return NvmeStatus::success;
+}
+
+template <typename Group>
+HIPPO_ANYWHERE NvmeStatus write_bytes(const Cache& cache,
+                                      const Group& group,
+                                      uint64_t offset,
+                                      uint64_t bytes,
+                                      const unsigned char* from) {
+  while (bytes != 0) {
+    const Piece piece = piece_at(cache, offset, bytes);
+    const Held held = cache.hold(group, piece.line, piece.whole ? Intent::overwrite : Intent::use);
+    if (held.status != NvmeStatus::success) {
+      return held.status;
+    }
+    copy_plain(group, cache.bytes_of(held.place) + piece.begin, from, piece.size);
+    group.meet();
+    if (group.leads()) {
+      cache.drop(held, true);
+    }
+    from += piece.size;
+    offset += piece.size;
+    bytes -= piece.size;
+  }
+  return NvmeStatus::success;
+}
+
+}  // namespace hippogriff::ondemand
+
+namespace hippogriff {
+inline namespace v0 {
+
+template <typename T>
+// NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
+class array_cursor;
+
+// What kernels take by value. Trivially copyable; must not outlive its array.
+template <typename T>
+// NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
+class array_view {
+ public:
+  using status = ondemand::NvmeStatus;
+
+  array_view() = default;
+
+  HIPPO_ANYWHERE array_view(const ondemand::Cache& cache, ondemand::uint64_t count)
+      : cache_(cache), count_(count) {}
+
+  [[nodiscard]] HIPPO_ANYWHERE ondemand::uint64_t size() const { return count_; }
+
+  // The element, or zero when it cannot be had.
+  [[nodiscard]] HIPPO_ANYWHERE T operator[](ondemand::uint64_t index) const {
+    T value{};
+    static_cast<void>(read(index, value));
+    return value;
+  }
+
+  HIPPO_ANYWHERE status read(ondemand::uint64_t index, T& value) const {
+    if (index >= count_) {
+      return cache_.noted(status::out_of_range);
+    }
+#ifdef __CUDA_ARCH__
+    return ondemand::coalesced_read(cache_, index * sizeof(T), value);
+#else
+    return ondemand::read_bytes(
+        cache_, ondemand::Alone{}, index * sizeof(T), sizeof(T), bytes(value));
+#endif
+  }
+
+  HIPPO_ANYWHERE status write(ondemand::uint64_t index, const T& value) const {
+    if (index >= count_ || !cache_.writable) {
+      return refused();
+    }
+#ifdef __CUDA_ARCH__
+    return ondemand::coalesced_write(cache_, index * sizeof(T), value);
+#else
+    return ondemand::write_bytes(
+        cache_, ondemand::Alone{}, index * sizeof(T), sizeof(T), bytes(value));
+#endif
+  }
+
+  // `count` elements from `first` on, by all of a group together (ondemand::Alone, or Lanes of a
+  // warp): they give the same arguments and hold no cursor's line. Lines that are written as a
+  // whole are not read.
+  template <typename Group>
+  HIPPO_ANYWHERE status
+  read_range(const Group& group, ondemand::uint64_t first, ondemand::uint64_t count, T* to) const {
+    if (first > count_ || count > count_ - first) {
+      return cache_.noted(status::out_of_range);
+    }
+    return ondemand::read_bytes(
+        cache_, group, first * sizeof(T), count * sizeof(T), reinterpret_cast<unsigned char*>(to));
+  }
+
+  template <typename Group>
+  HIPPO_ANYWHERE status write_range(const Group& group,
+                                    ondemand::uint64_t first,
+                                    ondemand::uint64_t count,
+                                    const T* from) const {
+    if (first > count_ || count > count_ - first || !cache_.writable) {
+      return refused();
+    }
+    return ondemand::write_bytes(cache_,
+                                 group,
+                                 first * sizeof(T),
+                                 count * sizeof(T),
+                                 reinterpret_cast<const unsigned char*>(from));
+  }
+
+  // The first failure of any thread; success when there was none. A look across the link.
+  [[nodiscard]] HIPPO_ANYWHERE status failed() const {
+    return static_cast<status>(
+        ondemand::system_ref<ondemand::uint32_t>(*cache_.sticky).load(ondemand::relaxed));
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE const ondemand::Cache& cache() const { return cache_; }
+
+ private:
+  [[nodiscard]] HIPPO_ANYWHERE status refused() const {
+    return cache_.noted(cache_.writable ? status::out_of_range : status::access_denied);
+  }
+
+  HIPPO_ANYWHERE static unsigned char* bytes(T& value) {
+    return reinterpret_cast<unsigned char*>(&value);
+  }
+
+  HIPPO_ANYWHERE static const unsigned char* bytes(const T& value) {
+    return reinterpret_cast<const unsigned char*>(&value);
+  }
+
+  ondemand::Cache cache_;
+  ondemand::uint64_t count_ = 0;
+};
+
+}  // namespace v0
+
+namespace ondemand {
+
+// A line that one thread keeps while it works in it. Those of a thread that are linked let go of
+// their lines before any of them waits.
+class KeptLine {
+ public:
+  HIPPO_ANYWHERE explicit KeptLine(const Cache& cache) : cache_(cache) {}
+
+  HIPPO_ANYWHERE ~KeptLine() { let_go(); }
+
+  KeptLine(const KeptLine&) = delete;
+  KeptLine& operator=(const KeptLine&) = delete;
+  KeptLine(KeptLine&&) = delete;
+  KeptLine& operator=(KeptLine&&) = delete;
+
+  // From now on `other` lets go before this one waits, and the other way round. `other` was made
+  // before and ends after this one.
+  HIPPO_ANYWHERE void link(KeptLine& other) {
+    next_ = other.next_;
+    other.next_ = this;
+  }
+
+  HIPPO_ANYWHERE void let_go() {
+    if (line_ != no_line) {
+      Held held;
+      held.place = place_;
+      cache_.drop(held, wrote_);
+      line_ = no_line;
+      wrote_ = false;
+    }
+  }
+
+  HIPPO_ANYWHERE void let_go_all() {
+    KeptLine* kept = this;
+    do {
+      kept->let_go();
+      kept = kept->next_;
+    } while (kept != this);
+  }
+
+ protected:
+  // Has `line` kept; what it kept before is let go.
+  HIPPO_ANYWHERE NvmeStatus keep(uint64_t line) {
+    if (line == line_) {
+      return NvmeStatus::success;
+    }
+    uint32_t place = 0;
+    if (cache_.try_hold(line, place)) {
+      let_go();
+      place_ = place;
+    } else {
+      let_go_all();
+      const Held held = cache_.hold(Alone{}, line, Intent::use);
+      if (held.status != NvmeStatus::success) {
+        return held.status;
+      }
+      place_ = held.place;
+    }
+    line_ = line;
+    return NvmeStatus::success;
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE unsigned char* kept_bytes() const { return cache_.bytes_of(place_); }
+
+  HIPPO_ANYWHERE void note_write() { wrote_ = true; }
+
+ private:
+  const Cache& cache_;
+  KeptLine* next_ = this;
+  uint64_t line_ = no_line;
+  uint32_t place_ = 0;
+  bool wrote_ = false;
+};
+
+}  // namespace ondemand
+
+inline namespace v0 {
+
+// One thread's way through an array: the line of the last access stays in the cache, and the next
+// one in it costs no look-up. At most one in a thread, or linked ones (KeptLine::link): a thread
+// that waits for a line while another cursor of it holds one could wait for itself. Ranges and
+// plain accesses of the same thread want them let go (let_go_all) for the same reason.
+template <typename T>
+// NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
+class array_cursor : public ondemand::KeptLine {
+ public:
+  using status = ondemand::NvmeStatus;
+
+  HIPPO_ANYWHERE explicit array_cursor(const array_view<T>& view)
+      : KeptLine(view.cache()), view_(view) {}
+
+  [[nodiscard]] HIPPO_ANYWHERE T operator[](ondemand::uint64_t index) {
+    T value{};
+    static_cast<void>(read(index, value));
+    return value;
+  }
+
+  HIPPO_ANYWHERE status read(ondemand::uint64_t index, T& value) {
+    return access<false>(index, value);
+  }
+
+  HIPPO_ANYWHERE status write(ondemand::uint64_t index, const T& value) {
+    return access<true>(index, value);
+  }
+
+ private:
+  template <bool Writes, typename Value>
+  HIPPO_ANYWHERE status access(ondemand::uint64_t index, Value& value) {
+    const ondemand::Cache& cache = view_.cache();
+    if (index >= view_.size()) {
+      return cache.noted(status::out_of_range);
+    }
+    if (Writes && !cache.writable) {
+      return cache.noted(status::access_denied);
+    }
+    const ondemand::Piece piece = ondemand::piece_at(cache, index * sizeof(T), sizeof(T));
+    if (piece.size != sizeof(T)) {
+      let_go_all();
+      if constexpr (Writes) {
+        return view_.write(index, value);
+      } else {
+        return view_.read(index, value);
+      }
+    }
+    const status result = keep(piece.line);
+    if (result != status::success) {
+      return result;
+    }
+    unsigned char* bytes = kept_bytes() + piece.begin;
+    if constexpr (Writes) {
+      ondemand::copy_plain(ondemand::Alone{},
+                           bytes,
+                           reinterpret_cast<const unsigned char*>(&value),
+                           static_cast<ondemand::uint32_t>(sizeof(T)));
+      note_write();
+    } else {
+      ondemand::copy_plain(ondemand::Alone{},
+                           reinterpret_cast<unsigned char*>(&value),
+                           bytes,
+                           static_cast<ondemand::uint32_t>(sizeof(T)));
+    }
+    return status::success;
+  }
+
+  const array_view<T>& view_;
+};
+
+}  // namespace v0
+}  // namespace hippogriff
+
+#endif  // HIPPOGRIFF_ARRAY_VIEW_HPP_

@@ -1,0 +1,79 @@
+// How every wait of an array ends: by what it waits for, by an abort, or by its time.
+//
+// SPDX-License-Identifier: Apache-2.0
+#ifndef HIPPOGRIFF_ARRAY_WAITING_HPP_
+#define HIPPOGRIFF_ARRAY_WAITING_HPP_
+
+#include <hippogriff/array/portable.hpp>
+
+namespace hippogriff::ondemand {
+
+// Why nobody waits any more. The first reason stays.
+enum class Ending : uint32_t {
+  none = 0,
+  stopped = 1,          // the array was closed, or its controller
+  controller_died = 2,  // a thread of the controller ended with a failure
+  timed_out = 3,        // somebody waited as long as the array allows
+  broken = 4,           // the controller answered what nobody had asked
+};
+
+// What all who wait for an array share. The word is in memory that host and device reach.
+struct Patience {
+  uint32_t* ending = nullptr;  // an Ending
+  uint64_t limit_ns = 0;       // of one wait
+
+  [[nodiscard]] HIPPO_ANYWHERE Ending ended() const {
+    return static_cast<Ending>(system_ref<uint32_t>(*ending).load(relaxed));
+  }
+
+  HIPPO_ANYWHERE void end(Ending why) const {
+    uint32_t none = 0;
+    static_cast<void>(system_ref<uint32_t>(*ending).compare_exchange_strong(
+        none, static_cast<uint32_t>(why), relaxed, relaxed));
+  }
+};
+
+// One wait. A wait that takes too long ends the array: what it waited for cannot be taken back, so
+// nobody could go on behind it.
+class Wait {
+ public:
+  HIPPO_ANYWHERE explicit Wait(const Patience& patience) : patience_(patience) {}
+
+  // Pauses. False when the array has ended: give up.
+  HIPPO_ANYWHERE bool again() {
+    pause(round_);
+#ifdef __CUDA_ARCH__
+    constexpr uint32_t rounds_between = 32;  // the word is across the link
+#else
+    constexpr uint32_t rounds_between = 4;
+#endif
+    return ++round_ % rounds_between != 0 || goes_on();
+  }
+
+  // Pauses so far.
+  [[nodiscard]] HIPPO_ANYWHERE uint32_t rounds() const { return round_; }
+
+  // False when the array has ended, or does now, because this wait has lasted too long.
+  HIPPO_ANYWHERE bool goes_on() {
+    if (patience_.ended() != Ending::none) {
+      return false;
+    }
+    const uint64_t now = now_ns();
+    if (begin_ns_ == 0) {
+      begin_ns_ = now;
+    } else if (now - begin_ns_ > patience_.limit_ns) {
+      patience_.end(Ending::timed_out);
+      return false;
+    }
+    return true;
+  }
+
+ private:
+  const Patience& patience_;
+  uint64_t begin_ns_ = 0;
+  uint32_t round_ = 0;
+};
+
+}  // namespace hippogriff::ondemand
+
+#endif  // HIPPOGRIFF_ARRAY_WAITING_HPP_

@@ -1,0 +1,314 @@
+"""Arrays that live in storage: parts come through a cache when they are touched."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import itertools
+import math
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from hippogriff import _storage_abi
+from hippogriff._dtypes import as_lengths, fit_shape
+from hippogriff._elements import find_element
+from hippogriff._library import lib
+from hippogriff._runtime import device_name, encode_device, encode_path, ensure
+from hippogriff._sizes import parse_size
+from hippogriff._slices import Extent, find_runs, resolve
+from hippogriff.errors import InvalidArgument, Unsupported, check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
+    from hippogriff._runtime import PathLike
+
+_storage_abi.declare(lib)
+
+
+class StorageArray:
+    """An array in a file that is larger than memory, read and written through a cache.
+
+    On device ``"host"``, where CPU threads use it. Thread-safe, but who writes and reads the same
+    elements at the same time must agree among themselves, and nobody may use it while it is closed.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    dtype : dtype
+        Element type: a name, a NumPy or torch dtype.
+    shape : int or sequence of int, optional
+        One length may be -1. Not given: one dimension, the rest of the file.
+    device : str
+        ``"host"``.
+    mode : str
+        As `numpy.memmap` has it: ``"r"``, ``"r+"``, ``"w+"`` (makes the file; needs the shape).
+    cache : int or str
+        Bytes of the cache, or ``"8GiB"``.
+    line : int
+        Bytes that are read and written at once: a power of two, 512 to 1 MiB.
+    offset : int
+        Where the array begins in the file, in bytes.
+
+    Raises
+    ------
+    InvalidArgument
+        When the file is shorter than the array, and for what cannot be.
+    IoError
+        When the file cannot be opened.
+    Unsupported
+        For another device, and without NumPy.
+    """
+
+    def __init__(
+        self,
+        path: PathLike,
+        dtype: object,
+        shape: int | Sequence[int] | None = None,
+        *,
+        device: object = "host",
+        mode: str = "r",
+        cache: int | str = 64 << 20,
+        line: int = 4096,
+        offset: int = 0,
+    ) -> None:
+        self._handle = ctypes.c_void_p()
+        self._lock = threading.Lock()
+        self._numpy = _numpy()
+        element = find_element(dtype)
+        self._path = os.fsdecode(path)
+        self._mode = mode
+        name = device_name(device)
+        if name != "host":
+            raise Unsupported(f"StorageArray on {name}: in Python only device host has it so far")
+        options = _storage_abi.ArrayOptions(struct_size=ctypes.sizeof(_storage_abi.ArrayOptions))
+        options.path = encode_path(path)
+        options.mode = mode.encode()
+        options.device = encode_device(name)
+        options.cache_size = _natural(
+            "cache", parse_size(cache) if isinstance(cache, str) else cache
+        )
+        options.line_size = _natural("line", line, 2**32)
+        options.offset = _natural("offset", offset)
+        if shape is not None and -1 not in as_lengths(shape):
+            options.size = _natural(
+                "shape", math.prod(as_lengths(shape)) * element.itemsize_bytes or 2**64
+            )
+        ensure()
+        check(lib.hippogriff_array_open(options, self._handle))
+        try:
+            size = ctypes.c_uint64()
+            check(lib.hippogriff_array_size(self._handle, size))
+            lengths = fit_shape(shape, element.itemsize_bytes, size.value)
+        except BaseException:
+            self.close()
+            raise
+        self._extent = Extent(0, lengths, element.dtype, element.itemsize_bytes)
+
+    @property
+    def path(self) -> str:
+        """The path it was opened by."""
+        return self._path
+
+    @property
+    def mode(self) -> str:
+        """The mode it was opened with."""
+        return self._mode
+
+    @property
+    def device(self) -> str:
+        """Whose threads use it."""
+        return "host"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths, in elements."""
+        return self._extent.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self._extent.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self._extent.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return self._extent.size_bytes
+
+    @property
+    def dtype(self) -> Any:
+        """The element type, as NumPy has it."""
+        return self._numpy.dtype(self._extent.dtype)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return not self._handle
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        what = f"shape={self.shape}, dtype={str(self._extent.dtype)!r}"
+        return f"<hippogriff.StorageArray {self.path!r}, {what}, mode={self.mode!r}>"
+
+    def __getitem__(self, index: Any) -> Any:
+        """Read a part: integers, slices with positive steps, at most one ellipsis.
+
+        A NumPy array; a number where integers name one element.
+        """
+        selection = resolve(index, self.shape)
+        array = self._numpy.empty(selection.counts, self.dtype)
+        for offset, address, size in self._pieces(selection, array):
+            check(lib.hippogriff_array_read(self._opened(), offset, address, size))
+        return array.reshape(selection.shape)[()]
+
+    def __setitem__(self, index: Any, values: Any) -> None:
+        """Write a part, to which the values are broadcast."""
+        selection = resolve(index, self.shape)
+        given = self._numpy.asarray(values, self.dtype)
+        whole = self._numpy.broadcast_to(given, selection.shape).reshape(selection.counts)
+        array = self._numpy.ascontiguousarray(whole)
+        for offset, address, size in self._pieces(selection, array):
+            check(lib.hippogriff_array_write(self._opened(), offset, address, size))
+
+    def take(self, indices: Any, out: Any = None) -> Any:
+        """Gather rows: ``array[indices]`` along the first dimension, by several threads.
+
+        Parameters
+        ----------
+        indices : array of int
+            Of any shape; negative ones count from the end.
+        out : numpy.ndarray, optional
+            Filled instead of a new array: its shape is that of the indices and of a row, its
+            elements are the array's, C-contiguous.
+
+        Raises
+        ------
+        IndexError
+            When an index is out of the first dimension.
+        """
+        rows = self._rows(indices)
+        shape = (*rows.shape, *self.shape[1:])
+        if out is None:
+            out = self._numpy.empty(shape, self.dtype)
+        elif out.shape != shape or out.dtype != self.dtype or not out.flags.c_contiguous:
+            raise InvalidArgument(
+                f"out has shape {out.shape} and elements {out.dtype}, not {shape} and {self.dtype} "
+                "in C order"
+            )
+        if rows.size and out.size:
+            check(
+                lib.hippogriff_array_gather(
+                    self._opened(), rows.ctypes.data, rows.size, self._row_bytes, out.ctypes.data
+                )
+            )
+        return out
+
+    def put(self, indices: Any, values: Any) -> None:
+        """Scatter rows: ``array[indices] = values``; of equal indices the last one counts."""
+        rows = self._rows(indices)
+        given = self._numpy.asarray(values, self.dtype)
+        shape = (*rows.shape, *self.shape[1:])
+        array = self._numpy.ascontiguousarray(self._numpy.broadcast_to(given, shape))
+        if rows.size and array.size:
+            check(
+                lib.hippogriff_array_scatter(
+                    self._opened(), rows.ctypes.data, rows.size, self._row_bytes, array.ctypes.data
+                )
+            )
+
+    def flush(self) -> None:
+        """Write what is dirty and have the file keep it (fdatasync)."""
+        check(lib.hippogriff_array_flush(self._opened()))
+
+    def statistics(self) -> dict[str, int]:
+        """Lines and commands since it was opened, as `hippogriff_array_statistics` counts them."""
+        found = _storage_abi.ArrayStatistics(
+            struct_size=ctypes.sizeof(_storage_abi.ArrayStatistics)
+        )
+        check(lib.hippogriff_array_get_statistics(self._opened(), found))
+        names = [field[0] for field in found._fields_]
+        return {name: int(getattr(found, name)) for name in names if name != "struct_size"}
+
+    def close(self) -> None:
+        """Close it; what was written since the last flush is lost. Closing again does nothing."""
+        with self._lock:
+            handle, self._handle = self._handle, ctypes.c_void_p()
+        if handle:
+            check(lib.hippogriff_array_close(handle))
+
+    def __enter__(self) -> StorageArray:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if self.mode != "r" and not self.closed:
+                self.flush()
+        finally:
+            self.close()
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle:
+            lib.hippogriff_array_close(handle)
+
+    @property
+    def _row_bytes(self) -> int:
+        return self._extent.strides[0]
+
+    def _opened(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise InvalidArgument(f"{self.path} is closed", object=self.path)
+        return self._handle
+
+    def _pieces(self, selection: Any, array: Any) -> Iterator[tuple[int, int, int]]:
+        """Yield what lies together: offset in the array, address in memory, bytes."""
+        if array.size == 0:
+            return
+        runs = find_runs(self._extent, selection)
+        addresses = itertools.count(array.ctypes.data, runs.size_bytes)
+        for offset, address in zip(runs.offsets(), addresses, strict=False):
+            yield offset, address, runs.size_bytes
+
+    def _rows(self, indices: Any) -> Any:
+        """Return indices as C wants them, none negative."""
+        if not self.shape:
+            raise InvalidArgument("an array without dimensions has no rows")
+        given = self._numpy.asarray(indices)
+        if given.size == 0:
+            given = given.astype("int64")
+        if given.dtype.kind not in "iu":
+            raise InvalidArgument(f"indices are integers, not {given.dtype}")
+        length = self.shape[0]
+        if given.size and (given.min() < -length or given.max() >= length):
+            wrong = given.min() if given.min() < -length else given.max()
+            raise IndexError(f"index {wrong} is out of the {length} of dimension 0")
+        rows = self._numpy.where(given < 0, given + length, given)
+        return self._numpy.ascontiguousarray(rows, "uint64")
+
+
+def _numpy() -> Any:
+    try:
+        return importlib.import_module("numpy")
+    except ImportError:
+        raise Unsupported("StorageArray needs NumPy (pip install numpy)") from None
+
+
+def _natural(name: str, value: int, limit: int = 2**63) -> int:
+    if not 0 <= value < limit:
+        raise InvalidArgument(f"{name}={value} is negative, too large or empty")
+    return int(value)

@@ -1,0 +1,176 @@
+"""Arrays that live in storage, on device host, beside NumPy's own."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hippogriff
+from hippogriff import _storage_abi
+
+np = pytest.importorskip("numpy")
+_HEADER = Path(__file__).resolve().parents[2] / "include" / "hippogriff" / "array.h"
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> tuple[Path, Any]:
+    """Return a file of 500 rows of 37 numbers, and what is in it."""
+    expected = np.random.default_rng(11).random((500, 37), dtype="float32")
+    path = tmp_path / "numbers"
+    path.write_bytes(expected.tobytes())
+    return path, expected
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        3,
+        -1,
+        (4, 5),
+        (slice(2, 9), slice(None)),
+        (slice(None, None, 7), slice(1, 30, 4)),
+        (..., 36),
+        slice(10, 10),
+        ...,
+    ],
+)
+def test_an_index_reads_what_numpy_would(numbers: tuple[Path, Any], index: object) -> None:
+    path, expected = numbers
+    with hippogriff.StorageArray(path, "float32", (-1, 37), cache=8192, line=512) as array:
+        assert array.shape == (500, 37)
+        np.testing.assert_array_equal(array[index], expected[index])
+
+
+def test_assigning_changes_the_file_at_the_flush(numbers: tuple[Path, Any]) -> None:
+    path, expected = numbers
+    with hippogriff.StorageArray(path, "float32", (500, 37), mode="r+", cache=4096) as array:
+        array[3, 4] = 7
+        array[10:20:3, 5:9] = np.arange(4)
+        array[499] = 1
+        array.flush()
+        expected[3, 4] = 7
+        expected[10:20:3, 5:9] = np.arange(4)
+        expected[499] = 1
+        np.testing.assert_array_equal(np.fromfile(path, "float32").reshape(500, 37), expected)
+        array[0] = 2
+    assert np.fromfile(path, "float32")[0] == 2, "the context flushes"
+
+
+def test_take_and_put_move_rows(numbers: tuple[Path, Any]) -> None:
+    path, expected = numbers
+    rows = np.random.default_rng(5).integers(-500, 500, (40, 50))
+    with hippogriff.StorageArray(path, "float32", (500, 37), mode="r+", cache=16384) as array:
+        np.testing.assert_array_equal(array.take(rows), expected[rows])
+        out = np.empty((2, 37), "float32")
+        assert array.take([1, 2], out=out) is out
+        np.testing.assert_array_equal(out, expected[1:3])
+        array.put([7, 9, 7], np.stack([np.full(37, value) for value in (1, 2, 3)]))
+        assert array[7, 0] == 3
+        assert array[9, 36] == 2
+        assert array.take([]).shape == (0, 37)
+        assert array.statistics()["misses"] > 0
+        with pytest.raises(IndexError):
+            array.take([500])
+        with pytest.raises(hippogriff.InvalidArgument):
+            array.take([1.5])
+        with pytest.raises(hippogriff.InvalidArgument):
+            array.take([1], out=np.empty((1, 36), "float32"))
+
+
+def test_threads_gather_at_once(numbers: tuple[Path, Any]) -> None:
+    path, expected = numbers
+    rows = np.random.default_rng(6).integers(0, 500, 3000)
+    wrong = []
+    with hippogriff.StorageArray(path, "float32", (500, 37), cache=8192, line=512) as array:
+
+        def gather() -> None:
+            if not np.array_equal(array.take(rows), expected[rows]):
+                wrong.append(threading.get_ident())
+
+        threads = [threading.Thread(target=gather) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+def test_a_new_file_has_the_size_of_its_shape(tmp_path: Path) -> None:
+    path = tmp_path / "new"
+    with hippogriff.StorageArray(path, "int16", (100, 3), mode="w+", offset=10) as array:
+        assert not array[...].any()
+        array[99, 2] = -1
+    assert path.stat().st_size == 610
+    assert path.read_bytes()[-2:] == b"\xff\xff"
+
+
+def test_what_cannot_be_is_refused(numbers: tuple[Path, Any]) -> None:
+    path, _ = numbers
+    refused = [
+        {"mode": "c"},
+        {"line": 1000},
+        {"cache": 100},
+        {"cache": "much"},
+        {"shape": (501, 37)},
+        {"shape": (-1, 38)},
+        {"shape": (0, 37)},
+        {"offset": -1},
+        {"offset": 10**9},
+    ]
+    for options in refused:
+        with pytest.raises(hippogriff.InvalidArgument):
+            hippogriff.StorageArray(path, "float32", **options)  # type: ignore[arg-type]
+    with pytest.raises(hippogriff.Unsupported):
+        hippogriff.StorageArray(path, "float32", device="cuda:0")
+    with pytest.raises(FileNotFoundError):
+        hippogriff.StorageArray(path.parent / "none", "float32")
+    with (
+        hippogriff.StorageArray(path, "float32") as array,
+        pytest.raises(hippogriff.InvalidArgument),
+    ):
+        array[0] = 1
+    with pytest.raises(hippogriff.InvalidArgument):
+        array[0]
+
+
+def test_a_file_that_was_cut_raises(numbers: tuple[Path, Any]) -> None:
+    path, _ = numbers
+    with hippogriff.StorageArray(path, "float32", (500, 37)) as array:
+        with path.open("r+b") as file:
+            file.truncate(5000)
+        with pytest.raises(hippogriff.ShortFile) as raised:
+            array[400]
+        assert raised.value.object == str(path)
+
+
+def test_structures_and_functions_are_those_of_the_header(tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or not _HEADER.is_file():
+        pytest.skip("no C compiler, or no header beside an installed package")
+    declared = set(re.findall(r"HIPPOGRIFF_API int (\w+)\(", _HEADER.read_text()))
+    assert declared == set(_storage_abi.FUNCTIONS)
+    lines = ["#include <stdio.h>", "#include <hippogriff/array.h>", "int main(void) {"]
+    expected = []
+    for name, structure in {
+        "hippogriff_array_options": _storage_abi.ArrayOptions,
+        "hippogriff_array_statistics": _storage_abi.ArrayStatistics,
+    }.items():
+        lines.append(f'printf("%zu\\n", sizeof({name}));')
+        expected.append(str(ctypes.sizeof(structure)))
+        for field in structure._fields_:
+            lines.append(f'printf("%zu\\n", offsetof({name}, {field[0]}));')
+            expected.append(str(getattr(structure, field[0]).offset))
+    source, program = tmp_path / "layout.c", tmp_path / "layout"
+    source.write_text("\n".join([*lines, "return 0; }"]))
+    subprocess.run(
+        [compiler, f"-I{_HEADER.parents[1]}", str(source), "-o", str(program)], check=True
+    )
+    printed = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+    assert printed.split() == expected

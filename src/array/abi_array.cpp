@@ -1,0 +1,390 @@
+// The C functions of arrays: checks, files by mode, the controller that a process has.
+#include "array/storage_array.hpp"
+#include "transfer/abi.hpp"
+#include "transfer/runtime.hpp"
+
+#include <hippogriff/array.h>
+#include <hippogriff/array/view.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+using hippogriff::Device;
+using hippogriff::FileAccess;
+using hippogriff::guarded;
+using hippogriff::Runtime;
+using hippogriff::throw_invalid;
+using hippogriff::ondemand::Alone;
+using hippogriff::ondemand::Backing;
+using hippogriff::ondemand::Cache;
+using hippogriff::ondemand::Controller;
+using hippogriff::ondemand::NvmeStatus;
+using hippogriff::ondemand::StorageArray;
+using hippogriff::ondemand::StorageArrayOptions;
+
+struct hippogriff_storage_array {
+  std::unique_ptr<StorageArray> array;
+  std::uint64_t generation = 0;  // of the process that made it
+};
+
+namespace {
+
+constexpr std::uint32_t controller_threads_max = 4;
+
+// One controller for all arrays of a process, as long as there are any.
+struct SharedController {
+  explicit SharedController(std::uint64_t of_generation) : generation(of_generation) {}
+
+  const std::uint64_t generation;
+  std::mutex mutex;
+  std::weak_ptr<Controller> controller;
+};
+
+// A forked child has another one: the parent's threads, and perhaps its lock, are not the child's.
+SharedController& shared_controller() {
+  static std::atomic<SharedController*> present{nullptr};
+  SharedController* shared = present.load();
+  while (shared == nullptr || shared->generation != hippogriff::process_generation()) {
+    auto fresh = std::make_unique<SharedController>(hippogriff::process_generation());
+    if (present.compare_exchange_strong(shared, fresh.get())) {
+      shared = fresh.release();
+    }
+  }
+  return *shared;
+}
+
+std::shared_ptr<Controller> controller_for(Runtime& runtime) {
+  SharedController& shared = shared_controller();
+  const std::scoped_lock lock(shared.mutex);
+  auto controller = shared.controller.lock();
+  if (controller == nullptr) {
+    const std::uint32_t threads =
+        std::clamp(hippogriff::usable_cores() / 2, 1U, controller_threads_max);
+    controller = std::make_shared<Controller>(runtime.shared_storage(), threads);
+    shared.controller = controller;
+  }
+  return controller;
+}
+
+hippogriff_array_options checked(const hippogriff_array_options* given) {
+  constexpr const char* operation = "open array";
+  if (given == nullptr) {
+    throw_invalid(operation, "the options are NULL");
+  }
+  if (given->struct_size != sizeof(hippogriff_array_options)) {
+    throw_invalid(operation,
+                  "struct_size is " + std::to_string(given->struct_size) + ", not " +
+                      std::to_string(sizeof(hippogriff_array_options)));
+  }
+  if ((given->path == nullptr) == (given->memory == nullptr)) {
+    throw_invalid(operation, "an array is a file (path) or memory: one of them");
+  }
+  if (given->memory != nullptr && (given->size == 0 || given->offset != 0)) {
+    throw_invalid(operation, "memory has a size and no offset");
+  }
+  if (given->wait_limit_ms < 0 || given->wait_limit_ms > hippogriff::longest_timeout_ms) {
+    throw_invalid(operation, "wait_limit_ms is negative or longer than ten years");
+  }
+  return *given;
+}
+
+Backing open_file(Runtime& runtime,
+                  const hippogriff_array_options& options,
+                  std::string_view mode) {
+  const std::string operation = "open array " + std::string(options.path);
+  Backing backing;
+  backing.name = options.path;
+  backing.file_offset = options.offset;
+  if (mode == "w+") {
+    if (options.size == 0 || options.offset > UINT64_MAX - options.size) {
+      throw_invalid(operation, "mode w+ makes a file and needs the array's size");
+    }
+    runtime.storage().create(options.path)->truncate(options.offset + options.size);
+  }
+  backing.writable = mode != "r";
+  backing.file = runtime.storage().open(
+      options.path, backing.writable ? FileAccess::read_write : FileAccess::read);
+  const std::uint64_t size = backing.file->size_now();
+  if (options.offset > size || options.size > size - options.offset) {
+    throw_invalid(operation,
+                  "the array ends beyond the file, which has " + std::to_string(size) + " bytes");
+  }
+  backing.size_bytes = options.size == 0 ? size - options.offset : options.size;
+  return backing;
+}
+
+Backing backing_of(Runtime& runtime, const hippogriff_array_options& options) {
+  const std::string_view mode = options.mode == nullptr ? "r" : options.mode;
+  if (mode != "r" && mode != "r+" && mode != "w+") {
+    throw_invalid("open array", "mode \"" + std::string(mode) + "\" is not r, r+ or w+");
+  }
+  if (options.path != nullptr) {
+    return open_file(runtime, options, mode);
+  }
+  Backing backing;
+  backing.memory = {static_cast<std::byte*>(options.memory), options.size};
+  backing.size_bytes = options.size;
+  backing.writable = mode != "r";
+  backing.name = "memory";
+  return backing;
+}
+
+std::unique_ptr<StorageArray> open_array(const hippogriff_array_options& options) {
+  const auto runtime = hippogriff::current_runtime();
+  StorageArrayOptions given;
+  given.backing = backing_of(*runtime, options);
+  given.device = runtime->device(options.device == nullptr ? "" : options.device).device;
+  given.controller = controller_for(*runtime);
+  given.cache_bytes = options.cache_size == 0 ? given.cache_bytes : options.cache_size;
+  given.line_bytes = options.line_size == 0 ? given.line_bytes : options.line_size;
+  given.queue_count = options.queue_count;
+  given.queue_depth = options.queue_depth;
+  if (options.wait_limit_ms != 0) {
+    given.wait_limit = std::chrono::milliseconds(options.wait_limit_ms);
+  }
+  return std::make_unique<StorageArray>(given);
+}
+
+StorageArray& array_of(hippogriff_storage_array* handle) {
+  if (handle == nullptr) {
+    throw_invalid("use array", "the array is NULL");
+  }
+  if (handle->generation != hippogriff::process_generation()) {
+    hippogriff::throw_forked();
+  }
+  return *handle->array;
+}
+
+// An array whose lines this thread can reach, and a range of it.
+StorageArray& reachable(hippogriff_storage_array* handle, std::uint64_t offset, std::size_t size) {
+  StorageArray& array = array_of(handle);
+  if (!array.device().info().can.host_addressable) {
+    hippogriff::throw_unsupported("access array",
+                                  "its lines are in the memory of " + array.device().info().name +
+                                      ", which kernels reach: take a view");
+  }
+  if (offset > array.size_bytes() || size > array.size_bytes() - offset) {
+    throw_invalid("access array",
+                  "bytes " + std::to_string(offset) + " to " + std::to_string(offset + size) +
+                      " of an array of " + std::to_string(array.size_bytes()));
+  }
+  return array;
+}
+
+StorageArray& writable(hippogriff_storage_array* handle, std::uint64_t offset, std::size_t size) {
+  StorageArray& array = reachable(handle, offset, size);
+  if (!array.cache().writable) {
+    throw_invalid("write array", "the array was opened for reading");
+  }
+  return array;
+}
+
+// Throws why an access failed: the array has noted it.
+void throw_failed(const StorageArray& array, NvmeStatus status) {
+  if (status != NvmeStatus::success) {
+    array.check();
+  }
+}
+
+// Rows by their numbers, and how they move.
+struct Rows {
+  std::span<const std::uint64_t> numbers;
+  std::size_t size_bytes = 0;
+};
+
+Rows checked_rows(const StorageArray& array, const Rows& rows) {
+  if (rows.size_bytes == 0) {
+    throw_invalid("access array", "a row has no bytes");
+  }
+  const std::uint64_t count = array.size_bytes() / rows.size_bytes;
+  for (const std::uint64_t row : rows.numbers) {
+    if (row >= count) {
+      throw_invalid("access array", "row " + std::to_string(row) + " of " + std::to_string(count));
+    }
+  }
+  return rows;
+}
+
+// Calls move(i) for every row, on several threads when they are many: a miss waits for storage, so
+// there may be more than cores. Stops at a failure.
+template <typename Move>
+void for_each_row(const StorageArray& array, const Rows& rows, const Move& move) {
+  constexpr std::size_t rows_each = 256;
+  constexpr std::size_t threads_max = 16;
+  const std::size_t count = rows.numbers.size();
+  const std::size_t threads = std::clamp<std::size_t>(count / rows_each, 1, threads_max);
+  std::atomic<std::uint32_t> failed{0};
+  const auto part = [&](std::size_t thread) {
+    const std::size_t end = count * (thread + 1) / threads;
+    for (std::size_t i = count * thread / threads; i < end && failed.load() == 0; ++i) {
+      const NvmeStatus status = move(i);
+      if (status != NvmeStatus::success) {
+        failed.store(static_cast<std::uint32_t>(status));
+      }
+    }
+  };
+  std::vector<std::jthread> others;
+  for (std::size_t thread = 1; thread < threads; ++thread) {
+    others.emplace_back(part, thread);
+  }
+  part(0);
+  others.clear();
+  throw_failed(array, static_cast<NvmeStatus>(failed.load()));
+}
+
+}  // namespace
+
+int hippogriff_array_open(const hippogriff_array_options* options,
+                          hippogriff_storage_array** array) {
+  return guarded([&] {
+    if (array == nullptr) {
+      throw_invalid("open array", "there is no place for the array");
+    }
+    *array = nullptr;
+    auto handle = std::make_unique<hippogriff_storage_array>();
+    handle->array = open_array(checked(options));
+    handle->generation = hippogriff::process_generation();
+    *array = handle.release();
+  });
+}
+
+int hippogriff_array_close(hippogriff_storage_array* array) {
+  return guarded([&] {
+    if (array == nullptr) {
+      return;
+    }
+    static_cast<void>(array_of(array));  // in a forked child it stays: its threads are the parent's
+    delete array;
+  });
+}
+
+int hippogriff_array_size(hippogriff_storage_array* array, uint64_t* size) {
+  return guarded([&] {
+    const StorageArray& the_array = array_of(array);
+    if (size == nullptr) {
+      throw_invalid("use array", "there is no place for the size");
+    }
+    *size = the_array.size_bytes();
+  });
+}
+
+int hippogriff_array_view(hippogriff_storage_array* array,
+                          void* view,
+                          size_t view_size,
+                          uint32_t layout) {
+  return guarded([&] {
+    const StorageArray& the_array = array_of(array);
+    if (view == nullptr || view_size != sizeof(Cache) ||
+        layout != hippogriff::ondemand::view_layout) {
+      throw_invalid("view array", "the program was built with headers of another version");
+    }
+    std::memcpy(view, &the_array.cache(), sizeof(Cache));
+  });
+}
+
+int hippogriff_array_read(hippogriff_storage_array* array, uint64_t offset, void* to, size_t size) {
+  return guarded([&] {
+    const StorageArray& the_array = reachable(array, offset, size);
+    throw_failed(the_array,
+                 hippogriff::ondemand::read_bytes(
+                     the_array.cache(), Alone{}, offset, size, static_cast<unsigned char*>(to)));
+  });
+}
+
+int hippogriff_array_write(hippogriff_storage_array* array,
+                           uint64_t offset,
+                           const void* from,
+                           size_t size) {
+  return guarded([&] {
+    const StorageArray& the_array = writable(array, offset, size);
+    throw_failed(
+        the_array,
+        hippogriff::ondemand::write_bytes(
+            the_array.cache(), Alone{}, offset, size, static_cast<const unsigned char*>(from)));
+  });
+}
+
+int hippogriff_array_gather(hippogriff_storage_array* array,
+                            const uint64_t* rows,
+                            size_t count,
+                            size_t row_size,
+                            void* to) {
+  return guarded([&] {
+    const StorageArray& the_array = reachable(array, 0, 0);
+    const Rows given = checked_rows(the_array, {{rows, count}, row_size});
+    for_each_row(the_array, given, [&](std::size_t i) {
+      return hippogriff::ondemand::read_bytes(the_array.cache(),
+                                              Alone{},
+                                              rows[i] * row_size,
+                                              row_size,
+                                              static_cast<unsigned char*>(to) + i * row_size);
+    });
+  });
+}
+
+int hippogriff_array_scatter(hippogriff_storage_array* array,
+                             const uint64_t* rows,
+                             size_t count,
+                             size_t row_size,
+                             const void* from) {
+  return guarded([&] {
+    const StorageArray& the_array = writable(array, 0, 0);
+    const Rows given = checked_rows(the_array, {{rows, count}, row_size});
+    // In their order, by this thread: of two rows with the same number the last one stays.
+    for (std::size_t i = 0; i < count; ++i) {
+      throw_failed(the_array,
+                   hippogriff::ondemand::write_bytes(
+                       the_array.cache(),
+                       Alone{},
+                       given.numbers[i] * row_size,
+                       row_size,
+                       static_cast<const unsigned char*>(from) + i * row_size));
+    }
+  });
+}
+
+int hippogriff_array_flush(hippogriff_storage_array* array) {
+  return guarded([&] { array_of(array).flush(); });
+}
+
+int hippogriff_array_sync(hippogriff_storage_array* array) {
+  return guarded([&] { array_of(array).sync(); });
+}
+
+int hippogriff_array_check(hippogriff_storage_array* array) {
+  return guarded([&] { array_of(array).check(); });
+}
+
+int hippogriff_array_clear(hippogriff_storage_array* array) {
+  return guarded([&] { array_of(array).clear_failure(); });
+}
+
+int hippogriff_array_get_statistics(hippogriff_storage_array* array,
+                                    hippogriff_array_statistics* statistics) {
+  return guarded([&] {
+    StorageArray& the_array = array_of(array);
+    if (statistics == nullptr || statistics->struct_size != sizeof(hippogriff_array_statistics)) {
+      throw_invalid("tell statistics", "struct_size is not this library's");
+    }
+    const auto lines = the_array.counts();
+    const auto served = the_array.served();
+    *statistics = {.struct_size = sizeof(hippogriff_array_statistics),
+                   .misses = lines.misses,
+                   .overwritten = lines.overwritten,
+                   .written_back = lines.written_back,
+                   .reads = served.reads,
+                   .read_bytes = served.read_bytes,
+                   .writes = served.writes,
+                   .written_bytes = served.written_bytes,
+                   .failures = served.failures,
+                   .metadata_bytes = the_array.metadata_bytes()};
+  });
+}

@@ -1,0 +1,170 @@
+// The C and C++ interface of arrays, on device host.
+#include "testing/storage_fixture.hpp"
+#include "testing/temporary_folder.hpp"
+
+#include <hippogriff/array.hpp>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace hippogriff {
+namespace {
+
+struct Point {
+  float x = 0;
+  float y = 0;
+  std::int32_t name = 0;
+
+  friend bool operator==(const Point&, const Point&) = default;
+};
+
+hippogriff_status status_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const TransferError& error) {
+    return error.status();
+  }
+  return HIPPOGRIFF_OK;
+}
+
+// Makes a file of points, by eight threads.
+void write_points(const std::string& path, std::uint64_t count) {
+  array<Point> points(
+      path, {.mode = "w+", .device = "host", .cache_size = 4096, .line_size = 512, .count = count});
+  ASSERT_EQ(points.size(), count);
+  std::vector<std::thread> threads;
+  for (std::uint64_t thread = 0; thread < 8; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (std::uint64_t i = thread; i < count; i += 8) {
+        points.view().write(i, {static_cast<float>(i), 1, static_cast<std::int32_t>(i)});
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  points.flush();
+}
+
+TEST(Array, what_threads_wrote_to_a_new_file_is_there_when_it_is_opened_again) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("points");
+  constexpr std::uint64_t count = 5000;
+  write_points(path, count);
+  EXPECT_EQ(std::filesystem::file_size(path), count * sizeof(Point));
+  const array<Point> points(path, {.device = "host"});
+  for (std::uint64_t i = 0; i < count; ++i) {
+    ASSERT_EQ(points.view()[i], (Point{static_cast<float>(i), 1, static_cast<std::int32_t>(i)}));
+  }
+  EXPECT_EQ(points.statistics().misses, (count * sizeof(Point) + 4095) / 4096);
+  points.check_accesses();
+}
+
+TEST(Array, memory_is_an_array_as_well) {
+  std::vector<std::int32_t> memory(10'000, 3);
+  array<std::int32_t> numbers(std::span<std::int32_t>(memory),
+                              {.mode = "r+", .device = "host", .cache_size = 8192});
+  EXPECT_EQ(numbers.view()[9999], 3);
+  numbers.view().write(9999, 4);
+  numbers.flush();
+  EXPECT_EQ(memory[9999], 4);
+}
+
+TEST(Array, a_part_of_a_file_is_an_array_of_its_own) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("bytes");
+  const auto bytes = pattern(0, 10'000);
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), 10'000);
+  const array<std::byte> rest(path, {.device = "host", .offset = 777});
+  ASSERT_EQ(rest.size(), 10'000U - 777);
+  EXPECT_EQ(rest.view()[0], pattern_at(777));
+  EXPECT_EQ(rest.view()[9222], pattern_at(9999));
+  const array<std::byte> part(path, {.device = "host", .offset = 777, .count = 10});
+  EXPECT_EQ(part.size(), 10U);
+}
+
+TEST(Array, what_cannot_be_opened_says_why) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("bytes");
+  std::ofstream(path) << "twelve bytes";
+  const auto open = [&](const array_options& options) {
+    return status_of([&] { const array<char> opened(path, options); });
+  };
+  EXPECT_EQ(open({.device = "host"}), HIPPOGRIFF_OK);
+  EXPECT_EQ(open({.mode = "c", .device = "host"}), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(open({.mode = "w+", .device = "host"}), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(open({.device = "host", .line_size = 1000}), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(open({.device = "host", .offset = 13}), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(open({.device = "host", .offset = 12}), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(open({.device = "host", .count = 13}), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(open({.device = "host", .count = UINT64_MAX}), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([&] { const array<char> opened(folder.file("none"), {.device = "host"}); }),
+            HIPPOGRIFF_IO_ERROR);
+  EXPECT_EQ(std::filesystem::file_size(path), 12U) << "nothing was cut";
+}
+
+TEST(Array, arguments_of_the_c_functions_are_checked) {
+  ASSERT_EQ(hippogriff_init(), HIPPOGRIFF_OK);
+  hippogriff_array_options options{};
+  hippogriff_storage_array* handle = nullptr;
+  EXPECT_EQ(hippogriff_array_open(nullptr, &handle), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_array_open(&options, &handle), HIPPOGRIFF_INVALID_ARGUMENT);
+  options.struct_size = sizeof options;
+  EXPECT_EQ(hippogriff_array_open(&options, &handle), HIPPOGRIFF_INVALID_ARGUMENT);
+  std::array<char, 1000> memory{};
+  options.memory = memory.data();
+  EXPECT_EQ(hippogriff_array_open(&options, &handle), HIPPOGRIFF_INVALID_ARGUMENT);
+  options.size = memory.size();
+  options.device = "host";
+  EXPECT_EQ(hippogriff_array_open(&options, nullptr), HIPPOGRIFF_INVALID_ARGUMENT);
+  options.wait_limit_ms = -1;
+  EXPECT_EQ(hippogriff_array_open(&options, &handle), HIPPOGRIFF_INVALID_ARGUMENT);
+  options.wait_limit_ms = 0;
+  ASSERT_EQ(hippogriff_array_open(&options, &handle), HIPPOGRIFF_OK);
+  char byte = 0;
+  EXPECT_EQ(hippogriff_array_read(handle, 999, &byte, 1), HIPPOGRIFF_OK);
+  EXPECT_EQ(hippogriff_array_read(handle, 1000, &byte, 1), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_array_read(handle, 1, &byte, SIZE_MAX), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_array_write(handle, 0, &byte, 1), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_array_view(handle, &byte, 1, 1), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_array_check(handle), HIPPOGRIFF_OK);
+  EXPECT_EQ(hippogriff_array_close(handle), HIPPOGRIFF_OK);
+  EXPECT_EQ(hippogriff_array_close(nullptr), HIPPOGRIFF_OK);
+  EXPECT_EQ(hippogriff_array_check(nullptr), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_deinit(), HIPPOGRIFF_OK);
+}
+
+TEST(Array, a_forked_child_is_told_and_opens_its_own) {
+  std::vector<std::int32_t> memory(1000, 7);
+  const array<std::int32_t> numbers(std::span<std::int32_t>(memory), {.device = "host"});
+  ASSERT_EQ(numbers.view()[1], 7);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    int wrong = hippogriff_array_check(numbers.get()) == HIPPOGRIFF_FORKED ? 0 : 1;
+    try {
+      const array<std::int32_t> own(std::span<std::int32_t>(memory), {.device = "host"});
+      wrong += own.view()[999] == 7 ? 0 : 2;
+    } catch (const std::exception&) {
+      wrong += 4;
+    }
+    _exit(wrong);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(numbers.view()[2], 7);
+}
+
+}  // namespace
+}  // namespace hippogriff

@@ -1,0 +1,46 @@
+// Spreads the queues of arrays over the threads.
+#include "array/controller.hpp"
+
+#include "array/controller_thread.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace hippogriff::ondemand {
+
+Controller::Controller(std::shared_ptr<Storage> storage, std::size_t threads)
+    : storage_(std::move(storage)) {
+  for (std::size_t i = 0; i < std::max<std::size_t>(threads, 1); ++i) {
+    threads_.push_back(std::make_unique<ControllerThread>(storage_));
+  }
+}
+
+Controller::~Controller() = default;
+
+WakeWord* Controller::wake_word(std::size_t index) {
+  return &threads_[index % threads_.size()]->wake_word();
+}
+
+void Controller::attach(const std::shared_ptr<ServedArray>& array) {
+  const std::size_t queues = array->options().queues.size();
+  for (std::size_t i = 0; i < std::min(queues, threads_.size()); ++i) {
+    std::vector<std::size_t> indices;
+    for (std::size_t queue = i; queue < queues; queue += threads_.size()) {
+      indices.push_back(queue);
+    }
+    threads_[i]->attach(array, indices);
+  }
+}
+
+bool Controller::detach(const std::shared_ptr<ServedArray>& array,
+                        std::chrono::milliseconds patience) {
+  array->end(Ending::stopped);
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  bool gone = true;
+  for (const auto& thread : threads_) {
+    gone = thread->detach(array, deadline) && gone;
+  }
+  return gone;
+}
+
+}  // namespace hippogriff::ondemand

@@ -1,0 +1,46 @@
+// Serves the commands of arrays: host threads that look at doorbells, read and write, and sleep
+// when there is nothing to do.
+#pragma once
+
+#include "array/served_array.hpp"
+#include "storage/storage.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace hippogriff::ondemand {
+
+class ControllerThread;
+
+// Thread-safe. Queue i of an array is served by thread i modulo the number of threads; each thread
+// serves its queues in turn, a few commands at a time, whichever array they belong to. Beside these
+// there is one thread for flushes, once one was asked for.
+class Controller {
+ public:
+  // Queues beyond `threads` share them. Threads start with the first array.
+  Controller(std::shared_ptr<Storage> storage, std::size_t threads);
+  // Ends every array that is attached, and waits for what the drive has begun.
+  ~Controller();
+  Controller(const Controller&) = delete;
+  Controller& operator=(const Controller&) = delete;
+
+  // What CPU threads that submit to queue `index` wake: QueuePair::wake. Threads of a GPU cannot,
+  // and leave it null: then the thread naps for 20 to 100 us at most.
+  [[nodiscard]] WakeWord* wake_word(std::size_t index);
+
+  void attach(const std::shared_ptr<ServedArray>& array);
+  // Ends the array and waits until its queues and memory are not used any more. False when a drive
+  // has not answered in time: then both must stay.
+  [[nodiscard]] bool detach(const std::shared_ptr<ServedArray>& array,
+                            std::chrono::milliseconds patience);
+
+  [[nodiscard]] std::size_t thread_count() const { return threads_.size(); }
+
+ private:
+  std::shared_ptr<Storage> storage_;
+  std::vector<std::unique_ptr<ControllerThread>> threads_;
+};
+
+}  // namespace hippogriff::ondemand

@@ -1,0 +1,453 @@
+// The loop of a controller's thread: changes, commands, completions of the drive, sleep.
+#include "array/controller_thread.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+namespace hippogriff::ondemand {
+
+namespace {
+
+constexpr std::size_t io_depth = 256;
+constexpr int commands_in_turn = 32;  // of one queue, before the next one has its turn
+constexpr std::uint32_t rounds_awake = 64;
+constexpr std::chrono::nanoseconds io_look{20'000};
+constexpr std::uint64_t longest_sleep_ns = 500'000'000;
+
+// A thread that takes no signals: they are the program's.
+template <typename Body>
+std::thread quiet_thread(const char* name, Body body) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::move(body));
+  pthread_setname_np(thread.native_handle(), name);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+ControllerThread::Served::Served(std::shared_ptr<ServedArray> the_array, std::size_t the_index)
+    : array(std::move(the_array)),
+      index(the_index),
+      queue(array->options().queues[index], array->options().counter_base),
+      pending(array->options().queues[index].depth) {
+  for (std::size_t slot = 0; slot < pending.size(); ++slot) {
+    pending[slot].served = this;
+    pending[slot].slot = static_cast<std::uint16_t>(slot);
+  }
+}
+
+ControllerThread::~ControllerThread() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stop_ = true;
+    for (const auto& array : present_) {
+      if (const auto held = array.lock()) {
+        held->end(Ending::stopped);
+      }
+    }
+  }
+  changed();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+  flush_wanted_.notify_all();
+  if (flusher_.joinable()) {
+    flusher_.join();
+  }
+}
+
+void ControllerThread::attach(const std::shared_ptr<ServedArray>& array,
+                              const std::vector<std::size_t>& queues) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (dead_) {
+      array->end(Ending::controller_died);
+      return;
+    }
+    start_locked();
+    present_.push_back(array);
+    for (const std::size_t index : queues) {
+      arriving_.push_back(std::make_unique<Served>(array, index));
+    }
+  }
+  changed();
+}
+
+bool ControllerThread::detach(const std::shared_ptr<ServedArray>& array,
+                              std::chrono::steady_clock::time_point deadline) {
+  const auto is_it = [&](const std::weak_ptr<ServedArray>& other) { return other.lock() == array; };
+  std::unique_lock lock(mutex_);
+  if (std::ranges::none_of(present_, is_it)) {
+    return true;
+  }
+  leaving_.push_back(array);
+  lock.unlock();
+  changed();
+  lock.lock();
+  const bool gone = settled_.wait_until(
+      lock, deadline, [&] { return dead_ || std::ranges::none_of(present_, is_it); });
+  if (dead_) {
+    std::erase_if(present_, is_it);  // its memory goes now: nobody may end it later
+  }
+  return gone;
+}
+
+void ControllerThread::start_locked() {
+  if (!thread_.joinable()) {
+    io_ = storage_->create_queue(io_depth);
+    thread_ = quiet_thread("hippo-array", [this] { run(); });
+  }
+}
+
+void ControllerThread::changed() {
+  changes_.fetch_add(1, std::memory_order_seq_cst);
+  wake_sleeper(wake_.sleeping);
+}
+
+void ControllerThread::run() noexcept {
+  try {
+    loop();
+  } catch (...) {
+    const Failure failure = current_failure();
+    const std::scoped_lock lock(mutex_);
+    for (const auto& array : present_) {
+      if (const auto held = array.lock()) {
+        held->note_failure(failure);
+        held->end(Ending::controller_died);
+      }
+    }
+  }
+  io_.reset();  // waits for what the drive has begun: it writes into arrays' memory
+  const std::scoped_lock lock(mutex_);
+  dead_ = true;
+  settled_.notify_all();
+}
+
+void ControllerThread::loop() {
+  for (;;) {
+    take_changes();
+    bool busy = false;
+    for (const auto& served : served_) {
+      busy = serve(*served) || busy;
+    }
+    busy = reap(std::chrono::nanoseconds(0)) || busy;
+    for (const auto& served : served_) {
+      served->queue.tell(served->array->options().patience);
+    }
+    if (busy) {
+      quiet_rounds_ = 0;
+      continue;
+    }
+    {
+      const std::scoped_lock lock(mutex_);
+      if (stop_) {
+        return;
+      }
+    }
+    rest();
+  }
+}
+
+// Arrays that came and that go. One that goes is served no more, and is gone when nothing of its
+// own is under way.
+void ControllerThread::take_changes() {
+  const std::uint64_t changes = changes_.load(std::memory_order_acquire);
+  if (changes == changes_seen_) {
+    return;
+  }
+  changes_seen_ = changes;
+  finish_flushes();
+  const std::scoped_lock lock(mutex_);
+  std::ranges::move(arriving_, std::back_inserter(served_));
+  arriving_.clear();
+  for (auto array = leaving_.begin(); array != leaving_.end();) {
+    const auto is_its = [&](const std::unique_ptr<Served>& served) {
+      return served->array == *array;
+    };
+    const bool under_way = std::ranges::any_of(served_, [&](const std::unique_ptr<Served>& served) {
+      return is_its(served) && served->queue.under_way() != 0;
+    });
+    if (under_way) {
+      changes_seen_ = changes - 1;  // look again
+      ++array;
+      continue;
+    }
+    std::erase_if(served_, is_its);
+    std::erase_if(present_, [&](const std::weak_ptr<ServedArray>& other) {
+      return other.expired() || other.lock() == *array;
+    });
+    array = leaving_.erase(array);
+    settled_.notify_all();
+  }
+  polls_ = std::ranges::any_of(
+      served_, [](const std::unique_ptr<Served>& served) { return !served->queue.wakes(); });
+}
+
+bool ControllerThread::serve(Served& served) {
+  if (served.array->options().patience.ended() != Ending::none) {
+    return false;
+  }
+  int count = 0;
+  while (count < commands_in_turn && io_->in_flight() < io_depth) {
+    const auto command = served.queue.fetch();
+    if (!command) {
+      break;
+    }
+    ++count;
+    begin(served, *command);
+  }
+  return count != 0;
+}
+
+// A command is the word of whoever submits: nothing in it is believed.
+void ControllerThread::begin(Served& served, const Command& command) {
+  Pending& pending = served.pending[command.id];
+  const ServedArray::Options& options = served.array->options();
+  pending.opcode = static_cast<Opcode>(command.opcode);
+  pending.offset = 0;
+  pending.done = 0;
+  pending.attempts = 0;
+  if (pending.opcode == Opcode::flush) {
+    begin_flush(pending);
+    return;
+  }
+  if (pending.opcode != Opcode::read && pending.opcode != Opcode::write) {
+    refuse(pending, NvmeStatus::invalid_opcode, "there is no such command");
+    return;
+  }
+  if (command.first_block() > (options.backing.size_bytes - 1) >> block_shift) {
+    refuse(pending, NvmeStatus::out_of_range, "the block is beyond the array's end");
+    return;
+  }
+  pending.offset = command.first_block() << block_shift;
+  const std::size_t bytes = std::size_t{command.block_count()} << block_shift;
+  const auto begin = reinterpret_cast<std::uintptr_t>(options.target.data());
+  if (command.prp1 < begin || command.prp1 - begin > options.target.size() ||
+      options.target.size() - (command.prp1 - begin) < bytes) {
+    refuse(pending, NvmeStatus::invalid_field, "the memory is not the array's");
+    return;
+  }
+  pending.memory = options.target.subspan(command.prp1 - begin, bytes);
+  pending.wanted = std::min<std::uint64_t>(bytes, options.backing.size_bytes - pending.offset);
+  if (pending.opcode == Opcode::write && !options.backing.writable) {
+    refuse(pending, NvmeStatus::access_denied, "the array is read-only");
+  } else if (options.backing.file == nullptr) {
+    begin_memory(pending);
+  } else {
+    begin_file(pending);
+  }
+}
+
+void ControllerThread::begin_memory(Pending& pending) {
+  const ServedArray::Options& options = pending.served->array->options();
+  std::byte* place = options.backing.memory.data() + pending.offset;
+  if (pending.opcode == Opcode::write) {
+    std::memcpy(place, pending.memory.data(), pending.wanted);
+    answer(pending);
+  } else if (options.answers_with_addresses && pending.wanted == pending.memory.size()) {
+    answer(pending, reinterpret_cast<std::uint64_t>(place));
+  } else {
+    std::memcpy(pending.memory.data(), place, pending.wanted);
+    answer(pending);
+  }
+}
+
+void ControllerThread::begin_file(Pending& pending) {
+  const Backing& backing = pending.served->array->backing();
+  if (pending.opcode == Opcode::read) {
+    if (!backing.mapping.empty() && pending.wanted == pending.memory.size()) {
+      answer(pending, reinterpret_cast<std::uint64_t>(backing.mapping.data() + pending.offset));
+      return;
+    }
+    try {
+      const auto count = backing.file->read_cached(pending.memory.first(pending.wanted),
+                                                   backing.file_offset + pending.offset);
+      pending.done = count.value_or(0);
+    } catch (...) {
+      answer_failure(pending, NvmeStatus::unrecovered_read, current_failure());
+      return;
+    }
+  }
+  if (pending.done == pending.wanted) {
+    answer(pending);
+  } else {
+    continue_file(pending);
+  }
+}
+
+void ControllerThread::continue_file(Pending& pending) {
+  const Backing& backing = pending.served->array->backing();
+  IoRequest request;
+  request.kind = pending.opcode == Opcode::read ? IoRequest::Kind::read : IoRequest::Kind::write;
+  request.file = backing.file.get();
+  request.direct = false;
+  request.offset = backing.file_offset + pending.offset + pending.done;
+  request.memory = pending.memory.subspan(pending.done, pending.wanted - pending.done);
+  request.tag = reinterpret_cast<std::uint64_t>(&pending);
+  try {
+    io_->submit(request);
+  } catch (...) {
+    answer_failure(pending, NvmeStatus::internal_error, current_failure());
+  }
+}
+
+bool ControllerThread::reap(std::chrono::nanoseconds timeout) {
+  if (io_->in_flight() == 0) {
+    return false;
+  }
+  std::array<IoCompletion, 64> completions{};
+  const std::size_t count = io_->reap(completions, timeout);
+  for (std::size_t i = 0; i < count; ++i) {
+    advance(*reinterpret_cast<Pending*>(completions[i].tag), completions[i].result);
+  }
+  return count != 0;
+}
+
+void ControllerThread::advance(Pending& pending, std::int64_t result) {
+  constexpr int attempts_max = 100;
+  const bool again = result == -EAGAIN || result == -EINTR;
+  if (again && ++pending.attempts < attempts_max) {
+    continue_file(pending);
+    return;
+  }
+  if (result > 0) {
+    pending.done += static_cast<std::size_t>(result);
+    if (pending.done < pending.wanted) {
+      continue_file(pending);
+    } else {
+      answer(pending);
+    }
+    return;
+  }
+  const Backing& backing = pending.served->array->backing();
+  const bool reads = pending.opcode == Opcode::read;
+  Failure failure;
+  failure.status = result == 0 && reads ? Status::short_file : Status::io_error;
+  failure.operation = reads ? "read array" : "write array";
+  failure.object = backing.name;
+  failure.offset = backing.file_offset + pending.offset + pending.done;
+  failure.errno_value = result == 0 ? (reads ? 0 : EIO) : static_cast<int>(-result);
+  failure.detail = result == 0 && reads ? "the file has become shorter than the array" : "";
+  answer_failure(pending, reads ? NvmeStatus::unrecovered_read : NvmeStatus::write_fault, failure);
+}
+
+// fdatasync may take seconds: another thread waits for it.
+void ControllerThread::begin_flush(Pending& pending) {
+  if (pending.served->array->backing().file == nullptr) {
+    answer(pending);
+    return;
+  }
+  const std::scoped_lock lock(mutex_);
+  to_flush_.push_back(&pending);
+  if (!flusher_.joinable()) {
+    flusher_ = quiet_thread("hippo-flush", [this] { flush_loop(); });
+  }
+  flush_wanted_.notify_one();
+}
+
+void ControllerThread::flush_loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    flush_wanted_.wait(lock, [&] { return stop_ || !to_flush_.empty(); });
+    if (to_flush_.empty()) {
+      return;
+    }
+    Pending* pending = to_flush_.front();
+    to_flush_.pop_front();
+    lock.unlock();
+    Failure failure;
+    try {
+      pending->served->array->backing().file->sync();
+    } catch (...) {
+      failure = current_failure();
+    }
+    lock.lock();
+    flushed_.emplace_back(pending, failure);
+    changed();
+  }
+}
+
+void ControllerThread::finish_flushes() {
+  std::deque<std::pair<Pending*, Failure>> finished;
+  {
+    const std::scoped_lock lock(mutex_);
+    finished.swap(flushed_);
+  }
+  for (const auto& [pending, failure] : finished) {
+    if (failure.status == Status::ok) {
+      answer(*pending);
+    } else {
+      answer_failure(*pending, NvmeStatus::write_fault, failure);
+    }
+  }
+}
+
+void ControllerThread::answer(Pending& pending, std::uint64_t address) {
+  if (pending.opcode == Opcode::read && address == 0) {
+    std::ranges::fill(pending.memory.subspan(pending.wanted), std::byte{0});
+  }
+  pending.served->array->count(
+      pending.served->index, pending.opcode, pending.opcode == Opcode::flush ? 0 : pending.wanted);
+  pending.served->queue.post(pending.slot, {NvmeStatus::success, address});
+}
+
+void ControllerThread::answer_failure(const Pending& pending,
+                                      NvmeStatus status,
+                                      const Failure& failure) {
+  pending.served->array->note_failure(failure);
+  pending.served->queue.post(pending.slot,
+                             {status, 0},
+                             {.offset = pending.offset + pending.done,
+                              .errno_value = static_cast<std::uint32_t>(failure.errno_value),
+                              .status = static_cast<std::uint32_t>(status)});
+}
+
+void ControllerThread::refuse(const Pending& pending, NvmeStatus status, const char* why) {
+  answer_failure(pending,
+                 status,
+                 {.status = Status::invalid_argument,
+                  .operation = "serve array",
+                  .object = pending.served->array->backing().name,
+                  .offset = pending.offset,
+                  .detail = why});
+}
+
+bool ControllerThread::something_to_do() {
+  return changes_.load(std::memory_order_seq_cst) != changes_seen_ ||
+         std::ranges::any_of(served_, [](const std::unique_ptr<Served>& served) {
+           return served->queue.has_commands(seq_cst) || served->queue.has_untold();
+         });
+}
+
+// Nothing to do: waits for the drive, naps, or sleeps until somebody rings.
+void ControllerThread::rest() {
+  if (io_->in_flight() != 0) {
+    static_cast<void>(reap(io_look));
+    return;
+  }
+  ++quiet_rounds_;
+  if (quiet_rounds_ < rounds_awake) {
+    std::this_thread::yield();
+    return;
+  }
+  const std::uint64_t nap_ns = quiet_rounds_ < 10 * rounds_awake ? 20'000 : 100'000;
+  const system_ref<std::uint32_t> sleeping(wake_.sleeping);
+  sleeping.store(1, seq_cst);
+  if (!something_to_do()) {
+    sleep_on(wake_.sleeping, polls_ ? nap_ns : longest_sleep_ns);
+  }
+  sleeping.store(0, std::memory_order_seq_cst);
+}
+
+}  // namespace hippogriff::ondemand

@@ -1,0 +1,105 @@
+// One thread of the controller, its queues, its I/O, and the thread that flushes for it.
+#pragma once
+
+#include "array/served_array.hpp"
+#include "storage/storage.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace hippogriff::ondemand {
+
+// The public functions may be called from any thread.
+class ControllerThread {
+ public:
+  explicit ControllerThread(std::shared_ptr<Storage> storage) : storage_(std::move(storage)) {}
+
+  ~ControllerThread();
+  ControllerThread(const ControllerThread&) = delete;
+  ControllerThread& operator=(const ControllerThread&) = delete;
+
+  [[nodiscard]] WakeWord& wake_word() { return wake_; }
+
+  // Serves these queues of the array from now on.
+  void attach(const std::shared_ptr<ServedArray>& array, const std::vector<std::size_t>& queues);
+  // False when something of the array's is still under way at the deadline.
+  [[nodiscard]] bool detach(const std::shared_ptr<ServedArray>& array,
+                            std::chrono::steady_clock::time_point deadline);
+
+ private:
+  struct Served;
+
+  // A command that is not answered yet: one for each slot of a queue.
+  struct Pending {
+    Served* served = nullptr;
+    std::uint16_t slot = 0;
+    Opcode opcode = Opcode::flush;
+    std::uint64_t offset = 0;  // in the array
+    std::span<std::byte> memory;
+    std::size_t wanted = 0;  // of the file; the rest of the memory is beyond its end
+    std::size_t done = 0;
+    int attempts = 0;
+  };
+
+  struct Served {
+    Served(std::shared_ptr<ServedArray> the_array, std::size_t the_index);
+    std::shared_ptr<ServedArray> array;
+    std::size_t index;
+    ControllerQueue queue;
+    std::vector<Pending> pending;
+  };
+
+  void start_locked();
+  void run() noexcept;
+  void loop();
+  void take_changes();
+  bool serve(Served& served);
+  void begin(Served& served, const Command& command);
+  void begin_memory(Pending& pending);
+  void begin_file(Pending& pending);
+  void continue_file(Pending& pending);
+  void begin_flush(Pending& pending);
+  bool reap(std::chrono::nanoseconds timeout);
+  void advance(Pending& pending, std::int64_t result);
+  void finish_flushes();
+  void answer(Pending& pending, std::uint64_t address = 0);
+  void answer_failure(const Pending& pending, NvmeStatus status, const Failure& failure);
+  void refuse(const Pending& pending, NvmeStatus status, const char* why);
+  void rest();
+  [[nodiscard]] bool something_to_do();
+  void flush_loop();
+  void changed();
+
+  std::shared_ptr<Storage> storage_;
+  WakeWord wake_;
+  std::atomic<std::uint64_t> changes_{0};
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable settled_;
+  std::vector<std::unique_ptr<Served>> arriving_;
+  std::vector<std::shared_ptr<ServedArray>> leaving_;
+  std::vector<std::weak_ptr<ServedArray>> present_;
+  bool stop_ = false;
+  bool dead_ = false;
+  std::thread thread_;
+  std::thread flusher_;
+  std::condition_variable flush_wanted_;
+  std::deque<Pending*> to_flush_;
+  std::deque<std::pair<Pending*, Failure>> flushed_;
+
+  // The thread's own.
+  std::unique_ptr<IoQueue> io_;
+  std::vector<std::unique_ptr<Served>> served_;
+  std::uint64_t changes_seen_ = 0;
+  std::uint32_t quiet_rounds_ = 0;
+  bool polls_ = false;  // some queue's submitters cannot wake us
+};
+
+}  // namespace hippogriff::ondemand

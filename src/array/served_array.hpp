@@ -1,0 +1,118 @@
+// An array as its controller sees it: queues, what it stands on, what went wrong.
+#pragma once
+
+#include "array/backing.hpp"
+#include "array/controller_queue.hpp"
+#include "base/error.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace hippogriff::ondemand {
+
+// Counters of one array since it was opened.
+struct ServedCounts {
+  std::uint64_t reads = 0;
+  std::uint64_t read_bytes = 0;
+  std::uint64_t writes = 0;
+  std::uint64_t written_bytes = 0;
+  std::uint64_t flushes = 0;
+  std::uint64_t failures = 0;
+};
+
+// Thread-safe. What it points to must stay until the controller has let go of it.
+class ServedArray {
+ public:
+  struct Options {
+    Backing backing;
+    std::vector<QueuePair> queues;
+    Patience patience;
+    std::uint64_t counter_base = 0;      // of the queues, as in initialize_shared
+    std::span<std::byte> target;         // where data of commands may be: all else is refused
+    bool answers_with_addresses = true;  // its threads can read the backing's memory themselves
+  };
+
+  explicit ServedArray(Options options)
+      : options_(std::move(options)), counters_(options_.queues.size()) {}
+
+  [[nodiscard]] const Options& options() const { return options_; }
+
+  [[nodiscard]] const Backing& backing() const { return options_.backing; }
+
+  void end(Ending why) const { options_.patience.end(why); }
+
+  // Keeps the first.
+  void note_failure(const Failure& failure) {
+    failures_.fetch_add(1, std::memory_order_relaxed);
+    const std::scoped_lock lock(mutex_);
+    if (!first_failure_) {
+      first_failure_ = failure;
+    }
+  }
+
+  [[nodiscard]] std::optional<Failure> first_failure() const {
+    const std::scoped_lock lock(mutex_);
+    return first_failure_;
+  }
+
+  void clear_failure() {
+    const std::scoped_lock lock(mutex_);
+    first_failure_.reset();
+  }
+
+  // What one queue's thread counts, and any may read.
+  struct alignas(64) Counter {
+    std::atomic<std::uint64_t> reads{0};
+    std::atomic<std::uint64_t> read_bytes{0};
+    std::atomic<std::uint64_t> writes{0};
+    std::atomic<std::uint64_t> written_bytes{0};
+    std::atomic<std::uint64_t> flushes{0};
+  };
+
+  // By the thread that serves the queue alone.
+  void count(std::size_t queue, Opcode opcode, std::uint64_t bytes) {
+    const auto add = [](std::atomic<std::uint64_t>& counter, std::uint64_t number) {
+      counter.store(counter.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
+    };
+    Counter& counter = counters_[queue];
+    switch (opcode) {
+      case Opcode::read:
+        add(counter.reads, 1);
+        add(counter.read_bytes, bytes);
+        break;
+      case Opcode::write:
+        add(counter.writes, 1);
+        add(counter.written_bytes, bytes);
+        break;
+      case Opcode::flush:
+        add(counter.flushes, 1);
+        break;
+    }
+  }
+
+  [[nodiscard]] ServedCounts counts() const {
+    ServedCounts sum;
+    for (const Counter& counter : counters_) {
+      sum.reads += counter.reads.load(std::memory_order_relaxed);
+      sum.read_bytes += counter.read_bytes.load(std::memory_order_relaxed);
+      sum.writes += counter.writes.load(std::memory_order_relaxed);
+      sum.written_bytes += counter.written_bytes.load(std::memory_order_relaxed);
+      sum.flushes += counter.flushes.load(std::memory_order_relaxed);
+    }
+    sum.failures = failures_.load(std::memory_order_relaxed);
+    return sum;
+  }
+
+ private:
+  Options options_;
+  std::vector<Counter> counters_;
+  std::atomic<std::uint64_t> failures_{0};
+  mutable std::mutex mutex_;
+  std::optional<Failure> first_failure_;
+};
+
+}  // namespace hippogriff::ondemand

@@ -1,0 +1,375 @@
+// Sizes, places and first values of an array's memory; its ends.
+#include "array/storage_array.hpp"
+
+#include "array/queue_memory.hpp"
+#include "base/range.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+namespace hippogriff::ondemand {
+
+namespace {
+
+constexpr std::chrono::seconds device_patience{60};
+constexpr std::chrono::seconds drive_patience{10};
+constexpr std::uint64_t staging_bytes_max = std::uint64_t{256} << 20;
+constexpr std::uint64_t page_bytes = 4096;
+
+// Whether commands name staging memory, because the host does not reach the lines.
+bool is_staged(const StorageArrayOptions& options) {
+  return options.staged || !options.device->info().can.host_addressable;
+}
+
+std::uint32_t depth_for(std::uint32_t queues, std::uint32_t line_bytes, bool staged) {
+  if (!staged) {
+    return 256;
+  }
+  const std::uint64_t fit = staging_bytes_max / queues / line_bytes;
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(std::bit_floor(fit), 16, 1024));
+}
+
+}  // namespace
+
+// Offsets in the two parts of memory that are not lines.
+struct StorageArray::Layout {
+  explicit Layout(const StorageArrayOptions& options) : queue(queue_bytes(options.queue_depth)) {
+    line_count = options.cache_bytes / options.line_bytes;
+    ways = static_cast<std::uint32_t>(std::min<std::uint64_t>(line_count, ways_max));
+    sets = line_count / ways;
+    line_count = sets * ways;
+    const auto place = [](std::uint64_t& end, std::uint64_t bytes) {
+      const std::uint64_t begin = end;
+      end = align_up(end + bytes, 128);
+      return begin;
+    };
+    place(own_end, queue.own * options.queue_count);
+    pairs = place(own_end, sizeof(QueuePair) * options.queue_count);
+    counters = place(own_end, sizeof(CacheCounters));
+    words = place(own_end, sizeof(std::uint64_t) * line_count);
+    statuses = place(own_end, sizeof(std::uint32_t) * line_count);
+    set_states = place(own_end, sizeof(SetState) * sets);
+    place(shared_end, queue.shared * options.queue_count);
+    words_of_all = place(shared_end, 128);
+    shared_end = align_up(shared_end, page_bytes);
+    staging = shared_end;
+    if (is_staged(options)) {
+      shared_end += std::uint64_t{options.queue_count} * options.queue_depth * options.line_bytes;
+    }
+  }
+
+  QueueBytes queue;
+  std::uint64_t line_count = 0;
+  std::uint32_t ways = 0;
+  std::uint64_t sets = 0;
+  std::uint64_t own_end = 0;
+  std::uint64_t pairs = 0;
+  std::uint64_t counters = 0;
+  std::uint64_t words = 0;
+  std::uint64_t statuses = 0;
+  std::uint64_t set_states = 0;
+  std::uint64_t shared_end = 0;
+  std::uint64_t words_of_all = 0;
+  std::uint64_t staging = 0;
+};
+
+StorageArray::StorageArray(StorageArrayOptions options) : options_(std::move(options)) {
+  check_options();
+  const Layout layout(options_);
+  const DeviceScope scope(*options_.device);
+  try {
+    allocate(layout);
+    initialize(layout);
+    attached_ = true;  // also in part, should it throw
+    options_.controller->attach(served_);
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+StorageArray::~StorageArray() {
+  close();
+}
+
+void StorageArray::check_options() {
+  const std::string operation = "open array " + options_.backing.name;
+  const std::uint32_t line = options_.line_bytes;
+  if (!std::has_single_bit(line) || line < (1U << line_shift_min) ||
+      line > (1U << line_shift_max)) {
+    throw_invalid(
+        operation,
+        "a line of " + std::to_string(line) + " bytes is not a power of two from 512 to 1048576");
+  }
+  if (options_.backing.size_bytes == 0) {
+    throw_invalid(operation, "an array has at least one byte");
+  }
+  if ((options_.backing.size_bytes - 1) / line >= no_line) {
+    throw_invalid(operation, "it has more than 2^40 - 1 lines: take longer lines");
+  }
+  if (options_.cache_bytes < line || options_.cache_bytes / line > UINT32_MAX / 2) {
+    throw_invalid(operation,
+                  "a cache of " + std::to_string(options_.cache_bytes) +
+                      " bytes has not 1 to 2^31 lines of " + std::to_string(line));
+  }
+  const bool staged = is_staged(options_);
+  if (!options_.device->info().can.host_addressable && !options_.device->info().can.cuda_kernels) {
+    throw_unsupported(operation, "threads cannot reach the memory of this device");
+  }
+  if (options_.queue_count == 0) {
+    options_.queue_count = staged ? 64 : 4;
+  }
+  if (options_.queue_count > 1024) {
+    throw_invalid(operation, "there are at most 1024 queues");
+  }
+  if (options_.queue_depth == 0) {
+    options_.queue_depth = depth_for(options_.queue_count, line, staged);
+  }
+}
+
+void StorageArray::allocate(const Layout& layout) {
+  Device& device = *options_.device;
+  shared_ = device.allocate_pinned(layout.shared_end);
+  own_ = device.allocate(layout.own_end);
+  own_bytes_ = layout.own_end;
+  lines_ = device.allocate(layout.line_count * options_.line_bytes);
+  map_backing();
+}
+
+// Threads of a GPU read host memory through the link when its pages are registered.
+void StorageArray::map_backing() {
+  Device& device = *options_.device;
+  Backing& backing = options_.backing;
+  if (device.info().can.host_addressable) {
+    return;
+  }
+  answers_with_addresses_ = false;
+  try {
+    if (backing.file != nullptr && device.info().can.registers_read_only &&
+        backing.mapping.empty() && backing.file_offset % page_bytes == 0 &&
+        backing.file->size_now() >= backing.file_offset + backing.size_bytes) {
+      const auto residency = backing.file->residency({backing.file_offset, backing.size_bytes});
+      if (residency && residency->resident_bytes == residency->total_bytes) {
+        mapping_ = backing.file->map(
+            {backing.file_offset, align_up(backing.size_bytes, page_bytes)}, FileAccess::read);
+        device.register_host(mapping_.data(), mapping_.size(), HostAccess::read_only);
+        registered_ = mapping_.data();
+        backing.mapping = std::span<const std::byte>(mapping_).first(backing.size_bytes);
+      }
+    } else if (backing.file == nullptr &&
+               reinterpret_cast<std::uintptr_t>(backing.memory.data()) % page_bytes == 0) {
+      device.register_host(backing.memory.data(),
+                           align_up(backing.memory.size(), page_bytes),
+                           HostAccess::read_write);
+      registered_ = backing.memory.data();
+      answers_with_addresses_ = true;
+    }
+  } catch (const Error&) {
+    // Then data goes through staging memory: slower, and as right.
+    registered_ = nullptr;
+  }
+}
+
+void StorageArray::initialize(const Layout& layout) {
+  std::vector<std::byte> own(layout.own_end);
+  auto* own_there = reinterpret_cast<std::byte*>(own_.value);
+  const bool wakes = options_.device->info().can.host_addressable;
+  const bool staged = is_staged(options_);
+  auto* words_of_all = reinterpret_cast<std::uint32_t*>(shared_ + layout.words_of_all);
+  std::memset(words_of_all, 0, 128);
+  cache_.patience = {&words_of_all[0],
+                     static_cast<std::uint64_t>(options_.wait_limit.count()) * 1'000'000};
+  cache_.sticky = &words_of_all[1];
+  ServedArray::Options served;
+  for (std::uint32_t i = 0; i < options_.queue_count; ++i) {
+    const QueuePair pair = place_queue(shared_ + i * layout.queue.shared,
+                                       own_there + i * layout.queue.own,
+                                       options_.queue_depth,
+                                       wakes ? options_.controller->wake_word(i) : nullptr);
+    initialize_shared(pair, options_.counter_base);
+    initialize_own(own.data() + i * layout.queue.own, options_.queue_depth, options_.counter_base);
+    std::memcpy(own.data() + layout.pairs + i * sizeof pair, &pair, sizeof pair);
+    served.queues.push_back(pair);
+  }
+  for (std::uint64_t i = 0; i < layout.line_count; ++i) {
+    const std::uint64_t empty = PlaceWord::of(no_line, 0);
+    std::memcpy(own.data() + layout.words + i * sizeof empty, &empty, sizeof empty);
+  }
+  write_own(own);
+  cache_.words = reinterpret_cast<std::uint64_t*>(own_there + layout.words);
+  cache_.statuses = reinterpret_cast<std::uint32_t*>(own_there + layout.statuses);
+  cache_.sets = reinterpret_cast<SetState*>(own_there + layout.set_states);
+  cache_.counters = reinterpret_cast<CacheCounters*>(own_there + layout.counters);
+  cache_.queues = reinterpret_cast<const QueuePair*>(own_there + layout.pairs);
+  cache_.lines = reinterpret_cast<unsigned char*>(lines_.value);
+  cache_.staging = staged ? reinterpret_cast<unsigned char*>(shared_ + layout.staging) : nullptr;
+  cache_.size_bytes = options_.backing.size_bytes;
+  cache_.set_count = static_cast<std::uint32_t>(layout.sets);
+  cache_.ways = layout.ways;
+  cache_.line_shift = static_cast<std::uint32_t>(std::countr_zero(options_.line_bytes));
+  cache_.queue_count = options_.queue_count;
+  cache_.writable = options_.backing.writable;
+  served.backing = options_.backing;
+  served.patience = cache_.patience;
+  served.counter_base = options_.counter_base;
+  served.target = staged ? std::span(shared_ + layout.staging, layout.shared_end - layout.staging)
+                         : std::span(reinterpret_cast<std::byte*>(lines_.value),
+                                     layout.line_count * options_.line_bytes);
+  served.answers_with_addresses = answers_with_addresses_;
+  served_ = std::make_shared<ServedArray>(std::move(served));
+}
+
+void StorageArray::write_own(const std::vector<std::byte>& image) {
+  Device& device = *options_.device;
+  if (device.info().can.host_addressable) {
+    std::memcpy(reinterpret_cast<void*>(own_.value), image.data(), image.size());
+    return;
+  }
+  const auto stream = device.create_stream();
+  stream->copy_to_device(own_, image.data(), image.size());
+  if (!wait_for(*stream, device_patience)) {
+    throw Error({.status = Status::timed_out,
+                 .operation = "open array " + options_.backing.name,
+                 .object = device.info().name,
+                 .detail = "the device did not take the first values of the cache"});
+  }
+}
+
+CacheCounts StorageArray::counts() {
+  Device& device = *options_.device;
+  CacheCounters there;
+  if (device.info().can.host_addressable) {
+    return {shared_ref<std::uint64_t>(cache_.counters->misses).load(relaxed),
+            shared_ref<std::uint64_t>(cache_.counters->overwritten).load(relaxed),
+            shared_ref<std::uint64_t>(cache_.counters->written_back).load(relaxed)};
+  }
+  const DeviceScope scope(device);
+  const auto stream = device.create_stream();
+  stream->copy_to_host(reinterpret_cast<std::byte*>(&there),
+                       {reinterpret_cast<std::uint64_t>(cache_.counters)},
+                       sizeof there);
+  static_cast<void>(wait_for(*stream, device_patience));
+  return {there.misses, there.overwritten, there.written_back};
+}
+
+void StorageArray::flush() {
+  if (!options_.device->info().can.host_addressable) {
+    throw_unsupported("flush array " + options_.backing.name,
+                      "a kernel of the device writes its lines");
+  }
+  NvmeStatus status = NvmeStatus::success;
+  for (std::uint32_t place = 0; place < cache_.place_count(); ++place) {
+    const NvmeStatus result = cache_.flush_place(Alone{}, place);
+    status = status == NvmeStatus::success ? result : status;
+  }
+  if (status != NvmeStatus::success) {
+    throw_status(status, "flush array");
+  }
+  sync();
+}
+
+void StorageArray::sync() {
+  if (!options_.device->info().can.host_addressable) {
+    if (options_.backing.file != nullptr && options_.backing.writable) {
+      options_.backing.file->sync();
+    }
+    check();
+    return;
+  }
+  const NvmeStatus status = cache_.sync();
+  if (status != NvmeStatus::success) {
+    throw_status(status, "flush array");
+  }
+}
+
+void StorageArray::check() const {
+  const std::uint32_t sticky = system_ref<std::uint32_t>(*cache_.sticky).load(relaxed);
+  if (sticky != 0) {
+    throw_status(static_cast<NvmeStatus>(sticky), "access array");
+  }
+}
+
+void StorageArray::clear_failure() {
+  system_ref<std::uint32_t>(*cache_.sticky).store(0, relaxed);
+  served_->clear_failure();
+}
+
+void StorageArray::throw_status(NvmeStatus status, const char* operation) const {
+  if (const auto failure = served_->first_failure()) {
+    throw Error(*failure);
+  }
+  Failure failure{
+      .status = Status::io_error, .operation = operation, .object = options_.backing.name};
+  if (status == NvmeStatus::out_of_range) {
+    failure.status = Status::invalid_argument;
+    failure.detail = "an index is beyond the array's end";
+  } else if (status == NvmeStatus::access_denied) {
+    failure.status = Status::invalid_argument;
+    failure.detail = "the array was opened for reading";
+  }
+  switch (cache_.patience.ended()) {
+    case Ending::none:
+      break;
+    case Ending::stopped:
+      failure.status = Status::cancelled;
+      failure.detail = "the array was closed";
+      break;
+    case Ending::timed_out:
+      failure.status = Status::timed_out;
+      failure.detail = "a thread waited longer than the array allows";
+      break;
+    case Ending::controller_died:
+    case Ending::broken:
+      failure.status = Status::internal;
+      failure.detail = "the array's controller failed";
+      break;
+  }
+  throw Error(failure);
+}
+
+void StorageArray::close() noexcept {
+  if (closed_) {
+    return;
+  }
+  closed_ = true;
+  if (attached_ && !options_.controller->detach(served_, drive_patience)) {
+    std::fprintf(stderr,
+                 "hippogriff: a drive has not answered for array %s: its memory stays\n",
+                 options_.backing.name.c_str());
+    // Never deleted: the drive may still write there, so device, file and controller stay as well.
+    static_cast<void>(new (std::nothrow) StorageArrayOptions(options_));
+    return;
+  }
+  try {
+    give_back();
+  } catch (const Error& error) {
+    std::fprintf(stderr, "hippogriff: closing an array: %s\n", error.what());
+  }
+}
+
+void StorageArray::give_back() {
+  Device& device = *options_.device;
+  const DeviceScope scope(device);
+  if (registered_ != nullptr) {
+    device.unregister_host(registered_);
+  }
+  if (!mapping_.empty()) {
+    options_.backing.file->unmap(mapping_);
+  }
+  if (!lines_.is_null()) {
+    device.release(lines_);
+  }
+  if (!own_.is_null()) {
+    device.release(own_);
+  }
+  if (shared_ != nullptr) {
+    device.release_pinned(shared_);
+  }
+}
+
+}  // namespace hippogriff::ondemand

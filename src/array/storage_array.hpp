@@ -1,0 +1,100 @@
+// An array in storage, opened for one device: its memory, its queues, its part of the controller.
+#pragma once
+
+#include "array/controller.hpp"
+#include "device/device.hpp"
+
+#include <hippogriff/array/cache.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace hippogriff::ondemand {
+
+struct StorageArrayOptions {
+  Backing backing;
+  std::shared_ptr<Device> device;
+  std::shared_ptr<Controller> controller;
+  std::uint64_t cache_bytes = std::uint64_t{64} << 20;  // at least one line
+  std::uint32_t line_bytes = 4096;                      // a power of two, 512 to 1 MiB
+  std::uint32_t queue_count = 0;                        // 0: as the device needs
+  std::uint32_t queue_depth = 0;                        // 0: as the device needs
+  std::chrono::milliseconds wait_limit{60'000};         // of each wait of a device's thread
+  std::uint64_t counter_base = 0;                       // for tests: where all counters begin
+  bool staged = false;  // for tests: as where the host reaches no line
+};
+
+// Lines of the cache, since the array was opened.
+struct CacheCounts {
+  std::uint64_t misses = 0;
+  std::uint64_t overwritten = 0;
+  std::uint64_t written_back = 0;
+};
+
+// Thread-safe, but close() wants threads that use the cache to have ended, or ends them with an
+// error.
+class StorageArray {
+ public:
+  // Throws Error: invalid_argument for options that cannot be, out_of_device_memory and the like.
+  explicit StorageArray(StorageArrayOptions options);
+  ~StorageArray();
+  StorageArray(const StorageArray&) = delete;
+  StorageArray& operator=(const StorageArray&) = delete;
+
+  // What threads of the device work with. Valid until close().
+  [[nodiscard]] const Cache& cache() const { return cache_; }
+
+  [[nodiscard]] std::uint64_t size_bytes() const { return options_.backing.size_bytes; }
+
+  [[nodiscard]] const Device& device() const { return *options_.device; }
+
+  // Writes all dirty lines and has the storage keep them. On a device whose memory this thread
+  // reaches (host): on others a kernel writes the lines, then sync() does the rest. Waits for lines
+  // that are held. Throws Error as check(), or busy or io_error.
+  void flush();
+  void sync();
+
+  // Throws the first failure of any thread's access since the last clear_failure().
+  void check() const;
+  void clear_failure();
+
+  [[nodiscard]] ServedCounts served() const { return served_->counts(); }
+
+  [[nodiscard]] CacheCounts counts();
+
+  // Bytes of the cache's own: words, sets, queues; not lines and staging.
+  [[nodiscard]] std::uint64_t metadata_bytes() const { return own_bytes_; }
+
+  // Ends all waits and gives the memory back. What is dirty and was not flushed is lost.
+  // Idempotent.
+  void close() noexcept;
+
+ private:
+  struct Layout;
+
+  void check_options();
+  void allocate(const Layout& layout);
+  void initialize(const Layout& layout);
+  void map_backing();
+  void write_own(const std::vector<std::byte>& image);
+  void give_back();
+  [[noreturn]] void throw_status(NvmeStatus status, const char* operation) const;
+
+  StorageArrayOptions options_;
+  Cache cache_;
+  std::uint64_t own_bytes_ = 0;
+  std::byte* shared_ = nullptr;  // pinned
+  DeviceAddress own_;
+  DeviceAddress lines_;
+  std::span<std::byte> mapping_;
+  std::byte* registered_ = nullptr;
+  bool answers_with_addresses_ = true;
+  bool attached_ = false;
+  bool closed_ = false;
+  std::shared_ptr<ServedArray> served_;
+};
+
+}  // namespace hippogriff::ondemand
