@@ -1,6 +1,6 @@
 // Measures arrays on a GPU over host memory: misses, hits and writes, beside zero-copy reads of the
 // same blocks in the same run. Results are checked. Prints JSON lines. usage: array_bench
-// [GIB_OF_DATA [GIB_OF_CACHE [QUEUES]]]
+// [GIB_OF_DATA [GIB_OF_CACHE [QUEUES [GIB_READ]]]]
 #include "array_check.cuh"
 
 #include <hippogriff/array.cuh>
@@ -201,6 +201,7 @@ struct Sizes {
   std::uint64_t data = 8 * gib;
   std::uint64_t cache = gib;
   std::uint32_t queues = 0;
+  double moved = 4;  // GiB that each kernel reads
 };
 
 unsigned long long wrong_values = 0;
@@ -228,13 +229,13 @@ constexpr unsigned grid = 132 * 16;
 constexpr unsigned block = 128;
 constexpr double warps = grid * (block / 32.0);
 
-unsigned rounds_for(unsigned line) {
-  return std::max(4U, static_cast<unsigned>(4.0 * gib / warps / line));
+unsigned rounds_for(const Sizes& sizes, unsigned line) {
+  return std::max(4U, static_cast<unsigned>(sizes.moved * gib / warps / line));
 }
 
-void measure_zero_copy(const Data& data, unsigned line, DeviceNumber& wrong) {
+void measure_zero_copy(const Data& data, const Sizes& sizes, unsigned line, DeviceNumber& wrong) {
   const std::uint64_t blocks = data.values().size_bytes() / line;
-  const unsigned rounds = rounds_for(line);
+  const unsigned rounds = rounds_for(sizes, line);
   void* there = nullptr;
   check_cuda(cudaHostGetDevicePointer(&there, data.values().data(), 0), "find registered memory");
   double best = 1e9;
@@ -255,9 +256,9 @@ void measure_misses(const Data& data, const Sizes& sizes, unsigned line, DeviceN
        .cache_size = std::max<std::uint64_t>(sizes.cache / 16, 4096ULL * line),
        .line_size = line,
        .queue_count = sizes.queues});
-  measure_zero_copy(data, line, wrong);  // while the array has the memory registered
+  measure_zero_copy(data, sizes, line, wrong);  // while the array has the memory registered
   const std::uint64_t blocks = data.values().size_bytes() / line;
-  const unsigned rounds = rounds_for(line);
+  const unsigned rounds = rounds_for(sizes, line);
   double best = 1e9;
   double misses = 0;
   for (std::uint64_t salt = 0; salt < 3; ++salt) {
@@ -283,7 +284,7 @@ void measure_hits(const Data& data, const Sizes& sizes, unsigned line, DeviceNum
                                    .queue_count = sizes.queues});
   // An eighth of the cache, so that no set of eight places is short of them.
   const std::uint64_t bytes = std::min<std::uint64_t>(sizes.cache, data.values().size_bytes()) / 8;
-  const unsigned rounds = 4 * rounds_for(line);
+  const unsigned rounds = 4 * rounds_for(sizes, line);
   const auto hot = [&](std::uint64_t salt) {
     lines<<<grid, block>>>(view.view(), bytes / line, rounds, salt, wrong.get());
   };
@@ -380,6 +381,7 @@ int main(int argc, char** argv) {
   sizes.data = static_cast<std::uint64_t>(number(1, 8) * gib) / 65536 * 65536;
   sizes.cache = static_cast<std::uint64_t>(number(2, 1) * gib) / 65536 * 65536;
   sizes.queues = static_cast<std::uint32_t>(number(3, 0));
+  sizes.moved = number(4, 4);
   try {
     measure_all(sizes);
   } catch (const std::exception& error) {

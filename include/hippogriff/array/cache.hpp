@@ -328,16 +328,24 @@ struct Cache {
     if (place_of(line, first) != no_place) {
       return false;
     }
+    // All words are asked for before one is looked at, as in place_of. What the clock's hand passes
+    // over loses its mark; where all idle places had one, the hand's next is taken.
+    uint64_t seen[ways_max];
+    for (uint32_t way = 0; way < ways_max; ++way) {
+      seen[way] = way < ways ? word_at(first + way).load(relaxed) : 0;
+    }
     uint32_t dirty = no_place;
+    const uint32_t hand = set.hand;
     for (uint32_t i = 0; i < 2 * ways; ++i) {
-      const uint32_t place = first + set.hand;
-      set.hand = wrapped(set.hand + 1);
-      uint64_t word = word_at(place).load(relaxed);
+      const uint32_t way = wrapped(hand + (i < ways ? i : i - ways));
+      uint64_t& word = seen[way];
       if (!PlaceWord::idle(word)) {
         continue;
       }
+      const uint32_t place = first + way;
       if ((word & PlaceWord::used) != 0) {
         word_at(place).fetch_and(~PlaceWord::used, relaxed);
+        word &= ~PlaceWord::used;
       } else if ((word & PlaceWord::dirty) != 0) {
         dirty = dirty == no_place ? place : dirty;
       } else if (word_at(place).compare_exchange_strong(
@@ -345,6 +353,7 @@ struct Cache {
                      PlaceWord::of(line, PlaceWord::busy | PlaceWord::reference),
                      acquire,
                      relaxed)) {
+        set.hand = wrapped(way + 1);
         found.place = place;
         found.step = intent == Intent::use ? Step::load : Step::overwrite;
         count(intent == Intent::use ? counters->misses : counters->overwritten);

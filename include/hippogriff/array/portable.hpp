@@ -24,6 +24,12 @@
 #include <cstdint>
 #endif
 
+#ifdef __CUDA_ARCH__
+#define HIPPO_UNROLL _Pragma("unroll")
+#else
+#define HIPPO_UNROLL
+#endif
+
 #ifndef __CUDA_ARCH__
 #include <linux/futex.h>
 #include <sched.h>

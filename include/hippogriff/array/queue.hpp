@@ -179,16 +179,18 @@ struct QueuePair {
     shared_ref<uint64_t> stored_head(state->completion_head);
     const uint64_t begin = stored_head.load(relaxed);
     uint64_t head = begin;
-    while (const uint32_t count = come(head)) {
-      if (!hand_over(head, count)) {
+    Arrived arrived;
+    while (come(head, arrived)) {
+      if (!hand_over(arrived)) {
         patience.end(Ending::broken);
         break;
       }
-      head += count;
+      head += arrived.count;
     }
     if (head != begin) {
+      // No release: what was read of the entries has been used.
       system_ref<uint32_t>(doorbells->completion_head)
-          .store(static_cast<uint32_t>(head) & (completion_depth() - 1), release);
+          .store(static_cast<uint32_t>(head) & (completion_depth() - 1), relaxed);
       stored_head.store(head, relaxed);
     }
     unlock(state->head_lock);
@@ -218,41 +220,61 @@ struct QueuePair {
     return completions[position & (completion_depth() - 1)];
   }
 
-  // How many completions have come from `head` on, of a few that are asked for together: across the
-  // link that is one latency. The last one's release covers those before it.
-  [[nodiscard]] HIPPO_ANYWHERE uint32_t come(uint64_t head) const {
-    constexpr uint32_t asked = 8;
-    uint64_t seen[asked];
-    for (uint32_t i = 0; i < asked; ++i) {
-      seen[i] = system_ref<uint64_t>(completion_at(head + i).last).load(relaxed);
+  // Completions that are taken together: across the link whatever is asked for one after the other
+  // is one latency each, and together one for all.
+  struct Arrived {
+    static constexpr uint32_t most = 16;
+
+    uint64_t last[most];
+    uint64_t result[most];
+    uint64_t ticket[most];
+    uint32_t count;
+  };
+
+  // Reads the completions that have come from `head` on. False when there is none.
+  HIPPO_ANYWHERE bool come(uint64_t head, Arrived& arrived) const {
+    arrived.last[0] = system_ref<uint64_t>(completion_at(head).last).load(relaxed);
+    if (unpack(arrived.last[0]).phase != phase_of(head)) {
+      return false;
     }
-    uint32_t count = 0;
-    while (count < asked && unpack(seen[count]).phase == phase_of(head + count)) {
-      ++count;
+    HIPPO_UNROLL
+    for (uint32_t i = 1; i < Arrived::most; ++i) {
+      arrived.last[i] = system_ref<uint64_t>(completion_at(head + i).last).load(relaxed);
     }
-    if (count != 0) {
-      static_cast<void>(system_ref<uint64_t>(completion_at(head + count - 1).last).load(acquire));
+    arrived.count = 1;
+    HIPPO_UNROLL
+    for (uint32_t i = 1; i < Arrived::most; ++i) {
+      const bool is_there = unpack(arrived.last[i]).phase == phase_of(head + i);
+      arrived.count += is_there && arrived.count == i ? 1 : 0;
     }
-    return count;
+    // The last one's release covers those before it.
+    static_cast<void>(
+        system_ref<uint64_t>(completion_at(head + arrived.count - 1).last).load(acquire));
+    HIPPO_UNROLL
+    for (uint32_t i = 0; i < Arrived::most; ++i) {
+      const uint32_t slot = unpack(arrived.last[i]).command;
+      if (i < arrived.count) {
+        arrived.result[i] = completion_at(head + i).result;
+        arrived.ticket[i] = shared_ref<uint64_t>(slots[slot & (depth - 1)].turn).load(relaxed);
+      }
+    }
+    return true;
   }
 
   // False for a completion of a command that is not under way: the controller's mistake.
-  [[nodiscard]] HIPPO_ANYWHERE bool hand_over(uint64_t head, uint32_t count) const {
+  [[nodiscard]] HIPPO_ANYWHERE bool hand_over(const Arrived& arrived) const {
     const uint64_t tail = shared_ref<uint64_t>(state->tail).load(acquire);
-    for (uint32_t i = 0; i < count; ++i) {
-      const Completion& entry = completion_at(head + i);
-      const CompletionWord word =
-          unpack(system_ref<uint64_t>(completion_at(head + i).last).load(relaxed));
-      if (word.command >= depth) {
+    CompletionWord word;
+    for (uint32_t i = 0; i < arrived.count; ++i) {
+      word = unpack(arrived.last[i]);
+      const uint64_t ticket = arrived.ticket[i];
+      if (word.command >= depth || slot_of(ticket) != word.command ||
+          static_cast<int64_t>(tail - ticket) <= 0) {
         return false;
       }
       QueueSlot& slot = slots[word.command];
       shared_ref<uint64_t> turn(slot.turn);
-      const uint64_t ticket = turn.load(acquire);
-      if (slot_of(ticket) != word.command || static_cast<int64_t>(tail - ticket) <= 0) {
-        return false;
-      }
-      slot.result = entry.result;
+      slot.result = arrived.result[i];
       slot.status = word.status;
       if (wake == nullptr) {
         turn.store(ticket + 1, release);
@@ -260,12 +282,10 @@ struct QueuePair {
         turn.store(ticket + 1, seq_cst);
         wake_sleeper(slot.sleeping);
       }
-      if (i + 1 == count) {
-        shared_ref<uint64_t> fetched(state->submission_head);
-        const uint64_t before = fetched.load(relaxed);
-        fetched.store(before + slot_of(word.submission_head - before), release);
-      }
     }
+    shared_ref<uint64_t> fetched(state->submission_head);
+    const uint64_t before = fetched.load(relaxed);
+    fetched.store(before + slot_of(word.submission_head - before), release);
     return true;
   }
 

@@ -43,7 +43,7 @@ class Wait {
   HIPPO_ANYWHERE bool again() {
     pause(round_);
 #ifdef __CUDA_ARCH__
-    constexpr uint32_t rounds_between = 32;  // the word is across the link
+    constexpr uint32_t rounds_between = 4096;  // some ms: the word is across the link
 #else
     constexpr uint32_t rounds_between = 4;
 #endif
