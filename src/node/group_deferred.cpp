@@ -44,6 +44,7 @@ Node::Answer Node::claim(ReservationRecord& record,
                          std::uint64_t waited_ticket,
                          bool may_wait,
                          ClientSet& granted) {
+  const ReservationRecord before = record;
   record.deferred = 0;
   record.grower = attachment_->client() + 1;
   if (record.ticket != waited_ticket) {
@@ -58,7 +59,7 @@ Node::Answer Node::claim(ReservationRecord& record,
   if (may_wait) {
     return Answer::waits;
   }
-  record.take_back_wish();
+  record = before;  // whoever waits for the former request still has its place
   serve(books_, record.device, monotonic_ns(), granted);
   return Answer::busy;
 }
@@ -89,6 +90,7 @@ bool Node::contexts_bar(const ReservationRecord& record) const {
 
 Node::Answer Node::look_at_deferred(const Device& device,
                                     std::uint64_t& waited_ticket,
+                                    bool& asked,
                                     bool give_up,
                                     Effects& effects,
                                     ClientSet& granted) {
@@ -103,11 +105,12 @@ Node::Answer Node::look_at_deferred(const Device& device,
   Answer answer = Answer::waits;
   if (!record->waits()) {
     effects.changed = true;
+    asked = true;
     answer = claim(*record, waited_ticket, !give_up, granted);
   } else if (give_up) {
     answer = Answer::busy;
   }
-  const bool asks = record->waits() && record->grower == attachment_->client() + 1;
+  const bool asks = asked && record->waits() && record->grower == attachment_->client() + 1;
   if (asks && !give_up && contexts_bar(*record)) {
     answer = Answer::stuck;
   }
@@ -130,12 +133,13 @@ void Node::claim_deferred(std::uint32_t device_index,
   bool cancelled = false;
   std::uint64_t wanted_bytes = 0;
   std::uint64_t waited_ticket = 0;
+  bool asked = false;  // by this thread: others of this process may wait for the same request
   const Answer answer = await_answer(
       [&](bool give_up, Effects& effects, ClientSet& granted) {
         if (const ReservationRecord* record = leaders_unclaimed(known)) {
           wanted_bytes = record->wanted_bytes;
         }
-        return look_at_deferred(known, waited_ticket, give_up, effects, granted);
+        return look_at_deferred(known, waited_ticket, asked, give_up, effects, granted);
       },
       Sleeper::group,
       std::chrono::steady_clock::now() + timeout,

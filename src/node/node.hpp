@@ -209,6 +209,7 @@ class Node final : public NodeClient {
   std::uint64_t put_leaders_grant_right(const Device& device);
   Answer look_at_deferred(const Device& device,
                           std::uint64_t& waited_ticket,
+                          bool& asked,
                           bool give_up,
                           Effects& effects,
                           ClientSet& granted);

@@ -34,6 +34,12 @@ struct Use {
 
 using Groups = std::map<std::uint32_t, Use>;  // by leader
 
+// Also of one that follows and has a reservation itself, where its leader has none of the device.
+std::uint32_t leader_of(const NodeView& view, std::uint32_t client) {
+  const auto at = std::ranges::find(view.clients, client, &NodeView::Client::client);
+  return at != view.clients.end() ? at->leader : client;
+}
+
 Groups groups_of(const NodeView& view, std::size_t device, const std::vector<GpuProcess>& seen) {
   Groups groups;
   for (const NodeView::Client& client : view.clients) {
@@ -48,7 +54,8 @@ Groups groups_of(const NodeView& view, std::size_t device, const std::vector<Gpu
   }
   for (const NodeView::Reservation& reservation : view.reservations) {
     if (reservation.record.device == device) {
-      groups[reservation.record.client].reserved_bytes += reservation.record.size_bytes;
+      groups[leader_of(view, reservation.record.client)].reserved_bytes +=
+          reservation.record.size_bytes;
     }
   }
   return groups;
@@ -80,7 +87,7 @@ void look_outside(NodeClient& node, std::uint32_t device, const std::string& uui
     if (wish.device != place || wish.size_bytes != 0) {
       continue;
     }
-    Use& use = groups[wish.client];
+    Use& use = groups[leader_of(view, wish.client)];
     if (wish.unclaimed() && use.told_bytes == 0 && use.most_of_one_bytes <= context_bytes_max) {
       found.context_bytes = std::max(found.context_bytes, use.most_of_one_bytes);
     }

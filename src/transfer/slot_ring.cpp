@@ -12,11 +12,12 @@ SlotRing::SlotRing(LaneContext& context,
     : context_(context), budget_(transfer.host_memory), capacity_(capacity), stream_(stream) {}
 
 SlotRing::~SlotRing() {
-  for (const Slot* slot : copying_) {
+  for (Slot* slot : copying_) {
     bool complete = false;
     try {
       complete = wait_for(*slot->copied, device_timeout);
     } catch (...) {
+      slot->copied.reset();  // what has not begun must not begin after the drain
       complete = stream_.drain();
     }
     if (!complete) {
