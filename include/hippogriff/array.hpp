@@ -47,7 +47,7 @@ class array {
     const std::string name = path.string();
     open(options, [&](hippogriff_array_options& raw) {
       raw.path = name.c_str();
-      raw.size = options.count * sizeof(T);
+      raw.size = options.count > SIZE_MAX / sizeof(T) ? SIZE_MAX : options.count * sizeof(T);
     });
   }
 

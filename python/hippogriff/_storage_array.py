@@ -205,6 +205,8 @@ class StorageArray:
                 f"out has shape {out.shape} and elements {out.dtype}, not {shape} and {self.dtype} "
                 "in C order"
             )
+        elif not out.flags.writeable:
+            raise InvalidArgument("out is read-only")
         if rows.size and out.size:
             check(
                 lib.hippogriff_array_gather(
@@ -297,7 +299,12 @@ class StorageArray:
         if given.size and (given.min() < -length or given.max() >= length):
             wrong = given.min() if given.min() < -length else given.max()
             raise IndexError(f"index {wrong} is out of the {length} of dimension 0")
-        rows = self._numpy.where(given < 0, given + length, given)
+        given = given.astype("uint64" if given.dtype.kind == "u" else "int64")
+        rows = (
+            self._numpy.where(given < 0, given + length, given)
+            if given.dtype.kind == "i"
+            else given
+        )
         return self._numpy.ascontiguousarray(rows, "uint64")
 
 

@@ -174,3 +174,25 @@ def test_structures_and_functions_are_those_of_the_header(tmp_path: Path) -> Non
     )
     printed = subprocess.run([program], check=True, capture_output=True, text=True).stdout
     assert printed.split() == expected
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint64"])
+def test_rows_may_be_named_by_any_integers(tmp_path: Path, kind: str) -> None:
+    expected = np.arange(100_000, dtype="int32")
+    path = tmp_path / "long"
+    path.write_bytes(expected.tobytes())
+    rows = np.array([3, 100, 0], kind) if kind[0] == "u" else np.array([3, -1, 100], kind)
+    with hippogriff.StorageArray(path, "int32", cache=4096) as array:
+        np.testing.assert_array_equal(array.take(rows), expected[rows])
+
+
+def test_nothing_is_taken_into_memory_that_is_read_only(numbers: tuple[Path, Any]) -> None:
+    path, _ = numbers
+    out = np.zeros((2, 37), "float32")
+    out.flags.writeable = False
+    with (
+        hippogriff.StorageArray(path, "float32", (-1, 37), cache=4096) as array,
+        pytest.raises(hippogriff.InvalidArgument, match="read-only"),
+    ):
+        array.take([1, 2], out=out)
+    assert not out.any()

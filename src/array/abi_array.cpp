@@ -104,9 +104,6 @@ Backing open_file(Runtime& runtime,
   backing.name = options.path;
   backing.file_offset = options.offset;
   if (mode == "w+") {
-    if (options.size == 0 || options.offset > UINT64_MAX - options.size) {
-      throw_invalid(operation, "mode w+ makes a file and needs the array's size");
-    }
     runtime.storage().create(options.path)->truncate(options.offset + options.size);
   }
   backing.writable = mode != "r";
@@ -140,7 +137,6 @@ Backing backing_of(Runtime& runtime, const hippogriff_array_options& options) {
 std::unique_ptr<StorageArray> open_array(const hippogriff_array_options& options) {
   const auto runtime = hippogriff::current_runtime();
   StorageArrayOptions given;
-  given.backing = backing_of(*runtime, options);
   given.device = runtime->device(options.device == nullptr ? "" : options.device).device;
   given.controller = controller_for(*runtime);
   given.cache_bytes = options.cache_size == 0 ? given.cache_bytes : options.cache_size;
@@ -150,6 +146,19 @@ std::unique_ptr<StorageArray> open_array(const hippogriff_array_options& options
   if (options.wait_limit_ms != 0) {
     given.wait_limit = std::chrono::milliseconds(options.wait_limit_ms);
   }
+  if (options.path != nullptr && options.mode != nullptr &&
+      std::string_view(options.mode) == "w+") {
+    // Before the file that is there becomes another: what is wrong with the rest is told.
+    if (options.size == 0 || options.offset > UINT64_MAX - options.size) {
+      throw_invalid("open array " + std::string(options.path),
+                    "mode w+ makes a file and needs the array's size");
+    }
+    StorageArrayOptions tried = given;
+    tried.backing.name = options.path;
+    tried.backing.size_bytes = options.size;
+    StorageArray::check_options(tried);
+  }
+  given.backing = backing_of(*runtime, options);
   return std::make_unique<StorageArray>(given);
 }
 
@@ -191,6 +200,17 @@ StorageArray& writable(hippogriff_storage_array* handle, std::uint64_t offset, s
 void throw_failed(const StorageArray& array, NvmeStatus status) {
   if (status != NvmeStatus::success) {
     array.check();
+    // Somebody has cleared it meanwhile; the bytes are not there all the same.
+    throw hippogriff::Error({.status = hippogriff::Status::io_error,
+                             .operation = "access array",
+                             .object = "array",
+                             .detail = "the failure was cleared before it was told"});
+  }
+}
+
+void require_memory(const void* memory, std::size_t size) {
+  if (memory == nullptr && size != 0) {
+    throw_invalid("access array", "the memory is NULL");
   }
 }
 
@@ -293,6 +313,7 @@ int hippogriff_array_view(hippogriff_storage_array* array,
 int hippogriff_array_read(hippogriff_storage_array* array, uint64_t offset, void* to, size_t size) {
   return guarded([&] {
     const StorageArray& the_array = reachable(array, offset, size);
+    require_memory(to, size);
     throw_failed(the_array,
                  hippogriff::ondemand::read_bytes(
                      the_array.cache(), Alone{}, offset, size, static_cast<unsigned char*>(to)));
@@ -305,6 +326,7 @@ int hippogriff_array_write(hippogriff_storage_array* array,
                            size_t size) {
   return guarded([&] {
     const StorageArray& the_array = writable(array, offset, size);
+    require_memory(from, size);
     throw_failed(
         the_array,
         hippogriff::ondemand::write_bytes(
@@ -319,6 +341,8 @@ int hippogriff_array_gather(hippogriff_storage_array* array,
                             void* to) {
   return guarded([&] {
     const StorageArray& the_array = reachable(array, 0, 0);
+    require_memory(rows, count);
+    require_memory(to, count);
     const Rows given = checked_rows(the_array, {{rows, count}, row_size});
     for_each_row(the_array, given, [&](std::size_t i) {
       return hippogriff::ondemand::read_bytes(the_array.cache(),
@@ -337,6 +361,8 @@ int hippogriff_array_scatter(hippogriff_storage_array* array,
                              const void* from) {
   return guarded([&] {
     const StorageArray& the_array = writable(array, 0, 0);
+    require_memory(rows, count);
+    require_memory(from, count);
     const Rows given = checked_rows(the_array, {{rows, count}, row_size});
     // In their order, by this thread: of two rows with the same number the last one stays.
     for (std::size_t i = 0; i < count; ++i) {

@@ -144,6 +144,61 @@ TEST(Array, arguments_of_the_c_functions_are_checked) {
   EXPECT_EQ(hippogriff_deinit(), HIPPOGRIFF_OK);
 }
 
+TEST(Array, a_file_stays_as_it_is_when_its_new_array_is_refused) {
+  const TemporaryFolder folder;
+  write_points(folder.file("points"), 100);
+  const auto size = std::filesystem::file_size(folder.file("points"));
+  for (const array_options& wrong :
+       {array_options{.mode = "w+", .device = "host", .line_size = 1000, .count = 5},
+        array_options{.mode = "w+", .device = "host", .cache_size = 100, .count = 5},
+        array_options{.mode = "w+", .device = "host", .count = 5, .queue_depth = 3},
+        array_options{.mode = "w+", .device = "cuda:99", .count = 5},
+        array_options{.mode = "w+", .device = "host", .count = UINT64_MAX / 4}}) {
+    EXPECT_NE(status_of([&] { const array<Point> points(folder.file("points"), wrong); }),
+              HIPPOGRIFF_OK);
+    EXPECT_EQ(std::filesystem::file_size(folder.file("points")), size);
+  }
+}
+
+TEST(Array, memory_that_is_nowhere_is_refused) {
+  const TemporaryFolder folder;
+  write_points(folder.file("points"), 10);
+  hippogriff_array_options options{};
+  options.struct_size = sizeof options;
+  const std::string path = folder.file("points");
+  options.path = path.c_str();
+  options.mode = "r+";
+  options.device = "host";
+  hippogriff_storage_array* opened = nullptr;
+  ASSERT_EQ(hippogriff_array_open(&options, &opened), HIPPOGRIFF_OK);
+  const std::uint64_t row = 0;
+  EXPECT_EQ(hippogriff_array_read(opened, 0, nullptr, 4), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_array_write(opened, 0, nullptr, 4), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_array_gather(opened, &row, 1, 4, nullptr), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_array_scatter(opened, nullptr, 1, 4, &row), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_array_close(opened), HIPPOGRIFF_OK);
+}
+
+TEST(Array, cursors_that_are_linked_may_end_in_any_order) {
+  const TemporaryFolder folder;
+  write_points(folder.file("points"), 2000);
+  const array<Point> points(folder.file("points"),
+                            {.device = "host", .cache_size = 512, .line_size = 512});
+  const auto view = points.view();
+  array_cursor<Point> first(view);
+  {
+    array_cursor<Point> second(view);
+    array_cursor<Point> third(view);
+    second.link(first);
+    second.link(first);
+    third.link(second);
+    EXPECT_EQ(second[1000].name, 1000);
+    EXPECT_EQ(third[1500].name, 1500);
+  }
+  EXPECT_EQ(first[3].name, 3);
+  EXPECT_EQ(first[1900].name, 1900);
+}
+
 TEST(Array, a_forked_child_is_told_and_opens_its_own) {
   std::vector<std::int32_t> memory(1000, 7);
   const array<std::int32_t> numbers(std::span<std::int32_t>(memory), {.device = "host"});

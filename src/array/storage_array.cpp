@@ -51,6 +51,7 @@ struct StorageArray::Layout {
     place(own_end, queue.own * options.queue_count);
     pairs = place(own_end, sizeof(QueuePair) * options.queue_count);
     counters = place(own_end, sizeof(CacheCounters));
+    nearby = place(own_end, sizeof(EndingNearby));
     words = place(own_end, sizeof(std::uint64_t) * line_count);
     statuses = place(own_end, sizeof(std::uint32_t) * line_count);
     set_states = place(own_end, sizeof(SetState) * sets);
@@ -70,6 +71,7 @@ struct StorageArray::Layout {
   std::uint64_t own_end = 0;
   std::uint64_t pairs = 0;
   std::uint64_t counters = 0;
+  std::uint64_t nearby = 0;
   std::uint64_t words = 0;
   std::uint64_t statuses = 0;
   std::uint64_t set_states = 0;
@@ -79,7 +81,7 @@ struct StorageArray::Layout {
 };
 
 StorageArray::StorageArray(StorageArrayOptions options) : options_(std::move(options)) {
-  check_options();
+  check_options(options_);
   const Layout layout(options_);
   const DeviceScope scope(*options_.device);
   try {
@@ -97,39 +99,40 @@ StorageArray::~StorageArray() {
   close();
 }
 
-void StorageArray::check_options() {
-  const std::string operation = "open array " + options_.backing.name;
-  const std::uint32_t line = options_.line_bytes;
+void StorageArray::check_options(StorageArrayOptions& options) {
+  const std::string operation = "open array " + options.backing.name;
+  const std::uint32_t line = options.line_bytes;
   if (!std::has_single_bit(line) || line < (1U << line_shift_min) ||
       line > (1U << line_shift_max)) {
     throw_invalid(
         operation,
         "a line of " + std::to_string(line) + " bytes is not a power of two from 512 to 1048576");
   }
-  if (options_.backing.size_bytes == 0) {
+  if (options.backing.size_bytes == 0) {
     throw_invalid(operation, "an array has at least one byte");
   }
-  if ((options_.backing.size_bytes - 1) / line >= no_line) {
+  if ((options.backing.size_bytes - 1) / line >= no_line) {
     throw_invalid(operation, "it has more than 2^40 - 1 lines: take longer lines");
   }
-  if (options_.cache_bytes < line || options_.cache_bytes / line > UINT32_MAX / 2) {
+  if (options.cache_bytes < line || options.cache_bytes / line > UINT32_MAX / 2) {
     throw_invalid(operation,
-                  "a cache of " + std::to_string(options_.cache_bytes) +
+                  "a cache of " + std::to_string(options.cache_bytes) +
                       " bytes has not 1 to 2^31 lines of " + std::to_string(line));
   }
-  const bool staged = is_staged(options_);
-  if (!options_.device->info().can.host_addressable && !options_.device->info().can.cuda_kernels) {
+  const bool staged = is_staged(options);
+  if (!options.device->info().can.host_addressable && !options.device->info().can.cuda_kernels) {
     throw_unsupported(operation, "threads cannot reach the memory of this device");
   }
-  if (options_.queue_count == 0) {
-    options_.queue_count = staged ? 64 : 4;
+  if (options.queue_count == 0) {
+    options.queue_count = staged ? 64 : 4;
   }
-  if (options_.queue_count > 1024) {
+  if (options.queue_count > 1024) {
     throw_invalid(operation, "there are at most 1024 queues");
   }
-  if (options_.queue_depth == 0) {
-    options_.queue_depth = depth_for(options_.queue_count, line, staged);
+  if (options.queue_depth == 0) {
+    options.queue_depth = depth_for(options.queue_count, line, staged);
   }
+  static_cast<void>(queue_bytes(options.queue_depth));
 }
 
 void StorageArray::allocate(const Layout& layout) {
@@ -216,6 +219,9 @@ void StorageArray::initialize(const Layout& layout) {
   cache_.writable = options_.backing.writable;
   served.backing = options_.backing;
   served.patience = cache_.patience;
+  if (!wakes) {  // from here on for the device's threads alone
+    cache_.patience.nearby = reinterpret_cast<EndingNearby*>(own_there + layout.nearby);
+  }
   served.counter_base = options_.counter_base;
   served.target = staged ? std::span(shared_ + layout.staging, layout.shared_end - layout.staging)
                          : std::span(reinterpret_cast<std::byte*>(lines_.value),
@@ -312,7 +318,7 @@ void StorageArray::throw_status(NvmeStatus status, const char* operation) const 
     failure.status = Status::invalid_argument;
     failure.detail = "the array was opened for reading";
   }
-  switch (cache_.patience.ended()) {
+  switch (served_->options().patience.ended()) {
     case Ending::none:
       break;
     case Ending::stopped:
@@ -337,11 +343,11 @@ void StorageArray::close() noexcept {
     return;
   }
   closed_ = true;
-  if (attached_ && !options_.controller->detach(served_, drive_patience)) {
+  if (attached_ && !(options_.controller->detach(served_, drive_patience) && kernels_ended())) {
     std::fprintf(stderr,
-                 "hippogriff: a drive has not answered for array %s: its memory stays\n",
+                 "hippogriff: a drive or a kernel has not ended for array %s: its memory stays\n",
                  options_.backing.name.c_str());
-    // Never deleted: the drive may still write there, so device, file and controller stay as well.
+    // Never deleted: they may still write there, so device, file and controller stay as well.
     static_cast<void>(new (std::nothrow) StorageArrayOptions(options_));
     return;
   }
@@ -349,6 +355,23 @@ void StorageArray::close() noexcept {
     give_back();
   } catch (const Error& error) {
     std::fprintf(stderr, "hippogriff: closing an array: %s\n", error.what());
+  }
+}
+
+// An exception of the host may close an array under a kernel, whose waits end now.
+bool StorageArray::kernels_ended() noexcept {
+  Device& device = *options_.device;
+  if (device.info().can.host_addressable) {
+    return true;
+  }
+  try {
+    const DeviceScope scope(device);
+    const auto stream = device.borrow_stream(nullptr);
+    const auto event = device.create_event();
+    stream->record(*event);
+    return wait_for(*event, device_patience);
+  } catch (...) {
+    return true;  // a device that has failed runs nothing any more
   }
 }
 

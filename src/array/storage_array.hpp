@@ -65,17 +65,22 @@ class StorageArray {
 
   [[nodiscard]] CacheCounts counts();
 
+  // Throws Error(invalid_argument) or Error(unsupported) for what the constructor would refuse, and
+  // puts in what was left open. Opens and makes nothing.
+  static void check_options(StorageArrayOptions& options);
+
   // Bytes of the cache's own: words, sets, queues; not lines and staging.
   [[nodiscard]] std::uint64_t metadata_bytes() const { return own_bytes_; }
 
-  // Ends all waits and gives the memory back. What is dirty and was not flushed is lost.
+  // Ends all waits and gives the memory back. What is dirty and was not flushed is lost. Waits for
+  // kernels on the default stream and on those that wait for it; kernels on others must have ended.
   // Idempotent.
   void close() noexcept;
 
  private:
   struct Layout;
 
-  void check_options();
+  [[nodiscard]] bool kernels_ended() noexcept;
   void allocate(const Layout& layout);
   void initialize(const Layout& layout);
   void map_backing();

@@ -190,7 +190,7 @@ struct Cache {
 
   // Has the storage keep what was written. One thread.
   HIPPO_ANYWHERE NvmeStatus sync() const {
-    const QueuePair& queue = queues[0];
+    const QueuePair queue = queues[0];
     uint64_t ticket = 0;
     if (!queue.take(ticket, patience) ||
         !queue.submit(ticket, make_command(Opcode::flush, {0, 0}, 0), patience)) {
@@ -470,7 +470,7 @@ struct Cache {
     const uint64_t left = size_bytes - (line << line_shift);
     const uint64_t bytes = left < line_bytes() ? left : line_bytes();
     transit.blocks = static_cast<uint32_t>((bytes + block_bytes - 1) >> block_shift);
-    const QueuePair& queue = queues[transit.queue];
+    const QueuePair queue = queues[transit.queue];
     if (group.leads()) {
       transit.open = queue.take(transit.ticket, patience) ? 1 : 0;
     }
@@ -482,12 +482,12 @@ struct Cache {
   }
 
   [[nodiscard]] HIPPO_ANYWHERE uint64_t staging_offset(const Transit& transit) const {
-    const QueuePair& queue = queues[transit.queue];
+    const QueuePair queue = queues[transit.queue];
     return (uint64_t{transit.queue} * queue.depth + queue.slot_of(transit.ticket)) << line_shift;
   }
 
   HIPPO_ANYWHERE Outcome carry_out(const Transit& transit, Opcode opcode, uint64_t line) const {
-    const QueuePair& queue = queues[transit.queue];
+    const QueuePair queue = queues[transit.queue];
     const uint64_t block = line << (line_shift - block_shift);
     if (!queue.submit(transit.ticket,
                       make_command(opcode, {block, transit.blocks}, transit.memory),

@@ -179,8 +179,9 @@ struct QueuePair {
     shared_ref<uint64_t> stored_head(state->completion_head);
     const uint64_t begin = stored_head.load(relaxed);
     uint64_t head = begin;
-    Arrived arrived;
-    while (come(head, arrived)) {
+    Arrived arrived;  // NOLINT(cppcoreguidelines-pro-type-member-init): come() fills what is used
+    // Not for ever: who has the lock has something of its own to do.
+    for (uint32_t round = 0; round < batches_max && come(head, arrived); ++round) {
       if (!hand_over(arrived)) {
         patience.end(Ending::broken);
         break;
@@ -252,10 +253,10 @@ struct QueuePair {
         system_ref<uint64_t>(completion_at(head + arrived.count - 1).last).load(acquire));
     HIPPO_UNROLL
     for (uint32_t i = 0; i < Arrived::most; ++i) {
-      const uint32_t slot = unpack(arrived.last[i]).command;
       if (i < arrived.count) {
+        const uint32_t slot = unpack(arrived.last[i]).command & (depth - 1);
         arrived.result[i] = completion_at(head + i).result;
-        arrived.ticket[i] = shared_ref<uint64_t>(slots[slot & (depth - 1)].turn).load(relaxed);
+        arrived.ticket[i] = shared_ref<uint64_t>(slots[slot].turn).load(relaxed);
       }
     }
     return true;
@@ -264,28 +265,45 @@ struct QueuePair {
   // False for a completion of a command that is not under way: the controller's mistake.
   [[nodiscard]] HIPPO_ANYWHERE bool hand_over(const Arrived& arrived) const {
     const uint64_t tail = shared_ref<uint64_t>(state->tail).load(acquire);
-    CompletionWord word;
-    for (uint32_t i = 0; i < arrived.count; ++i) {
-      word = unpack(arrived.last[i]);
-      const uint64_t ticket = arrived.ticket[i];
-      if (word.command >= depth || slot_of(ticket) != word.command ||
-          static_cast<int64_t>(tail - ticket) <= 0) {
-        return false;
-      }
-      QueueSlot& slot = slots[word.command];
-      shared_ref<uint64_t> turn(slot.turn);
-      slot.result = arrived.result[i];
-      slot.status = word.status;
-      if (wake == nullptr) {
-        turn.store(ticket + 1, release);
-      } else {
-        turn.store(ticket + 1, seq_cst);
-        wake_sleeper(slot.sleeping);
+    uint16_t head_told = 0;
+    bool right = true;
+    HIPPO_UNROLL
+    for (uint32_t i = 0; i < Arrived::most; ++i) {
+      if (i < arrived.count && right) {
+        const CompletionWord word = unpack(arrived.last[i]);
+        head_told = word.submission_head;
+        right = hand_over_one(word, arrived.result[i], arrived.ticket[i], tail);
       }
     }
-    shared_ref<uint64_t> fetched(state->submission_head);
-    const uint64_t before = fetched.load(relaxed);
-    fetched.store(before + slot_of(word.submission_head - before), release);
+    if (right) {
+      shared_ref<uint64_t> fetched(state->submission_head);
+      const uint64_t before = fetched.load(relaxed);
+      fetched.store(before + slot_of(head_told - before), release);
+    }
+    return right;
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE bool hand_over_one(const CompletionWord& word,
+                                                  uint64_t result,
+                                                  uint64_t ticket,
+                                                  uint64_t tail) const {
+    if (word.command >= depth || slot_of(ticket) != word.command ||
+        static_cast<int64_t>(tail - ticket) <= 0) {
+      return false;
+    }
+    QueueSlot& slot = slots[word.command];
+    shared_ref<uint64_t> turn(slot.turn);
+    if (turn.load(relaxed) != ticket) {  // a second one for the slot in one batch
+      return false;
+    }
+    slot.result = result;
+    slot.status = word.status;
+    if (wake == nullptr) {
+      turn.store(ticket + 1, release);
+    } else {
+      turn.store(ticket + 1, seq_cst);
+      wake_sleeper(slot.sleeping);
+    }
     return true;
   }
 
@@ -311,6 +329,7 @@ struct QueuePair {
     return true;
   }
 
+  static constexpr uint32_t batches_max = 4;
   static constexpr uint32_t rounds_awake = 4;
   static constexpr uint64_t longest_doze_ns = 1'000'000;
 };

@@ -214,18 +214,31 @@ class KeptLine {
  public:
   HIPPO_ANYWHERE explicit KeptLine(const Cache& cache) : cache_(cache) {}
 
-  HIPPO_ANYWHERE ~KeptLine() { let_go(); }
+  HIPPO_ANYWHERE ~KeptLine() {
+    let_go();
+    KeptLine* before = this;
+    while (before->next_ != this) {
+      before = before->next_;
+    }
+    before->next_ = next_;
+  }
 
   KeptLine(const KeptLine&) = delete;
   KeptLine& operator=(const KeptLine&) = delete;
   KeptLine(KeptLine&&) = delete;
   KeptLine& operator=(KeptLine&&) = delete;
 
-  // From now on `other` lets go before this one waits, and the other way round. `other` was made
-  // before and ends after this one.
+  // From now on `other`, and all that is linked to it, lets go before this one waits, and the other
+  // way round, until one of them ends.
   HIPPO_ANYWHERE void link(KeptLine& other) {
+    for (const KeptLine* linked = next_; linked != this; linked = linked->next_) {
+      if (linked == &other) {
+        return;
+      }
+    }
+    KeptLine* const mine = next_;  // two rings become one
     next_ = other.next_;
-    other.next_ = this;
+    other.next_ = mine;
   }
 
   HIPPO_ANYWHERE void let_go() {
@@ -296,6 +309,8 @@ class array_cursor : public ondemand::KeptLine {
 
   HIPPO_ANYWHERE explicit array_cursor(const array_view<T>& view)
       : KeptLine(view.cache()), view_(view) {}
+
+  explicit array_cursor(array_view<T>&&) = delete;  // it must stay as long as the cursor
 
   [[nodiscard]] HIPPO_ANYWHERE T operator[](ondemand::uint64_t index) {
     T value{};

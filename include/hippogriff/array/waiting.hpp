@@ -17,19 +17,53 @@ enum class Ending : uint32_t {
   broken = 4,           // the controller answered what nobody had asked
 };
 
+// What threads of a GPU know of the ending, in its own memory. Thousands that wait must not ask the
+// host's word: reads of one word across the link are served one after the other.
+struct EndingNearby {
+  alignas(128) uint32_t ending = 0;  // an Ending
+  uint64_t next_look_ns = 0;         // when somebody asks the host's word again
+};
+
 // What all who wait for an array share. The word is in memory that host and device reach.
 struct Patience {
-  uint32_t* ending = nullptr;  // an Ending
-  uint64_t limit_ns = 0;       // of one wait
+  uint32_t* ending = nullptr;      // an Ending
+  uint64_t limit_ns = 0;           // of one wait
+  EndingNearby* nearby = nullptr;  // null: the word is near
 
   [[nodiscard]] HIPPO_ANYWHERE Ending ended() const {
-    return static_cast<Ending>(system_ref<uint32_t>(*ending).load(relaxed));
+    if (nearby == nullptr) {
+      return asked();
+    }
+    shared_ref<uint32_t> known(nearby->ending);
+    const auto before = static_cast<Ending>(known.load(relaxed));
+    if (before != Ending::none || !my_turn_to_look()) {
+      return before;
+    }
+    const Ending now = asked();
+    if (now != Ending::none) {
+      known.store(static_cast<uint32_t>(now), relaxed);
+    }
+    return now;
   }
 
   HIPPO_ANYWHERE void end(Ending why) const {
     uint32_t none = 0;
     static_cast<void>(system_ref<uint32_t>(*ending).compare_exchange_strong(
         none, static_cast<uint32_t>(why), relaxed, relaxed));
+  }
+
+ private:
+  static constexpr uint64_t look_every_ns = 100'000;
+
+  [[nodiscard]] HIPPO_ANYWHERE Ending asked() const {
+    return static_cast<Ending>(system_ref<uint32_t>(*ending).load(relaxed));
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE bool my_turn_to_look() const {
+    shared_ref<uint64_t> next(nearby->next_look_ns);
+    const uint64_t now = now_ns();
+    uint64_t due = next.load(relaxed);
+    return now >= due && next.compare_exchange_strong(due, now + look_every_ns, relaxed, relaxed);
   }
 };
 
@@ -43,7 +77,7 @@ class Wait {
   HIPPO_ANYWHERE bool again() {
     pause(round_);
 #ifdef __CUDA_ARCH__
-    constexpr uint32_t rounds_between = 4096;  // some ms: the word is across the link
+    constexpr uint32_t rounds_between = 32;
 #else
     constexpr uint32_t rounds_between = 4;
 #endif

@@ -43,7 +43,9 @@ struct Lanes {
 
   [[nodiscard]] HIPPO_ANYWHERE uint32_t told(uint32_t value) const {
 #ifdef __CUDA_ARCH__
-    return __shfl_sync(mask, value, __ffs(static_cast<int>(mask)) - 1);
+    value = __shfl_sync(mask, value, __ffs(static_cast<int>(mask)) - 1);
+    __syncwarp(mask);  // what the leader has seen in memory: a shuffle orders nothing
+    return value;
 #else
     return value;
 #endif
@@ -51,8 +53,10 @@ struct Lanes {
 
   [[nodiscard]] HIPPO_ANYWHERE uint64_t told(uint64_t value) const {
 #ifdef __CUDA_ARCH__
-    return static_cast<uint64_t>(__shfl_sync(
-        mask, static_cast<unsigned long long>(value), __ffs(static_cast<int>(mask)) - 1));
+    value = __shfl_sync(
+        mask, static_cast<unsigned long long>(value), __ffs(static_cast<int>(mask)) - 1);
+    __syncwarp(mask);
+    return value;
 #else
     return value;
 #endif
