@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -58,6 +59,18 @@ class Pause:
         global _paused
         self._active = False
         with _lock:
-            _paused -= 1
+            _paused = max(_paused - 1, 0)  # 0 already in a child that was forked within the pause
             if _paused == 0 and _was_enabled:
                 gc.enable()
+
+
+def _after_fork_in_child() -> None:
+    """Let the collector run: the threads that would do so are the parent's."""
+    global _lock, _paused
+    _lock = threading.Lock()
+    if _paused and _was_enabled:
+        gc.enable()
+    _paused = 0
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -6,8 +6,9 @@ ended. So programs with hippogriff and without find a device of that size.
 
 from __future__ import annotations
 
-import signal
+import os
 import sys
+import time
 
 import hippogriff
 from hippogriff import _runtime
@@ -17,7 +18,8 @@ _STEP_BYTES = 64 << 20
 
 
 def main(device: str, leave_bytes: int) -> None:
-    """Hold, until a signal."""
+    """Hold, until a signal or the parent's end."""
+    parent = os.getppid()
     held = [hippogriff.empty(_STEP_BYTES, device=device)]
     while (free := _runtime.memory_free_bytes(device)) > leave_bytes + _STEP_BYTES:
         held.append(
@@ -27,7 +29,8 @@ def main(device: str, leave_bytes: int) -> None:
             )
         )
     print(f"{sum(array.nbytes for array in held)} bytes held, {free} free", flush=True)
-    signal.pause()
+    while os.getppid() == parent:  # whoever measures may have been killed
+        time.sleep(0.5)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hippogriff._sizes import format_size
 from hippogriff.reproduce import papers
 from hippogriff.reproduce.energy import CORE_WATTS
-from hippogriff.reproduce.experiments import CORES, ONE_CHANNEL
+from hippogriff.reproduce.experiments import DEFAULTS, ONE_CHANNEL
 from hippogriff.reproduce.figures import (
     WAY_TITLES,
     Figure,
@@ -239,7 +239,8 @@ def together(measured: Measurements) -> Figure:
         values: list[Value | None] = []
         for workload in workloads:
             base = Value.of(r["seconds"] for r in records
-                            if (r["workload"], r["configuration"]) == (workload, "in_turns"))
+                            if (r["workload"], r["configuration"]) == (workload, "in_turns")
+                            and not r["failures"])
             # Programs that did not do their work were not fast.
             of = Value.of(r["seconds"] for r in records
                           if (r["workload"], r["configuration"]) == (workload, name)
@@ -301,7 +302,8 @@ def sensitivity(measured: Measurements) -> Figure:
                 Value.of(_seconds(r) for r in mine if _case(r) == case and str(r["value"]) == value)
                 for value in values
             ]
-            base = found[0]
+            default = DEFAULTS[setting]
+            base = found[values.index(default)] if default in values else None
             series[case] = [
                 None if value is None or base is None or base.median <= 0
                 else Value(value.median / base.median, value.least / base.median,

@@ -32,7 +32,10 @@ class GpuEnergy:
             return
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         number = int(device.removeprefix("cuda:"))
-        if number < len(visible) and visible[number].strip().isdigit():
+        if number < len(visible) and visible[number].strip():
+            if not visible[number].strip().isdigit():
+                self.why_not = "CUDA_VISIBLE_DEVICES names GPUs by UUID"
+                return
             number = int(visible[number])
         status = self._nvml.nvmlInit_v2()
         status = status or self._nvml.nvmlDeviceGetHandleByIndex_v2(

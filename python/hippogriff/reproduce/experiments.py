@@ -46,6 +46,10 @@ SETTINGS = (
 )
 _CALIBRATIONS = ("1", "0.5", "2")
 _PARKING = (_UNSET, "64MiB", "1GiB", "off")
+DEFAULTS = {name: values[0] for name, _, values in SETTINGS} | {
+    "calibration": _CALIBRATIONS[0],
+    "parking": _PARKING[0],
+}
 
 
 @dataclass(frozen=True)
@@ -264,7 +268,7 @@ class Experiments:
             around = self._bench.around(cores=cores)
             self._bench.input(program, scale)  # before anything is busy
             # A neighbour on each core: the program has half of what there is.
-            spin = [sys.executable, "-c", "while True: pass"]
+            spin = [sys.executable, "-c", f"import os\nwhile os.getppid() == {os.getpid()}: pass"]
             with children.beside([spin] * (count if busy else 0), around):
                 return self._bench.whole_program(program, scale, way, COLD, around)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,8 @@ class Journal:
         line = json.dumps({"schema": SCHEMA, **record}, allow_nan=False) + "\n"
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            os.write(descriptor, line.encode())
+            if os.write(descriptor, line.encode()) != len(line.encode()):
+                raise OSError(errno.ENOSPC, "a line was cut short", str(self.path))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -109,14 +109,15 @@ def _mps(bench: Bench) -> Iterator[dict[str, str]]:
         variables = dict.fromkeys(names, folder)
         environment = {**os.environ, **variables}
         try:
-            started = subprocess.run(
-                [control, "-d"], env=environment, capture_output=True, timeout=60, check=False
-            )
+            try:
+                started = subprocess.run(
+                    [control, "-d"], env=environment, capture_output=True, timeout=60, check=False
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise AbsentError(f"MPS: {error}") from None
             if started.returncode != 0:
                 raise AbsentError(f"MPS does not start: {started.stderr.decode().strip()}")
             yield variables
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise AbsentError(f"MPS: {error}") from None
         finally:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 subprocess.run([control], input=b"quit\n", env=environment, timeout=60, check=False)
