@@ -122,6 +122,10 @@ class DeviceFaultsTest : public ::testing::Test {
   DeviceFaults& faults() { return *on_.device_faults; }
 
   const TemporaryFolder folder_;
+
+  // More than one call: what fails in a batch is tried alone.
+  void fail_a_copy(DeviceOperation copy) { faults().fail(copy, 2, some_device_failure(copy), 8); }
+
   const std::string input_ = folder_.file("input");
   const std::string output_ = folder_.file("output");
   const std::vector<std::byte> content_ = random_bytes(content_bytes, 77);
@@ -133,7 +137,7 @@ TEST_F(DeviceFaultsTest, copy_that_is_refused_at_once_fails_the_transfer) {
   expect_all_routes(
       [this] {
         for (const auto copy : {DeviceOperation::copy_to_device, DeviceOperation::copy_to_host}) {
-          faults().fail(copy, 2, some_device_failure(copy));
+          fail_a_copy(copy);
         }
       },
       Status::device_error);
@@ -313,8 +317,7 @@ TEST_F(DeviceFaultsTest, allocation_that_fails_while_data_is_parked_ends_the_wai
 }
 
 TEST_F(DeviceFaultsTest, failed_send_gives_back_the_memory_it_allocated) {
-  faults().fail(
-      DeviceOperation::copy_to_device, 2, some_device_failure(DeviceOperation::copy_to_device));
+  fail_a_copy(DeviceOperation::copy_to_device);
   {
     const auto transfer = submit({.path = input_});
     EXPECT_EQ(transfer->status(), Status::device_error);
@@ -365,8 +368,7 @@ TEST_F(DeviceFaultsTest, stream_that_is_to_wait_goes_on_after_a_failure) {
   auto stream = on_.device->create_stream();
   submission.flags = HIPPOGRIFF_BEFORE_STREAM;
   submission.stream = stream->native_handle();
-  faults().fail(
-      DeviceOperation::copy_to_device, 2, some_device_failure(DeviceOperation::copy_to_device));
+  fail_a_copy(DeviceOperation::copy_to_device);
   EXPECT_EQ(submit(submission)->status(), Status::device_error);
   EXPECT_TRUE(wait_for(*stream, no_hang));
   faults().fail(DeviceOperation::wait_flag, 1, some_device_failure(DeviceOperation::wait_flag));
