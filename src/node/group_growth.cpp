@@ -61,13 +61,17 @@ Node::Answer Node::look_at_group(const Device& device,
   const bool fits = size_bytes <= left;
   if (record->waits()) {
     const bool ours = record->grower == attachment_->client() + 1;
-    if (ours && (fits || give_up)) {
+    const bool refused = ours && !fits && !give_up && is_refused(*record);
+    if (ours && (fits || give_up || refused)) {
       record->wanted_bytes = record->size_bytes;
       record->grower = 0;
       effects.changed = true;
       serve(books_, record->device, monotonic_ns(), granted);
     }
-    return fits ? Answer::granted : give_up ? Answer::busy : Answer::waits;
+    return fits      ? Answer::granted
+           : refused ? Answer::stuck
+           : give_up ? Answer::busy
+                     : Answer::waits;
   }
   if (fits) {
     return Answer::granted;

@@ -158,8 +158,9 @@ std::uint64_t Node::reserve_as(Standing standing, const Request& request) {
     return effects;
   });
   if (answer == Answer::waits) {
-    await(handle, deadline, request.interrupted);
-  } else if (answer != Answer::granted) {
+    answer = await(handle, deadline, request.interrupted);
+  }
+  if (answer != Answer::granted) {
     refuse(answer, "reserve", known, request.size_bytes);
   }
   return handle;
@@ -195,8 +196,9 @@ void Node::grow(std::uint64_t handle,
     throw_invalid("grow", "no such reservation, or it is larger, grows already, or is deferred");
   }
   if (answer == Answer::waits) {
-    await(handle, deadline, interrupted);
-  } else if (answer != Answer::granted) {
+    answer = await(handle, deadline, interrupted);
+  }
+  if (answer != Answer::granted) {
     refuse(answer, "grow", known, size_bytes);
   }
 }
@@ -269,6 +271,8 @@ void Node::refuse(Answer answer,
                   .detail = sizes(size_bytes, device.capacity_bytes)};
   if (answer == Answer::stuck) {
     failure.detail += ", and all who hold its memory wait for more of it";
+  } else if (answer == Answer::barred) {
+    failure.detail += std::string(", ") + contexts_leave_less;
   } else if (answer == Answer::full) {
     failure.status = Status::busy;
     failure.detail = "there are " + std::to_string(reservations_max) + " reservations already";

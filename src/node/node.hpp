@@ -83,8 +83,9 @@ class Node final : public NodeClient {
   void set_unreserved(std::uint32_t device, const Unreserved& use) override;
   void set_policy(Policy policy, OvertakeBound bound) override;
 
-  // Returns a handle. Throws Error: out_of_device_memory at once when it is larger than the device,
-  // busy when it does not fit now and the timeout is 0, timed_out.
+  // Returns a handle. Throws Error: out_of_device_memory when it is larger than the device, or has
+  // to be refused so that others can go on (see to_refuse); busy when it does not fit now and the
+  // timeout is 0, timed_out.
   std::uint64_t reserve(const Request& request) override;
   // To more bytes in all; as reserve, and out_of_device_memory when all who hold the device's
   // memory wait for more of it. The reservation is as it was when this fails.
@@ -167,7 +168,10 @@ class Node final : public NodeClient {
     std::uint64_t removed_handle = 0;
   };
 
-  enum class Answer { granted, waits, never_fits, busy, full, gone, stuck, twice };
+  static constexpr const char* contexts_leave_less =
+      "and what those that wait keep for their contexts leaves less";
+
+  enum class Answer { granted, waits, never_fits, busy, full, gone, stuck, barred, twice };
   enum class Standing { waits, deferred };
 
   // Whose signal ends a sleep: this client's, or that of all who follow one leader.
@@ -196,9 +200,9 @@ class Node final : public NodeClient {
                       Sleeper sleeper,
                       MonotonicTime deadline,
                       const std::function<bool()>& gives_up);
-  void await(std::uint64_t handle,
-             MonotonicTime deadline,
-             const std::function<bool()>& interrupted = nullptr);
+  Answer await(std::uint64_t handle,
+               MonotonicTime deadline,
+               const std::function<bool()>& interrupted);
   void abandon(std::uint64_t handle);
   ReservationRecord* leaders_record(const Device& device);
   Answer look_at_group(const Device& device,
@@ -213,7 +217,7 @@ class Node final : public NodeClient {
                           bool give_up,
                           Effects& effects,
                           ClientSet& granted);
-  [[nodiscard]] bool contexts_bar(const ReservationRecord& record) const;
+  [[nodiscard]] bool is_refused(const ReservationRecord& record) const;
   Answer claim(ReservationRecord& record,
                std::uint64_t waited_ticket,
                bool may_wait,
