@@ -95,9 +95,6 @@ Node::Answer Node::look_at_deferred(const Device& device,
     serve(books_, record->device, monotonic_ns(), granted);
   }
   waited_ticket = record->ticket;
-  if (answer == Answer::granted) {
-    put_leaders_grant_right(device);
-  }
   return answer;
 }
 
@@ -123,6 +120,7 @@ void Node::claim_deferred(std::uint32_t device_index,
         return cancelled;
       });
   if (answer == Answer::granted) {
+    show_leaders_grant(known);
     return;
   }
   Failure failure{.status = Status::out_of_device_memory,

@@ -43,6 +43,14 @@ std::uint64_t Node::put_leaders_grant_right(const Device& device) {
   return sum;
 }
 
+// Only when it is in the books for good: who is killed before that was granted nothing.
+void Node::show_leaders_grant(const Device& device) {
+  transact([&](Books&, ClientSet&) {
+    put_leaders_grant_right(device);
+    return Effects{};
+  });
+}
+
 // What the leader's board says is put right each time: growth may have been granted by others.
 Node::Answer Node::look_at_group(const Device& device,
                                  std::uint64_t size_bytes,
@@ -76,9 +84,7 @@ Node::Answer Node::look_at_group(const Device& device,
   if (fits) {
     return Answer::granted;
   }
-  const Answer answer = ask_for_group(*record, size_bytes - left, !give_up, effects, granted);
-  put_leaders_grant_right(device);
-  return answer;
+  return ask_for_group(*record, size_bytes - left, !give_up, effects, granted);
 }
 
 void Node::grow_group(std::uint32_t device_index,
@@ -96,7 +102,9 @@ void Node::grow_group(std::uint32_t device_index,
       Sleeper::group,
       std::chrono::steady_clock::now() + timeout,
       interrupted);
-  if (answer != Answer::granted) {
+  if (answer == Answer::granted) {
+    show_leaders_grant(known);
+  } else {
     refuse(answer == Answer::gone ? Answer::never_fits : answer, "grow", known, size_bytes);
   }
 }

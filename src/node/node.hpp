@@ -186,6 +186,7 @@ class Node final : public NodeClient {
   void refuse_fork() const;
   [[nodiscard]] bool consistent();
   void reconcile(ClientSet& granted);
+  void learn_from_board();
   void restore(Holding& held);
   void commit(const Effects& effects);
   void remember();
@@ -211,6 +212,7 @@ class Node final : public NodeClient {
                        Effects& effects,
                        ClientSet& granted);
   std::uint64_t put_leaders_grant_right(const Device& device);
+  void show_leaders_grant(const Device& device);
   Answer look_at_deferred(const Device& device,
                           std::uint64_t& waited_ticket,
                           bool& asked,
