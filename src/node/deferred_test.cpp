@@ -147,6 +147,8 @@ TEST_F(DeferredTest, keeps_what_a_context_takes_before_it_is_claimed) {
   other->release(rest);
 }
 
+using Early = std::vector<Unreserved::Early>;
+
 TEST_F(DeferredTest, keeps_what_it_was_seen_to_use_also_when_another_is_served_first) {
   start(Policy::mmu);
   const std::uint64_t all = other->reserve(request(70));
@@ -156,10 +158,12 @@ TEST_F(DeferredTest, keeps_what_it_was_seen_to_use_also_when_another_is_served_f
   const NodeView view = other->view();
   const auto wish = std::ranges::find_if(
       view.reservations, [](const auto& reservation) { return reservation.record.waits(); });
-  other->set_unreserved(0, {.outside_bytes = 5, .early = {{wish->record.id, 10}}});
+  other->set_unreserved(0, {.outside_bytes = 5, .early = Early{{wish->record.id, 10}}});
   EXPECT_EQ(status_of([&] { other->reserve(request(16)); }), Status::busy);
   other->release(other->reserve(request(15)));
   other->set_unreserved(0, {.outside_bytes = 5});
+  EXPECT_EQ(status_of([&] { other->reserve(request(16)); }), Status::busy) << "nobody said less";
+  other->set_unreserved(0, {.outside_bytes = 5, .early = Early{}});
   other->release(other->reserve(request(25)));
   other->release(all);
   claims.join();

@@ -34,10 +34,14 @@ void Node::attach() {
   fresh.bound = options_.bound;
   seen_generation_ = 0;
   // Made first: while it cannot be made, the next operation tries again.
-  auto made = std::make_shared<Attachment>(place_, fresh, options_.steps, options_.leader);
+  const auto join = [&] {
+    return std::make_shared<Attachment>(
+        place_, fresh, options_.steps, options_.leader, options_.served_pid);
+  };
+  auto made = join();
   // It may have been replaced before our slot said that somebody uses it.
   for (int attempt = 0; !made->intact() && attempt < join_attempts_max; ++attempt) {
-    made = std::make_shared<Attachment>(place_, fresh, options_.steps, options_.leader);
+    made = join();
   }
   attachment_ = std::move(made);
   show_board();

@@ -24,11 +24,15 @@ std::string sizes(std::uint64_t size_bytes, std::uint64_t capacity_bytes) {
 
 void keep(Books& books, std::uint32_t device, const Unreserved& use) {
   for (ReservationRecord& reservation : books.reservations) {
-    if (reservation.device == device) {
-      const auto early = std::ranges::find(use.early, reservation.id, &Unreserved::Early::id);
-      const std::uint64_t used_bytes = early != use.early.end() ? early->used_bytes : 0;
-      reservation.kept_bytes = books.to_keep(reservation, used_bytes);
+    if (reservation.device != device) {
+      continue;
     }
+    std::uint64_t used_bytes = reservation.kept_bytes;
+    if (use.early) {
+      const auto early = std::ranges::find(*use.early, reservation.id, &Unreserved::Early::id);
+      used_bytes = early != use.early->end() ? early->used_bytes : 0;
+    }
+    reservation.kept_bytes = books.to_keep(reservation, used_bytes);
   }
 }
 
@@ -252,7 +256,7 @@ NodeView Node::view() {
     view.devices = books.devices;
     view.reservations.clear();
     for (const ReservationRecord& record : books.reservations) {
-      view.reservations.push_back({record, attachment_->pid_of(record.client)});
+      view.reservations.push_back({record, attachment_->user_pid_of(record.client)});
     }
     view.clients = clients();
     view.transfers = attachment_->transfers().of_all();

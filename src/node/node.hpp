@@ -28,6 +28,8 @@ struct NodeOptions {
   std::chrono::milliseconds look_interval{50};
   // A client whose reservations this one keeps to, as long as it lives: see Node::leader.
   std::optional<Leader> leader;
+  // Of a server: the process that it acts for, which others see instead of its own; 0: for itself.
+  std::uint32_t served_pid = 0;
   Steps steps;
 };
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace hippogriff::node {
 namespace {
@@ -123,7 +124,7 @@ TEST_F(StandstillTest, a_request_that_asks_most_of_those_that_bar_each_other_is_
   const NodeView view = other.view();
   const auto wish = std::ranges::find_if(
       view.reservations, [](const auto& reservation) { return reservation.record.waits(); });
-  other.set_unreserved(0, {.early = {{wish->record.id, 10}}});
+  other.set_unreserved(0, {.early = std::vector<Unreserved::Early>{{wish->record.id, 10}}});
   std::thread claims([&] { EXPECT_EQ(command.claims(), Status::ok); });
   large.join();  // both wait then
   EXPECT_NE(words.find("keep for their contexts"), std::string::npos) << words;
