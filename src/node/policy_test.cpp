@@ -376,46 +376,55 @@ TEST(Policy, growth_that_contexts_of_those_behind_it_bar_is_refused) {
   EXPECT_EQ(to_refuse(books, 0, 0), grower);
 }
 
-// Requests that come now and then; what was granted ends after a while, what was refused at once,
-// and those that were left ask, or end without.
+void ask_at_random(Books& books, std::mt19937_64& random) {
+  const std::uint64_t size = random() % 3 == 0 ? 80 + random() % 21 : 1 + random() % 100;
+  const std::uint64_t kept = random() % 2 * std::min<std::uint64_t>(size, 1 + random() % 15);
+  ask_keeping(books, size, kept);
+  books.reservations.back().priority = static_cast<std::int32_t>(random() % 2);
+  books.reservations.back().deferred = random() % 3 == 0 ? 1 : 0;
+}
+
+// One that is refused ends, else one that does not wait: what was left may ask instead. False when
+// all wait.
+bool go_on(Books& books, std::mt19937_64& random) {
+  if (const std::uint64_t refused = to_refuse(books, 0, 0); refused != 0) {
+    books.erase(refused);
+    return true;
+  }
+  std::vector<ReservationRecord*> others;
+  for (ReservationRecord& record : books.reservations) {
+    if (!record.waits()) {
+      others.push_back(&record);
+    }
+  }
+  if (others.empty()) {
+    return false;
+  }
+  ReservationRecord& one = *others[random() % others.size()];
+  if (one.deferred != 0 && random() % 2 == 0) {
+    one.deferred = 0;
+    one.ticket = books.next_number++;
+  } else {
+    books.erase(one.id);
+  }
+  return true;
+}
+
 TEST(Policy, nobody_waits_for_ever_for_what_contexts_keep) {
   const std::uint64_t seed = std::random_device{}();
   std::cout << "seed " << seed << '\n';
   std::mt19937_64 random(seed);
-  for (int run = 0; run < 2000; ++run) {
+  for (std::uint32_t run = 0; run < 2000; ++run) {
     Books books = books_with(static_cast<Policy>(run % policy_count));
     books.bound = {.grants_max = static_cast<std::uint32_t>(random() % 3), .wait_ns_max = 1};
     for (int count = 0; count < 6; ++count) {
-      const std::uint64_t size = random() % 3 == 0 ? 80 + random() % 21 : 1 + random() % 100;
-      const std::uint64_t kept = random() % 2 * std::min<std::uint64_t>(size, 1 + random() % 15);
-      ask_keeping(books, size, kept);
-      books.reservations.back().priority = static_cast<std::int32_t>(random() % 2);
-      books.reservations.back().deferred = random() % 3 == 0 ? 1 : 0;
+      ask_at_random(books, random);
     }
-    int steps = 0;
-    for (; !books.reservations.empty() && steps < 1000; ++steps) {
+    while (!books.reservations.empty()) {
       static_cast<void>(granted_after_serving(books));
-      ASSERT_LE(books.held_bytes(0) + books.kept_bytes(0), capacity);
-      std::vector<std::uint64_t> others;  // that do not wait: they end, or ask
-      for (const ReservationRecord& record : books.reservations) {
-        if (!record.waits()) {
-          others.push_back(record.id);
-        }
-      }
-      if (const std::uint64_t refused = to_refuse(books, 0, steps); refused != 0) {
-        books.erase(refused);
-      } else {
-        ASSERT_FALSE(others.empty()) << "all wait, and nobody is refused; run " << run;
-        ReservationRecord& one = *books.find(others[random() % others.size()]);
-        if (one.deferred != 0 && random() % 2 == 0) {
-          one.deferred = 0;
-          one.ticket = books.next_number++;
-        } else {
-          books.erase(one.id);
-        }
-      }
+      ASSERT_LE(books.held_bytes(0) + books.kept_bytes(0), capacity) << "run " << run;
+      ASSERT_TRUE(go_on(books, random)) << "all wait, and nobody is refused; run " << run;
     }
-    ASSERT_TRUE(books.reservations.empty()) << "run " << run;
   }
 }
 

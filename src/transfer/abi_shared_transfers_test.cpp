@@ -253,27 +253,31 @@ TEST_F(SharedTransfers, a_send_that_parks_waits_for_its_commands_memory_until_it
   EXPECT_EQ(process.wait(), 0);
 }
 
+void stop_where_locked(void* /*context*/, const char* place) {
+  if (std::string_view(place) == "locked") {
+    ::raise(SIGSTOP);
+  }
+}
+
+// A process that is stopped while it has the node's lock.
+testing::Child keeps_lock(const SharedHost& machine) {
+  testing::Child keeper([&machine] {
+    node::NodeOptions options = machine.place.options();
+    options.steps.at = stop_where_locked;
+    const node::Node node(options);
+    return 0;
+  });
+  keeper.wait_stopped();
+  return keeper;
+}
+
 TEST_F(SharedTransfers, a_node_that_is_busy_is_asked_again_and_not_done_without) {
   node::Node leading(machine_.place.options());
   leave_memory(leading);
-  const auto keeps_lock = [this] {
-    testing::Child keeper([this] {
-      node::NodeOptions options = machine_.place.options();
-      options.steps.at = [](void* /*context*/, const char* place) {
-        if (std::string_view(place) == "locked") {
-          ::raise(SIGSTOP);
-        }
-      };
-      const node::Node node(options);
-      return 0;
-    });
-    keeper.wait_stopped();
-    return keeper;
-  };
   auto process = child([&] {
     void* memory = nullptr;
     {
-      const testing::Child keeper = keeps_lock();
+      const testing::Child keeper = keeps_lock(machine_);
       EXPECT_EQ(hippogriff_malloc("host", mebibyte, &memory), HIPPOGRIFF_BUSY);
     }
     ASSERT_EQ(hippogriff_malloc("host", mebibyte, &memory), HIPPOGRIFF_OK) << last_message();
@@ -287,7 +291,7 @@ TEST_F(SharedTransfers, a_node_that_is_busy_is_asked_again_and_not_done_without)
     ::setenv("HIPPOGRIFF_WAIT_MS", "600000", 1);
     // NOLINTEND(concurrency-mt-unsafe)
     {
-      const testing::Child keeper = keeps_lock();
+      const testing::Child keeper = keeps_lock(machine_);
       EXPECT_EQ(hippogriff_init(), HIPPOGRIFF_BUSY);
     }
     ASSERT_EQ(hippogriff_init(), HIPPOGRIFF_OK) << last_message();
