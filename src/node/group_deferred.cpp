@@ -106,6 +106,7 @@ void Node::claim_deferred(std::uint32_t device_index,
   std::uint64_t wanted_bytes = 0;
   std::uint64_t waited_ticket = 0;
   bool asked = false;  // by this thread: others of this process may wait for the same request
+  const MonotonicTime deadline = std::chrono::steady_clock::now() + timeout;
   const Answer answer = await_answer(
       [&](bool give_up, Effects& effects, ClientSet& granted) {
         if (const ReservationRecord* record = leaders_unclaimed(known)) {
@@ -114,13 +115,13 @@ void Node::claim_deferred(std::uint32_t device_index,
         return look_at_deferred(known, waited_ticket, asked, give_up, effects, granted);
       },
       Sleeper::group,
-      std::chrono::steady_clock::now() + timeout,
+      deadline,
       [&] {
         cancelled = cancelled || waits_cancelled_ || (interrupted && interrupted());
         return cancelled;
       });
   if (answer == Answer::granted) {
-    show_leaders_grant(known);
+    show_leaders_grant(known, deadline);
     return;
   }
   Failure failure{.status = Status::out_of_device_memory,

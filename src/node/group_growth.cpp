@@ -44,11 +44,15 @@ std::uint64_t Node::put_leaders_grant_right(const Device& device) {
 }
 
 // Only when it is in the books for good: who is killed before that was granted nothing.
-void Node::show_leaders_grant(const Device& device) {
-  transact([&](Books&, ClientSet&) {
-    put_leaders_grant_right(device);
-    return Effects{};
-  });
+void Node::show_leaders_grant(const Device& device, MonotonicTime deadline) {
+  await_answer(
+      [&](bool /*give_up*/, Effects& /*effects*/, ClientSet& /*granted*/) {
+        put_leaders_grant_right(device);
+        return Answer::granted;
+      },
+      Sleeper::group,
+      deadline,
+      nullptr);
 }
 
 // What the leader's board says is put right each time: growth may have been granted by others.
@@ -95,15 +99,16 @@ void Node::grow_group(std::uint32_t device_index,
   if (size_bytes > capacity_bytes_max) {
     refuse(Answer::never_fits, "grow", known, size_bytes);
   }
+  const MonotonicTime deadline = std::chrono::steady_clock::now() + timeout;
   const Answer answer = await_answer(
       [&](bool give_up, Effects& effects, ClientSet& granted) {
         return look_at_group(known, size_bytes, give_up, effects, granted);
       },
       Sleeper::group,
-      std::chrono::steady_clock::now() + timeout,
+      deadline,
       interrupted);
   if (answer == Answer::granted) {
-    show_leaders_grant(known);
+    show_leaders_grant(known, deadline);
   } else {
     refuse(answer == Answer::gone ? Answer::never_fits : answer, "grow", known, size_bytes);
   }

@@ -214,7 +214,7 @@ class Node final : public NodeClient {
                        Effects& effects,
                        ClientSet& granted);
   std::uint64_t put_leaders_grant_right(const Device& device);
-  void show_leaders_grant(const Device& device);
+  void show_leaders_grant(const Device& device, MonotonicTime deadline);
   Answer look_at_deferred(const Device& device,
                           std::uint64_t& waited_ticket,
                           bool& asked,
