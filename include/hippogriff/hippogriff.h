@@ -334,9 +334,10 @@ typedef struct hippogriff_reserve_options {
   {sizeof(hippogriff_reserve_options), NULL, 0, 0, 0, NULL, NULL}
 
 /** Reserves `size` bytes. HIPPOGRIFF_OUT_OF_DEVICE_MEMORY at once when the device is smaller than
- *  that, HIPPOGRIFF_BUSY when it is not free now and timeout_ms is 0, HIPPOGRIFF_TIMED_OUT.
- * `options` may be NULL. In a command started by `hippogriff run` it comes out of the command's
- * reservation. */
+ *  that, and while it waits when contexts of those that wait leave each other too little and this
+ *  one asks most; HIPPOGRIFF_BUSY when it is not free now and timeout_ms is 0,
+ *  HIPPOGRIFF_TIMED_OUT. `options` may be NULL. In a command started by `hippogriff run` it comes
+ *  out of the command's reservation. */
 HIPPOGRIFF_API int hippogriff_reserve(size_t size,
                                       const hippogriff_reserve_options* options,
                                       hippogriff_reservation** reservation);

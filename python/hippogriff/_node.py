@@ -139,7 +139,8 @@ def reserve(
     TimedOut
         When it was not free in time.
     OutOfDeviceMemory
-        At once, when the device is smaller than that.
+        At once, when the device is smaller than that; while it waits, when contexts of those that
+        wait leave each other too little and this one asks most.
 
     Examples
     --------

@@ -319,6 +319,40 @@ def test_a_command_behind_a_socket_shares_with_programs_beside_the_segment(
 
 
 @pytest.mark.skipif(not FAKE_NVML.is_file(), reason="the stand-in for NVML is not built")
+def test_what_a_program_behind_a_socket_uses_of_a_gpu_counts_once(
+    machine: dict[str, str], tmp_path: Path
+) -> None:
+    gpus, socket = tmp_path / "gpus", tmp_path / "node.sock"
+    gpu = f"gpu GPU-aaaa {100 * MIB} {60 * MIB} 0\n"
+    gpus.write_text(gpu)
+    there = {**machine, "HIPPOGRIFF_NVML": str(FAKE_NVML), "FAKE_NVML_FILE": str(gpus)}
+    inside = {**there, "HIPPOGRIFF_NODE": f"unix:{socket}"}
+    words = [sys.executable, "-m", "hippogriff", "noded", "--socket", str(socket)]
+    with subprocess.Popen(words, env=there) as server:
+        until(socket.exists)
+        asks = """
+            import hippogriff
+            with hippogriff.reserve("{size}MiB", device="GPU-aaaa", timeout=60):
+                print("has it", flush=True)
+                input()
+        """
+        user = python(asks.format(size=50), inside)
+        gpus.write_text(gpu + f"process GPU-aaaa {user.pid} {60 * MIB}\n")
+        assert user.stdout is not None
+        assert user.stdout.readline() == "has it\n"
+        other = python(asks.format(size=40), inside)
+        assert other.stdout is not None
+        assert other.stdout.readline() == "has it\n", "of 100, beside 50 and what is used beyond it"
+        (device,) = (each for each in status(inside)["devices"] if each["uuid"] == "GPU-aaaa")
+        assert device["outside_bytes"] == 10 * MIB
+        pids = {entry["pid"] for entry in status(there)["reservations"]}
+        assert pids == {user.pid, other.pid}
+        for program in (user, other):
+            program.communicate("\n", timeout=PATIENCE)
+        server.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.skipif(not FAKE_NVML.is_file(), reason="the stand-in for NVML is not built")
 def test_run_chooses_a_gpu_and_shows_it_alone(machine: dict[str, str], tmp_path: Path) -> None:
     gpus = tmp_path / "gpus"
     gpus.write_text("gpu GPU-aaaa 1000 900 5\ngpu GPU-bbbb 1000 500 0\ngpu GPU-cccc 1000 0 0\n")

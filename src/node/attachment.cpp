@@ -19,11 +19,12 @@ std::int64_t monotonic_ns() noexcept {
 Attachment::Attachment(const SegmentPlace& place,
                        const Books& fresh,
                        const Steps& steps,
-                       std::optional<Leader> leader)
+                       std::optional<Leader> leader,
+                       std::uint32_t served_pid)
     : steps_(steps),
       fresh_(fresh),
       segment_(place, fresh, steps),
-      slot_(segment_, leader),
+      slot_(segment_, leader, served_pid),
       board_(segment_, slot_),
       transfers_(segment_, slot_),
       lock_(segment_, slot_, steps) {}

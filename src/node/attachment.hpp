@@ -30,7 +30,8 @@ class Attachment {
   Attachment(const SegmentPlace& place,
              const Books& fresh,
              const Steps& steps,
-             std::optional<Leader> leader = std::nullopt);
+             std::optional<Leader> leader = std::nullopt,
+             std::uint32_t served_pid = 0);
 
   [[nodiscard]] bool intact() const noexcept { return segment_.intact(); }
 
@@ -47,8 +48,8 @@ class Attachment {
     return client == slot_.index() || slot_.group_lives(client);
   }
 
-  [[nodiscard]] std::uint64_t pid_of(std::uint32_t client) const noexcept {
-    return slot_.pid_of(client);
+  [[nodiscard]] std::uint64_t user_pid_of(std::uint32_t client) const noexcept {
+    return slot_.user_pid_of(client);
   }
 
   [[nodiscard]] const ClientSlot& slot() const noexcept { return slot_; }

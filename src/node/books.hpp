@@ -62,6 +62,9 @@ struct ReservationRecord {
   // Left for its first use and not there yet: deferred, or claimed and waiting.
   [[nodiscard]] bool unclaimed() const { return size_bytes == 0 && (deferred != 0 || grower != 0); }
 
+  // Waits, and holds nothing.
+  [[nodiscard]] bool is_new() const { return waits() && size_bytes == 0; }
+
   [[nodiscard]] std::uint64_t missing_bytes() const {
     return wanted_bytes - size_bytes - kept_bytes;
   }

@@ -125,8 +125,12 @@ ProcessFacts process_facts(std::uint64_t pid) noexcept {
           .start_time = start};
 }
 
-ClientSlot::ClientSlot(const Segment& segment, std::optional<Leader> leader)
-    : segment_(segment), own_(process_facts(static_cast<std::uint64_t>(::getpid()))) {
+ClientSlot::ClientSlot(const Segment& segment,
+                       std::optional<Leader> leader,
+                       std::uint32_t served_pid)
+    : segment_(segment),
+      served_pid_(served_pid),
+      own_(process_facts(static_cast<std::uint64_t>(::getpid()))) {
   struct stat facts{};
   pid_namespace_ = ::stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
   int pauses_left = 2000;  // of a millisecond
@@ -191,6 +195,7 @@ void ClientSlot::write_identity(bool handed_over) noexcept {
   identity.leader = leader_.client;
   identity.leader_term = leader_.term;
   identity.handed_over = handed_over ? 1 : 0;
+  identity.served_pid = served_pid_;
   identity.checksum = identity_checksum(identity);
   std::memcpy(&segment_.shared().identities[index_], &identity, sizeof(identity));
 }
@@ -264,6 +269,11 @@ bool ClientSlot::lives_in_term(std::uint32_t client, std::uint32_t term) const n
 
 std::uint64_t ClientSlot::pid_of(std::uint32_t client) const noexcept {
   return read_identity(segment_.shared(), client).pid;
+}
+
+std::uint64_t ClientSlot::user_pid_of(std::uint32_t client) const noexcept {
+  const ClientIdentity identity = read_identity(segment_.shared(), client);
+  return identity.served_pid != 0 ? identity.served_pid : identity.pid;
 }
 
 }  // namespace hippogriff::node

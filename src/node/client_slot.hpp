@@ -38,8 +38,9 @@ struct Leader {
 // the end of the process, and at exec unless it was handed over. Thread-safe once made.
 class ClientSlot {
  public:
-  // Follows the leader if it lives. Throws Error(busy) when all slots are taken.
-  ClientSlot(const Segment& segment, std::optional<Leader> leader);
+  // Follows the leader if it lives. `served_pid` is the process that this one serves, or 0. Throws
+  // Error(busy) when all slots are taken.
+  ClientSlot(const Segment& segment, std::optional<Leader> leader, std::uint32_t served_pid = 0);
 
   // The slot stays when this process goes on as another program (exec): it lives as long as the
   // process, or any that inherits its descriptor.
@@ -73,6 +74,8 @@ class ClientSlot {
 
   // As its owner wrote it, for messages; 0 when unknown.
   [[nodiscard]] std::uint64_t pid_of(std::uint32_t client) const noexcept;
+  // The same, or that of the process which it serves.
+  [[nodiscard]] std::uint64_t user_pid_of(std::uint32_t client) const noexcept;
 
  private:
   bool try_slot(std::uint32_t client);
@@ -82,6 +85,7 @@ class ClientSlot {
   [[nodiscard]] std::optional<bool> process_lives(const ClientIdentity& identity) const noexcept;
 
   const Segment& segment_;
+  const std::uint32_t served_pid_;
   std::uint32_t index_ = 0;
   std::uint32_t term_ = 0;
   Leader leader_;

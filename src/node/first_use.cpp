@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <system_error>
 #include <utility>
 
 namespace hippogriff::node {
@@ -16,8 +17,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds quiet_time{1};
-// Who waits for memory asks much more often.
-constexpr std::chrono::seconds patience{1};
 
 }  // namespace
 
@@ -79,54 +78,94 @@ BackgroundClaim::~BackgroundClaim() {
   }
 }
 
-bool BackgroundClaim::is_there(Clock::time_point began) {
-  if (first_use_.account().is_claimed()) {
-    return true;
-  }
-  const std::scoped_lock turn(mutex_);
-  asked_ = Clock::now();
-  if (failed_ && failed_at_ >= began) {
-    throw Error(*failed_);
-  }
-  if (!waits_ && try_now()) {
-    return true;
-  }
-  if (!waits_) {
-    if (thread_.joinable()) {
-      thread_.join();  // it has ended but for its return
-    }
-    failed_.reset();
-    thread_ = std::thread([this] { wait(); });
-    waits_ = true;
-  }
-  return false;
+BackgroundClaim::Wish::Wish(BackgroundClaim& claim) : claim_(claim), round_(claim.begin_wish()) {}
+
+BackgroundClaim::Wish::~Wish() {
+  claim_.end_wish();
 }
 
-bool BackgroundClaim::try_now() const {
+std::uint64_t BackgroundClaim::begin_wish() {
+  const std::scoped_lock turn(mutex_);
+  begin_wait_locked();
+  ++wishes_;
+  return round_;
+}
+
+void BackgroundClaim::end_wish() noexcept {
+  const std::scoped_lock turn(mutex_);
+  --wishes_;
+}
+
+bool BackgroundClaim::is_there_now() {
+  if (const std::scoped_lock turn(mutex_); waits_) {
+    return first_use_.account().is_claimed();
+  }
   try {
     first_use_.wait(std::chrono::milliseconds(0), nullptr);
     return true;
   } catch (const Error&) {
-    return false;  // the wait will say why
+    return false;  // a wait will say why
   }
 }
 
-void BackgroundClaim::wait() noexcept {
-  std::optional<Error> failed;
-  try {
-    first_use_.wait(first_use_.timeout(), [this] {
-      const std::scoped_lock turn(mutex_);
-      return ends_ || Clock::now() - asked_ > patience;
-    });
-  } catch (const Error& error) {
-    failed = error;
+bool BackgroundClaim::is_there(std::uint64_t round) {
+  if (first_use_.account().is_claimed()) {
+    return true;
   }
   const std::scoped_lock turn(mutex_);
-  waits_ = false;
-  if (failed && failed->failure().status != Status::cancelled) {
-    failed_ = std::move(failed);
-    failed_at_ = Clock::now();
+  if (round < round_) {
+    throw Error(*failed_);
   }
+  begin_wait_locked();  // it may have been there, and released
+  return false;
+}
+
+void BackgroundClaim::begin_wait_locked() {
+  if (waits_ || first_use_.account().is_claimed()) {
+    return;
+  }
+  if (thread_.joinable()) {
+    thread_.join();  // it has ended but for its return
+  }
+  try {
+    thread_ = std::thread([this] { wait(); });
+  } catch (const std::system_error& error) {
+    throw Error({.status = Status::out_of_host_memory,
+                 .operation = "start a thread",
+                 .object = "wait for what this command reserved",
+                 .errno_value = error.code().value()});
+  }
+  waits_ = true;
+}
+
+void BackgroundClaim::wait() noexcept {
+  while (!wait_once()) {
+  }
+}
+
+// False where it was given up for want of wishes, and there is one again.
+bool BackgroundClaim::wait_once() noexcept {
+  bool given_up = false;
+  std::optional<Failure> failed;
+  try {
+    first_use_.wait(first_use_.timeout(), [&] {
+      const std::scoped_lock turn(mutex_);
+      given_up = ends_ || wishes_ == 0;
+      return given_up;
+    });
+  } catch (...) {
+    failed = current_failure();
+  }
+  const std::scoped_lock turn(mutex_);
+  if (failed && given_up && !ends_ && wishes_ != 0) {
+    return false;
+  }
+  waits_ = false;
+  if (failed && !given_up) {
+    failed_ = std::move(failed);
+    ++round_;
+  }
+  return true;
 }
 
 }  // namespace hippogriff::node

@@ -49,9 +49,27 @@ class FirstUse {
 };
 
 // The same wait on a thread of its own, for those who ask now and then and have clocks of their
-// own. Thread-safe. Its end ends the wait, within a look of the node's.
+// own. It is waited for while any of them has a Wish. Thread-safe. Its end ends the wait, within a
+// look of the node's.
 class BackgroundClaim {
  public:
+  // One who waits for the reservation, from now on. Must not outlive the claim.
+  class Wish {
+   public:
+    // Throws Error(out_of_host_memory) when there is no thread for it.
+    explicit Wish(BackgroundClaim& claim);
+    ~Wish();
+    Wish(const Wish&) = delete;
+    Wish& operator=(const Wish&) = delete;
+
+    // Throws what the wait ended with that this one took part in; each time.
+    [[nodiscard]] bool is_there() { return claim_.is_there(round_); }
+
+   private:
+    BackgroundClaim& claim_;
+    const std::uint64_t round_;
+  };
+
   // `owner` is kept: what the first use's node and account belong to.
   BackgroundClaim(FirstUse first_use, std::shared_ptr<const void> owner)
       : owner_(std::move(owner)), first_use_(std::move(first_use)) {}
@@ -60,15 +78,18 @@ class BackgroundClaim {
   BackgroundClaim(const BackgroundClaim&) = delete;
   BackgroundClaim& operator=(const BackgroundClaim&) = delete;
 
-  // Whether the reservation is there. Where it is not it is waited for from now on, until nobody
-  // has asked for a second. Throws what ended the wait of those who began to ask at `began`.
-  bool is_there(std::chrono::steady_clock::time_point began);
+  // Takes it where that needs no wait; false where it does.
+  [[nodiscard]] bool is_there_now();
 
   [[nodiscard]] const FirstUse& first_use() const { return first_use_; }
 
  private:
-  [[nodiscard]] bool try_now() const;
+  std::uint64_t begin_wish();
+  void end_wish() noexcept;
+  bool is_there(std::uint64_t round);
+  void begin_wait_locked();
   void wait() noexcept;
+  bool wait_once() noexcept;
 
   const std::shared_ptr<const void> owner_;
   const FirstUse first_use_;
@@ -76,9 +97,9 @@ class BackgroundClaim {
   std::thread thread_;
   bool waits_ = false;
   bool ends_ = false;
-  std::chrono::steady_clock::time_point asked_;
-  std::optional<Error> failed_;
-  std::chrono::steady_clock::time_point failed_at_;
+  std::uint64_t wishes_ = 0;
+  std::uint64_t round_ = 1;        // another one after each wait that failed
+  std::optional<Failure> failed_;  // of the last round that did
 };
 
 }  // namespace hippogriff::node

@@ -133,7 +133,7 @@ std::vector<NodeView::Client> Node::clients() {
     }
     NodeView::Client client{.client = index,
                             .leader = *leader,
-                            .pid = attachment_->pid_of(index),
+                            .pid = attachment_->user_pid_of(index),
                             .used_bytes = {},
                             .unshown_transfers = attachment_->transfers().unshown(index)};
     for (const DeviceRecord& device : books_.devices) {

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 namespace hippogriff::node {
 
@@ -64,30 +63,6 @@ Node::Answer Node::claim(ReservationRecord& record,
   return Answer::busy;
 }
 
-// Nothing is held, all wait, and what they keep for their contexts leaves too little for whoever is
-// next, whatever programs outside give back: then the one that claims most can never go on.
-bool Node::contexts_bar(const ReservationRecord& record) const {
-  Books later = books_;
-  later.devices[record.device].outside_bytes = 0;
-  const ReservationRecord* largest = &record;
-  for (const ReservationRecord& other : later.reservations) {
-    if (other.device != record.device) {
-      continue;
-    }
-    if (other.size_bytes != 0 || other.deferred != 0) {
-      return false;
-    }
-    if (other.grower != 0 && std::pair(other.wanted_bytes, other.ticket) >
-                                 std::pair(largest->wanted_bytes, largest->ticket)) {
-      largest = &other;
-    }
-  }
-  const bool is_largest = largest->id == record.id;
-  ClientSet granted;
-  serve(later, record.device, monotonic_ns(), granted);
-  return is_largest && later.held_bytes(record.device) == 0;
-}
-
 Node::Answer Node::look_at_deferred(const Device& device,
                                     std::uint64_t& waited_ticket,
                                     bool& asked,
@@ -111,8 +86,8 @@ Node::Answer Node::look_at_deferred(const Device& device,
     answer = Answer::busy;
   }
   const bool asks = asked && record->waits() && record->grower == attachment_->client() + 1;
-  if (asks && !give_up && contexts_bar(*record)) {
-    answer = Answer::stuck;
+  if (asks && !give_up && is_refused(*record)) {
+    answer = Answer::barred;
   }
   if (asks && answer != Answer::waits) {
     effects.changed = true;
@@ -120,9 +95,6 @@ Node::Answer Node::look_at_deferred(const Device& device,
     serve(books_, record->device, monotonic_ns(), granted);
   }
   waited_ticket = record->ticket;
-  if (answer == Answer::granted) {
-    put_leaders_grant_right(device);
-  }
   return answer;
 }
 
@@ -134,6 +106,7 @@ void Node::claim_deferred(std::uint32_t device_index,
   std::uint64_t wanted_bytes = 0;
   std::uint64_t waited_ticket = 0;
   bool asked = false;  // by this thread: others of this process may wait for the same request
+  const MonotonicTime deadline = std::chrono::steady_clock::now() + timeout;
   const Answer answer = await_answer(
       [&](bool give_up, Effects& effects, ClientSet& granted) {
         if (const ReservationRecord* record = leaders_unclaimed(known)) {
@@ -142,21 +115,21 @@ void Node::claim_deferred(std::uint32_t device_index,
         return look_at_deferred(known, waited_ticket, asked, give_up, effects, granted);
       },
       Sleeper::group,
-      std::chrono::steady_clock::now() + timeout,
+      deadline,
       [&] {
         cancelled = cancelled || waits_cancelled_ || (interrupted && interrupted());
         return cancelled;
       });
   if (answer == Answer::granted) {
+    show_leaders_grant(known, deadline);
     return;
   }
   Failure failure{.status = Status::out_of_device_memory,
                   .operation = "reserve for this command on",
                   .object = known.name,
                   .detail = "nothing is left for it"};
-  if (answer == Answer::stuck) {
-    failure.detail = format_size(wanted_bytes) + " asked, and what commands that wait keep for " +
-                     "their contexts leaves less";
+  if (answer == Answer::barred) {
+    failure.detail = format_size(wanted_bytes) + " asked, " + contexts_leave_less;
   } else if (answer == Answer::busy) {
     const bool waited = timeout.count() > 0;
     failure.status = cancelled ? Status::cancelled : waited ? Status::timed_out : Status::busy;

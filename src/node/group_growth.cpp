@@ -43,6 +43,18 @@ std::uint64_t Node::put_leaders_grant_right(const Device& device) {
   return sum;
 }
 
+// Only when it is in the books for good: who is killed before that was granted nothing.
+void Node::show_leaders_grant(const Device& device, MonotonicTime deadline) {
+  await_answer(
+      [&](bool /*give_up*/, Effects& /*effects*/, ClientSet& /*granted*/) {
+        put_leaders_grant_right(device);
+        return Answer::granted;
+      },
+      Sleeper::group,
+      deadline,
+      nullptr);
+}
+
 // What the leader's board says is put right each time: growth may have been granted by others.
 Node::Answer Node::look_at_group(const Device& device,
                                  std::uint64_t size_bytes,
@@ -61,20 +73,22 @@ Node::Answer Node::look_at_group(const Device& device,
   const bool fits = size_bytes <= left;
   if (record->waits()) {
     const bool ours = record->grower == attachment_->client() + 1;
-    if (ours && (fits || give_up)) {
+    const bool refused = ours && !fits && !give_up && is_refused(*record);
+    if (ours && (fits || give_up || refused)) {
       record->wanted_bytes = record->size_bytes;
       record->grower = 0;
       effects.changed = true;
       serve(books_, record->device, monotonic_ns(), granted);
     }
-    return fits ? Answer::granted : give_up ? Answer::busy : Answer::waits;
+    return fits      ? Answer::granted
+           : refused ? Answer::stuck
+           : give_up ? Answer::busy
+                     : Answer::waits;
   }
   if (fits) {
     return Answer::granted;
   }
-  const Answer answer = ask_for_group(*record, size_bytes - left, !give_up, effects, granted);
-  put_leaders_grant_right(device);
-  return answer;
+  return ask_for_group(*record, size_bytes - left, !give_up, effects, granted);
 }
 
 void Node::grow_group(std::uint32_t device_index,
@@ -85,14 +99,17 @@ void Node::grow_group(std::uint32_t device_index,
   if (size_bytes > capacity_bytes_max) {
     refuse(Answer::never_fits, "grow", known, size_bytes);
   }
+  const MonotonicTime deadline = std::chrono::steady_clock::now() + timeout;
   const Answer answer = await_answer(
       [&](bool give_up, Effects& effects, ClientSet& granted) {
         return look_at_group(known, size_bytes, give_up, effects, granted);
       },
       Sleeper::group,
-      std::chrono::steady_clock::now() + timeout,
+      deadline,
       interrupted);
-  if (answer != Answer::granted) {
+  if (answer == Answer::granted) {
+    show_leaders_grant(known, deadline);
+  } else {
     refuse(answer == Answer::gone ? Answer::never_fits : answer, "grow", known, size_bytes);
   }
 }

@@ -34,10 +34,14 @@ void Node::attach() {
   fresh.bound = options_.bound;
   seen_generation_ = 0;
   // Made first: while it cannot be made, the next operation tries again.
-  auto made = std::make_shared<Attachment>(place_, fresh, options_.steps, options_.leader);
+  const auto join = [&] {
+    return std::make_shared<Attachment>(
+        place_, fresh, options_.steps, options_.leader, options_.served_pid);
+  };
+  auto made = join();
   // It may have been replaced before our slot said that somebody uses it.
   for (int attempt = 0; !made->intact() && attempt < join_attempts_max; ++attempt) {
-    made = std::make_shared<Attachment>(place_, fresh, options_.steps, options_.leader);
+    made = join();
   }
   attachment_ = std::move(made);
   show_board();
@@ -74,22 +78,64 @@ void Node::reconcile(ClientSet& granted) {
     static_cast<void>(place_device(device));
   }
   seen_generation_ = books_.generation;
+  learn_from_board();
   for (Holding& held : holdings_) {
     restore(held);
   }
   serve_all(granted);
 }
 
-// What we hold is so, whatever the books say; what we wait for they may have granted meanwhile.
+// What those who follow this client were granted since it looked last stands on its board.
+void Node::learn_from_board() {
+  if (attachment_->slot().follows()) {
+    return;
+  }
+  for (std::uint32_t index = 0; index < devices_.size(); ++index) {
+    std::uint64_t more = attachment_->board().granted(devices_[index].key);
+    for (const Holding& held : holdings_) {
+      const std::uint64_t known = held.record.device == index ? held.record.size_bytes : 0;
+      more -= std::min(more, known);
+    }
+    for (Holding& held : holdings_) {
+      ReservationRecord& record = held.record;
+      if (record.device == index && record.unclaimed() && record.wanted_bytes <= more) {
+        more -= record.wanted_bytes;
+        record.deferred = 0;
+        record.grower = 0;
+        record.grant();
+      }
+    }
+    const auto grown = std::ranges::find_if(holdings_, [&](const Holding& held) {
+      return held.record.device == index && held.record.size_bytes != 0;
+    });
+    if (more != 0 && grown != holdings_.end()) {
+      ReservationRecord& record = grown->record;
+      const std::uint64_t most = devices_[index].capacity_bytes - record.size_bytes;
+      record.size_bytes += std::min(more, most);
+      record.wanted_bytes = std::max(record.wanted_bytes, record.size_bytes);
+    }
+  }
+}
+
+// What we hold is so, whatever the books say; what we wait for, or have left for its first use,
+// they may have granted meanwhile.
 void Node::restore(Holding& held) {
   const std::uint32_t client = attachment_->client();
   const std::uint32_t index = books_.find_device(devices_[held.record.device].name);
   ReservationRecord* found = books_.find(held.record.id);
+  ReservationRecord record = held.record;
+  if (record.grower != 0) {
+    record.take_back_wish();  // of a follower, which asks again
+  }
   if (found != nullptr && found->client == client && found->device == index) {
-    if (held.record.size_bytes != 0 && !held.record.waits()) {
-      found->size_bytes = held.record.size_bytes;
-      found->wanted_bytes = held.record.size_bytes;
+    const bool granted = record.waits() && found->size_bytes >= record.wanted_bytes;
+    const bool still_grows = found->grows() && found->size_bytes == record.size_bytes;
+    if (record.size_bytes != 0 && !granted && !still_grows) {
+      found->size_bytes = record.size_bytes;
+      found->wanted_bytes = record.wanted_bytes;
       found->kept_bytes = 0;
+      found->grower = 0;
+      found->deferred = 0;
     }
     return;
   }
@@ -97,7 +143,6 @@ void Node::restore(Holding& held) {
     seen_generation_ = 0;  // no room: once more in the next operation
     return;
   }
-  ReservationRecord record = held.record;
   record.device = index;
   record.client = client;
   record.wanted_bytes = std::min(record.wanted_bytes, books_.devices[index].capacity_bytes);

@@ -36,7 +36,7 @@ struct ClientIdentity {
   std::uint32_t leader = 0;
   std::uint32_t leader_term = 0;
   std::uint32_t handed_over = 0;  // 1: its process went on as another program, and keeps the slot
-  std::uint32_t unused = 0;
+  std::uint32_t served_pid = 0;   // the process that a server has the slot for; 0: its own
 };
 
 static_assert(sizeof(ClientIdentity) == 48);

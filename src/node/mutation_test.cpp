@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "node/layout.hpp"
 #include "node/node.hpp"
+#include "node/segment.hpp"
 #include "testing/node_segment.hpp"
 
 #include <fcntl.h>
@@ -17,14 +18,20 @@
 #include <iostream>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
 namespace hippogriff::node {
 namespace {
 
 using hippogriff::testing::Child;
+using hippogriff::testing::eventually;
+using hippogriff::testing::held;
+using hippogriff::testing::long_wait;
+using hippogriff::testing::no_wait;
 using hippogriff::testing::status_of;
 using hippogriff::testing::TemporarySegment;
+using hippogriff::testing::waiting;
 using std::chrono::milliseconds;
 
 // Holds 10 all the time and more now and then; ends well when it could always go on.
@@ -137,6 +144,67 @@ TEST(Mutation, of_the_segment_under_running_clients_ends_in_right_books) {
       ours.reserve({.device = device, .size_bytes = 1000, .timeout = milliseconds(20'000)}));
   EXPECT_TRUE(ours.view().reservations.empty());
   std::cout << mutations << " mutations\n";
+}
+
+enum class Damage { newest, both };
+
+// Overwrites images of the books.
+void damage(const TemporarySegment& place, Damage which) {
+  const Segment segment(SegmentPlace::parse(place.path()), Books{}, Steps{});
+  const std::uint64_t newest = segment.shared().commit.load();
+  segment.shared().halves.at(newest % 2).fill(std::byte{0});
+  if (which == Damage::both) {
+    segment.shared().halves.at((newest + 1) % 2).fill(std::byte{0});
+  }
+}
+
+// A leader that looks only when all is over.
+TEST(Mutation, what_was_left_for_its_first_use_is_left_or_claimed_after_a_repair_as_before) {
+  for (const Damage which : {Damage::newest, Damage::both}) {
+    const TemporarySegment place;
+    Node leading(place.options());
+    const std::uint32_t device = leading.add_device("gpu", 100);
+    leading.defer({.device = device, .size_bytes = 60});
+    NodeOptions options = place.options();
+    options.leader = Leader::parse(leading.leader());
+    Node member(options);
+    member.add_device("gpu", 100);
+
+    damage(place, which);
+    EXPECT_EQ(held(leading), 0U);
+    EXPECT_EQ(leading.view().reservations.at(0).record.deferred, 1U);
+
+    member.claim_deferred(device, no_wait);
+    ASSERT_TRUE(member.take(device, 60));
+    damage(place, which);
+    EXPECT_EQ(held(leading), 60U);
+    EXPECT_EQ(leading.view().reservations.at(0).record.deferred, 0U);
+
+    member.give(device, 60);
+    member.grow_group(device, 80, no_wait);
+    damage(place, which);
+    EXPECT_EQ(held(leading), 80U);
+    EXPECT_EQ(leading.view().reservations.at(0).record.wanted_bytes, 80U);
+  }
+}
+
+TEST(Mutation, growth_that_waits_goes_on_waiting_after_a_repair) {
+  for (const Damage which : {Damage::newest, Damage::both}) {
+    const TemporarySegment place;
+    Node holder(place.options());
+    const std::uint64_t rest =
+        holder.reserve({.device = holder.add_device("gpu", 100), .size_bytes = 40});
+    Node growing(place.options());
+    const std::uint64_t mine =
+        growing.reserve({.device = growing.add_device("gpu", 100), .size_bytes = 50});
+    std::thread grows([&] { growing.grow(mine, 80, long_wait); });
+    EXPECT_TRUE(eventually([&] { return waiting(holder) == 1; }));
+    damage(place, which);
+    EXPECT_TRUE(eventually([&] { return waiting(holder) == 1 && held(holder) == 90; }));
+    holder.release(rest);
+    grows.join();
+    EXPECT_EQ(held(holder), 80U);
+  }
 }
 
 }  // namespace

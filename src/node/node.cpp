@@ -24,11 +24,15 @@ std::string sizes(std::uint64_t size_bytes, std::uint64_t capacity_bytes) {
 
 void keep(Books& books, std::uint32_t device, const Unreserved& use) {
   for (ReservationRecord& reservation : books.reservations) {
-    if (reservation.device == device) {
-      const auto early = std::ranges::find(use.early, reservation.id, &Unreserved::Early::id);
-      const std::uint64_t used_bytes = early != use.early.end() ? early->used_bytes : 0;
-      reservation.kept_bytes = books.to_keep(reservation, used_bytes);
+    if (reservation.device != device) {
+      continue;
     }
+    std::uint64_t used_bytes = reservation.kept_bytes;
+    if (use.early) {
+      const auto early = std::ranges::find(*use.early, reservation.id, &Unreserved::Early::id);
+      used_bytes = early != use.early->end() ? early->used_bytes : 0;
+    }
+    reservation.kept_bytes = books.to_keep(reservation, used_bytes);
   }
 }
 
@@ -158,8 +162,9 @@ std::uint64_t Node::reserve_as(Standing standing, const Request& request) {
     return effects;
   });
   if (answer == Answer::waits) {
-    await(handle, deadline, request.interrupted);
-  } else if (answer != Answer::granted) {
+    answer = await(handle, deadline, request.interrupted);
+  }
+  if (answer != Answer::granted) {
     refuse(answer, "reserve", known, request.size_bytes);
   }
   return handle;
@@ -195,8 +200,9 @@ void Node::grow(std::uint64_t handle,
     throw_invalid("grow", "no such reservation, or it is larger, grows already, or is deferred");
   }
   if (answer == Answer::waits) {
-    await(handle, deadline, interrupted);
-  } else if (answer != Answer::granted) {
+    answer = await(handle, deadline, interrupted);
+  }
+  if (answer != Answer::granted) {
     refuse(answer, "grow", known, size_bytes);
   }
 }
@@ -250,7 +256,7 @@ NodeView Node::view() {
     view.devices = books.devices;
     view.reservations.clear();
     for (const ReservationRecord& record : books.reservations) {
-      view.reservations.push_back({record, attachment_->pid_of(record.client)});
+      view.reservations.push_back({record, attachment_->user_pid_of(record.client)});
     }
     view.clients = clients();
     view.transfers = attachment_->transfers().of_all();
@@ -269,6 +275,8 @@ void Node::refuse(Answer answer,
                   .detail = sizes(size_bytes, device.capacity_bytes)};
   if (answer == Answer::stuck) {
     failure.detail += ", and all who hold its memory wait for more of it";
+  } else if (answer == Answer::barred) {
+    failure.detail += std::string(", ") + contexts_leave_less;
   } else if (answer == Answer::full) {
     failure.status = Status::busy;
     failure.detail = "there are " + std::to_string(reservations_max) + " reservations already";

@@ -28,6 +28,8 @@ struct NodeOptions {
   std::chrono::milliseconds look_interval{50};
   // A client whose reservations this one keeps to, as long as it lives: see Node::leader.
   std::optional<Leader> leader;
+  // Of a server: the process that it acts for, which others see instead of its own; 0: for itself.
+  std::uint32_t served_pid = 0;
   Steps steps;
 };
 
@@ -83,8 +85,9 @@ class Node final : public NodeClient {
   void set_unreserved(std::uint32_t device, const Unreserved& use) override;
   void set_policy(Policy policy, OvertakeBound bound) override;
 
-  // Returns a handle. Throws Error: out_of_device_memory at once when it is larger than the device,
-  // busy when it does not fit now and the timeout is 0, timed_out.
+  // Returns a handle. Throws Error: out_of_device_memory when it is larger than the device, or has
+  // to be refused so that others can go on (see to_refuse); busy when it does not fit now and the
+  // timeout is 0, timed_out.
   std::uint64_t reserve(const Request& request) override;
   // To more bytes in all; as reserve, and out_of_device_memory when all who hold the device's
   // memory wait for more of it. The reservation is as it was when this fails.
@@ -167,7 +170,10 @@ class Node final : public NodeClient {
     std::uint64_t removed_handle = 0;
   };
 
-  enum class Answer { granted, waits, never_fits, busy, full, gone, stuck, twice };
+  static constexpr const char* contexts_leave_less =
+      "and what those that wait keep for their contexts leaves less";
+
+  enum class Answer { granted, waits, never_fits, busy, full, gone, stuck, barred, twice };
   enum class Standing { waits, deferred };
 
   // Whose signal ends a sleep: this client's, or that of all who follow one leader.
@@ -182,6 +188,7 @@ class Node final : public NodeClient {
   void refuse_fork() const;
   [[nodiscard]] bool consistent();
   void reconcile(ClientSet& granted);
+  void learn_from_board();
   void restore(Holding& held);
   void commit(const Effects& effects);
   void remember();
@@ -196,9 +203,9 @@ class Node final : public NodeClient {
                       Sleeper sleeper,
                       MonotonicTime deadline,
                       const std::function<bool()>& gives_up);
-  void await(std::uint64_t handle,
-             MonotonicTime deadline,
-             const std::function<bool()>& interrupted = nullptr);
+  Answer await(std::uint64_t handle,
+               MonotonicTime deadline,
+               const std::function<bool()>& interrupted);
   void abandon(std::uint64_t handle);
   ReservationRecord* leaders_record(const Device& device);
   Answer look_at_group(const Device& device,
@@ -207,13 +214,14 @@ class Node final : public NodeClient {
                        Effects& effects,
                        ClientSet& granted);
   std::uint64_t put_leaders_grant_right(const Device& device);
+  void show_leaders_grant(const Device& device, MonotonicTime deadline);
   Answer look_at_deferred(const Device& device,
                           std::uint64_t& waited_ticket,
                           bool& asked,
                           bool give_up,
                           Effects& effects,
                           ClientSet& granted);
-  [[nodiscard]] bool contexts_bar(const ReservationRecord& record) const;
+  [[nodiscard]] bool is_refused(const ReservationRecord& record) const;
   Answer claim(ReservationRecord& record,
                std::uint64_t waited_ticket,
                bool may_wait,

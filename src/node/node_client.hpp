@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -24,7 +25,8 @@ struct Unreserved {
 
   std::uint64_t outside_bytes = 0;  // by programs that take no part
   std::uint64_t context_bytes = 0;  // what a context takes; 0: none was seen
-  std::vector<Early> early = {};    // NOLINT(readability-redundant-member-init): left out often
+  // Of all that use any; nothing where that is not known: then no less is kept for them.
+  std::optional<std::vector<Early>> early = std::nullopt;
 };
 
 // `Node` has it in shared memory, `noded::Connection` over a socket; both are thread-safe, and what

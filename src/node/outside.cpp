@@ -63,17 +63,17 @@ Groups groups_of(const NodeView& view, std::size_t device, const std::vector<Gpu
 
 }  // namespace
 
-void look_outside(NodeClient& node, std::uint32_t device, const std::string& uuid) {
+bool look_outside(NodeClient& node, std::uint32_t device, const std::string& uuid) {
   const auto facts = find_gpu(uuid);
   if (!facts) {
-    return;
+    return false;
   }
   const NodeView view = node.view();
   const auto record =
       std::ranges::find(view.devices, std::string_view(uuid), &DeviceRecord::name_view);
   const auto place = static_cast<std::size_t>(record - view.devices.begin());
   Groups groups = groups_of(view, place, gpu_processes(uuid));
-  Unreserved found;
+  Unreserved found{.early = std::vector<Unreserved::Early>{}};
   std::uint64_t ours = 0;
   for (auto& [leader, use] : groups) {
     use.seen_bytes = std::max(use.told_bytes, use.seen_bytes);
@@ -92,12 +92,13 @@ void look_outside(NodeClient& node, std::uint32_t device, const std::string& uui
       found.context_bytes = std::max(found.context_bytes, use.most_of_one_bytes);
     }
     const std::uint64_t early = std::min(use.seen_bytes, wish.wanted_bytes);
-    found.early.push_back({.id = wish.id, .used_bytes = early});
+    found.early->push_back({.id = wish.id, .used_bytes = early});
     use.seen_bytes -= early;
     ours += early;
   }
   found.outside_bytes = facts->used_bytes - std::min(facts->used_bytes, ours);
   node.set_unreserved(device, found);
+  return true;
 }
 
 void OutsideLook::operator()() noexcept {

@@ -9,9 +9,9 @@
 
 namespace hippogriff::node {
 
-// Asks NVML and tells the node; nothing where NVML does not know the GPU. `device` is the client's,
+// Asks NVML and tells the node; false where NVML does not know the GPU. `device` is the client's,
 // added under that UUID. Some milliseconds. Throws Error as the node's operations do.
-void look_outside(NodeClient& node, std::uint32_t device, const std::string& uuid);
+bool look_outside(NodeClient& node, std::uint32_t device, const std::string& uuid);
 
 // The same for one who waits and asks often: at most five times a second, at the first call too;
 // what fails is asked again. For one thread. All must outlive it.

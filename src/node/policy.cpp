@@ -82,13 +82,20 @@ void serve_aging(const Queue& queue,
   }
 }
 
-}  // namespace
+// Whose turn it may be: of all who wait, or of those alone who bar others and are not barred.
+enum class Among { all, barring };
 
-void serve(Books& books, std::uint32_t device, std::int64_t now_ns, ClientSet& granted) {
+void serve_among(
+    Among among, Books& books, std::uint32_t device, std::int64_t now_ns, ClientSet& granted) {
   Queue growing;
   Queue queue;
+  const std::uint64_t capacity = books.devices[device].capacity_bytes;
+  const std::uint64_t kept = among == Among::barring ? books.kept_bytes(device) : 0;
+  const std::uint64_t attainable = capacity - std::min(capacity, kept);
   for (ReservationRecord& record : books.reservations) {
-    if (record.device == device && record.waits()) {
+    const bool takes_part =
+        among == Among::all || (record.kept_bytes != 0 && record.missing_bytes() <= attainable);
+    if (record.device == device && record.waits() && takes_part) {
       (record.grows() ? growing : queue).push_back(&record);
     }
   }
@@ -116,6 +123,58 @@ void serve(Books& books, std::uint32_t device, std::int64_t now_ns, ClientSet& g
     case Policy::aging_mmu:
       return serve_aging(queue, std::move(growing), free, books.bound, now_ns, granted);
   }
+}
+
+}  // namespace
+
+void serve(Books& books, std::uint32_t device, std::int64_t now_ns, ClientSet& granted) {
+  serve_among(Among::all, books, device, now_ns, granted);
+  const auto bars = [&](const ReservationRecord& record) {
+    return record.device == device && record.is_new() && record.kept_bytes != 0;
+  };
+  if (std::ranges::none_of(books.reservations, bars) || books.held_bytes(device) != 0) {
+    return;
+  }
+  Books later = books;
+  later.devices[device].outside_bytes = 0;
+  ClientSet nobody;
+  serve_among(Among::all, later, device, now_ns, nobody);
+  if (nobody.none()) {
+    serve_among(Among::barring, books, device, now_ns, granted);
+  }
+}
+
+std::uint64_t to_refuse(const Books& books, std::uint32_t device, std::int64_t now_ns) {
+  Books later = books;
+  std::erase_if(later.reservations, [&](const ReservationRecord& record) {
+    return record.device == device && record.deferred != 0;
+  });
+  later.devices[device].outside_bytes = 0;
+  std::uint64_t last_grower = 0;
+  std::uint64_t last_ticket = 0;
+  const ReservationRecord* largest = nullptr;
+  for (const ReservationRecord& record : later.reservations) {
+    if (record.device != device) {
+      continue;
+    }
+    if (!record.waits()) {
+      return 0;  // it will end
+    }
+    if (record.grows() && record.ticket >= last_ticket) {
+      last_grower = record.id;
+      last_ticket = record.ticket;
+    }
+    if (record.is_new() && record.kept_bytes != 0 &&
+        (largest == nullptr || std::pair(record.wanted_bytes, record.ticket) >
+                                   std::pair(largest->wanted_bytes, largest->ticket))) {
+      largest = &record;
+    }
+  }
+  const std::uint64_t largest_id = largest != nullptr ? largest->id : 0;
+  const std::uint64_t refused = last_grower != 0 ? last_grower : largest_id;
+  ClientSet granted;
+  serve(later, device, now_ns, granted);
+  return granted.none() ? refused : 0;
 }
 
 }  // namespace hippogriff::node

@@ -303,5 +303,130 @@ TEST(Books, growth_that_can_never_end_is_found) {
   EXPECT_FALSE(books.growth_is_stuck(0)) << "that much is free";
 }
 
+// One of whose size so much is kept for contexts.
+std::uint64_t ask_keeping(Books& books, std::uint64_t size, std::uint64_t kept) {
+  const std::uint64_t id = ask(books, size);
+  books.reservations.back().kept_bytes = kept;
+  return id;
+}
+
+std::uint64_t leave(Books& books, std::uint64_t size, std::uint64_t kept) {
+  const std::uint64_t id = ask_keeping(books, size, kept);
+  books.reservations.back().deferred = 1;
+  return id;
+}
+
+TEST(Policy, who_keeps_what_another_needs_is_let_past_it) {
+  for (std::uint32_t policy = 0; policy < policy_count; ++policy) {
+    Books books = books_with(static_cast<Policy>(policy));
+    books.bound = {.grants_max = 0, .wait_ns_max = 0};
+    ask(books, 95, 1);
+    const std::uint64_t barring = ask_keeping(books, 50, 10);
+    EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{false, true})) << policy;
+    books.erase(barring);
+    EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{true})) << policy;
+  }
+}
+
+TEST(Policy, nobody_is_let_past_one_that_waits_for_what_will_be_given_back) {
+  Books books = books_with(Policy::fifo);
+  const std::uint64_t holder = ask(books, 20);
+  static_cast<void>(granted_after_serving(books));
+  ask(books, 85);
+  ask_keeping(books, 50, 10);
+  EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{true, false, false}));
+  books.erase(holder);
+  books.devices[0].outside_bytes = 20;
+  EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{false, false}));
+  EXPECT_EQ(to_refuse(books, 0, 0), 0U);
+  books.devices[0].outside_bytes = 0;
+  EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{true, false}));
+}
+
+TEST(Policy, the_largest_of_those_that_bar_each_other_is_refused) {
+  Books books = books_with(Policy::fifo);
+  ask(books, 100);  // bars nobody
+  const std::uint64_t left = leave(books, 10, 5);
+  const std::uint64_t first = ask_keeping(books, 95, 10);
+  const std::uint64_t second = ask_keeping(books, 95, 10);
+  EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{false, true, false, false}));
+  EXPECT_EQ(to_refuse(books, 0, 0), second) << "the last of equals";
+  books.find(first)->wanted_bytes = 96;
+  EXPECT_EQ(to_refuse(books, 0, 0), first);
+  books.find(first)->deferred = 1;
+  EXPECT_EQ(to_refuse(books, 0, 0), 0U) << "that one may end";
+  books.erase(first);
+  EXPECT_EQ(to_refuse(books, 0, 0), 0U) << "and the one that was left";
+  EXPECT_TRUE(books.find(second)->waits());
+  books.erase(left);
+  EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{false, true}));
+}
+
+TEST(Policy, growth_that_contexts_of_those_behind_it_bar_is_refused) {
+  Books books = books_with(Policy::fifo);
+  const std::uint64_t grower = ask(books, 50);
+  const std::uint64_t holder = ask(books, 20);
+  static_cast<void>(granted_after_serving(books));
+  books.find(grower)->wanted_bytes = 92;
+  books.find(grower)->ticket = books.next_number++;
+  ask_keeping(books, 60, 10);
+  EXPECT_EQ(to_refuse(books, 0, 0), 0U) << "another holds memory";
+  books.erase(holder);
+  EXPECT_EQ(granted_after_serving(books), (std::vector<bool>{false, false}));
+  EXPECT_EQ(to_refuse(books, 0, 0), grower);
+}
+
+void ask_at_random(Books& books, std::mt19937_64& random) {
+  const std::uint64_t size = random() % 3 == 0 ? 80 + random() % 21 : 1 + random() % 100;
+  const std::uint64_t kept = random() % 2 * std::min<std::uint64_t>(size, 1 + random() % 15);
+  ask_keeping(books, size, kept);
+  books.reservations.back().priority = static_cast<std::int32_t>(random() % 2);
+  books.reservations.back().deferred = random() % 3 == 0 ? 1 : 0;
+}
+
+// One that is refused ends, else one that does not wait: what was left may ask instead. False when
+// all wait.
+bool go_on(Books& books, std::mt19937_64& random) {
+  if (const std::uint64_t refused = to_refuse(books, 0, 0); refused != 0) {
+    books.erase(refused);
+    return true;
+  }
+  std::vector<ReservationRecord*> others;
+  for (ReservationRecord& record : books.reservations) {
+    if (!record.waits()) {
+      others.push_back(&record);
+    }
+  }
+  if (others.empty()) {
+    return false;
+  }
+  ReservationRecord& one = *others[random() % others.size()];
+  if (one.deferred != 0 && random() % 2 == 0) {
+    one.deferred = 0;
+    one.ticket = books.next_number++;
+  } else {
+    books.erase(one.id);
+  }
+  return true;
+}
+
+TEST(Policy, nobody_waits_for_ever_for_what_contexts_keep) {
+  const std::uint64_t seed = std::random_device{}();
+  std::cout << "seed " << seed << '\n';
+  std::mt19937_64 random(seed);
+  for (std::uint32_t run = 0; run < 2000; ++run) {
+    Books books = books_with(static_cast<Policy>(run % policy_count));
+    books.bound = {.grants_max = static_cast<std::uint32_t>(random() % 3), .wait_ns_max = 1};
+    for (int count = 0; count < 6; ++count) {
+      ask_at_random(books, random);
+    }
+    while (!books.reservations.empty()) {
+      static_cast<void>(granted_after_serving(books));
+      ASSERT_LE(books.held_bytes(0) + books.kept_bytes(0), capacity) << "run " << run;
+      ASSERT_TRUE(go_on(books, random)) << "all wait, and nobody is refused; run " << run;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hippogriff::node

@@ -263,7 +263,7 @@ TEST(ClientSlot, ends_with_exec_and_death_and_not_with_a_forked_child) {
     return 1;
   });
   EXPECT_TRUE(eventually([&] { return ours.lives(1); }));
-  EXPECT_EQ(ours.pid_of(1), static_cast<std::uint64_t>(parent.pid()));
+  EXPECT_EQ(ours.user_pid_of(1), static_cast<std::uint64_t>(parent.pid()));
   ::usleep(100'000);
   parent.send(SIGKILL);
   const MonotonicTime killed = std::chrono::steady_clock::now();

@@ -88,6 +88,12 @@ Node::Answer Node::queue_growth(ReservationRecord& record,
   return stuck ? Answer::stuck : Answer::busy;
 }
 
+// So that others can go on. One that keeps nothing and does not grow holds nobody up.
+bool Node::is_refused(const ReservationRecord& record) const {
+  return (record.grows() || record.kept_bytes != 0) &&
+         to_refuse(books_, record.device, monotonic_ns()) == record.id;
+}
+
 // Whether the wait is over. Giving up takes the request back unless it was granted before that.
 Node::Answer Node::look(std::uint64_t handle, bool give_up, Effects& effects, ClientSet& granted) {
   ReservationRecord* record = record_of(handle);
@@ -102,11 +108,13 @@ Node::Answer Node::look(std::uint64_t handle, bool give_up, Effects& effects, Cl
   if (!record->waits()) {
     return Answer::granted;
   }
-  if (!give_up) {
+  const bool refused = !give_up && is_refused(*record);
+  if (!give_up && !refused) {
     return Answer::waits;
   }
   const std::uint32_t index = record->device;
-  if (record->grows()) {
+  const bool grows = record->grows();
+  if (grows) {
     record->wanted_bytes = record->size_bytes;
   } else {
     books_.erase(record->id);
@@ -114,7 +122,7 @@ Node::Answer Node::look(std::uint64_t handle, bool give_up, Effects& effects, Cl
   }
   serve(books_, index, monotonic_ns(), granted);
   effects.changed = true;
-  return Answer::busy;
+  return !refused ? Answer::busy : grows ? Answer::stuck : Answer::barred;
 }
 
 // Where to sleep after a look, and on which value, is read under the lock: who grants changes it
@@ -157,9 +165,10 @@ Node::Answer Node::await_answer(const Look& look,
   return answer;
 }
 
-void Node::await(std::uint64_t handle,
-                 MonotonicTime deadline,
-                 const std::function<bool()>& interrupted) {
+// Granted, stuck or barred.
+Node::Answer Node::await(std::uint64_t handle,
+                         MonotonicTime deadline,
+                         const std::function<bool()>& interrupted) {
   Answer answer = Answer::waits;
   bool cancelled = false;
   try {
@@ -177,12 +186,13 @@ void Node::await(std::uint64_t handle,
     abandon(handle);
     throw;
   }
-  if (answer != Answer::granted) {
+  if (answer == Answer::busy || answer == Answer::gone) {
     cancelled = cancelled || answer == Answer::gone;
     throw Error({.status = cancelled ? Status::cancelled : Status::timed_out,
                  .operation = "wait for device memory",
                  .object = path()});
   }
+  return answer;
 }
 
 // Without the books, which cannot be reached: they are put right in the next operation.

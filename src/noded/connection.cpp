@@ -71,8 +71,10 @@ std::uint32_t Connection::add_device(std::string_view name, std::uint64_t capaci
 // Whose it is the server is not told, and keeps it for nobody.
 void Connection::set_unreserved(std::uint32_t device, const node::Unreserved& use) {
   std::uint64_t size_bytes = use.outside_bytes;
-  for (const node::Unreserved::Early& early : use.early) {
-    size_bytes += early.used_bytes;
+  if (use.early) {
+    for (const node::Unreserved::Early& early : *use.early) {
+      size_bytes += early.used_bytes;
+    }
   }
   call({.operation = Operation::set_outside, .size_bytes = size_bytes, .device = device});
 }

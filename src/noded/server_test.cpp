@@ -106,6 +106,24 @@ class ServerTest : public ::testing::Test {
   SocketPlace place;
 };
 
+TEST_F(ServerTest, is_seen_as_the_processes_that_it_acts_for) {
+  const RunningServer server(place.options());
+  Child user([this] {
+    const auto theirs = client();
+    theirs->reserve({.size_bytes = 10});
+    ::pause();
+    return 0;
+  });
+  node::Node node(place.options().node);
+  ASSERT_TRUE(eventually([&] { return held(node) == 10; }));
+  const node::NodeView view = node.view();
+  EXPECT_EQ(view.reservations.at(0).pid, static_cast<std::uint64_t>(user.pid()));
+  EXPECT_TRUE(std::ranges::any_of(view.clients, [&](const auto& each) {
+    return each.pid == static_cast<std::uint64_t>(user.pid()) &&
+           each.client == view.reservations.at(0).record.client;
+  }));
+}
+
 TEST_F(ServerTest, gives_its_socket_to_its_user_alone_and_removes_it_at_the_end) {
   struct stat facts{};
   {

@@ -2,6 +2,7 @@
 #include "noded/session.hpp"
 
 #include "base/error.hpp"
+#include "node/outside.hpp"
 #include "noded/socket.hpp"
 
 #include <sys/socket.h>
@@ -25,6 +26,11 @@ ReplyMessage reply_to(const RequestMessage& request) {
   return reply;
 }
 
+node::NodeOptions serving(pid_t client, node::NodeOptions options) {
+  options.served_pid = static_cast<std::uint32_t>(client);
+  return options;
+}
+
 bool may_wait(const RequestMessage& request) {
   return request.timeout_ms > 0 &&
          (request.operation == Operation::reserve || request.operation == Operation::grow);
@@ -35,7 +41,7 @@ bool may_wait(const RequestMessage& request) {
 Session::Session(Descriptor socket, pid_t client, node::NodeOptions options)
     : socket_(std::move(socket)),
       process_(descriptor_of_process(client)),
-      options_(std::move(options)),
+      options_(serving(client, std::move(options))),
       thread_([this] { serve(); }) {}
 
 Session::~Session() {
@@ -128,9 +134,10 @@ void Session::carry_out_on_node(const RequestMessage& request,
     case Operation::add_device:
       answer.reply.value =
           node_->add_device(std::string_view(request.name.data()), request.size_bytes);
+      devices_[static_cast<std::uint32_t>(answer.reply.value)] = request.name.data();
       break;
     case Operation::set_outside:
-      node_->set_unreserved(request.device, {.outside_bytes = request.size_bytes});
+      look_outside(request);
       break;
     case Operation::set_policy:
       node_->set_policy(request.policy,
@@ -158,6 +165,15 @@ void Session::carry_out_on_node(const RequestMessage& request,
     case Operation::goodbye:
     case Operation::cancel:
       break;  // `handle` has them
+  }
+}
+
+// The client sees neither who the others are, nor their processes where it has its own pid
+// namespace: its word counts where this process cannot look itself.
+void Session::look_outside(const RequestMessage& request) {
+  const auto known = devices_.find(request.device);
+  if (known == devices_.end() || !node::look_outside(*node_, request.device, known->second)) {
+    node_->set_unreserved(request.device, {.outside_bytes = request.size_bytes});
   }
 }
 

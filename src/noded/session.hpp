@@ -12,8 +12,10 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -62,6 +64,7 @@ class Session {
                          Answer& answer);
   Answer begin_wait(const RequestMessage& request, Answer refused);
   void cancel(std::uint64_t id) noexcept;
+  void look_outside(const RequestMessage& request);
   void end_waits();
   void leave_node();
   void send(const Answer& answer) noexcept;
@@ -70,7 +73,8 @@ class Session {
   Descriptor process_;
   node::NodeOptions options_;
   std::unique_ptr<node::Node> node_;
-  std::list<Wait> waits_;  // the session's thread's
+  std::map<std::uint32_t, std::string> devices_;  // names, by the node's numbers
+  std::list<Wait> waits_;                         // the session's thread's
   std::mutex send_turn_;
   std::atomic<bool> over_{false};
   std::thread thread_;

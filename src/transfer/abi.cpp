@@ -58,11 +58,15 @@ void watch_forks() {
   static_cast<void>(installed);
 }
 
-// A runtime works without: then nobody sees what it does, and a notice says why.
+// A runtime works without: then nobody sees what it does, and a notice says why. Not one that must
+// wait for its memory: it would take it at once.
 void join_node(Runtime& runtime) {
   try {
     runtime.join_node(current_share());
   } catch (const Error& error) {
+    if (error.failure().status == Status::busy && NodeShare::left_for_first_use()) {
+      throw;
+    }
     runtime.join_node(nullptr, error.what());
   }
 }
@@ -117,9 +121,9 @@ int start_runtime() {
     Process& the_process = process();
     const std::lock_guard lock(the_process.mutex);
     if (the_process.runtime == nullptr) {
-      the_process.runtime =
-          std::make_shared<Runtime>(Settings::from_environment(), make_system_storage());
-      join_node(*the_process.runtime);
+      auto made = std::make_shared<Runtime>(Settings::from_environment(), make_system_storage());
+      join_node(*made);
+      the_process.runtime = std::move(made);
     }
     ++the_process.inits;
     forked = false;

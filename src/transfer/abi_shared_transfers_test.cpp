@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <string_view>
 
 namespace hippogriff {
 namespace {
@@ -27,15 +28,26 @@ class SharedTransfers : public ::testing::Test {
 
   template <typename Body>
   auto child(Body body) const {
-    return machine_.child([body] {
+    return machine_.child([this, body] {
       // NOLINTBEGIN(concurrency-mt-unsafe): before any thread starts
       ::setenv("HIPPOGRIFF_HOST_LINK", "2GB", 1);
       ::setenv("HIPPOGRIFF_CALIBRATION", "", 1);
+      if (!reservation_.empty()) {
+        ::setenv("HIPPOGRIFF_RESERVATION", reservation_.c_str(), 1);
+        ::setenv("HIPPOGRIFF_WAIT_MS", "600000", 1);
+      }
       // NOLINTEND(concurrency-mt-unsafe)
       ASSERT_EQ(hippogriff_init(), HIPPOGRIFF_OK) << last_message();
       body();
       EXPECT_EQ(hippogriff_deinit(), HIPPOGRIFF_OK) << last_message();
     });
+  }
+
+  // The processes to come wait at their first use for 60 MiB that this one left for that.
+  void leave_memory(node::Node& leading) {
+    leading.defer(
+        {.device = leading.add_device("host", 100 * mebibyte), .size_bytes = 60 * mebibyte});
+    reservation_ = leading.leader();
   }
 
   // A send into new memory; with a stream it waits for that.
@@ -78,6 +90,7 @@ class SharedTransfers : public ::testing::Test {
   const std::string path_ = folder_.file("data");
   const std::vector<std::byte> content_ = random_bytes(file_bytes, 7);
   const SharedHost machine_;
+  std::string reservation_;  // HIPPOGRIFF_RESERVATION of the processes
 };
 
 std::size_t transfers_of(pid_t pid) {
@@ -210,6 +223,81 @@ TEST_F(SharedTransfers, a_send_parks_while_its_memory_is_promised_to_another_pro
     EXPECT_EQ(report(handle)["route"], "parked");
   });
   EXPECT_EQ(process.wait(), 0);
+}
+
+std::size_t waiting_requests() {
+  const Json all = node_status()["reservations"];
+  return static_cast<std::size_t>(std::count_if(
+      all.begin(), all.end(), [](const Json& each) { return each["waits"] == true; }));
+}
+
+TEST_F(SharedTransfers, a_send_that_parks_waits_for_its_commands_memory_until_it_ends) {
+  node::Node leading(machine_.place.options());
+  leave_memory(leading);
+  node::Node other(machine_.place.options());
+  other.reserve({.device = other.add_device("host", 100 * mebibyte), .size_bytes = 100 * mebibyte});
+  auto process = child([this] {
+    void* memory = nullptr;
+    hippogriff_options options = HIPPOGRIFF_OPTIONS_INIT;
+    options.route = HIPPOGRIFF_ROUTE_PARKED;
+    hippogriff_transfer* transfer = nullptr;
+    ASSERT_EQ(hippogriff_send_path_async(path_.c_str(), &memory, 0, 0, &options, &transfer),
+              HIPPOGRIFF_OK)
+        << last_message();
+    Handle handle(transfer);
+    EXPECT_TRUE(eventually([] { return waiting_requests() == 1; })) << node_status();
+    EXPECT_EQ(hippogriff_cancel(handle.get()), HIPPOGRIFF_OK);
+    EXPECT_EQ(hippogriff_wait(handle.get(), abi_patience_ms), HIPPOGRIFF_CANCELLED);
+    EXPECT_TRUE(eventually([] { return waiting_requests() == 0; })) << "the handle is still there";
+  });
+  EXPECT_EQ(process.wait(), 0);
+}
+
+void stop_where_locked(void* /*context*/, const char* place) {
+  if (std::string_view(place) == "locked") {
+    ::raise(SIGSTOP);
+  }
+}
+
+// A process that is stopped while it has the node's lock.
+testing::Child keeps_lock(const SharedHost& machine) {
+  testing::Child keeper([&machine] {
+    node::NodeOptions options = machine.place.options();
+    options.steps.at = stop_where_locked;
+    const node::Node node(options);
+    return 0;
+  });
+  keeper.wait_stopped();
+  return keeper;
+}
+
+TEST_F(SharedTransfers, a_node_that_is_busy_is_asked_again_and_not_done_without) {
+  node::Node leading(machine_.place.options());
+  leave_memory(leading);
+  auto process = child([&] {
+    void* memory = nullptr;
+    {
+      const testing::Child keeper = keeps_lock(machine_);
+      EXPECT_EQ(hippogriff_malloc("host", mebibyte, &memory), HIPPOGRIFF_BUSY);
+    }
+    ASSERT_EQ(hippogriff_malloc("host", mebibyte, &memory), HIPPOGRIFF_OK) << last_message();
+    EXPECT_EQ(node_status()["devices"][0]["promised_bytes"], 60 * mebibyte);
+    EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_OK);
+  });
+  EXPECT_EQ(process.wait(), 0);
+  auto joins = machine_.child([&] {
+    // NOLINTBEGIN(concurrency-mt-unsafe): before any thread starts
+    ::setenv("HIPPOGRIFF_RESERVATION", reservation_.c_str(), 1);
+    ::setenv("HIPPOGRIFF_WAIT_MS", "600000", 1);
+    // NOLINTEND(concurrency-mt-unsafe)
+    {
+      const testing::Child keeper = keeps_lock(machine_);
+      EXPECT_EQ(hippogriff_init(), HIPPOGRIFF_BUSY);
+    }
+    ASSERT_EQ(hippogriff_init(), HIPPOGRIFF_OK) << last_message();
+    EXPECT_EQ(hippogriff_deinit(), HIPPOGRIFF_OK);
+  });
+  EXPECT_EQ(joins.wait(), 0);
 }
 
 }  // namespace

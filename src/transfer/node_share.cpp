@@ -175,9 +175,14 @@ node::FirstUse NodeShare::first_use(const SharedDeviceFacts& facts) {
           node::claim_timeout(variable("HIPPOGRIFF_WAIT_MS"))};
 }
 
-bool NodeShare::waits_at_first_use() const {
+bool NodeShare::left_for_first_use() {
   // NOLINTNEXTLINE(concurrency-mt-unsafe): see Settings
-  return std::getenv("HIPPOGRIFF_WAIT_MS") != nullptr && segment_ != nullptr && segment_->follows();
+  return std::getenv("HIPPOGRIFF_WAIT_MS") != nullptr &&
+         node::Leader::parse(variable("HIPPOGRIFF_RESERVATION")).has_value();
+}
+
+bool NodeShare::waits_at_first_use() const {
+  return left_for_first_use() && segment_ != nullptr && segment_->follows();
 }
 
 NodeShare::Device& NodeShare::device(const std::string& uuid) {

@@ -43,6 +43,9 @@ class NodeShare {
   // The segment that HIPPOGRIFF_NODE names. Throws Error(invalid_argument) when it names none.
   static std::string segment_of_environment();
 
+  // Whether this process's command left its reservation for its first use, as the environment says.
+  static bool left_for_first_use();
+
   // "" is the default device: HIPPOGRIFF_DEVICE, else cuda:0 where there is a GPU, else host; also
   // a GPU's UUID. Throws Error(invalid_argument) for a device that is not there.
   static SharedDeviceFacts identify(const std::string& device);
@@ -66,7 +69,7 @@ class NodeShare {
   // For the device that allocates: whatever it gives out is covered by reservations.
   std::shared_ptr<MemoryLedger> ledger(const SharedDeviceFacts& facts);
 
-  // Whether this process is of a command whose reservation was left for its first use.
+  // Whether this process is of a command that lives and left its reservation for its first use.
   [[nodiscard]] bool waits_at_first_use() const;
   // Of a device that allocates; must not outlive this.
   node::FirstUse first_use(const SharedDeviceFacts& facts);

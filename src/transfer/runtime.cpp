@@ -152,9 +152,12 @@ DeviceState& Runtime::open_device_locked(const std::string& name) {
                  .operation = "open device " + name,
                  .detail = "the runtime is shutting down"});
   }
-  add_device_locked(name == "host" ? make_host_locked() : make_device(name));
+  std::shared_ptr<Device> device = name == "host" ? make_host_locked() : make_device(name);
+  // Before the device is there for good: where the node is busy the next call asks again.
+  auto claim = memory_claim(name);
+  add_device_locked(std::move(device));
   DeviceState& opened = *devices_.at(name);
-  opened.memory_claim = memory_claim(name);
+  opened.memory_claim = std::move(claim);
   return opened;
 }
 
@@ -166,7 +169,10 @@ std::unique_ptr<node::BackgroundClaim> Runtime::memory_claim(const std::string& 
   try {
     return std::make_unique<node::BackgroundClaim>(share->first_use(NodeShare::identify(device)),
                                                    share);
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (error.failure().status != Status::invalid_argument) {
+      throw;
+    }
     return nullptr;  // of no account: such a device is not shared
   }
 }
@@ -181,6 +187,9 @@ std::shared_ptr<Device> Runtime::make_host_locked() {
       options.ledger = share->ledger(facts);
       options.memory_bytes = account.follows() ? account.limit_bytes() : 0;
     } catch (const Error& error) {
+      if (share->waits_at_first_use() && error.failure().status == Status::busy) {
+        throw;  // it would have its memory without waiting for it
+      }
       alone_because_ = error.what();
     }
   }

@@ -332,7 +332,7 @@ DeviceAddress Runtime::try_allocate(const Submission& submission,
                                     std::uint64_t size,
                                     DeviceState& state) {
   try {
-    if (state.memory_claim != nullptr && !state.memory_claim->is_there(Clock::now())) {
+    if (state.memory_claim != nullptr && !state.memory_claim->is_there_now()) {
       throw Error({.status = Status::out_of_device_memory,
                    .operation = "allocate",
                    .object = state.device->info().name,
@@ -358,19 +358,23 @@ void Runtime::set_memory_deadline(const Submission& submission,
   const auto own = std::chrono::milliseconds(submission.memory_timeout_ms);
   const auto usual = settings_.memory_timeout;
   transfer.memory_deadline = Clock::now() + (own.count() > 0 ? own : usual);
-  if (state.memory_claim == nullptr) {
+  const bool allocates = transfer.address().is_null() && !transfer.request().extent.empty();
+  if (state.memory_claim == nullptr || !allocates) {
     return;
   }
   if (own.count() <= 0) {
     transfer.memory_deadline = Clock::time_point::max();
   }
-  transfer.memory_promised = [&claim = *state.memory_claim, usual](Transfer& waiting) {
-    const bool there = claim.is_there(waiting.submitted);
+  // As long as the transfer: it may park for long before it asks.
+  const auto wish = std::make_shared<node::BackgroundClaim::Wish>(*state.memory_claim);
+  transfer.memory_promised = [wish, usual](Transfer& waiting) {
+    const bool there = wish->is_there();
     if (there && waiting.memory_deadline == Clock::time_point::max()) {
       waiting.memory_deadline = Clock::now() + usual;
     }
     return there;
   };
+  transfer.on_finish([](Transfer& ended) { ended.memory_promised = nullptr; });
 }
 
 // Registers what the transfer uses, hooks its end, orders the streams, hands it to the engine.
