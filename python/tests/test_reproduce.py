@@ -28,7 +28,7 @@ from hippogriff.reproduce.programs import BY_NAME, PROGRAMS, find_programs
 from hippogriff.reproduce.report import merged, write_page
 from hippogriff.reproduce.run import Estimate, measure
 from hippogriff.reproduce.targets import targets
-from hippogriff.reproduce.together import CONFIGURATIONS, MIXED, Together, programs_of
+from hippogriff.reproduce.together import CONFIGURATIONS, MIXED, Need, Together, programs_of
 
 _USAGE = {
     "user_seconds": 0.5,
@@ -180,6 +180,36 @@ def test_wrong_results_are_failures(tmp_path: Path) -> None:
     assert "its result is wrong: exit status 1: WRONG" in done.stdout
 
 
+def test_result_that_is_compared_with_nothing_is_a_failure(tmp_path: Path) -> None:
+    programs = fake_programs(tmp_path / "bin", nn="[ $1 != baseline ] || exit 1")
+    done = reproduce(tmp_path, programs, "--experiments", "E3", "--only", "nn")
+    assert done.returncode == 1
+    for way in ("run", "pipelined"):
+        key = f"FAILED whole/nn/tiny/cold/{way}/0: "
+        assert f"{key}its result was compared with nothing" in done.stdout
+
+
+def test_other_result_than_the_conventional_is_a_failure(tmp_path: Path) -> None:
+    programs = fake_programs(tmp_path / "bin")
+    text = (programs / "nn").read_text()
+    (programs / "nn").write_text(text.replace('run) echo > "$3"', 'run) echo 2 > "$3"'))
+    done = reproduce(tmp_path, programs, "--experiments", "E3", "--only", "nn")
+    assert "FAILED whole/nn/tiny/cold/run/0: its result is not that of the conv" in done.stdout
+    assert "pipelined" not in done.stdout
+    done = reproduce(tmp_path, programs, "--experiments", "E7", "--only", "mixed,nn")
+    assert "together/mixed/tiny/everything/0: 1 of 8 programs failed: its result" in done.stdout
+
+
+@pytest.mark.parametrize("leaves", ['rm -f "$3"', ': > "$3"'])
+def test_missing_result_is_a_failure(tmp_path: Path, leaves: str) -> None:
+    programs = fake_programs(tmp_path / "bin")
+    text = (programs / "nn").read_text()
+    (programs / "nn").write_text(text.replace('baseline) echo > "$3"', f"baseline) {leaves}"))
+    done = reproduce(tmp_path, programs, "--only", "nn")
+    for number in range(2):
+        assert f"FAILED whole/nn/tiny/cold/baseline/{number}: it" in done.stdout
+
+
 def test_program_that_takes_too_long_is_ended_and_told(tmp_path: Path) -> None:
     programs = fake_programs(tmp_path / "bin", kmeans="sleep 600")
     done = reproduce(tmp_path, programs, "--timeout", "1")
@@ -322,14 +352,14 @@ def test_measurements_that_fail_do_not_end_the_run(tmp_path: Path) -> None:
 
 def test_eight_share_a_third_of_what_they_want(tmp_path: Path) -> None:
     bench = Bench(Places(tmp_path, tmp_path, tmp_path), "host", 60)
-    needs = dict.fromkeys(BY_NAME, 90 << 20)
+    needs = dict.fromkeys(BY_NAME, Need(90 << 20, 0))
     together = Together(bench, "tiny", needs)
     programs = programs_of("nn")
     wanted = 8 * together.need_bytes(programs[0])
     assert (len(programs), together.memory_bytes(programs)) == (8, wanted // 3)
     mixed = programs_of(MIXED)
     assert len({program.name for program in mixed}) == 8
-    needs["nn"] = 10 << 30  # The largest must fit.
+    needs["nn"] = Need(10 << 30, 0)  # The largest must fit.
     assert together.memory_bytes(mixed) == together.need_bytes(BY_NAME["nn"])
     assert [each.name for each in CONFIGURATIONS if each.way == "run"] == [
         *("direct_most", "no_parking", "one_channel", "everything")

@@ -188,7 +188,9 @@ class Bench:
         record: Record = {"command": command, "seconds": done.seconds}
         if done.failure:
             raise MeasurementError(done.failure)
-        return {**record, "cached_before": cached_before, "result": result_of(done.output)}
+        result = result_of(done.output)
+        expect_whole(target, result)
+        return {**record, "cached_before": cached_before, "result": result}
 
     def digest(self, scale: str, program: Program, *, ask: bool) -> Record:
         """Return a checksum of the last result, and, if asked, what the oracle says of a small one.
@@ -199,11 +201,7 @@ class Bench:
             When that is wrong.
         """
         target = self.files / "result.out"
-        checksum = 0
-        with target.open("rb") as file:
-            while block := file.read(16 << 20):
-                checksum = zlib.crc32(block, checksum)
-        record: Record = {"result_crc32": checksum}
+        record: Record = {"result_crc32": crc32_of(target)}
         source = self.input(program, scale)
         if ask and source.stat().st_size <= _CHECKED_BYTES_MAX:
             name = str(self.places.programs / program.name)
@@ -232,6 +230,32 @@ def result_of(output: str) -> dict[str, Any]:
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise MeasurementError(f"its output is no result: {error!r}") from None
     return dict(result)
+
+
+def expect_whole(target: Path, result: Mapping[str, Any]) -> None:
+    """Expect that a program left a result, of the size that it says.
+
+    Raises
+    ------
+    MeasurementError
+        When it did not.
+    """
+    try:
+        size = target.stat().st_size
+    except FileNotFoundError:
+        raise MeasurementError(f"it left no result: {target} is not there") from None
+    said = result.get("output_bytes", size)
+    if size == 0 or size != said:
+        raise MeasurementError(f"its result {target} has {size} bytes, and should have {said}")
+
+
+def crc32_of(path: Path) -> int:
+    """Return the checksum of a file."""
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(16 << 20):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
 
 
 def moved_seconds(result: Mapping[str, Any]) -> float:

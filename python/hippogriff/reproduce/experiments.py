@@ -21,7 +21,7 @@ from hippogriff.reproduce.bench import (
 )
 from hippogriff.reproduce.energy import Meter
 from hippogriff.reproduce.programs import BY_NAME, CONVENTIONAL, OURS, PROGRAMS, WAYS
-from hippogriff.reproduce.together import CONFIGURATIONS, Together, programs_of
+from hippogriff.reproduce.together import CONFIGURATIONS, Need, Together, programs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -137,7 +137,9 @@ class Experiments:
             if number == 0:
                 ask = state == COLD or way == OURS
                 record |= self._bench.digest(scale, program, ask=ask)
-                self._expect_same_result(f"{group}/{COLD}/{CONVENTIONAL}/0", record)
+                if way != CONVENTIONAL or state != COLD:
+                    first = way == CONVENTIONAL
+                    self._expect_same_result(program, scale, record["result_crc32"], first=first)
             return record
 
         fields = {"program": program.name, "scale": scale, "state": state, "way": way}
@@ -145,10 +147,32 @@ class Experiments:
         key = f"{group}/{state}/{way}/{number}"
         return Unit(key, wanted, group, self._guess(program, scale), act, fields)
 
-    def _expect_same_result(self, key: str, record: Record) -> None:
-        """Compare a result with the conventional program's."""
-        known = (self._journal.get(key) or {}).get("result_crc32")
-        if known is not None and known != record["result_crc32"]:
+    def _conventional_crc32(self, program: Program, scale: str) -> int | None:
+        """Return the checksum of the conventional program's result, or None before it has one."""
+        for state in STATES:
+            key = f"whole/{program.name}/{scale}/{state}/{CONVENTIONAL}/0"
+            record = self._journal.get(key) or {}
+            if "result_crc32" in record and not record.get("failure"):
+                return int(record["result_crc32"])
+        return None
+
+    def _expect_same_result(
+        self, program: Program, scale: str, crc32: int, *, first: bool = False
+    ) -> None:
+        """Compare a result with the conventional program's; `first`: it may be the only one.
+
+        Raises
+        ------
+        MeasurementError
+            When they differ, or when there is nothing to compare with.
+        """
+        known = self._conventional_crc32(program, scale)
+        if known is None and not first:
+            raise MeasurementError(
+                "its result was compared with nothing: the conventional program has none for this "
+                "input"
+            )
+        if known is not None and known != crc32:
             raise MeasurementError("its result is not that of the conventional program")
 
     def _whole_programs(self) -> Iterator[Unit]:
@@ -284,19 +308,24 @@ class Experiments:
 
         def act() -> Record:
             record = self._bench.whole_program(program, scale, CONVENTIONAL, CACHED)
+            record |= self._bench.digest(scale, program, ask=True)
+            self._expect_same_result(program, scale, record["result_crc32"], first=True)
             return {**record, "device_bytes": int(record["result"]["device_bytes"])}
 
         key = f"need/{program.name}/{scale}"
         fields = {"program": program.name, "scale": scale}
         return Unit(key, ("E7",), "need", self._guess(program, scale), act, fields)
 
-    def _needs(self, workload: str) -> dict[str, int]:
+    def _needs(self, workload: str) -> dict[str, Need]:
         needs = {}
         for program in programs_of(workload):
-            record = self._journal.get(self._need(program).key)
-            if record is None or "device_bytes" not in record:
-                raise MeasurementError(f"it is not known what memory {program.name} needs")
-            needs[program.name] = int(record["device_bytes"])
+            record = self._journal.get(self._need(program).key) or {"failure": "not measured"}
+            if record.get("failure") or record.get("absent"):
+                raise MeasurementError(
+                    f"what memory {program.name} needs, and its result, are not known: "
+                    f"{record.get('failure') or record.get('absent')}"
+                )
+            needs[program.name] = Need(int(record["device_bytes"]), int(record["result_crc32"]))
         return needs
 
     def _together(self) -> Iterator[Unit]:

@@ -10,11 +10,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hippogriff.reproduce import children
-from hippogriff.reproduce.bench import COLD, AbsentError, Bench, MeasurementError, result_of
+from hippogriff.reproduce.bench import (
+    COLD,
+    AbsentError,
+    Bench,
+    MeasurementError,
+    crc32_of,
+    expect_whole,
+    result_of,
+)
 from hippogriff.reproduce.programs import BY_NAME, CONVENTIONAL, OURS, PROGRAMS
 
 if TYPE_CHECKING:
@@ -45,6 +54,14 @@ class Configuration:
     at_once: bool = True
     mps: bool = False
     settings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a program alone was seen to take of the device, and its result's checksum."""
+
+    device_bytes: int
+    crc32: int
 
 
 CONFIGURATIONS = (
@@ -126,7 +143,7 @@ def _mps(bench: Bench) -> Iterator[dict[str, str]]:
 class Together:
     """Eight programs, cold, on a device that has memory for a third of what they want."""
 
-    def __init__(self, bench: Bench, scale: str, needs: Mapping[str, int]) -> None:
+    def __init__(self, bench: Bench, scale: str, needs: Mapping[str, Need]) -> None:
         self._bench = bench
         self._scale = scale
         self._needs = needs
@@ -139,7 +156,7 @@ class Together:
     def need_bytes(self, program: Program) -> int:
         """Return the device memory that a program is given."""
         kind = "host" if self._bench.device == "host" else "gpu"
-        return self._needs[program.name] + _MARGIN_BYTES[kind]
+        return self._needs[program.name].device_bytes + _MARGIN_BYTES[kind]
 
     def _command(
         self, configuration: Configuration, program: Program, source: Path, target: Path
@@ -168,6 +185,20 @@ class Together:
                 variables |= stack.enter_context(_mps(bench))
             yield variables
 
+    def _run_of(self, program: Program, done: children.Outcome, target: Path) -> Record:
+        """Return what is kept of one of the eight; a result that is not right is a failure."""
+        run: Record = {"program": program.name, "seconds": done.seconds, "why": done.failure}
+        if done.failure:
+            return run
+        try:
+            run["result"] = result_of(done.output)
+            expect_whole(target, run["result"])
+            if crc32_of(target) != self._needs[program.name].crc32:
+                raise MeasurementError("its result is not that of the conventional program alone")
+        except MeasurementError as error:
+            run["why"] = str(error)
+        return run
+
     def measure(self, workload: str, configuration: Configuration) -> Record:
         """Run the eight once; their time is until the last has ended.
 
@@ -192,12 +223,10 @@ class Together:
             else:
                 outcomes = [children.run(command, around) for command in commands]
             seconds = time.monotonic() - begin
+        with ThreadPoolExecutor(AT_ONCE) as pool:  # Checksums of large files let others run.
+            runs = list(pool.map(self._run_of, programs, outcomes, targets))
         for target in targets:
             target.unlink(missing_ok=True)
-        runs: list[Record] = []
-        for program, done in zip(programs, outcomes, strict=True):
-            run: Record = {"program": program.name, "seconds": done.seconds, "why": done.failure}
-            runs.append(run if done.failure else run | {"result": result_of(done.output)})
         failures = [run["why"] for run in runs if run["why"]]
         record: Record = {
             "command": commands[0],
