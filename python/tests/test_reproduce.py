@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,9 +16,20 @@ from typing import Any
 
 import pytest
 
+from hippogriff._measurement import make_cold
 from hippogriff.errors import InvalidArgument
-from hippogriff.reproduce import children, papers
-from hippogriff.reproduce.bench import Bench, MeasurementError, Places, moved_seconds, result_of
+from hippogriff.reproduce import bench as bench_module
+from hippogriff.reproduce import children, page_cache, papers
+from hippogriff.reproduce.bench import (
+    CACHED,
+    COLD,
+    AbsentError,
+    Bench,
+    MeasurementError,
+    Places,
+    moved_seconds,
+    result_of,
+)
 from hippogriff.reproduce.build_figures import figures
 from hippogriff.reproduce.children import Surroundings
 from hippogriff.reproduce.command import chosen
@@ -24,6 +37,7 @@ from hippogriff.reproduce.effort import EXPERIMENTS, FULL, QUICK, cut, slice_of
 from hippogriff.reproduce.experiments import Experiments, Unit, scaled
 from hippogriff.reproduce.figures import Measurements, Value, inverse
 from hippogriff.reproduce.journal import Journal, load
+from hippogriff.reproduce.page_cache import Residency, residency
 from hippogriff.reproduce.programs import BY_NAME, PROGRAMS, find_programs
 from hippogriff.reproduce.report import merged, write_page
 from hippogriff.reproduce.run import Estimate, measure
@@ -348,6 +362,72 @@ def test_measurements_that_fail_do_not_end_the_run(tmp_path: Path) -> None:
     summary = measure(units, journal, 60, quiet=True)
     assert (summary.done, summary.failed, summary.complete) == (2, {"a": "no"}, True)
     assert (journal.has("a"), journal.has("b")) == (False, True)
+
+
+def test_kernel_tells_what_is_in_the_page_cache(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    pages = 300
+    file.write_bytes(os.urandom(pages * mmap.PAGESIZE - 1))
+    assert residency(file).share == 1
+    with file.open("rb") as opened:
+        size_bytes = file.stat().st_size
+        assert page_cache._by_mincore(opened.fileno(), size_bytes, file) == pages
+    make_cold(file)
+    if residency(file).share == 1:
+        pytest.skip("files here stay in memory")
+    assert residency(file).share == 0
+    bench = Bench(Places(tmp_path, tmp_path, tmp_path), "host", 60)
+    assert bench.prepare(file, CACHED) == 1
+    assert bench.prepare(file, COLD) == 0
+    with pytest.raises(FileNotFoundError):
+        residency(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(("state", "share"), [(COLD, 0.5), (CACHED, 0.5)])
+def test_state_that_a_file_does_not_come_into_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, share: float
+) -> None:
+    monkeypatch.setattr(bench_module, "residency", lambda _: Residency(share, "told"))
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+    bench = Bench(Places(tmp_path, tmp_path, tmp_path), "host", 60)
+    with pytest.raises(AbsentError, match=f"50% .* no {state} state"):
+        bench.prepare(file, state)
+
+
+def test_each_of_eight_of_a_kind_reads_its_own_cold_file(tmp_path: Path) -> None:
+    programs = fake_programs(tmp_path / "bin", nn='cat "$2" >/dev/null')
+    done = reproduce(tmp_path, programs, "--experiments", "E7", "--only", "nn,hotspot")
+    assert done.returncode == 0, done.stdout
+    eights = [line for line in lines_of(tmp_path) if "configuration" in line]
+    if any("no cold state" in line.get("absent", "") for line in eights):
+        pytest.skip("files here stay in memory")
+    turns = next(line for line in eights if line["configuration"] == "in_turns")
+    assert [run["cached_before"] for run in turns["runs"]] == [0.0] * 8
+    assert turns["seconds"] == sum(run["seconds"] for run in turns["runs"])
+
+
+def test_room_is_made_of_nothing_that_is_about_to_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(Places(tmp_path, tmp_path, fake_programs(tmp_path / "bin")), "host", 60)
+    programs = programs_of(MIXED)
+    old = bench.input(BY_NAME["dwt2d"], "tiny")
+    # A drive that has too little room until all that may go has gone.
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: usage._replace(free=0 if old.exists() else 1 << 40)
+    )
+    sources = bench.own_inputs(programs, "tiny")
+    assert all(source.exists() for source in sources)
+    assert not old.exists()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=0))
+    with pytest.raises(AbsentError, match="are free"):
+        bench.own_inputs(programs, "tiny")
+    assert all(source.exists() for source in sources)
+    copies = programs_of("nn")
+    monkeypatch.undo()
+    assert len(set(bench.own_inputs(copies, "tiny"))) == 8
 
 
 def test_eight_share_a_third_of_what_they_want(tmp_path: Path) -> None:

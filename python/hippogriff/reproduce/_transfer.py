@@ -21,6 +21,7 @@ from hippogriff._measurement import (
     warm,
 )
 from hippogriff.reproduce.bench import CACHED
+from hippogriff.reproduce.page_cache import residency
 from hippogriff.reproduce.programs import CONVENTIONAL
 
 
@@ -28,7 +29,7 @@ def measure(words: list[str]) -> dict[str, object]:
     """Measure; return what is printed."""
     path, direction, state, way = Path(words[0]), *words[1:4]
     repetitions = int(words[4])
-    samples = []
+    samples, shares = [], []
     scratch = path.with_name(f"result.{path.name}")
     with backed(path.stat().st_size, _runtime.default_device()) as array:
         try:
@@ -38,6 +39,7 @@ def measure(words: list[str]) -> dict[str, object]:
                     samples.append(move(scratch, array))
                     continue
                 warm(path) if state == CACHED else make_cold(path)
+                shares.append(residency(path).share)
                 read = time_naive_read if way == CONVENTIONAL else time_read
                 samples.append(read(path, array))
         finally:
@@ -46,6 +48,7 @@ def measure(words: list[str]) -> dict[str, object]:
         "bytes": path.stat().st_size,
         "route": samples[-1].route,
         "seconds": [sample.seconds for sample in samples[1:]],
+        "cached_before": shares[1:],
         "cpu_seconds": [sample.cpu_seconds for sample in samples[1:]],
     }
 

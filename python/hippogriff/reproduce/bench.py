@@ -11,25 +11,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hippogriff import _library
-from hippogriff._measurement import cached_fraction, make_cold, warm
+from hippogriff._measurement import make_cold, warm
 from hippogriff._sizes import format_size
-from hippogriff.errors import HippogriffError
 from hippogriff.reproduce import children
 from hippogriff.reproduce.children import Surroundings
+from hippogriff.reproduce.page_cache import residency
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from hippogriff.reproduce.journal import Record
     from hippogriff.reproduce.programs import Program
 
 COLD, CACHED = "cold", "cached"
 STATES = (COLD, CACHED)
-_STAYS_CACHED = 0.1  # More of a file than this in the page cache is not cold.
+_COLD_MOST = 0.1  # A share of a file in the page cache that is cold still.
+_CACHED_LEAST = 0.99
 _ROOM_BYTES = 256 << 20
 _CHECKED_BYTES_MAX = 100_000_000  # Oracles are slow.
 # What the user's environment says of these still counts.
 _KEPT = ("NVML", "CUDA_DRIVER", "CUFILE", "GDS_ROOT", "HOST_LINK", "IO", "HOST_MEMORY")
+
+
+def is_in(state: str, share: float) -> bool:
+    """Whether a file of which the page cache has that share is in a state."""
+    return share <= _COLD_MOST if state == COLD else share >= _CACHED_LEAST
 
 
 class MeasurementError(Exception):
@@ -104,14 +110,14 @@ class Bench:
         path = str(self.places.programs / program.name)
         return [path, way, str(source), str(target), "--json", "--device", self.child_device]
 
-    def input(self, program: Program, scale: str) -> Path:
-        """Return a program's input, made where it is not there yet."""
+    def input(self, program: Program, scale: str, keep: Collection[Path] = ()) -> Path:
+        """Return a program's input, made where it is not there yet, with `keep` left there."""
         self.files.mkdir(parents=True, exist_ok=True)
         path = self.files / f"{program.name}-{scale}"
         if path.exists():
             os.utime(path)  # The ones used last are kept.
             return path
-        self.make_room(2 * program.input_bytes(scale) + _ROOM_BYTES)
+        self.make_room(2 * program.input_bytes(scale) + _ROOM_BYTES, keep)
         unfinished = path.with_suffix(".writing")
         made = children.run(
             [
@@ -128,15 +134,42 @@ class Bench:
         unfinished.replace(path)
         return path
 
-    def make_room(self, size_bytes: int) -> None:
-        """Remove the inputs used least recently while the drive has too little room.
+    def own_inputs(self, programs: Sequence[Program], scale: str) -> list[Path]:
+        """Return an input for each, no two the same file: none is read into the cache by another.
+
+        There is room for as much again, the results.
+        """
+        found: list[Path] = []
+        for number, program in enumerate(programs):
+            path = self.input(program, scale, found)
+            if path in found:
+                path = self._copy(path, number, found)
+            found.append(path)
+        self.make_room(sum(path.stat().st_size for path in found), found)
+        return found
+
+    def _copy(self, path: Path, number: int, keep: Collection[Path]) -> Path:
+        copy = path.with_name(f"{path.name}.copy{number}")
+        for other in self.files.glob("*.copy*"):
+            if not other.name.startswith(f"{path.name}.copy"):
+                other.unlink()  # Those of a program that had its turn.
+        if not copy.exists():
+            self.make_room(path.stat().st_size, keep)
+            unfinished = copy.with_suffix(".writing")
+            shutil.copyfile(path, unfinished)
+            unfinished.replace(copy)
+        return copy
+
+    def make_room(self, size_bytes: int, keep: Collection[Path] = ()) -> None:
+        """Remove the inputs used least recently, but for `keep`, while there is too little room.
 
         Raises
         ------
         AbsentError
-            When it is too small for all that.
+            When the drive is too small for all that.
         """
-        others = sorted(self.files.glob("*-*"), key=lambda path: path.stat().st_mtime)
+        others = [path for path in self.files.glob("*-*") if path not in keep]
+        others.sort(key=lambda path: path.stat().st_mtime)
         while shutil.disk_usage(self.files).free < size_bytes and others:
             others.pop(0).unlink()
         free = shutil.disk_usage(self.files).free
@@ -152,20 +185,23 @@ class Bench:
         return path
 
     def prepare(self, path: Path, state: str) -> float:
-        """Bring a file into a state; return how much of it is in the page cache."""
-        if state == CACHED:
+        """Bring a file into a state; return what share of it the page cache has then.
+
+        Raises
+        ------
+        AbsentError
+            When the kernel says that it did not come into that state.
+        """
+        if state == COLD:
+            make_cold(path)
+        elif residency(path).share < 1:  # What is there need not be read again.
             warm(path)
-            return 1.0
-        make_cold(path)
-        try:
-            fraction = cached_fraction(path)
-        except HippogriffError as error:
-            raise MeasurementError(f"asking how much is cached: {error}") from None
-        if fraction > _STAYS_CACHED:
+        share = residency(path).share
+        if not is_in(state, share):
             raise AbsentError(
-                f"{fraction:.0%} of the file stay in the page cache: there is no cold state here"
+                f"{share:.0%} of the file are in the page cache: there is no {state} state here"
             )
-        return fraction
+        return share
 
     def clean(self, *, keep_inputs: bool) -> None:
         """Remove results, and inputs unless they are kept."""

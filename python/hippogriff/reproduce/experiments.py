@@ -18,6 +18,7 @@ from hippogriff.reproduce.bench import (
     AbsentError,
     Bench,
     MeasurementError,
+    is_in,
 )
 from hippogriff.reproduce.energy import Meter
 from hippogriff.reproduce.programs import BY_NAME, CONVENTIONAL, OURS, PROGRAMS, WAYS
@@ -221,7 +222,11 @@ class Experiments:
             done = children.run(command, self._bench.around(settings))
             if done.failure:
                 raise MeasurementError(done.failure)
-            return {"command": command, "result": json.loads(done.output)}
+            result = json.loads(done.output)
+            wrong = [share for share in result["cached_before"] if not is_in(state, share)]
+            if wrong:
+                raise MeasurementError(f"{wrong[0]:.0%} of the file were cached, not {state}")
+            return {"command": command, "result": result}
 
         group = f"transfer/{size_bytes}"
         fields = {"bytes": size_bytes, "direction": direction, "state": state, "way": way}
@@ -332,8 +337,8 @@ class Experiments:
         for workload in self._effort.workloads:
             for program in programs_of(workload):
                 yield self._need(program)
-        for number in range(self._effort.few):
-            for workload in self._effort.workloads:
+        for workload in self._effort.workloads:  # Its inputs' copies are made once.
+            for number in range(self._effort.few):
                 for configuration in CONFIGURATIONS:
                     yield self._eight(workload, configuration.name, number)
 

@@ -200,16 +200,14 @@ class Together:
         return run
 
     def measure(self, workload: str, configuration: Configuration) -> Record:
-        """Run the eight once; their time is until the last has ended.
+        """Run the eight once; their time is until the last has ended, or in turns their sum.
 
+        Each reads a file of its own, cold when it begins.
         Programs that failed are counted. That is the measurement where they are unmodified.
         """
         bench, programs = self._bench, programs_of(workload)
-        sources = [bench.input(program, self._scale) for program in programs]
-        bench.make_room(sum(source.stat().st_size for source in sources))  # for the results
+        sources = bench.own_inputs(programs, self._scale)
         targets = [bench.target(f"together{number}") for number in range(len(programs))]
-        for source in set(sources):
-            bench.prepare(source, COLD)
         memory = self.memory_bytes(programs)
         commands = [
             self._command(configuration, *each)
@@ -217,14 +215,21 @@ class Together:
         ]
         with self._limited(configuration, memory) as variables:
             around = bench.around(variables)
-            begin = time.monotonic()
             if configuration.at_once:
+                shares = [bench.prepare(source, COLD) for source in sources]
+                begin = time.monotonic()
                 outcomes = children.run_together(commands, around)
+                seconds = time.monotonic() - begin
             else:
-                outcomes = [children.run(command, around) for command in commands]
-            seconds = time.monotonic() - begin
+                shares, outcomes = [], []
+                for source, command in zip(sources, commands, strict=True):
+                    shares.append(bench.prepare(source, COLD))
+                    outcomes.append(children.run(command, around))
+                seconds = sum(done.seconds for done in outcomes)
         with ThreadPoolExecutor(AT_ONCE) as pool:  # Checksums of large files let others run.
             runs = list(pool.map(self._run_of, programs, outcomes, targets))
+        for run, share in zip(runs, shares, strict=True):
+            run["cached_before"] = share
         for target in targets:
             target.unlink(missing_ok=True)
         failures = [run["why"] for run in runs if run["why"]]
