@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from hippogriff._measurement import make_cold
+from hippogriff._measurement import Sample, make_cold
 from hippogriff.errors import InvalidArgument
+from hippogriff.reproduce import _transfer, children, page_cache, papers
 from hippogriff.reproduce import bench as bench_module
-from hippogriff.reproduce import children, page_cache, papers
+from hippogriff.reproduce.all_figures import figures
 from hippogriff.reproduce.bench import (
     CACHED,
     COLD,
@@ -30,7 +31,6 @@ from hippogriff.reproduce.bench import (
     moved_seconds,
     result_of,
 )
-from hippogriff.reproduce.build_figures import figures
 from hippogriff.reproduce.children import Surroundings
 from hippogriff.reproduce.command import chosen
 from hippogriff.reproduce.effort import EXPERIMENTS, FULL, QUICK, cut, slice_of
@@ -428,6 +428,31 @@ def test_room_is_made_of_nothing_that_is_about_to_be_used(
     copies = programs_of("nn")
     monkeypatch.undo()
     assert len(set(bench.own_inputs(copies, "tiny"))) == 8
+
+
+def test_conventional_transfers_are_timed_in_memory_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(os.urandom(1 << 20))
+    timed: dict[str, list[bytearray | None]] = {"read": [], "write": []}
+
+    def sample(kind: str) -> Any:
+        def act(_path: Path, array: Any, staging: bytearray | None = None) -> Sample:
+            timed[kind].append(staging)
+            return Sample(kind, array.nbytes, 1.0, 1.0)
+
+        return act
+
+    monkeypatch.setattr(_transfer, "time_naive_read", sample("read"))
+    monkeypatch.setattr(_transfer, "time_naive_write", sample("write"))
+    for direction, kind in (("send", "read"), ("recv", "write")):
+        said = _transfer.measure([str(file), direction, CACHED, "baseline", "2"])
+        assert said["seconds"] == [1.0, 1.0]
+        first = timed[kind][0]
+        assert first is not None
+        assert first == b"\1" * (1 << 20), "its pages were not touched"
+        assert all(staging is first for staging in timed[kind])
 
 
 def test_eight_share_a_third_of_what_they_want(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce import papers
-from hippogriff.reproduce.build_figures import figures
+from hippogriff.reproduce.all_figures import figures
 from hippogriff.reproduce.effort import EXPERIMENTS
 from hippogriff.reproduce.figures import Measurements
 from hippogriff.reproduce.journal import load

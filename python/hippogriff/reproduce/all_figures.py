@@ -46,6 +46,8 @@ _TRANSFER_TITLES = {
     ONE_CHANNEL: "hippogriff, one channel",
     OURS: "hippogriff",
 }
+
+
 def throughput(measured: Measurements) -> Figure:
     """Figure 3.12: GB/s by size, direction, state and width."""
     records = measured.of_kind("transfer")
@@ -142,7 +144,9 @@ def energy(measured: Measurements) -> Figure:
             )
     panels = [
         *_gpu_panels(gpu_rows, scale),
-        *_energy_panels(rows, scale, modelled=not any("cpu_joules" in r["energy"] for r in records)),
+        *_energy_panels(
+            rows, scale, modelled=not any("cpu_joules" in r["energy"] for r in records)
+        ),
     ]
     panels = [panel for panel in panels if not panel.empty]
     words = [
@@ -176,7 +180,9 @@ def energy(measured: Measurements) -> Figure:
     )
 
 
-def _relative(values: dict[tuple[str, str, str], Value | None], state: str, way: str) -> list[Value | None]:
+def _relative(
+    values: dict[tuple[str, str, str], Value | None], state: str, way: str
+) -> list[Value | None]:
     found: list[Value | None] = []
     for program in PROGRAMS:
         of = values.get((program.name, state, way))
@@ -238,17 +244,29 @@ def together(measured: Measurements) -> Figure:
     def speeds(name: str) -> list[Value | None]:
         values: list[Value | None] = []
         for workload in workloads:
-            base = Value.of(r["seconds"] for r in records
-                            if (r["workload"], r["configuration"]) == (workload, "in_turns")
-                            and not r["failures"])
+            base = Value.of(
+                r["seconds"]
+                for r in records
+                if (r["workload"], r["configuration"]) == (workload, "in_turns")
+                and not r["failures"]
+            )
             # Programs that did not do their work were not fast.
-            of = Value.of(r["seconds"] for r in records
-                          if (r["workload"], r["configuration"]) == (workload, name)
-                          and not r["failures"])
+            of = Value.of(
+                r["seconds"]
+                for r in records
+                if (r["workload"], r["configuration"]) == (workload, name) and not r["failures"]
+            )
             values.append(
-                inverse(Value(of.median / base.median, of.least / base.median,
-                              of.most / base.median, of.count))
-                if base is not None and of is not None else None
+                inverse(
+                    Value(
+                        of.median / base.median,
+                        of.least / base.median,
+                        of.most / base.median,
+                        of.count,
+                    )
+                )
+                if base is not None and of is not None
+                else None
             )
         return with_average(values)
 
@@ -305,9 +323,14 @@ def sensitivity(measured: Measurements) -> Figure:
             default = DEFAULTS[setting]
             base = found[values.index(default)] if default in values else None
             series[case] = [
-                None if value is None or base is None or base.median <= 0
-                else Value(value.median / base.median, value.least / base.median,
-                           value.most / base.median, value.count)
+                None
+                if value is None or base is None or base.median <= 0
+                else Value(
+                    value.median / base.median,
+                    value.least / base.median,
+                    value.most / base.median,
+                    value.count,
+                )
                 for value in found
             ]
         ratios = [v.median for row in series.values() for v in row if v is not None]
