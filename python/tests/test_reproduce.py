@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reproduce_programs import answer, fake_programs
 
 from hippogriff._measurement import Sample, make_cold
 from hippogriff.errors import InvalidArgument
-from hippogriff.reproduce import _transfer, children, page_cache, papers
+from hippogriff.reproduce import _transfer, children, page_cache
 from hippogriff.reproduce import bench as bench_module
-from hippogriff.reproduce.all_figures import figures
 from hippogriff.reproduce.bench import (
     CACHED,
     COLD,
@@ -35,54 +35,14 @@ from hippogriff.reproduce.children import Surroundings
 from hippogriff.reproduce.command import chosen
 from hippogriff.reproduce.effort import EXPERIMENTS, FULL, QUICK, cut, slice_of
 from hippogriff.reproduce.experiments import Experiments, Unit, scaled
-from hippogriff.reproduce.figures import Measurements, Value, inverse
-from hippogriff.reproduce.journal import Journal, load
+from hippogriff.reproduce.journal import Journal
 from hippogriff.reproduce.page_cache import Residency, residency
 from hippogriff.reproduce.programs import BY_NAME, PROGRAMS, find_programs
-from hippogriff.reproduce.report import merged, write_page
+from hippogriff.reproduce.report import write_page
 from hippogriff.reproduce.run import Estimate, measure
-from hippogriff.reproduce.targets import targets
 from hippogriff.reproduce.together import CONFIGURATIONS, MIXED, Need, Together, programs_of
 
-_USAGE = {
-    "user_seconds": 0.5,
-    "system_seconds": 0.25,
-    "minor_faults": 1000,
-    "major_faults": 1,
-    "voluntary_switches": 10,
-    "involuntary_switches": 5,
-    "peak_resident_bytes": 1 << 20,
-}
-_SECONDS = {
-    "baseline": {"start": 1.0, "read": 2.0, "copy_in": 1.0, "kernels": 1.0, "write": 1.0},
-    "run": {"start": 1.0, "send": 1.0, "kernels": 1.0, "recv": 1.0},
-    "pipelined": {"start": 1.0, "send": 1.5, "kernels": 1.0, "recv": 1.0},
-}
 _LONG_SECONDS = 120.0
-
-
-def answer(way: str, **changes: Any) -> dict[str, Any]:
-    """What a program says of a run."""
-    seconds = _SECONDS[way]
-    total = {"seconds": seconds, "total_seconds": sum(seconds.values())}
-    return {"usage": _USAGE, "device_bytes": 4096, **total, **changes}
-
-
-def fake_programs(folder: Path, **scripts: str) -> Path:
-    """Programs that are shell scripts; `scripts` are run before a program of that name answers."""
-    folder.mkdir(parents=True, exist_ok=True)
-    answers = "\n".join(
-        f"  {way}) echo > \"$3\"; echo '{json.dumps(answer(way))}' ;;" for way in _SECONDS
-    )
-    for program in PROGRAMS:
-        path = folder / program.name
-        path.write_text(
-            "#!/bin/sh\n"
-            f"case $1 in run|baseline|pipelined) {scripts.get(program.name, ':')} ;; esac\n"
-            f'case $1 in\n  generate) echo > "$2" ;;\n  check) echo correct ;;\n{answers}\nesac\n'
-        )
-        path.chmod(0o755)
-    return folder
 
 
 def command(tmp_path: Path, programs: Path, *more: str) -> list[str]:
@@ -471,59 +431,6 @@ def test_eight_share_a_third_of_what_they_want(tmp_path: Path) -> None:
     ]
 
 
-def whole(program: str, way: str, number: int) -> dict[str, Any]:
-    return {
-        "key": f"whole/{program}/large/cold/{way}/{number}",
-        "program": program,
-        "scale": "large",
-        "state": "cold",
-        "way": way,
-        "seconds": 9.0,
-        "result": answer(way),
-    }
-
-
-def test_figures_stand_beside_the_papers_and_are_made_of_whatever_there_is() -> None:
-    assert all(figure.empty for figure in figures(Measurements([], [])))
-    records = [whole("nn", way, number) for way in _SECONDS for number in range(3)]
-    records.append({"key": "whole/lud/large/cold/run/0", "failure": "no"})
-    made = {figure.name: figure for figure in figures(Measurements([], records))}
-    panel = made["movement_speedup"].panels[0]
-    assert (panel.places[-1], panel.said) == ("average", papers.MOVEMENT_SPEEDUP["large"])
-    ours = panel.series["hippogriff"]
-    assert [value.median for value in ours if value is not None] == [2.0, 2.0]
-    assert made["speedup"].panels[0].series["hippogriff"][-1] == inverse(Value(0.6, 0.6, 0.6, 1))
-    assert "2.00 (by hand 1.60)" in made["movement_speedup"].why
-    assert {name for name, figure in made.items() if figure.empty} == {
-        *("throughput", "energy", "weak_cpus", "together", "sensitivity")
-    }
-
-
-def test_targets_are_judged_by_what_was_measured() -> None:
-    records = [whole("nn", way, number) for way in _SECONDS for number in range(3)]
-    records += [
-        {
-            "key": f"together/nn/large/{name}/0",
-            "workload": "nn",
-            "configuration": name,
-            "scale": "large",
-            "seconds": seconds,
-            "failures": 0,
-            "runs": [],
-        }
-        for name, seconds in (("in_turns", 8.0), ("direct_most", 6.0), ("everything", 4.0))
-    ]
-    measured = Measurements([], records)
-    found = targets(measured, {figure.name: figure for figure in figures(measured)})
-    verdicts = {each.text: (each.measured, each.verdict) for each in found}
-    assert verdicts["speed-up of data movement, large inputs, cold"] == (2.0, "met")
-    assert verdicts["eight at once, over one after another"] == (2.0, "met")
-    assert verdicts["eight at once, over always the direct-most route"] == (1.5, "met")
-    assert verdicts["eight at once, programs of hippogriff that failed"] == (0.0, "met")
-    assert verdicts["page faults, of the conventional programs', large"] == (1.0, "not met")
-    assert verdicts["energy, of the conventional programs'"] == (None, "not measured")
-
-
 def test_slice_is_a_part_of_the_same_measurements(tmp_path: Path) -> None:
     bench = Bench(Places(tmp_path, tmp_path, tmp_path), "host", 60)
     journal = Journal(tmp_path / "journal")
@@ -536,43 +443,6 @@ def test_slice_is_a_part_of_the_same_measurements(tmp_path: Path) -> None:
     assert max(int(key.split("/")[-1]) for key in keys if key.startswith("whole/")) == 1
     with pytest.raises(InvalidArgument, match="huge"):
         slice_of("", "huge", 0)
-
-
-def results(folder: Path, device: str, records: list[dict[str, Any]]) -> Path:
-    machine = {"processor": "P", "device": device, "cores": 2, "memory": "", "kernel": "L"}
-    run = {"started": "now", "effort": "full", "command_line": "hippogriff reproduce <x>"}
-    journal = Journal(folder)
-    journal.begin_run({**run, "versions": {"hippogriff": "0"}, "machine": machine})
-    for record in records:
-        journal.add(record)
-    return folder
-
-
-def test_report_of_partial_results_says_what_is_missing(tmp_path: Path) -> None:
-    records = [whole("nn", way, 0) for way in _SECONDS]
-    absent = {"key": "together/nn/mps/0", "absent": "no GPU here"}
-    one = results(tmp_path / "one", "G", [*records, absent])
-    two = results(tmp_path / "two", "G", [{"key": records[0]["key"], "failure": "later"}])
-    page = write_page([one, two], tmp_path / "report", plots=False).read_text()
-    assert page.count("Not measured yet.") >= 5
-    assert "no GPU here" in page
-    assert "hippogriff reproduce &lt;x&gt;" in page
-    assert "later" not in page, "a failure replaced a measurement"
-    Journal(one).write_results()
-    assert load(one / "results.json") == load(one)
-    with pytest.raises(InvalidArgument, match="several machines"):
-        merged([one, results(tmp_path / "three", "another", [])])
-    with pytest.raises(InvalidArgument, match="no results"):
-        merged([tmp_path / "nowhere.json"])
-
-
-def test_plots_are_drawn_as_svg_and_png(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    folder = results(tmp_path / "one", "G", [whole("nn", way, 0) for way in _SECONDS])
-    page = write_page([folder], tmp_path / "report", plots=True)
-    drawn = {path.name for path in page.parent.iterdir()}
-    assert {"speedup.svg", "speedup.png", "costs.svg", "report.html"} <= drawn
-    assert "together.svg" not in drawn
 
 
 def test_real_programs_are_measured_and_checked(tmp_path: Path) -> None:

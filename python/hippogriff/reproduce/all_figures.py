@@ -6,39 +6,30 @@ from typing import TYPE_CHECKING
 
 from hippogriff._sizes import format_size
 from hippogriff.reproduce import papers
-from hippogriff.reproduce.energy import CORE_WATTS
+from hippogriff.reproduce.energy_figures import energy, modelled_energy
 from hippogriff.reproduce.experiments import DEFAULTS, ONE_CHANNEL
 from hippogriff.reproduce.figures import (
-    WAY_TITLES,
+    NOT_MEASURED,
     Figure,
     Measurements,
     Panel,
     Value,
     average_of,
-    cpu_seconds,
     inverse,
     movement_seconds,
-    process_seconds,
-    program_places,
-    total_seconds,
-    usage,
     with_average,
 )
-from hippogriff.reproduce.papers import Said
 from hippogriff.reproduce.program_figures import (
-    NOT_MEASURED,
     costs,
     movement_speedup,
     weak_cpus,
     where_time_goes,
     whole_speedup,
 )
-from hippogriff.reproduce.programs import BY_HAND, CONVENTIONAL, OURS, PROGRAMS, WAYS
+from hippogriff.reproduce.programs import CONVENTIONAL, OURS
 from hippogriff.reproduce.together import CONFIGURATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hippogriff.reproduce.journal import Record
 
 _TRANSFER_TITLES = {
@@ -86,7 +77,7 @@ def throughput(measured: Measurements) -> Figure:
     why = NOT_MEASURED
     if fastest:
         why = (
-            f"The papers' drive gives 2.2 GB/s, and their numbers are of 4 GB files; here cold files "
+            "The papers' drive gives 2.2 GB/s, their numbers are of 4 GB files; here cold files "
             f"reach {fastest:.2f} GB/s. What is cached does not come from the drive at all, which "
             "the papers do not measure."
         )
@@ -99,141 +90,6 @@ def throughput(measured: Measurements) -> Figure:
         why,
         ("The first transfer of each process, which pins memory, is left out, as in the papers.",),
     )
-
-
-def _energy_of(record: Record, idle_watts: float | None) -> tuple[float, float, bool] | None:
-    """Return joules and seconds for one run of the program, and whether all of it is measured."""
-    runs, energy = record["runs"], record["energy"]
-    seconds = sum(float(run["seconds"]) for run in runs)
-    if not runs or seconds <= 0:
-        return None
-    gpu = energy.get("gpu_joules")
-    cpu = energy.get("cpu_joules")
-    measured_joules = (gpu or 0.0) - (idle_watts or 0.0) * float(energy["seconds"])
-    if gpu is None:
-        measured_joules = 0.0
-    modelled = CORE_WATTS * sum(cpu_seconds(run) for run in runs)
-    joules = measured_joules + (cpu if cpu is not None else modelled)
-    return joules / len(runs), seconds / len(runs), gpu is not None and cpu is not None
-
-
-def energy(measured: Measurements) -> Figure:
-    """Figures 3.16 and 3.17: energy and energy-delay."""
-    records = measured.of_kind("energy")
-    idle = [
-        float(record["energy"]["gpu_joules"]) / float(record["energy"]["seconds"])
-        for record in records
-        if record.get("idle") and "gpu_joules" in record["energy"]
-    ]
-    idle_value = Value.of(idle)
-    idle_watts = None if idle_value is None else idle_value.median
-    rows: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
-    gpu_rows: dict[tuple[str, str, str], list[float]] = {}
-    scale = "large"
-    for record in records:
-        if record.get("idle"):
-            continue
-        scale = record["scale"]
-        key = (record["program"], record["state"], record["way"])
-        found = _energy_of(record, idle_watts)
-        if found is not None:
-            rows.setdefault(key, []).append(found[:2])
-        if "gpu_joules" in record["energy"] and record["runs"]:
-            gpu_rows.setdefault(key, []).append(
-                float(record["energy"]["gpu_joules"]) / len(record["runs"])
-            )
-    panels = [
-        *_gpu_panels(gpu_rows, scale),
-        *_energy_panels(
-            rows, scale, modelled=not any("cpu_joules" in r["energy"] for r in records)
-        ),
-    ]
-    panels = [panel for panel in panels if not panel.empty]
-    words = [
-        f"{panel.title} {mean:.2f}"
-        for panel in panels
-        if (mean := average_of(panel, WAY_TITLES[OURS])) is not None
-    ]
-    why = NOT_MEASURED
-    if words:
-        why = (
-            f"Of the conventional program's: {'; '.join(words)}. The papers measure the whole "
-            "machine at the wall (117.6 W idle); here it is the GPU's board and the CPUs alone."
-        )
-    notes = [] if idle_watts is None else [f"The idle GPU takes {idle_watts:.1f} W."]
-    notes += sorted(
-        {
-            f"{kind}: {record['energy'][name]}."
-            for record in records
-            for kind, name in (("GPU", "gpu_why_absent"), ("CPU", "cpu_why_absent"))
-            if name in record["energy"]
-        }
-    )
-    return Figure(
-        "energy",
-        "E5",
-        "Energy and energy-delay",
-        "figures 3.16, 3.17; Gullfoss, figures 12, 13",
-        tuple(panels),
-        why,
-        tuple(notes),
-    )
-
-
-def _relative(
-    values: dict[tuple[str, str, str], Value | None], state: str, way: str
-) -> list[Value | None]:
-    found: list[Value | None] = []
-    for program in PROGRAMS:
-        of = values.get((program.name, state, way))
-        to = values.get((program.name, state, CONVENTIONAL))
-        if of is None or to is None or to.median <= 0:
-            found.append(None)
-        else:
-            base = to.median
-            found.append(Value(of.median / base, of.least / base, of.most / base, of.count))
-    return with_average(found)
-
-
-def _gpu_panels(rows: dict[tuple[str, str, str], list[float]], scale: str) -> list[Panel]:
-    """What NVML measured, idle energy included, and nothing else."""
-    values = {key: Value.of(found) for key, found in rows.items()}
-    return [
-        Panel(
-            f"GPU board, idle included, measured, {scale} inputs, {state}",
-            "of the conventional",
-            program_places(),
-            {WAY_TITLES[way]: _relative(values, state, way) for way in (OURS, BY_HAND)},
-        )
-        for state in ("cold", "cached")
-    ]
-
-
-def _energy_panels(
-    rows: dict[tuple[str, str, str], list[tuple[float, float]]], scale: str, *, modelled: bool
-) -> list[Panel]:
-    how = f"CPU modelled: {CORE_WATTS:g} W a busy core" if modelled else "CPU by RAPL"
-    kinds: dict[str, tuple[Callable[[float, float], float], dict[str, tuple[Said, ...]]]] = {
-        "energy": (lambda joules, _: joules, papers.ENERGY),
-        "energy-delay": (lambda joules, seconds: joules * seconds, papers.ENERGY_DELAY),
-    }
-    panels = []
-    for name, (combine, said) in kinds.items():
-        values = {
-            key: Value.of(combine(joules, seconds) for joules, seconds in found)
-            for key, found in rows.items()
-        }
-        for state in ("cold", "cached"):
-            panels.append(
-                Panel(
-                    f"{name} above idle ({how}), {scale} inputs, {state}",
-                    "of the conventional",
-                    program_places(),
-                    {WAY_TITLES[way]: _relative(values, state, way) for way in (OURS, BY_HAND)},
-                    said.get(scale, ()) if state == "cold" else (),
-                )
-            )
-    return panels
 
 
 def together(measured: Measurements) -> Figure:
@@ -306,7 +162,7 @@ def together(measured: Measurements) -> Figure:
 
 
 def sensitivity(measured: Measurements) -> Figure:
-    """What each setting does to data movement, relative to the default."""
+    """Show what each setting does to data movement, relative to the default."""
     records = measured.of_kind("setting")
     panels = []
     best: list[str] = []
@@ -361,6 +217,7 @@ BUILDERS = (
     movement_speedup,
     costs,
     energy,
+    modelled_energy,
     weak_cpus,
     together,
     sensitivity,

@@ -294,6 +294,12 @@ def crc32_of(path: Path) -> int:
     return checksum
 
 
+def cpu_seconds_of(result: Mapping[str, Any]) -> float:
+    """Return the CPU seconds of a program's process."""
+    usage = result["usage"]
+    return float(usage["user_seconds"] + usage["system_seconds"])
+
+
 def moved_seconds(result: Mapping[str, Any]) -> float:
     """Return the seconds in which a program moved data."""
     seconds: dict[str, float] = result["seconds"]

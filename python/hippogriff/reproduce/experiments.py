@@ -18,9 +18,10 @@ from hippogriff.reproduce.bench import (
     AbsentError,
     Bench,
     MeasurementError,
+    cpu_seconds_of,
     is_in,
 )
-from hippogriff.reproduce.energy import Meter
+from hippogriff.reproduce.energy import Meter, modelled
 from hippogriff.reproduce.programs import BY_NAME, CONVENTIONAL, OURS, PROGRAMS, WAYS
 from hippogriff.reproduce.together import CONFIGURATIONS, Need, Together, programs_of
 
@@ -267,6 +268,7 @@ class Experiments:
 
             self._bench.prepare(self._bench.input(program, self._effort.scale), state)
             energy = self._measured(repeat)
+            energy["modelled"] = modelled(sum(cpu_seconds_of(run["result"]) for run in runs))
             return {"energy": energy, "runs": runs, "command": runs[0]["command"]}
 
         group = f"energy/{program.name}/{self._effort.scale}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hippogriff.reproduce import papers
 from hippogriff.reproduce.experiments import CORES
 from hippogriff.reproduce.figures import (
+    NOT_MEASURED,
     WAY_TITLES,
     Figure,
     Measurements,
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
     from hippogriff.reproduce.journal import Record
     from hippogriff.reproduce.papers import Said
-
-NOT_MEASURED = "Not measured yet."
 
 
 def _largest(measured: Measurements) -> str:
