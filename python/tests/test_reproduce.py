@@ -11,11 +11,12 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from reproduce_programs import answer, fake_programs
+from reproduce_programs import answer, fake_programs  # type: ignore[import-not-found]
 
 from hippogriff._measurement import Sample, make_cold
 from hippogriff.errors import InvalidArgument
@@ -170,8 +171,6 @@ def test_other_result_than_the_conventional_is_a_failure(tmp_path: Path) -> None
     done = reproduce(tmp_path, programs, "--experiments", "E3", "--only", "nn")
     assert "FAILED whole/nn/tiny/cold/run/0: its result is not that of the conv" in done.stdout
     assert "pipelined" not in done.stdout
-    done = reproduce(tmp_path, programs, "--experiments", "E7", "--only", "mixed,nn")
-    assert "together/mixed/tiny/everything/0: 1 of 8 programs failed: its result" in done.stdout
 
 
 @pytest.mark.parametrize("leaves", ['rm -f "$3"', ': > "$3"'])
@@ -357,14 +356,20 @@ def test_state_that_a_file_does_not_come_into_is_told(
 
 def test_each_of_eight_of_a_kind_reads_its_own_cold_file(tmp_path: Path) -> None:
     programs = fake_programs(tmp_path / "bin", nn='cat "$2" >/dev/null')
-    done = reproduce(tmp_path, programs, "--experiments", "E7", "--only", "nn,hotspot")
-    assert done.returncode == 0, done.stdout
-    eights = [line for line in lines_of(tmp_path) if "configuration" in line]
-    if any("no cold state" in line.get("absent", "") for line in eights):
-        pytest.skip("files here stay in memory")
-    turns = next(line for line in eights if line["configuration"] == "in_turns")
-    assert [run["cached_before"] for run in turns["runs"]] == [0.0] * 8
-    assert turns["seconds"] == sum(run["seconds"] for run in turns["runs"])
+    bench = Bench(Places(tmp_path, tmp_path, programs), "host", 60)
+    together = Together(bench, "tiny", {"nn": Need(4096, zlib.crc32(b"\n"))})
+    try:
+        for configuration in CONFIGURATIONS[:2]:
+            record = together.measure("nn", configuration)
+            assert [run["cached_before"] for run in record["runs"]] == [0.0] * 8
+            assert record["failures"] == 0, record
+            if not configuration.at_once:
+                assert record["seconds"] == sum(run["seconds"] for run in record["runs"])
+    except AbsentError as error:
+        pytest.skip(str(error))
+    wrong = Together(bench, "tiny", {"nn": Need(4096, 1)}).measure("nn", CONFIGURATIONS[0])
+    assert wrong["failures"] == 8
+    assert "not that of the conventional program" in wrong["runs"][0]["why"]
 
 
 def test_room_is_made_of_nothing_that_is_about_to_be_used(
