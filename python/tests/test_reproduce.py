@@ -20,7 +20,7 @@ from reproduce_programs import answer, fake_programs  # type: ignore[import-not-
 
 from hippogriff._measurement import Sample, make_cold
 from hippogriff.errors import InvalidArgument
-from hippogriff.reproduce import _transfer, children, page_cache
+from hippogriff.reproduce import _transfer, children, machine, page_cache
 from hippogriff.reproduce import bench as bench_module
 from hippogriff.reproduce.bench import (
     CACHED,
@@ -36,7 +36,7 @@ from hippogriff.reproduce.children import Surroundings
 from hippogriff.reproduce.command import chosen
 from hippogriff.reproduce.effort import EXPERIMENTS, FULL, QUICK, cut, slice_of
 from hippogriff.reproduce.experiments import Experiments, Unit, scaled
-from hippogriff.reproduce.journal import Journal
+from hippogriff.reproduce.journal import Journal, load
 from hippogriff.reproduce.page_cache import Residency, residency
 from hippogriff.reproduce.programs import BY_NAME, PROGRAMS, find_programs
 from hippogriff.reproduce.report import write_page
@@ -220,12 +220,65 @@ def test_torn_last_line_is_dropped_and_damage_is_refused(tmp_path: Path) -> None
         Journal(tmp_path)
 
 
-def test_results_of_another_machine_are_not_mixed(tmp_path: Path) -> None:
-    facts = {"machine": {"processor": "A", "device": "H200", "cores": 16}, "effort": "full"}
-    Journal(tmp_path).begin_run(facts)
-    other = {**facts, "machine": {**facts["machine"], "device": "H100"}}  # type: ignore[dict-item]
-    with pytest.raises(InvalidArgument, match="another machine"):
-        Journal(tmp_path).begin_run(other)
+_FACTS: dict[str, Any] = {
+    "machine": {"processor": "A", "device": "H200", "cores": 16},
+    "build": {"version": "0.1.0", "commit": "abc"},
+    "files": {"filesystem": "ext4", "drive": "fast"},
+    "settings": {},
+    "effort": "full",
+    "started": "2026-01-01T00:00:00Z",
+}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"machine": {"processor": "A", "device": "H100", "cores": 16}},
+        {"build": {"version": "0.1.0", "commit": "abd"}},
+        {"build": {"version": "0.2.0", "commit": "abc"}},
+        {"files": {"filesystem": "ext4", "drive": "slow"}},
+        {"files": {"filesystem": "xfs", "drive": "fast"}},
+        {"settings": {"HIPPOGRIFF_HOST_LINK": "2GB"}},
+        {"effort": "quick"},
+    ],
+)
+def test_what_was_measured_elsewhere_is_measured_anew(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
+    first = Journal(tmp_path)
+    first.begin_run(_FACTS)
+    first.add({"key": "a", "seconds": 1})
+    journal = Journal(tmp_path)
+    journal.begin_run({**_FACTS, **other, "started": "2026-01-02T00:00:00Z"})
+    assert not journal.has("a")
+    journal.add({"key": "a", "seconds": 2})
+    runs, records, left_out = load(tmp_path)
+    assert ([record["seconds"] for record in records], len(runs), left_out) == ([2], 1, 1)
+    # The same as the first on another day.
+    journal.begin_run({**_FACTS, "started": "2026-01-03T00:00:00Z"})
+    assert journal.get("a") == {**first.records[0]}
+    assert [record["seconds"] for record in load(tmp_path).records] == [1]
+    assert len(load(tmp_path).runs) == 2
+
+
+def test_two_do_not_measure_into_one_folder(tmp_path: Path) -> None:
+    Journal(tmp_path).lock()
+    with pytest.raises(InvalidArgument, match="another process measures"):
+        Journal(tmp_path).lock()
+
+
+def test_build_is_told_by_its_commit_or_by_what_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = fake_programs(tmp_path)
+    monkeypatch.setenv("COMMIT", "abc")
+    assert machine.build(programs)["commit"] == "abc"
+    assert "checksum" not in machine.build(programs)
+    monkeypatch.delenv("COMMIT")
+    monkeypatch.setattr(machine, "_git", lambda *_: None)
+    before = machine.build(programs)
+    (programs / "nn").write_text("another")
+    assert before["checksum"] != machine.build(programs)["checksum"]
 
 
 def test_experiments_are_named_or_all() -> None:

@@ -133,11 +133,16 @@ def test_energy_above_idle_is_that_of_every_source() -> None:
     assert measured[f"energy, GPU board and CPU packages, measured, {title}"] == 150 / 300
 
 
-def results(folder: Path, device: str, records: list[dict[str, Any]]) -> Path:
-    machine = {"processor": "P", "device": device, "cores": 2, "memory": "", "kernel": "L"}
-    run = {"started": "now", "effort": "full", "command_line": "hippogriff reproduce <x>"}
+def results(folder: Path, device: str, records: list[dict[str, Any]], started: str = "now") -> Path:
+    run = {
+        "started": started,
+        "effort": "full",
+        "command_line": "hippogriff reproduce <x>",
+        "build": {"version": "0"},
+        "machine": {"processor": "P", "device": device, "cores": 2},
+    }
     journal = Journal(folder)
-    journal.begin_run({**run, "versions": {"hippogriff": "0"}, "machine": machine})
+    journal.begin_run(run)
     for record in records:
         journal.add(record)
     return folder
@@ -155,7 +160,7 @@ def test_report_of_partial_results_says_what_is_missing(tmp_path: Path) -> None:
     assert "later" not in page, "a failure replaced a measurement"
     Journal(one).write_results()
     assert load(one / "results.json") == load(one)
-    with pytest.raises(InvalidArgument, match="several machines"):
+    with pytest.raises(InvalidArgument, match="differ from the others' in machine"):
         merged([one, results(tmp_path / "three", "another", [])])
     with pytest.raises(InvalidArgument, match="no results"):
         merged([tmp_path / "nowhere.json"])

@@ -64,26 +64,30 @@ class Bench:
         # Programs see no other GPU, so that `hippogriff run` and they mean the same one.
         self.child_device = "host" if device == "host" else "cuda:0"
         self.timeout_seconds = timeout_seconds
+        self.context = ""  # of the journal
         self.files = places.files.resolve() / f"hippogriff-reproduce-{os.getuid()}"
         self._node = Path("/dev/shm") / f"hippogriff-reproduce-{os.getpid()}"
 
     @property
     def calibration(self) -> Path:
-        """The calibration file of these measurements, not the user's."""
-        return self.places.out.resolve() / "calibration.json"
+        """The calibration file of these measurements, not the user's, nor another context's."""
+        name = f"calibration-{self.context}" if self.context else "calibration"
+        return self.places.out.resolve() / f"{name}.json"
+
+    def kept_settings(self) -> dict[str, str]:
+        """Return what of the user's settings reaches programs."""
+        kept = {f"HIPPOGRIFF_{name}" for name in _KEPT}
+        return {name: value for name, value in sorted(os.environ.items()) if name in kept}
 
     def environment(self, settings: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return a program's environment: the user's, without settings that were not asked for."""
         library = Path(_library.lib._name).resolve()
-        kept = {f"HIPPOGRIFF_{name}" for name in _KEPT}
         environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("HIPPOGRIFF_") or name in kept
+            name: value for name, value in os.environ.items() if not name.startswith("HIPPOGRIFF_")
         }
         paths = [str(library.parent), os.environ.get("LD_LIBRARY_PATH", "")]
         modules = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-        environment |= {
+        environment |= self.kept_settings() | {
             "HIPPOGRIFF_LIBRARY": str(library),
             "HIPPOGRIFF_CALIBRATION": str(self.calibration),
             "HIPPOGRIFF_DEVICE": self.child_device,

@@ -74,10 +74,12 @@ def run(options: Options) -> int:
     effort = cut(EFFORTS[options.effort], options.part)
     device = _runtime.device_name(options.device) or _runtime.default_device()
     journal = Journal(options.out)
+    journal.lock()
     places = Places(options.out, options.files or options.out, find_programs(options.programs))
     places.files.mkdir(parents=True, exist_ok=True)
     bench = Bench(places, device, options.timeout_seconds)
-    journal.begin_run(machine.facts(device, places.files, effort.name))
+    journal.begin_run(machine.facts(bench, effort.name))
+    bench.context = journal.context
     units = Experiments(bench, effort, journal).units(names)
     signal.signal(signal.SIGTERM, _interrupt)  # What `timeout` sends ends children, too.
     try:

@@ -33,6 +33,7 @@ class Effort:
     repetitions: int
     few: int  # repetitions of what takes long
     transfer_bytes: tuple[int, ...]
+    transfer_repetitions: int  # of one process: no slice has fewer
     energy_seconds: float
     energy_programs: tuple[str, ...]
     core_programs: tuple[str, ...]
@@ -85,6 +86,7 @@ QUICK = Effort(
     repetitions=2,
     few=1,
     transfer_bytes=(_MIB, 16 * _MIB),
+    transfer_repetitions=2,
     energy_seconds=0.3,
     energy_programs=("nn",),
     core_programs=("nn", "hotspot"),
@@ -103,6 +105,7 @@ FULL = Effort(
     repetitions=5,
     few=3,
     transfer_bytes=tuple(_MIB * size for size in (1, 4, 16, 64, 256, 1024, 4096)),
+    transfer_repetitions=5,
     energy_seconds=2.0,
     energy_programs=_ALL,
     core_programs=_ALL,

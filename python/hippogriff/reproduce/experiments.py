@@ -96,6 +96,8 @@ class Experiments:
         if self._effort.calibrates:
             unit = self._calibration()
             found[unit.key] = unit
+            if not self._bench.calibration.exists():  # The journal came here without it.
+                self._journal.forget(unit.key)
         lists: dict[str, Callable[[], Iterator[Unit]]] = {
             "E1": self._where_time_goes,
             "E2": self._transfers,
@@ -218,7 +220,7 @@ class Experiments:
             if direction == "send":
                 self._bench.prepare(path, state)
             command = [sys.executable, "-m", "hippogriff.reproduce._transfer", str(path)]
-            command += [direction, state, way, str(self._effort.repetitions)]
+            command += [direction, state, way, str(self._effort.transfer_repetitions)]
             settings = {"HIPPOGRIFF_CHANNELS": "1"} if way == ONE_CHANNEL else {}
             done = children.run(command, self._bench.around(settings))
             if done.failure:
@@ -231,7 +233,7 @@ class Experiments:
 
         group = f"transfer/{size_bytes}"
         fields = {"bytes": size_bytes, "direction": direction, "state": state, "way": way}
-        guess = 1 + (1 + self._effort.repetitions) * size_bytes / _BYTES_PER_SECOND
+        guess = 1 + (1 + self._effort.transfer_repetitions) * size_bytes / _BYTES_PER_SECOND
         return Unit(f"{group}/{direction}/{state}/{way}", ("E2",), group, guess, act, fields)
 
     # --- E5 ---

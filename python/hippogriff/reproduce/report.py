@@ -10,7 +10,7 @@ from hippogriff.reproduce import papers
 from hippogriff.reproduce.all_figures import figures
 from hippogriff.reproduce.effort import EXPERIMENTS
 from hippogriff.reproduce.figures import Measurements
-from hippogriff.reproduce.journal import load
+from hippogriff.reproduce.journal import Results, differences, load
 from hippogriff.reproduce.targets import targets
 
 if TYPE_CHECKING:
@@ -35,28 +35,31 @@ code { font-size: 13px; overflow-wrap: anywhere }
 """
 
 
-def merged(paths: list[Path]) -> tuple[list[Record], list[Record]]:
-    """Return runs and measurements of several results of one machine; the last of a key counts.
+def merged(paths: list[Path]) -> Results:
+    """Return several results of one context together; the last of a key counts.
 
     Raises
     ------
     InvalidArgument
-        When there is nothing, or they are of several machines.
+        When there is nothing, or their last runs were of several machines, builds, drives,
+        efforts or settings.
     """
     runs: list[Record] = []
     records: dict[str, Record] = {}
+    left_out = 0
     for path in paths:
-        its_runs, its_records = load(path)
-        runs += its_runs
-        for record in its_records:
+        found = load(path)
+        if runs and found.runs and runs[-1]["context"] != found.runs[-1]["context"]:
+            differ = differences(runs[-1], found.runs[-1])
+            raise InvalidArgument(f"{path} has results that differ from the others' in {differ}")
+        runs += found.runs
+        left_out += found.left_out
+        for record in found.records:
             known = records.get(record["key"])
             # A failure does not replace what was measured elsewhere.
             if known is None or not record.get("failure") or known.get("failure"):
                 records[record["key"]] = record
-    machines = {(run["machine"]["processor"], run["machine"]["device"]) for run in runs}
-    if len(machines) > 1:
-        raise InvalidArgument(f"the results are of several machines: {sorted(machines)}")
-    return runs, list(records.values())
+    return Results(runs, list(records.values()), left_out)
 
 
 def _text(value: Value | None) -> str:
@@ -135,23 +138,29 @@ def _problems(records: list[Record]) -> list[str]:
     return [*lines, "</ul>"]
 
 
-def _machine(runs: list[Record], count: int) -> list[str]:
+def _machine(found: Results) -> list[str]:
+    runs = found.runs
     if not runs:
         return ["<p>Nothing is known of the machine.</p>"]
-    machine = runs[-1]["machine"]
-    files = machine.get("files", {})
-    efforts = ", ".join(sorted({run["effort"] for run in runs}))
+    last = runs[-1]
+    machine, files, also = last["machine"], last.get("files", {}), last.get("also", {})
     facts = (
         f"{machine['device']}; {machine['processor']}, {machine['cores']} cores, "
-        f"{machine['memory']}; {machine['kernel']}; files on {files.get('filesystem', '?')} "
-        f"({files.get('drive', '?')}). The papers': {papers.MACHINE}."
+        f"{also.get('memory', '?')} of memory; {also.get('kernel', '?')}; files on "
+        f"{files.get('filesystem', '?')} ({files.get('drive', '?')}). The papers': "
+        f"{papers.MACHINE}."
     )
-    lines = [f"<p>{html.escape(facts)} {count} measurements ({efforts}).</p>"]
+    lines = [f"<p>{html.escape(facts)} {len(found.records)} measurements ({last['effort']}).</p>"]
+    if found.left_out:
+        lines.append(
+            f"<p>{found.left_out} measurements of other builds, machines, drives or settings are "
+            "in the same results, and not on this page.</p>"
+        )
     lines.append("<details><summary>Runs</summary><ul>")
     for run in runs:
-        versions = ", ".join(f"{name} {value}" for name, value in run["versions"].items())
-        commit = run.get("commit") or "unknown"
-        words = f"{run['started']}, commit {commit}, {versions}: "
+        build = ", ".join(f"{name} {value}" for name, value in run["build"].items() if value)
+        host = run.get("also", {}).get("host", "")
+        words = f"{run['started']} {host}, {build}: "
         command = html.escape(run["command_line"])
         lines.append(f"<li>{html.escape(words)}<code>{command}</code></li>")
     return [*lines, "</ul></details>"]
@@ -162,7 +171,8 @@ def write_page(paths: list[Path], folder: Path, *, plots: bool) -> Path:
 
     It is made from whatever there is: what was not measured says so.
     """
-    runs, records = merged(paths)
+    found = merged(paths)
+    runs, records = found.runs, found.records
     measured = Measurements(runs, records)
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
@@ -175,7 +185,7 @@ def write_page(paths: list[Path], folder: Path, *, plots: bool) -> Path:
         "<p>Made by <code>hippogriff reproduce</code>. Bars and points are medians, with the least "
         "and the most; averages are geometric means; dashed red lines are the papers' numbers. "
         "GB are 10<sup>9</sup> bytes.</p>",
-        *_machine(runs, len(records)),
+        *_machine(found),
     ]
     large = [record for record in records if record.get("scale") == "large" or record.get("idle")]
     lines += _targets(Measurements(runs, large))
