@@ -134,7 +134,8 @@ def test_failures_are_told_everywhere_and_tried_again(tmp_path: Path) -> None:
     done = reproduce(tmp_path, programs)
     assert done.returncode == 1
     assert "FAILED whole/nn/tiny/cold/baseline/0: exit status 1: the drive is gone" in done.stdout
-    assert "FAILED whole/lud/tiny/cold/baseline/1: its output is no result" in done.stdout
+    assert "FAILED whole/lud/tiny/cold/baseline/1: its output is no JSON" in done.stdout
+    assert "'what\\n'" in done.stdout
     page = write_page([tmp_path / "out"], tmp_path / "report", plots=False).read_text()
     assert page.count('<li class="failed">') == 4
     assert "the drive is gone" in page

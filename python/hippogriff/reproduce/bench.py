@@ -28,6 +28,11 @@ STATES = (COLD, CACHED)
 _COLD_MOST = 0.1  # A share of a file in the page cache that is cold still.
 _CACHED_LEAST = 0.99
 _ROOM_BYTES = 256 << 20
+_SHOWN_CHARACTERS = 200
+_USAGE = (
+    *("user_seconds", "system_seconds", "minor_faults", "major_faults"),
+    *("voluntary_switches", "involuntary_switches", "peak_resident_bytes"),
+)
 _CHECKED_BYTES_MAX = 100_000_000  # Oracles are slow.
 # What the user's environment says of these still counts.
 _KEPT = ("NVML", "CUDA_DRIVER", "CUFILE", "GDS_ROOT", "HOST_LINK", "IO", "HOST_MEMORY")
@@ -252,6 +257,26 @@ class Bench:
         return record
 
 
+def json_of(output: str) -> Any:
+    """Return what a program printed.
+
+    Raises
+    ------
+    MeasurementError
+        When that is no JSON, or has numbers that are none; with the output's beginning.
+    """
+    try:
+        value = json.loads(output)
+        json.dumps(value, allow_nan=False)  # Results have no infinities.
+    except (ValueError, RecursionError) as error:
+        raise MeasurementError(f"its output is no JSON ({error}): {_beginning(output)}") from None
+    return value
+
+
+def _beginning(output: str) -> str:
+    return repr(output[:_SHOWN_CHARACTERS]) + "…" * (len(output) > _SHOWN_CHARACTERS)
+
+
 def result_of(output: str) -> dict[str, Any]:
     """Return what a program said of its run.
 
@@ -260,15 +285,42 @@ def result_of(output: str) -> dict[str, Any]:
     MeasurementError
         When that is no result.
     """
+    result = json_of(output)
     try:
-        result = json.loads(output)
         float(result["total_seconds"])
-        float(result["usage"]["user_seconds"])
         float(result["device_bytes"])
+        for name in _USAGE:
+            float(result["usage"][name])
         if not all(float(seconds) >= 0 for seconds in result["seconds"].values()):
             raise ValueError("negative seconds")
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise MeasurementError(f"its output is no result: {error!r}") from None
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise MeasurementError(
+            f"its output is no result ({error!r}): {_beginning(output)}"
+        ) from None
+    return dict(result)
+
+
+def transfers_of(output: str, state: str, count: int) -> dict[str, Any]:
+    """Return what `_transfer` said of so many transfers of a file in a state.
+
+    Raises
+    ------
+    MeasurementError
+        When that is no result, or when the file was not in that state.
+    """
+    result = json_of(output)
+    try:
+        for name in ("seconds", "cpu_seconds"):
+            if len(result[name]) != count or not all(float(each) >= 0 for each in result[name]):
+                raise ValueError(f"{name} are not {count}")
+        shares = [float(share) for share in result["cached_before"]]
+    except (ValueError, LookupError, TypeError, OverflowError) as error:
+        raise MeasurementError(
+            f"its output is no result ({error!r}): {_beginning(output)}"
+        ) from None
+    for share in shares:
+        if not is_in(state, share):
+            raise MeasurementError(f"{share:.0%} of the file were cached, not {state}")
     return dict(result)
 
 

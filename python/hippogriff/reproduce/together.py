@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hippogriff.reproduce import children
+from hippogriff.reproduce import _mps, children
 from hippogriff.reproduce.bench import (
     COLD,
     AbsentError,
@@ -92,11 +90,14 @@ def programs_of(workload: str) -> list[Program]:
 
 
 @contextlib.contextmanager
-def _ballast(bench: Bench, leave_bytes: int) -> Iterator[None]:
-    """Hold a GPU's memory but for so many bytes."""
-    command = [sys.executable, "-m", "hippogriff.reproduce._ballast"]
+def _beside(bench: Bench, words: Sequence[str], seconds: float) -> Iterator[str]:
+    """Run a module of this folder; give the line it prints once it is ready.
+
+    It is told this process's number, and ends with it, also when that is killed.
+    """
+    module, *arguments = words
     process = subprocess.Popen(
-        [*command, bench.child_device, str(leave_bytes)],
+        [sys.executable, "-m", f"hippogriff.reproduce.{module}", *arguments, str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -105,39 +106,30 @@ def _ballast(bench: Bench, leave_bytes: int) -> Iterator[None]:
     )
     assert process.stdout is not None
     try:
-        ready, _, _ = select.select([process.stdout], [], [], _BALLAST_SECONDS)
-        said = process.stdout.readline().decode(errors="replace").strip() if ready else "nothing"
-        if " held, " not in said:
-            raise MeasurementError(f"limiting the device's memory: {said}")
-        yield
+        yield children.first_line(process, seconds)
     finally:
         children.end(process)
         process.stdout.close()
 
 
 @contextlib.contextmanager
-def _mps(bench: Bench) -> Iterator[dict[str, str]]:
+def _ballast(bench: Bench, leave_bytes: int) -> Iterator[None]:
+    """Hold a GPU's memory but for so many bytes."""
+    words = ["_ballast", bench.child_device, str(leave_bytes)]
+    with _beside(bench, words, _BALLAST_SECONDS) as said:
+        if " held, " not in said:
+            raise MeasurementError(f"limiting the device's memory: {said}")
+        yield
+
+
+@contextlib.contextmanager
+def mps(bench: Bench, control: str) -> Iterator[dict[str, str]]:
     """Run MPS's daemon in a folder of its own; give the variables that its clients need."""
-    control = shutil.which("nvidia-cuda-mps-control")
-    if control is None or bench.device == "host":
-        raise AbsentError("no GPU, or no nvidia-cuda-mps-control")
-    with tempfile.TemporaryDirectory(prefix="hippogriff-mps-") as folder:
-        names = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
-        variables = dict.fromkeys(names, folder)
-        environment = {**os.environ, **variables}
-        try:
-            try:
-                started = subprocess.run(
-                    [control, "-d"], env=environment, capture_output=True, timeout=60, check=False
-                )
-            except (OSError, subprocess.TimeoutExpired) as error:
-                raise AbsentError(f"MPS: {error}") from None
-            if started.returncode != 0:
-                raise AbsentError(f"MPS does not start: {started.stderr.decode().strip()}")
-            yield variables
-        finally:
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run([control], input=b"quit\n", env=environment, timeout=60, check=False)
+    with _beside(bench, ["_mps", control], 2 * _mps.START_SECONDS) as said:
+        state, _, folder = said.partition(" ")
+        if state != "ready":
+            raise AbsentError(f"MPS does not start: {said}")
+        yield dict.fromkeys(("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"), folder)
 
 
 class Together:
@@ -182,7 +174,10 @@ class Together:
             else:
                 stack.enter_context(_ballast(bench, memory + (AT_ONCE + 1) * CONTEXT_BYTES))
             if configuration.mps:
-                variables |= stack.enter_context(_mps(bench))
+                control = shutil.which("nvidia-cuda-mps-control")
+                if control is None or bench.device == "host":
+                    raise AbsentError("no GPU, or no nvidia-cuda-mps-control")
+                variables |= stack.enter_context(mps(bench, control))
             yield variables
 
     def _run_of(self, program: Program, done: children.Outcome, target: Path) -> Record:
