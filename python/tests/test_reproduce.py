@@ -39,7 +39,7 @@ from hippogriff.reproduce.experiments import Experiments, Unit, scaled
 from hippogriff.reproduce.journal import Journal, load
 from hippogriff.reproduce.page_cache import Residency, residency
 from hippogriff.reproduce.programs import BY_NAME, PROGRAMS, find_programs
-from hippogriff.reproduce.report import write_page
+from hippogriff.reproduce.report import merged, write_page
 from hippogriff.reproduce.run import Estimate, measure
 from hippogriff.reproduce.together import CONFIGURATIONS, MIXED, Need, Together, programs_of
 
@@ -488,6 +488,36 @@ def test_eight_share_a_third_of_what_they_want(tmp_path: Path) -> None:
     assert [each.name for each in CONFIGURATIONS if each.way == "run"] == [
         *("direct_most", "no_parking", "one_channel", "everything")
     ]
+
+
+def test_slices_of_several_invocations_make_one_report(tmp_path: Path) -> None:
+    programs = fake_programs(tmp_path / "bin")
+    slices = (
+        ["--only", "nn,lud"],
+        ["--only", "lud,cfd", "--repetitions", "1", "--sizes", "tiny"],
+        ["--budget-seconds", "0"],
+        ["--repetitions", "1"],
+    )
+    for words in slices:
+        assert reproduce(tmp_path, programs, *words).returncode == 0
+    assert len(keys_of(tmp_path)) == 2 * 2 + 1 + 6
+    rest = reproduce(tmp_path, programs, "--json")
+    assert json.loads(rest.stdout)["done"] == 2 * len(PROGRAMS)
+    keys = keys_of(tmp_path)
+    assert len(keys) == len(set(keys)) == 2 * len(PROGRAMS), "something was measured twice"
+    # Machines that were lent on two days: their folders' lines together are one folder's.
+    assert reproduce(tmp_path / "again", programs, "--experiments", "E3").returncode == 0
+    one, two = tmp_path / "out", tmp_path / "again" / "out"
+    both = tmp_path / "both"
+    both.mkdir()
+    (both / "measurements.jsonl").write_text(
+        (one / "measurements.jsonl").read_text() + (two / "measurements.jsonl").read_text()
+    )
+    together = sorted(record["key"] for record in load(both).records)
+    assert together == sorted(record["key"] for record in merged([one, two]).records)
+    assert len(together) == 2 * 2 * 3 * len(PROGRAMS)
+    page = write_page([both], tmp_path / "report", plots=False).read_text()
+    assert "E1: where time goes</td><td>18</td><td>0</td><td>0</td><td>18</td>" in page
 
 
 def test_slice_is_a_part_of_the_same_measurements(tmp_path: Path) -> None:

@@ -120,20 +120,24 @@ EFFORTS = {effort.name: effort for effort in (QUICK, FULL)}
 
 
 def cut(effort: Effort, part: Slice) -> Effort:
-    """Return a part of an effort: the same measurements, by the same keys, and no others."""
+    """Return a part of an effort: the same measurements, by the same keys.
+
+    Experiments of one size that is not among the part's are of the largest of those.
+    """
 
     def of(names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(name for name in names if not part.programs or name in part.programs)
 
-    scales = part.scales or effort.scales
-    most = part.repetitions or effort.repetitions
+    def scale_of(scale: str) -> str:
+        return scale if not part.scales or scale in part.scales else part.scales[-1]
+
     return replace(
         effort,
         programs=of(effort.programs),
-        scales=scales,
-        scale=scales[-1] if part.scales else effort.scale,
-        core_scale=scales[-1] if part.scales else effort.core_scale,
-        repetitions=most,
+        scales=part.scales or effort.scales,
+        scale=scale_of(effort.scale),
+        core_scale=scale_of(effort.core_scale),
+        repetitions=part.repetitions or effort.repetitions,
         few=part.repetitions or effort.few,
         setting_repetitions=part.repetitions or effort.setting_repetitions,
         energy_programs=of(effort.energy_programs),

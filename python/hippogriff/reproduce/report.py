@@ -120,6 +120,35 @@ def _targets(large: Measurements) -> list[str]:
     return [title, f"<table>{head}{''.join(rows)}</table>"]
 
 
+def _coverage(found: Results) -> list[str]:
+    """Say what is measured of each experiment, and of how much: slices come one by one."""
+    wanted = found.runs[-1].get("wanted", {}) if found.runs else {}
+    rows = []
+    for name, what in EXPERIMENTS.items():
+        mine = [record for record in found.records if name in record.get("experiments", ())]
+        failed = sum(bool(record.get("failure")) for record in mine)
+        absent = sum(bool(record.get("absent")) for record in mine)
+        numbers = (len(mine) - failed - absent, absent, failed, wanted.get(name, ""))
+        cells = "".join(f"<td>{number}</td>" for number in numbers)
+        rows.append(f"<tr><td>{name}: {html.escape(what)}</td>{cells}</tr>")
+    head = "".join(
+        f"<th>{each}</th>" for each in ("", "measured", "not possible", "failed", "of a whole run")
+    )
+    return [f'<table id="coverage"><tr>{head}</tr>{"".join(rows)}</table>']
+
+
+def _warning(found: Results) -> list[str]:
+    """Say what numbers of tiny inputs are good for."""
+    scales = {record["scale"] for record in found.records if "scale" in record}
+    if scales - {"tiny"} or not scales:
+        return []
+    return [
+        "<p><strong>Tiny inputs:</strong> this page shows that all of it works here. Its numbers "
+        "are mostly what programs cost to start, and chance; the papers' sizes are measured by "
+        "<code>hippogriff reproduce --full</code> on a GPU.</p>"
+    ]
+
+
 def _problems(records: list[Record]) -> list[str]:
     failed = [record for record in records if record.get("failure")]
     absent: dict[str, list[str]] = {}
@@ -185,7 +214,9 @@ def write_page(paths: list[Path], folder: Path, *, plots: bool) -> Path:
         "<p>Made by <code>hippogriff reproduce</code>. Bars and points are medians, with the least "
         "and the most; averages are geometric means; dashed red lines are the papers' numbers. "
         "GB are 10<sup>9</sup> bytes.</p>",
+        *_warning(found),
         *_machine(found),
+        *_coverage(found),
     ]
     large = [record for record in records if record.get("scale") == "large" or record.get("idle")]
     lines += _targets(Measurements(runs, large))
@@ -197,8 +228,7 @@ def write_page(paths: list[Path], folder: Path, *, plots: bool) -> Path:
             drawn = draw(figure, folder)
         lines += _section(figure, drawn)
     lines += _problems(records)
-    wanted = ", ".join(f"{name} {what}" for name, what in EXPERIMENTS.items())
-    lines += [f'<p class="note">Experiments: {html.escape(wanted)}.</p>', "</body></html>", ""]
+    lines += ["</body></html>", ""]
     page = folder / "report.html"
     page.write_text("\n".join(lines))
     return page
