@@ -106,7 +106,7 @@ def test_energy_that_was_modelled_is_not_among_what_was_measured() -> None:
     assert not [name for name in measured if "CPU" in name]
     modelled = of_ours(made["modelled_energy"])
     title = "energy, modelled, large inputs, cold: hippogriff, "
-    assert modelled[f"{title}CPU, modelled"] == 20 / 100
+    assert modelled[f"{title}CPU alone"] == 20 / 100
     assert modelled[f"{title}modelled sum"] == (100 + 20) / (200 + 100)
     assert any("not measured here: no RAPL" in note for note in made["energy"].notes)
     measured_only = Measurements([], records)
@@ -166,10 +166,41 @@ def test_report_of_partial_results_says_what_is_missing(tmp_path: Path) -> None:
         merged([tmp_path / "nowhere.json"])
 
 
+def test_papers_numbers_stand_beside_those_of_every_size() -> None:
+    records = [{**whole("nn", way, 0), "scale": "tiny"} for way in SECONDS]
+    made = {figure.name: figure for figure in figures(Measurements([], records))}
+    assert made["speedup"].panels[0].said[0].what == "Gullfoss, small inputs"
+    faults = made["costs"].panels[0]
+    assert faults.theirs == "papers: small inputs (Gullfoss, table 3)"
+    assert all(faults.series[faults.theirs])
+    assert not faults.empty
+    sizes = made["where_time_goes"].panels[1]
+    assert sizes.places == ("tiny", "small", "medium", "large")
+    for figure in made.values():
+        assert figure.why.endswith(".")
+
+
+def test_average_of_the_eight_is_of_all_workloads_or_none() -> None:
+    def eight(workload: str, name: str, failures: int) -> dict[str, Any]:
+        fields = {"workload": workload, "configuration": name, "scale": "large", "seconds": 2.0}
+        key = f"together/{workload}/large/{name}/0"
+        return {"key": key, **fields, "failures": failures, "runs": [{}] * 8}
+
+    records = [eight(workload, "in_turns", 0) for workload in ("nn", "lud")]
+    records += [eight("nn", "unmodified", 0), eight("lud", "unmodified", 3)]
+    made = {figure.name: figure for figure in figures(Measurements([], records))}
+    values = made["together"].panels[0].series["unmodified, at once"]
+    assert [value is None for value in values] == [False, True, True]
+    assert any("3 of 16 programs failed" in note for note in made["together"].notes)
+
+
 def test_plots_are_drawn_as_svg_and_png(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     folder = results(tmp_path / "one", "G", [whole("nn", way, 0) for way in SECONDS])
     page = write_page([folder], tmp_path / "report", plots=True)
     drawn = {path.name for path in page.parent.iterdir()}
+    svg = (page.parent / "speedup.svg").read_text()
+    assert "currentColor" in svg
+    assert "prefers-color-scheme: dark" in svg
     assert {"speedup.svg", "speedup.png", "costs.svg", "report.html"} <= drawn
     assert "together.svg" not in drawn

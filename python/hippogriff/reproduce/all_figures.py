@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hippogriff._sizes import format_size
+from hippogriff._sizes import parse_size
 from hippogriff.reproduce import papers
 from hippogriff.reproduce.energy_figures import energy, modelled_energy
 from hippogriff.reproduce.experiments import DEFAULTS, ONE_CHANNEL
 from hippogriff.reproduce.figures import (
+    AVERAGE,
     NOT_MEASURED,
     Figure,
     Measurements,
@@ -17,6 +18,7 @@ from hippogriff.reproduce.figures import (
     average_of,
     inverse,
     movement_seconds,
+    relative,
     with_average,
 )
 from hippogriff.reproduce.program_figures import (
@@ -27,16 +29,21 @@ from hippogriff.reproduce.program_figures import (
     whole_speedup,
 )
 from hippogriff.reproduce.programs import CONVENTIONAL, OURS
-from hippogriff.reproduce.together import CONFIGURATIONS
+from hippogriff.reproduce.together import CONFIGURATIONS, IN_TURNS
 
 if TYPE_CHECKING:
     from hippogriff.reproduce.journal import Record
 
 _TRANSFER_TITLES = {
-    CONVENTIONAL: "read + copy",
-    ONE_CHANNEL: "hippogriff, one channel",
     OURS: "hippogriff",
+    ONE_CHANNEL: "hippogriff, one channel",
+    CONVENTIONAL: "conventional: read and copy",
 }
+
+
+def _size(size_bytes: int) -> str:
+    """Return a size for an axis."""
+    return f"{size_bytes >> 30} GiB" if size_bytes >= 1 << 30 else f"{size_bytes >> 20} MiB"
 
 
 def throughput(measured: Measurements) -> Figure:
@@ -59,20 +66,21 @@ def throughput(measured: Measurements) -> Figure:
                     if seconds > 0
                 ]
                 values.append(Value.of(found))
-            series[title] = values
-        title = f"file to device, {state}" if direction == "send" else "device to file"
-        said = papers.THROUGHPUT if (direction, state) == ("send", "cold") else ()
+            series[
+                title if direction == "send" else title.replace("read and copy", "copy, write")
+            ] = values
+        cold = (direction, state) == ("send", "cold")
         panels.append(
             Panel(
-                title,
-                "GB/s",
-                tuple(format_size(size) for size in sizes),
+                f"file to device, {state}" if direction == "send" else "device to file, durable",
+                "GB/s, higher is better",
+                tuple(_size(size) for size in sizes),
                 series,
-                said,
+                papers.THROUGHPUT if cold else (),
                 numbers=tuple(map(float, sizes)),
             )
         )
-        if (direction, state) == ("send", "cold"):
+        if cold:
             fastest = max((v.median for v in series[_TRANSFER_TITLES[OURS]] if v), default=0.0)
     why = NOT_MEASURED
     if fastest:
@@ -88,118 +96,146 @@ def throughput(measured: Measurements) -> Figure:
         "figure 3.12; Gullfoss, figure 8",
         tuple(panels),
         why,
-        ("The first transfer of each process, which pins memory, is left out, as in the papers.",),
+        (
+            "The first transfer of each process, which pins memory, is left out, as in the papers; "
+            "the conventional way has memory that was made and touched before.",
+        ),
     )
+
+
+def _speeds(records: list[Record], workloads: list[str], name: str) -> list[Value | None]:
+    """Return a configuration's speed-up over the programs one after another, by workload."""
+
+    def seconds(workload: str, name: str) -> Value | None:
+        # Programs that did not do their work were not fast.
+        return Value.of(
+            record["seconds"]
+            for record in records
+            if (record["workload"], record["configuration"]) == (workload, name)
+            and not record["failures"]
+        )
+
+    values = [
+        inverse(relative(seconds(workload, name), seconds(workload, IN_TURNS)))
+        for workload in workloads
+    ]
+    # An average of those that worked would not be one of all.
+    return with_average(values) if all(values) else [*values, None]
 
 
 def together(measured: Measurements) -> Figure:
     """Figure 3.20: eight programs at once."""
-    records = measured.of_kind("together")
-    workloads = list(dict.fromkeys(record["workload"] for record in records))
-
-    def speeds(name: str) -> list[Value | None]:
-        values: list[Value | None] = []
-        for workload in workloads:
-            base = Value.of(
-                r["seconds"]
-                for r in records
-                if (r["workload"], r["configuration"]) == (workload, "in_turns")
-                and not r["failures"]
+    panels, notes = [], []
+    for scale, records in measured.by_scale("together"):
+        workloads = list(dict.fromkeys(record["workload"] for record in records))
+        panels.append(
+            Panel(
+                f"eight at once, cold, memory for a third of them, {scale} inputs",
+                "speed-up over unmodified programs one after another, higher is better",
+                (*workloads, AVERAGE),
+                {
+                    each.title: _speeds(records, workloads, each.name)
+                    for each in CONFIGURATIONS
+                    if each.name != IN_TURNS
+                },
+                papers.TOGETHER,
+                base=1.0,
             )
-            # Programs that did not do their work were not fast.
-            of = Value.of(
-                r["seconds"]
-                for r in records
-                if (r["workload"], r["configuration"]) == (workload, name) and not r["failures"]
-            )
-            values.append(
-                inverse(
-                    Value(
-                        of.median / base.median,
-                        of.least / base.median,
-                        of.most / base.median,
-                        of.count,
-                    )
-                )
-                if base is not None and of is not None
-                else None
-            )
-        return with_average(values)
-
-    series = {each.title: speeds(each.name) for each in CONFIGURATIONS}
-    panel = Panel(
-        "eight at once, cold, memory for a third of them",
-        "speed-up over unmodified programs one after another",
-        (*workloads, "average"),
-        {title: values for title, values in series.items() if any(values)},
-        papers.TOGETHER,
-    )
-    notes = ["hippogriff's programs are started by `hippogriff run`, whose start is in their time."]
-    for each in CONFIGURATIONS:
-        failures = sum(r["failures"] for r in records if r["configuration"] == each.name)
-        if failures:
-            runs = sum(len(r["runs"]) for r in records if r["configuration"] == each.name)
-            notes.append(f"{each.title}: {failures} of {runs} programs failed.")
-    why = NOT_MEASURED
-    everything = average_of(panel, "everything")
-    direct = average_of(panel, "always the direct-most route")
-    if everything is not None and direct is not None:
-        why = (
-            f"Everything is {everything:.2f} times as fast as the programs one after another, the "
-            f"direct-most route always {direct:.2f}. The papers' baseline are the unmodified "
-            "programs at once, changed so that they fit; here unmodified ones fail when there is "
-            "no memory (see below), so those one after another are the measure."
         )
+        for each in CONFIGURATIONS:
+            mine = [record for record in records if record["configuration"] == each.name]
+            failures = sum(record["failures"] for record in mine)
+            if failures:
+                runs = sum(len(record["runs"]) for record in mine)
+                notes.append(
+                    f"{each.title}, {scale} inputs: {failures} of {runs} programs failed; a "
+                    "configuration has no bar where any did."
+                )
+    why = NOT_MEASURED
+    if panels:
+        everything = average_of(panels[0], "everything")
+        direct = average_of(panels[0], "always the direct-most route")
+        if everything is not None and direct is not None:
+            why = (
+                f"Everything is {everything:.2f} times as fast as the programs one after another, "
+                f"the direct-most route always {direct:.2f}. The papers' numbers (of large inputs) "
+                "are over the unmodified programs at once, changed so that they fit; here "
+                "unmodified ones fail when there is no memory (see below), so those one after "
+                "another are the measure."
+            )
+    notes += [
+        "hippogriff's programs are started by `hippogriff run`, whose start (an interpreter's, and "
+        "the queue for memory) is in their time; of tiny inputs it is most of it.",
+        "Each program reads a file of its own, which is not in the page cache when it starts.",
+    ]
     return Figure(
         "together",
         "E7",
         "Eight programs at once under memory pressure",
         "figure 3.20; Gullfoss, figure 15",
-        (panel,),
+        tuple(panels),
         why,
         tuple(notes),
     )
 
 
+_SETTING_TITLES = {
+    "piece": "size of the pieces that data moves in (HIPPOGRIFF_PIECE)",
+    "pinbuffer": "size of the pinned memory (HIPPOGRIFF_PINBUFFER)",
+    "channels": "parallel channels (HIPPOGRIFF_CHANNELS)",
+    "calibration": "calibrated rates of links and drives, times a factor",
+    "parking": "host memory for parking (HIPPOGRIFF_PARKING), eight programs at once",
+}
+
+
+def _by_size(value: str) -> float:
+    """Return what values of a setting are ordered by."""
+    try:
+        return float(parse_size(value)) if not value.replace(".", "").isdigit() else float(value)
+    except ValueError:
+        return -1.0  # default, off
+
+
 def sensitivity(measured: Measurements) -> Figure:
     """Show what each setting does to data movement, relative to the default."""
-    records = measured.of_kind("setting")
     panels = []
     best: list[str] = []
-    for setting in dict.fromkeys(record["setting"] for record in records):
-        mine = [record for record in records if record["setting"] == setting]
-        values = list(dict.fromkeys(str(record["value"]) for record in mine))
-        cases = list(dict.fromkeys(_case(record) for record in mine))
-        series = {}
-        for case in cases:
-            found = [
-                Value.of(_seconds(r) for r in mine if _case(r) == case and str(r["value"]) == value)
-                for value in values
-            ]
+    for scale, records in measured.by_scale("setting"):
+        for setting in dict.fromkeys(record["setting"] for record in records):
+            mine = [record for record in records if record["setting"] == setting]
+            values = sorted({str(record["value"]) for record in mine}, key=_by_size)
             default = DEFAULTS[setting]
-            base = found[values.index(default)] if default in values else None
-            series[case] = [
-                None
-                if value is None or base is None or base.median <= 0
-                else Value(
-                    value.median / base.median,
-                    value.least / base.median,
-                    value.most / base.median,
-                    value.count,
-                )
-                for value in found
-            ]
-        ratios = [v.median for row in series.values() for v in row if v is not None]
-        if ratios:
-            best.append(f"{setting} {min(ratios):.2f}")
-        panels.append(Panel(setting, "seconds, of the default's", tuple(values), series))
+            series = {}
+            for case in dict.fromkeys(_case(record) for record in mine):
+                found = {
+                    value: Value.of(
+                        _seconds(record)
+                        for record in mine
+                        if (_case(record), str(record["value"])) == (case, value)
+                    )
+                    for value in values
+                }
+                series[case] = [relative(found[value], found.get(default)) for value in values]
+            ratios = [value.median for row in series.values() for value in row if value is not None]
+            if ratios:
+                best.append(f"{setting} {min(ratios):.2f}")
+            places = tuple(
+                f"{value} (default)" if value == default != "default" else value for value in values
+            )
+            title = f"{_SETTING_TITLES[setting]}, {scale} inputs"
+            what = "all eight" if setting == "parking" else "data movement"
+            unit = f"seconds of {what} relative to the default's, lower is better"
+            panels.append(Panel(title, unit, places, series, base=1.0))
     why = NOT_MEASURED
     if best:
         why = (
             "The papers do not vary these. The best of all cases takes, of the default's time: "
             f"{', '.join(best)}."
         )
-    return Figure("sensitivity", "E8", "Sensitivity to settings", "none", tuple(panels), why)
+    notes = (
+        "A bar without a line for its spread is of one run: a difference there may be chance.",
+    )
+    return Figure("sensitivity", "E8", "Sensitivity to settings", "none", tuple(panels), why, notes)
 
 
 def _case(record: Record) -> str:

@@ -15,6 +15,7 @@ from hippogriff.reproduce.figures import (
     Value,
     average_of,
     program_places,
+    relative,
     with_average,
 )
 from hippogriff.reproduce.programs import BY_HAND, CONVENTIONAL, OURS, PROGRAMS
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     Joules = Callable[[Record], float | None]
 
 WITH_IDLE, ABOVE_IDLE = "idle included", "above idle"
-CPU_MODEL, SUM_MODEL = "CPU, modelled", "modelled sum"
+CPU_MODEL, SUM_MODEL = "CPU alone", "modelled sum"
 GPU, CPU = ("gpu",), ("cpu",)
 SOURCES = {GPU: "GPU board", CPU: "CPU packages", GPU + CPU: "GPU board and CPU packages"}
 _PAPERS = "figures 3.16, 3.17; Gullfoss, figures 12, 13"
@@ -97,11 +98,16 @@ def _panels(name: str, records: list[Record], scale: str, kinds: dict[str, Joule
                         for program in PROGRAMS
                     ]
                     series[f"{WAY_TITLES[way]}, {kind}"] = with_average(values)
-            numbers: tuple[Said, ...] = said.get(scale, ()) if state == "cold" else ()
+            numbers: tuple[Said, ...] = papers.of_scale(said, scale) if state == "cold" else ()
             title = f"{what}, {name}, {scale} inputs, {state}"
             panels.append(
                 Panel(
-                    title, "relative to conventional", program_places(), series, numbers, base=1.0
+                    title,
+                    "relative to conventional, lower is better",
+                    program_places(),
+                    series,
+                    numbers,
+                    base=1.0,
                 )
             )
     return panels
@@ -123,11 +129,7 @@ def _relative(
                 found.append(total / count * (seconds if delay else 1))
         return Value.of(found)
 
-    of, to = values(way), values(CONVENTIONAL)
-    if of is None or to is None or to.median <= 0:
-        return None
-    base = to.median
-    return Value(of.median / base, of.least / base, of.most / base, of.count)
+    return relative(values(way), values(CONVENTIONAL))
 
 
 def _words(panels: list[Panel]) -> str:
@@ -166,10 +168,11 @@ def energy(measured: Measurements) -> Figure:
             "papers measure the whole machine at the wall (117.6 W idle), power supply, drive and "
             "fans with it; here it is what the GPU's board and the CPUs' packages count themselves."
         )
-    notes.append(
-        "Programs are repeated; between them the next run's file is made cold or cached, which is "
-        "in the energy, idle included or not, of all ways alike."
-    )
+    if panels:
+        notes.append(
+            "Programs are repeated; between them the next run's file is made cold or cached, which "
+            "is in the energy, idle included or not, of all ways alike."
+        )
     notes = list(dict.fromkeys(notes))
     return Figure(
         "energy",

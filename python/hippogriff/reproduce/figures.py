@@ -98,7 +98,10 @@ class Measurements:
     @property
     def device(self) -> str:
         """The device's model."""
-        return str(self.runs[-1]["machine"]["device"]) if self.runs else "an unknown device"
+        if not self.runs:
+            return "an unknown device"
+        model = str(self.runs[-1]["machine"]["device"])
+        return "device host, the CPUs" if model == "host memory" else model
 
     def by_scale(self, kind: str) -> list[tuple[str, list[Record]]]:
         """Return the good measurements of a kind by size of the input, the largest first.
@@ -144,12 +147,18 @@ class Measurements:
 
         Its least and most are those of the single runs over the other way's median.
         """
-        of = Value.of(map(figure, self.whole(*case, ways[0])))
-        to = Value.of(map(figure, self.whole(*case, ways[1])))
-        if of is None or to is None or to.median <= 0:
-            return None
-        base = to.median
-        return Value(of.median / base, of.least / base, of.most / base, min(of.count, to.count))
+        return relative(
+            Value.of(map(figure, self.whole(*case, ways[0]))),
+            Value.of(map(figure, self.whole(*case, ways[1]))),
+        )
+
+
+def relative(of: Value | None, to: Value | None) -> Value | None:
+    """Return a value over another's median."""
+    if of is None or to is None or to.median <= 0:
+        return None
+    base = to.median
+    return Value(of.median / base, of.least / base, of.most / base, min(of.count, to.count))
 
 
 def inverse(value: Value | None) -> Value | None:

@@ -33,6 +33,11 @@ def _first(path: str, name: str) -> str:
     return ""
 
 
+def _memory() -> str:
+    pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return f"{pages * page_bytes / (1 << 30):.0f} GiB of memory"
+
+
 _FILE = Path(__file__).resolve()
 _REPOSITORY = _FILE.parents[3]
 
@@ -110,7 +115,7 @@ def facts(bench: Bench, effort: str) -> Record:
         "also": {
             "host": platform.node(),
             "python": platform.python_version(),
-            "memory": _first("/proc/meminfo", "MemTotal"),
+            "memory": _memory(),
             "kernel": f"{platform.system()} {platform.release()}",
             "device": {name: found[name] for name in names if name in found},
         },

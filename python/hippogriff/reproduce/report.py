@@ -9,7 +9,7 @@ from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce import papers
 from hippogriff.reproduce.all_figures import figures
 from hippogriff.reproduce.effort import EXPERIMENTS
-from hippogriff.reproduce.figures import Measurements
+from hippogriff.reproduce.figures import NOT_MEASURED, Measurements
 from hippogriff.reproduce.journal import Results, differences, load
 from hippogriff.reproduce.targets import targets
 
@@ -93,7 +93,8 @@ def _section(figure: Figure, plots: list[Path]) -> list[str]:
         f'<p class="note">In the papers: {html.escape(figure.papers)}.</p>',
     ]
     if figure.empty:
-        return [*lines, "<p>Not measured yet.</p>"]
+        lines.append(f"<p>{NOT_MEASURED}</p>")
+        return lines + [f'<p class="note">{html.escape(note)}</p>' for note in figure.notes]
     for path in plots:
         if path.suffix == ".svg":
             png = path.with_suffix(".png").name
@@ -107,7 +108,7 @@ def _section(figure: Figure, plots: list[Path]) -> list[str]:
 def _targets(large: Measurements) -> list[str]:
     """Judge large inputs alone: the targets are for them."""
     title = '<h2 id="targets">What it should show</h2>'
-    if not large.good:
+    if not any(record.get("scale") == "large" for record in large.good):
         return [title, "<p>Targets are for large inputs, of which none were measured.</p>"]
     found = targets(large, {figure.name: figure for figure in figures(large)})
     rows = [
@@ -175,7 +176,7 @@ def _machine(found: Results) -> list[str]:
     machine, files, also = last["machine"], last.get("files", {}), last.get("also", {})
     facts = (
         f"{machine['device']}; {machine['processor']}, {machine['cores']} cores, "
-        f"{also.get('memory', '?')} of memory; {also.get('kernel', '?')}; files on "
+        f"{also.get('memory', '?')}; {also.get('kernel', '?')}; files on "
         f"{files.get('filesystem', '?')} ({files.get('drive', '?')}). The papers': "
         f"{papers.MACHINE}."
     )

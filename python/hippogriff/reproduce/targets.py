@@ -7,14 +7,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hippogriff.reproduce.energy_figures import ABOVE_IDLE, SOURCES, SUM_MODEL, WITH_IDLE
-from hippogriff.reproduce.figures import WAY_TITLES, average_of, inward_seconds, total_seconds
+from hippogriff.reproduce.figures import (
+    AVERAGE,
+    WAY_TITLES,
+    Panel,
+    average_of,
+    inward_seconds,
+    total_seconds,
+)
 from hippogriff.reproduce.programs import BY_HAND, BY_NAME, CONVENTIONAL, OURS, PROGRAMS
 from hippogriff.reproduce.together import AT_ONCE, CONFIGURATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hippogriff.reproduce.figures import Figure, Measurements, Panel
+    from hippogriff.reproduce.figures import Figure, Measurements
 
 _GB = 1_000_000_000
 _TITLES = {each.name: each.title for each in CONFIGURATIONS}
@@ -86,7 +93,8 @@ def _single(measured: Measurements, figures: dict[str, Figure]) -> list[Target]:
     return [*targets, Target(text, 10.0, _least(inward))]
 
 
-def _together(panel: Panel, failures: int | None) -> list[Target]:
+def _together(panels: tuple[Panel, ...], failures: int | None) -> list[Target]:
+    panel = panels[0] if panels else Panel("", "", (AVERAGE,), {})
     places = list(panel.places[:-1])
     everything = panel.series.get(_TITLES["everything"]) or [None]
     direct = panel.series.get(_TITLES["direct_most"]) or [None]
@@ -154,7 +162,7 @@ def targets(measured: Measurements, figures: dict[str, Figure]) -> list[Target]:
     ]
     return [
         *_single(measured, figures),
-        *_together(figures["together"].panels[0], sum(failed) if failed else None),
+        *_together(figures["together"].panels, sum(failed) if failed else None),
         Target("page faults, of the conventional programs', large", 0.68, faults, True),
         *_energies(figures),
         Target("the best setting found, of the default's seconds", 0.95, _least(defaults)),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 8
 MIXED = "mixed"
+IN_TURNS = "in_turns"  # what the others are compared with
 #: The share of what they want that there is.
 SHARE = 3
 #: What contexts, pinned memory and kernels take of a GPU beside the programs' own memory.
@@ -63,7 +64,7 @@ class Need:
 
 
 CONFIGURATIONS = (
-    Configuration("in_turns", "unmodified, one after another", CONVENTIONAL, at_once=False),
+    Configuration(IN_TURNS, "unmodified, one after another", CONVENTIONAL, at_once=False),
     Configuration("unmodified", "unmodified, at once", CONVENTIONAL),
     Configuration("mps", "unmodified, at once, under MPS", CONVENTIONAL, mps=True),
     Configuration(
