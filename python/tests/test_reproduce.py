@@ -235,7 +235,7 @@ _FACTS: dict[str, Any] = {
     "other",
     [
         {"machine": {"processor": "A", "device": "H100", "cores": 16}},
-        {"build": {"version": "0.1.0", "commit": "abd"}},
+        {"build": {"version": "0.1.0", "commit": "def"}},
         {"build": {"version": "0.2.0", "commit": "abc"}},
         {"files": {"filesystem": "ext4", "drive": "slow"}},
         {"files": {"filesystem": "xfs", "drive": "fast"}},
@@ -518,6 +518,13 @@ def test_slices_of_several_invocations_make_one_report(tmp_path: Path) -> None:
     assert len(together) == 2 * 2 * 3 * len(PROGRAMS)
     page = write_page([both], tmp_path / "report", plots=False).read_text()
     assert "E1: where time goes</td><td>18</td><td>0</td><td>0</td><td>18</td>" in page
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_each_experiment_can_be_the_first_slice(tmp_path: Path, name: str) -> None:
+    bench = Bench(Places(tmp_path, tmp_path, fake_programs(tmp_path / "bin")), "host", 60)
+    first = Experiments(bench, QUICK, Journal(tmp_path / "journal")).units((name,))[0]
+    assert "failure" not in first.measure()
 
 
 def test_slice_is_a_part_of_the_same_measurements(tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ class Bench:
         AbsentError
             When the drive is too small for all that.
         """
+        self.files.mkdir(parents=True, exist_ok=True)
         others = [path for path in self.files.glob("*-*") if path not in keep]
         others.sort(key=lambda path: path.stat().st_mtime)
         while shutil.disk_usage(self.files).free < size_bytes and others:

@@ -198,15 +198,14 @@ class Experiments:
 
     # --- E2 ---
 
-    def _transfer_file(self, size_bytes: int) -> Path:
-        path = self._bench.files / f"transfer-{size_bytes}"
-        if not path.exists():
-            self._bench.files.mkdir(parents=True, exist_ok=True)
-            unfinished = path.with_suffix(".writing")
-            unfinished.unlink(missing_ok=True)
-            make_file(unfinished, size_bytes)
-            unfinished.replace(path)
-        return path
+    def _make_transfer_file(self, path: Path, size_bytes: int) -> None:
+        if path.exists():
+            os.utime(path)  # The ones used last are kept.
+            return
+        unfinished = path.with_suffix(".writing")
+        unfinished.unlink(missing_ok=True)
+        make_file(unfinished, size_bytes)
+        unfinished.replace(path)
 
     def _transfers(self) -> Iterator[Unit]:
         kinds = [("send", COLD), ("send", CACHED), ("recv", COLD)]
@@ -217,8 +216,9 @@ class Experiments:
 
     def _transfer(self, size_bytes: int, direction: str, state: str, way: str) -> Unit:
         def act() -> Record:
-            self._bench.make_room(3 * size_bytes)
-            path = self._transfer_file(size_bytes)
+            path = self._bench.files / f"transfer-{size_bytes}"
+            self._bench.make_room((1 if path.exists() else 3) * size_bytes, {path})
+            self._make_transfer_file(path, size_bytes)
             if direction == "send":
                 self._bench.prepare(path, state)
             command = [sys.executable, "-m", "hippogriff.reproduce._transfer", str(path)]
