@@ -117,10 +117,19 @@ def time_write(
     return Sample(transfer.route or route, size_bytes, watch.seconds, watch.cpu_seconds)
 
 
-def time_naive_read(path: Path, array: Array) -> Sample:
-    """Move a file the usual way: allocate host memory, read, copy."""
+def touched(size_bytes: int) -> bytearray:
+    """Allocate host memory that has its pages."""
+    return bytearray(b"\1") * size_bytes  # Zeros would be pages that are not there yet.
+
+
+def time_naive_read(path: Path, array: Array, staging: bytearray | None = None) -> Sample:
+    """Move a file the usual way: allocate host memory, read, copy.
+
+    With memory for `staging`, of the array's size, it is read and copy alone.
+    """
     with path.open("rb", buffering=0) as file, Stopwatch() as watch:
-        staging = bytearray(array.nbytes)
+        if staging is None:
+            staging = bytearray(array.nbytes)
         view, done = memoryview(staging), 0
         while done < array.nbytes:
             count = file.readinto(view[done : done + _READ_BYTES])
@@ -131,11 +140,15 @@ def time_naive_read(path: Path, array: Array) -> Sample:
     return Sample("read + copy", array.nbytes, watch.seconds, watch.cpu_seconds)
 
 
-def time_naive_write(path: Path, array: Array) -> Sample:
-    """Move an array to a new file the usual way: allocate, copy, write, make durable."""
+def time_naive_write(path: Path, array: Array, staging: bytearray | None = None) -> Sample:
+    """Move an array to a new file the usual way: allocate, copy, write, make durable.
+
+    With memory for `staging`, of the array's size, nothing is allocated.
+    """
     path.unlink(missing_ok=True)
     with Stopwatch() as watch:
-        staging = bytearray(array.nbytes)
+        if staging is None:
+            staging = bytearray(array.nbytes)
         array.copy_to(staging)
         view, done = memoryview(staging), 0
         with path.open("xb", buffering=0) as file:

@@ -3,72 +3,47 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from reproduce_programs import answer, fake_programs  # type: ignore[import-not-found]
 
+from hippogriff._measurement import Sample, make_cold
 from hippogriff.errors import InvalidArgument
-from hippogriff.reproduce import children, papers
-from hippogriff.reproduce.bench import Bench, MeasurementError, Places, moved_seconds, result_of
-from hippogriff.reproduce.build_figures import figures
+from hippogriff.reproduce import _transfer, children, machine, page_cache
+from hippogriff.reproduce import bench as bench_module
+from hippogriff.reproduce.bench import (
+    CACHED,
+    COLD,
+    AbsentError,
+    Bench,
+    MeasurementError,
+    Places,
+    moved_seconds,
+    result_of,
+)
 from hippogriff.reproduce.children import Surroundings
 from hippogriff.reproduce.command import chosen
 from hippogriff.reproduce.effort import EXPERIMENTS, FULL, QUICK, cut, slice_of
 from hippogriff.reproduce.experiments import Experiments, Unit, scaled
-from hippogriff.reproduce.figures import Measurements, Value, inverse
 from hippogriff.reproduce.journal import Journal, load
+from hippogriff.reproduce.page_cache import Residency, residency
 from hippogriff.reproduce.programs import BY_NAME, PROGRAMS, find_programs
 from hippogriff.reproduce.report import merged, write_page
 from hippogriff.reproduce.run import Estimate, measure
-from hippogriff.reproduce.targets import targets
-from hippogriff.reproduce.together import CONFIGURATIONS, MIXED, Together, programs_of
+from hippogriff.reproduce.together import CONFIGURATIONS, MIXED, Need, Together, programs_of
 
-_USAGE = {
-    "user_seconds": 0.5,
-    "system_seconds": 0.25,
-    "minor_faults": 1000,
-    "major_faults": 1,
-    "voluntary_switches": 10,
-    "involuntary_switches": 5,
-    "peak_resident_bytes": 1 << 20,
-}
-_SECONDS = {
-    "baseline": {"start": 1.0, "read": 2.0, "copy_in": 1.0, "kernels": 1.0, "write": 1.0},
-    "run": {"start": 1.0, "send": 1.0, "kernels": 1.0, "recv": 1.0},
-    "pipelined": {"start": 1.0, "send": 1.5, "kernels": 1.0, "recv": 1.0},
-}
 _LONG_SECONDS = 120.0
-
-
-def answer(way: str, **changes: Any) -> dict[str, Any]:
-    """What a program says of a run."""
-    seconds = _SECONDS[way]
-    total = {"seconds": seconds, "total_seconds": sum(seconds.values())}
-    return {"usage": _USAGE, "device_bytes": 4096, **total, **changes}
-
-
-def fake_programs(folder: Path, **scripts: str) -> Path:
-    """Programs that are shell scripts; `scripts` are run before a program of that name answers."""
-    folder.mkdir(parents=True, exist_ok=True)
-    answers = "\n".join(
-        f"  {way}) echo > \"$3\"; echo '{json.dumps(answer(way))}' ;;" for way in _SECONDS
-    )
-    for program in PROGRAMS:
-        path = folder / program.name
-        path.write_text(
-            "#!/bin/sh\n"
-            f"case $1 in run|baseline|pipelined) {scripts.get(program.name, ':')} ;; esac\n"
-            f'case $1 in\n  generate) echo > "$2" ;;\n  check) echo correct ;;\n{answers}\nesac\n'
-        )
-        path.chmod(0o755)
-    return folder
 
 
 def command(tmp_path: Path, programs: Path, *more: str) -> list[str]:
@@ -159,7 +134,8 @@ def test_failures_are_told_everywhere_and_tried_again(tmp_path: Path) -> None:
     done = reproduce(tmp_path, programs)
     assert done.returncode == 1
     assert "FAILED whole/nn/tiny/cold/baseline/0: exit status 1: the drive is gone" in done.stdout
-    assert "FAILED whole/lud/tiny/cold/baseline/1: its output is no result" in done.stdout
+    assert "FAILED whole/lud/tiny/cold/baseline/1: its output is no JSON" in done.stdout
+    assert "'what\\n'" in done.stdout
     page = write_page([tmp_path / "out"], tmp_path / "report", plots=False).read_text()
     assert page.count('<li class="failed">') == 4
     assert "the drive is gone" in page
@@ -178,6 +154,34 @@ def test_wrong_results_are_failures(tmp_path: Path) -> None:
     done = reproduce(tmp_path, programs)
     assert done.returncode == 1
     assert "its result is wrong: exit status 1: WRONG" in done.stdout
+
+
+def test_result_that_is_compared_with_nothing_is_a_failure(tmp_path: Path) -> None:
+    programs = fake_programs(tmp_path / "bin", nn="[ $1 != baseline ] || exit 1")
+    done = reproduce(tmp_path, programs, "--experiments", "E3", "--only", "nn")
+    assert done.returncode == 1
+    for way in ("run", "pipelined"):
+        key = f"FAILED whole/nn/tiny/cold/{way}/0: "
+        assert f"{key}its result was compared with nothing" in done.stdout
+
+
+def test_other_result_than_the_conventional_is_a_failure(tmp_path: Path) -> None:
+    programs = fake_programs(tmp_path / "bin")
+    text = (programs / "nn").read_text()
+    (programs / "nn").write_text(text.replace('run) echo > "$3"', 'run) echo 2 > "$3"'))
+    done = reproduce(tmp_path, programs, "--experiments", "E3", "--only", "nn")
+    assert "FAILED whole/nn/tiny/cold/run/0: its result is not that of the conv" in done.stdout
+    assert "pipelined" not in done.stdout
+
+
+@pytest.mark.parametrize("leaves", ['rm -f "$3"', ': > "$3"'])
+def test_missing_result_is_a_failure(tmp_path: Path, leaves: str) -> None:
+    programs = fake_programs(tmp_path / "bin")
+    text = (programs / "nn").read_text()
+    (programs / "nn").write_text(text.replace('baseline) echo > "$3"', f"baseline) {leaves}"))
+    done = reproduce(tmp_path, programs, "--only", "nn")
+    for number in range(2):
+        assert f"FAILED whole/nn/tiny/cold/baseline/{number}: it" in done.stdout
 
 
 def test_program_that_takes_too_long_is_ended_and_told(tmp_path: Path) -> None:
@@ -217,12 +221,65 @@ def test_torn_last_line_is_dropped_and_damage_is_refused(tmp_path: Path) -> None
         Journal(tmp_path)
 
 
-def test_results_of_another_machine_are_not_mixed(tmp_path: Path) -> None:
-    facts = {"machine": {"processor": "A", "device": "H200", "cores": 16}, "effort": "full"}
-    Journal(tmp_path).begin_run(facts)
-    other = {**facts, "machine": {**facts["machine"], "device": "H100"}}  # type: ignore[dict-item]
-    with pytest.raises(InvalidArgument, match="another machine"):
-        Journal(tmp_path).begin_run(other)
+_FACTS: dict[str, Any] = {
+    "machine": {"processor": "A", "device": "H200", "cores": 16},
+    "build": {"version": "0.1.0", "commit": "abc"},
+    "files": {"filesystem": "ext4", "drive": "fast"},
+    "settings": {},
+    "effort": "full",
+    "started": "2026-01-01T00:00:00Z",
+}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"machine": {"processor": "A", "device": "H100", "cores": 16}},
+        {"build": {"version": "0.1.0", "commit": "def"}},
+        {"build": {"version": "0.2.0", "commit": "abc"}},
+        {"files": {"filesystem": "ext4", "drive": "slow"}},
+        {"files": {"filesystem": "xfs", "drive": "fast"}},
+        {"settings": {"HIPPOGRIFF_HOST_LINK": "2GB"}},
+        {"effort": "quick"},
+    ],
+)
+def test_what_was_measured_elsewhere_is_measured_anew(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
+    first = Journal(tmp_path)
+    first.begin_run(_FACTS)
+    first.add({"key": "a", "seconds": 1})
+    journal = Journal(tmp_path)
+    journal.begin_run({**_FACTS, **other, "started": "2026-01-02T00:00:00Z"})
+    assert not journal.has("a")
+    journal.add({"key": "a", "seconds": 2})
+    runs, records, left_out = load(tmp_path)
+    assert ([record["seconds"] for record in records], len(runs), left_out) == ([2], 1, 1)
+    # The same as the first on another day.
+    journal.begin_run({**_FACTS, "started": "2026-01-03T00:00:00Z"})
+    assert journal.get("a") == {**first.records[0]}
+    assert [record["seconds"] for record in load(tmp_path).records] == [1]
+    assert len(load(tmp_path).runs) == 2
+
+
+def test_two_do_not_measure_into_one_folder(tmp_path: Path) -> None:
+    Journal(tmp_path).lock()
+    with pytest.raises(InvalidArgument, match="another process measures"):
+        Journal(tmp_path).lock()
+
+
+def test_build_is_told_by_its_commit_or_by_what_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = fake_programs(tmp_path)
+    monkeypatch.setenv("COMMIT", "abc")
+    assert machine.build(programs)["commit"] == "abc"
+    assert "checksum" not in machine.build(programs)
+    monkeypatch.delenv("COMMIT")
+    monkeypatch.setattr(machine, "_git", lambda *_: None)
+    before = machine.build(programs)
+    (programs / "nn").write_text("another")
+    assert before["checksum"] != machine.build(programs)["checksum"]
 
 
 def test_experiments_are_named_or_all() -> None:
@@ -320,73 +377,174 @@ def test_measurements_that_fail_do_not_end_the_run(tmp_path: Path) -> None:
     assert (journal.has("a"), journal.has("b")) == (False, True)
 
 
+def test_kernel_tells_what_is_in_the_page_cache(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    pages = 300
+    file.write_bytes(os.urandom(pages * mmap.PAGESIZE - 1))
+    assert residency(file) == Residency(1.0, "mincore")
+    with file.open("rb") as opened:
+        size_bytes = file.stat().st_size
+        try:
+            by_cachestat = page_cache._by_cachestat(opened.fileno(), size_bytes, file)
+        except OSError:
+            by_cachestat = 0  # an older kernel
+        assert by_cachestat in (0, pages)  # 0 on overlayfs, too
+    make_cold(file)
+    if residency(file).share == 1:
+        pytest.skip("files here stay in memory")
+    assert residency(file).share == 0
+    bench = Bench(Places(tmp_path, tmp_path, tmp_path), "host", 60)
+    assert bench.prepare(file, CACHED) == 1
+    assert bench.prepare(file, COLD) == 0
+    with pytest.raises(FileNotFoundError):
+        residency(tmp_path / "nowhere")
+
+
+def test_what_mincore_does_not_tell_is_asked_of_cachestat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(19, "no such device")
+
+    monkeypatch.setattr(page_cache, "_by_mincore", refuse)
+    monkeypatch.setattr(page_cache, "_by_cachestat", lambda *_: 3)
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 4 * mmap.PAGESIZE)
+    assert residency(file) == Residency(0.75, "cachestat")
+    monkeypatch.setattr(page_cache, "_by_cachestat", refuse)
+    with pytest.raises(OSError, match="no such device"):
+        residency(file)
+
+
+@pytest.mark.parametrize(("state", "share"), [(COLD, 0.5), (CACHED, 0.5)])
+def test_state_that_a_file_does_not_come_into_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, share: float
+) -> None:
+    monkeypatch.setattr(bench_module, "residency", lambda _: Residency(share, "told"))
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+    bench = Bench(Places(tmp_path, tmp_path, tmp_path), "host", 60)
+    with pytest.raises(AbsentError, match=f"50% .* no {state} state"):
+        bench.prepare(file, state)
+
+
+def test_each_of_eight_of_a_kind_reads_its_own_cold_file(tmp_path: Path) -> None:
+    programs = fake_programs(tmp_path / "bin", nn='cat "$2" >/dev/null')
+    bench = Bench(Places(tmp_path, tmp_path, programs), "host", 60)
+    together = Together(bench, "tiny", {"nn": Need(4096, zlib.crc32(b"\n"))})
+    try:
+        for configuration in CONFIGURATIONS[:2]:
+            record = together.measure("nn", configuration)
+            assert [run["cached_before"] for run in record["runs"]] == [0.0] * 8
+            assert record["failures"] == 0, record
+            if not configuration.at_once:
+                assert record["seconds"] == sum(run["seconds"] for run in record["runs"])
+    except AbsentError as error:
+        pytest.skip(str(error))
+    wrong = Together(bench, "tiny", {"nn": Need(4096, 1)}).measure("nn", CONFIGURATIONS[0])
+    assert wrong["failures"] == 8
+    assert "not that of the conventional program" in wrong["runs"][0]["why"]
+
+
+def test_room_is_made_of_nothing_that_is_about_to_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(Places(tmp_path, tmp_path, fake_programs(tmp_path / "bin")), "host", 60)
+    programs = programs_of(MIXED)
+    old = bench.input(BY_NAME["dwt2d"], "tiny")
+    # A drive that has too little room until all that may go has gone.
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: usage._replace(free=0 if old.exists() else 1 << 40)
+    )
+    sources = bench.own_inputs(programs, "tiny")
+    assert all(source.exists() for source in sources)
+    assert not old.exists()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=0))
+    with pytest.raises(AbsentError, match="are free"):
+        bench.own_inputs(programs, "tiny")
+    assert all(source.exists() for source in sources)
+    copies = programs_of("nn")
+    monkeypatch.undo()
+    assert len(set(bench.own_inputs(copies, "tiny"))) == 8
+
+
+def test_conventional_transfers_are_timed_in_memory_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(os.urandom(1 << 20))
+    timed: dict[str, list[bytearray | None]] = {"read": [], "write": []}
+
+    def sample(kind: str) -> Any:
+        def act(_path: Path, array: Any, staging: bytearray | None = None) -> Sample:
+            timed[kind].append(staging)
+            return Sample(kind, array.nbytes, 1.0, 1.0)
+
+        return act
+
+    monkeypatch.setattr(_transfer, "time_naive_read", sample("read"))
+    monkeypatch.setattr(_transfer, "time_naive_write", sample("write"))
+    for direction, kind in (("send", "read"), ("recv", "write")):
+        said = _transfer.measure([str(file), direction, CACHED, "baseline", "2"])
+        assert said["seconds"] == [1.0, 1.0]
+        first = timed[kind][0]
+        assert first is not None
+        assert first == b"\1" * (1 << 20), "its pages were not touched"
+        assert all(staging is first for staging in timed[kind])
+
+
 def test_eight_share_a_third_of_what_they_want(tmp_path: Path) -> None:
     bench = Bench(Places(tmp_path, tmp_path, tmp_path), "host", 60)
-    needs = dict.fromkeys(BY_NAME, 90 << 20)
+    needs = dict.fromkeys(BY_NAME, Need(90 << 20, 0))
     together = Together(bench, "tiny", needs)
     programs = programs_of("nn")
     wanted = 8 * together.need_bytes(programs[0])
     assert (len(programs), together.memory_bytes(programs)) == (8, wanted // 3)
     mixed = programs_of(MIXED)
     assert len({program.name for program in mixed}) == 8
-    needs["nn"] = 10 << 30  # The largest must fit.
+    needs["nn"] = Need(10 << 30, 0)  # The largest must fit.
     assert together.memory_bytes(mixed) == together.need_bytes(BY_NAME["nn"])
     assert [each.name for each in CONFIGURATIONS if each.way == "run"] == [
         *("direct_most", "no_parking", "one_channel", "everything")
     ]
 
 
-def whole(program: str, way: str, number: int) -> dict[str, Any]:
-    return {
-        "key": f"whole/{program}/large/cold/{way}/{number}",
-        "program": program,
-        "scale": "large",
-        "state": "cold",
-        "way": way,
-        "seconds": 9.0,
-        "result": answer(way),
-    }
+def test_slices_of_several_invocations_make_one_report(tmp_path: Path) -> None:
+    programs = fake_programs(tmp_path / "bin")
+    slices = (
+        ["--only", "nn,lud"],
+        ["--only", "lud,cfd", "--repetitions", "1", "--sizes", "tiny"],
+        ["--budget-seconds", "0"],
+        ["--repetitions", "1"],
+    )
+    for words in slices:
+        assert reproduce(tmp_path, programs, *words).returncode == 0
+    assert len(keys_of(tmp_path)) == 2 * 2 + 1 + 6
+    rest = reproduce(tmp_path, programs, "--json")
+    assert json.loads(rest.stdout)["done"] == 2 * len(PROGRAMS)
+    keys = keys_of(tmp_path)
+    assert len(keys) == len(set(keys)) == 2 * len(PROGRAMS), "something was measured twice"
+    # Machines that were lent on two days: their folders' lines together are one folder's.
+    assert reproduce(tmp_path / "again", programs, "--experiments", "E3").returncode == 0
+    one, two = tmp_path / "out", tmp_path / "again" / "out"
+    both = tmp_path / "both"
+    both.mkdir()
+    (both / "measurements.jsonl").write_text(
+        (one / "measurements.jsonl").read_text() + (two / "measurements.jsonl").read_text()
+    )
+    together = sorted(record["key"] for record in load(both).records)
+    assert together == sorted(record["key"] for record in merged([one, two]).records)
+    assert len(together) == 2 * 2 * 3 * len(PROGRAMS)
+    page = write_page([both], tmp_path / "report", plots=False).read_text()
+    assert "E1: where time goes</td><td>18</td><td>0</td><td>0</td><td>18</td>" in page
 
 
-def test_figures_stand_beside_the_papers_and_are_made_of_whatever_there_is() -> None:
-    assert all(figure.empty for figure in figures(Measurements([], [])))
-    records = [whole("nn", way, number) for way in _SECONDS for number in range(3)]
-    records.append({"key": "whole/lud/large/cold/run/0", "failure": "no"})
-    made = {figure.name: figure for figure in figures(Measurements([], records))}
-    panel = made["movement_speedup"].panels[0]
-    assert (panel.places[-1], panel.said) == ("average", papers.MOVEMENT_SPEEDUP["large"])
-    ours = panel.series["hippogriff"]
-    assert [value.median for value in ours if value is not None] == [2.0, 2.0]
-    assert made["speedup"].panels[0].series["hippogriff"][-1] == inverse(Value(0.6, 0.6, 0.6, 1))
-    assert "2.00 (by hand 1.60)" in made["movement_speedup"].why
-    assert {name for name, figure in made.items() if figure.empty} == {
-        *("throughput", "energy", "weak_cpus", "together", "sensitivity")
-    }
-
-
-def test_targets_are_judged_by_what_was_measured() -> None:
-    records = [whole("nn", way, number) for way in _SECONDS for number in range(3)]
-    records += [
-        {
-            "key": f"together/nn/large/{name}/0",
-            "workload": "nn",
-            "configuration": name,
-            "scale": "large",
-            "seconds": seconds,
-            "failures": 0,
-            "runs": [],
-        }
-        for name, seconds in (("in_turns", 8.0), ("direct_most", 6.0), ("everything", 4.0))
-    ]
-    measured = Measurements([], records)
-    found = targets(measured, {figure.name: figure for figure in figures(measured)})
-    verdicts = {each.text: (each.measured, each.verdict) for each in found}
-    assert verdicts["speed-up of data movement, large inputs, cold"] == (2.0, "met")
-    assert verdicts["eight at once, over one after another"] == (2.0, "met")
-    assert verdicts["eight at once, over always the direct-most route"] == (1.5, "met")
-    assert verdicts["eight at once, programs of hippogriff that failed"] == (0.0, "met")
-    assert verdicts["page faults, of the conventional programs', large"] == (1.0, "not met")
-    assert verdicts["energy, of the conventional programs'"] == (None, "not measured")
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_each_experiment_can_be_the_first_slice(tmp_path: Path, name: str) -> None:
+    bench = Bench(Places(tmp_path, tmp_path, fake_programs(tmp_path / "bin")), "host", 60)
+    first = Experiments(bench, QUICK, Journal(tmp_path / "journal")).units((name,))[0]
+    assert "failure" not in first.measure()
 
 
 def test_slice_is_a_part_of_the_same_measurements(tmp_path: Path) -> None:
@@ -401,43 +559,6 @@ def test_slice_is_a_part_of_the_same_measurements(tmp_path: Path) -> None:
     assert max(int(key.split("/")[-1]) for key in keys if key.startswith("whole/")) == 1
     with pytest.raises(InvalidArgument, match="huge"):
         slice_of("", "huge", 0)
-
-
-def results(folder: Path, device: str, records: list[dict[str, Any]]) -> Path:
-    machine = {"processor": "P", "device": device, "cores": 2, "memory": "", "kernel": "L"}
-    run = {"started": "now", "effort": "full", "command_line": "hippogriff reproduce <x>"}
-    journal = Journal(folder)
-    journal.begin_run({**run, "versions": {"hippogriff": "0"}, "machine": machine})
-    for record in records:
-        journal.add(record)
-    return folder
-
-
-def test_report_of_partial_results_says_what_is_missing(tmp_path: Path) -> None:
-    records = [whole("nn", way, 0) for way in _SECONDS]
-    absent = {"key": "together/nn/mps/0", "absent": "no GPU here"}
-    one = results(tmp_path / "one", "G", [*records, absent])
-    two = results(tmp_path / "two", "G", [{"key": records[0]["key"], "failure": "later"}])
-    page = write_page([one, two], tmp_path / "report", plots=False).read_text()
-    assert page.count("Not measured yet.") >= 5
-    assert "no GPU here" in page
-    assert "hippogriff reproduce &lt;x&gt;" in page
-    assert "later" not in page, "a failure replaced a measurement"
-    Journal(one).write_results()
-    assert load(one / "results.json") == load(one)
-    with pytest.raises(InvalidArgument, match="several machines"):
-        merged([one, results(tmp_path / "three", "another", [])])
-    with pytest.raises(InvalidArgument, match="no results"):
-        merged([tmp_path / "nowhere.json"])
-
-
-def test_plots_are_drawn_as_svg_and_png(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    folder = results(tmp_path / "one", "G", [whole("nn", way, 0) for way in _SECONDS])
-    page = write_page([folder], tmp_path / "report", plots=True)
-    drawn = {path.name for path in page.parent.iterdir()}
-    assert {"speedup.svg", "speedup.png", "costs.svg", "report.html"} <= drawn
-    assert "together.svg" not in drawn
 
 
 def test_real_programs_are_measured_and_checked(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""A process that holds a device's memory: `python3 -m hippogriff.reproduce._ballast DEVICE LEAVE`.
+"""Holds a device's memory: `python3 -m hippogriff.reproduce._ballast DEVICE LEAVE PARENT`.
 
 It allocates until no more than LEAVE bytes are free, prints a line, and holds them until it is
-ended. So programs with hippogriff and without find a device of that size.
+ended, or the process PARENT is gone. So programs with hippogriff and without find a device of
+that size.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ _PART_BYTES = 1 << 30
 _STEP_BYTES = 64 << 20
 
 
-def main(device: str, leave_bytes: int) -> None:
+def main(device: str, leave_bytes: int, parent: int) -> None:
     """Hold, until a signal or the parent's end."""
-    parent = os.getppid()
     held = [hippogriff.empty(_STEP_BYTES, device=device)]
     while (free := _runtime.memory_free_bytes(device)) > leave_bytes + _STEP_BYTES:
         held.append(
@@ -34,4 +34,4 @@ def main(device: str, leave_bytes: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

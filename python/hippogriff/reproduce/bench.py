@@ -11,25 +11,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hippogriff import _library
-from hippogriff._measurement import cached_fraction, make_cold, warm
+from hippogriff._measurement import make_cold, warm
 from hippogriff._sizes import format_size
-from hippogriff.errors import HippogriffError
 from hippogriff.reproduce import children
 from hippogriff.reproduce.children import Surroundings
+from hippogriff.reproduce.page_cache import residency
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from hippogriff.reproduce.journal import Record
     from hippogriff.reproduce.programs import Program
 
 COLD, CACHED = "cold", "cached"
 STATES = (COLD, CACHED)
-_STAYS_CACHED = 0.1  # More of a file than this in the page cache is not cold.
+_COLD_MOST = 0.1  # A share of a file in the page cache that is cold still.
+_CACHED_LEAST = 0.99
 _ROOM_BYTES = 256 << 20
+_SHOWN_CHARACTERS = 200
+_USAGE = (
+    *("user_seconds", "system_seconds", "minor_faults", "major_faults"),
+    *("voluntary_switches", "involuntary_switches", "peak_resident_bytes"),
+)
 _CHECKED_BYTES_MAX = 100_000_000  # Oracles are slow.
 # What the user's environment says of these still counts.
 _KEPT = ("NVML", "CUDA_DRIVER", "CUFILE", "GDS_ROOT", "HOST_LINK", "IO", "HOST_MEMORY")
+
+
+def is_in(state: str, share: float) -> bool:
+    """Whether a file of which the page cache has that share is in a state."""
+    return share <= _COLD_MOST if state == COLD else share >= _CACHED_LEAST
 
 
 class MeasurementError(Exception):
@@ -58,26 +69,30 @@ class Bench:
         # Programs see no other GPU, so that `hippogriff run` and they mean the same one.
         self.child_device = "host" if device == "host" else "cuda:0"
         self.timeout_seconds = timeout_seconds
+        self.context = ""  # of the journal
         self.files = places.files.resolve() / f"hippogriff-reproduce-{os.getuid()}"
         self._node = Path("/dev/shm") / f"hippogriff-reproduce-{os.getpid()}"
 
     @property
     def calibration(self) -> Path:
-        """The calibration file of these measurements, not the user's."""
-        return self.places.out.resolve() / "calibration.json"
+        """The calibration file of these measurements, not the user's, nor another context's."""
+        name = f"calibration-{self.context}" if self.context else "calibration"
+        return self.places.out.resolve() / f"{name}.json"
+
+    def kept_settings(self) -> dict[str, str]:
+        """Return what of the user's settings reaches programs."""
+        kept = {f"HIPPOGRIFF_{name}" for name in _KEPT}
+        return {name: value for name, value in sorted(os.environ.items()) if name in kept}
 
     def environment(self, settings: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return a program's environment: the user's, without settings that were not asked for."""
         library = Path(_library.lib._name).resolve()
-        kept = {f"HIPPOGRIFF_{name}" for name in _KEPT}
         environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("HIPPOGRIFF_") or name in kept
+            name: value for name, value in os.environ.items() if not name.startswith("HIPPOGRIFF_")
         }
         paths = [str(library.parent), os.environ.get("LD_LIBRARY_PATH", "")]
         modules = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-        environment |= {
+        environment |= self.kept_settings() | {
             "HIPPOGRIFF_LIBRARY": str(library),
             "HIPPOGRIFF_CALIBRATION": str(self.calibration),
             "HIPPOGRIFF_DEVICE": self.child_device,
@@ -104,14 +119,14 @@ class Bench:
         path = str(self.places.programs / program.name)
         return [path, way, str(source), str(target), "--json", "--device", self.child_device]
 
-    def input(self, program: Program, scale: str) -> Path:
-        """Return a program's input, made where it is not there yet."""
+    def input(self, program: Program, scale: str, keep: Collection[Path] = ()) -> Path:
+        """Return a program's input, made where it is not there yet, with `keep` left there."""
         self.files.mkdir(parents=True, exist_ok=True)
         path = self.files / f"{program.name}-{scale}"
         if path.exists():
             os.utime(path)  # The ones used last are kept.
             return path
-        self.make_room(2 * program.input_bytes(scale) + _ROOM_BYTES)
+        self.make_room(2 * program.input_bytes(scale) + _ROOM_BYTES, keep)
         unfinished = path.with_suffix(".writing")
         made = children.run(
             [
@@ -128,15 +143,43 @@ class Bench:
         unfinished.replace(path)
         return path
 
-    def make_room(self, size_bytes: int) -> None:
-        """Remove the inputs used least recently while the drive has too little room.
+    def own_inputs(self, programs: Sequence[Program], scale: str) -> list[Path]:
+        """Return an input for each, no two the same file: none is read into the cache by another.
+
+        There is room for as much again, the results.
+        """
+        found: list[Path] = []
+        for number, program in enumerate(programs):
+            path = self.input(program, scale, found)
+            if path in found:
+                path = self._copy(path, number, found)
+            found.append(path)
+        self.make_room(sum(path.stat().st_size for path in found), found)
+        return found
+
+    def _copy(self, path: Path, number: int, keep: Collection[Path]) -> Path:
+        copy = path.with_name(f"{path.name}.copy{number}")
+        for other in self.files.glob("*.copy*"):
+            if not other.name.startswith(f"{path.name}.copy"):
+                other.unlink()  # Those of a program that had its turn.
+        if not copy.exists():
+            self.make_room(path.stat().st_size, keep)
+            unfinished = copy.with_suffix(".writing")
+            shutil.copyfile(path, unfinished)
+            unfinished.replace(copy)
+        return copy
+
+    def make_room(self, size_bytes: int, keep: Collection[Path] = ()) -> None:
+        """Remove the inputs used least recently, but for `keep`, while there is too little room.
 
         Raises
         ------
         AbsentError
-            When it is too small for all that.
+            When the drive is too small for all that.
         """
-        others = sorted(self.files.glob("*-*"), key=lambda path: path.stat().st_mtime)
+        self.files.mkdir(parents=True, exist_ok=True)
+        others = [path for path in self.files.glob("*-*") if path not in keep]
+        others.sort(key=lambda path: path.stat().st_mtime)
         while shutil.disk_usage(self.files).free < size_bytes and others:
             others.pop(0).unlink()
         free = shutil.disk_usage(self.files).free
@@ -152,20 +195,23 @@ class Bench:
         return path
 
     def prepare(self, path: Path, state: str) -> float:
-        """Bring a file into a state; return how much of it is in the page cache."""
-        if state == CACHED:
+        """Bring a file into a state; return what share of it the page cache has then.
+
+        Raises
+        ------
+        AbsentError
+            When the kernel says that it did not come into that state.
+        """
+        if state == COLD:
+            make_cold(path)
+        elif residency(path).share < 1:  # What is there need not be read again.
             warm(path)
-            return 1.0
-        make_cold(path)
-        try:
-            fraction = cached_fraction(path)
-        except HippogriffError as error:
-            raise MeasurementError(f"asking how much is cached: {error}") from None
-        if fraction > _STAYS_CACHED:
+        share = residency(path).share
+        if not is_in(state, share):
             raise AbsentError(
-                f"{fraction:.0%} of the file stay in the page cache: there is no cold state here"
+                f"{share:.0%} of the file are in the page cache: there is no {state} state here"
             )
-        return fraction
+        return share
 
     def clean(self, *, keep_inputs: bool) -> None:
         """Remove results, and inputs unless they are kept."""
@@ -188,7 +234,9 @@ class Bench:
         record: Record = {"command": command, "seconds": done.seconds}
         if done.failure:
             raise MeasurementError(done.failure)
-        return {**record, "cached_before": cached_before, "result": result_of(done.output)}
+        result = result_of(done.output)
+        expect_whole(target, result)
+        return {**record, "cached_before": cached_before, "result": result}
 
     def digest(self, scale: str, program: Program, *, ask: bool) -> Record:
         """Return a checksum of the last result, and, if asked, what the oracle says of a small one.
@@ -199,11 +247,7 @@ class Bench:
             When that is wrong.
         """
         target = self.files / "result.out"
-        checksum = 0
-        with target.open("rb") as file:
-            while block := file.read(16 << 20):
-                checksum = zlib.crc32(block, checksum)
-        record: Record = {"result_crc32": checksum}
+        record: Record = {"result_crc32": crc32_of(target)}
         source = self.input(program, scale)
         if ask and source.stat().st_size <= _CHECKED_BYTES_MAX:
             name = str(self.places.programs / program.name)
@@ -214,6 +258,26 @@ class Bench:
         return record
 
 
+def json_of(output: str) -> Any:
+    """Return what a program printed.
+
+    Raises
+    ------
+    MeasurementError
+        When that is no JSON, or has numbers that are none; with the output's beginning.
+    """
+    try:
+        value = json.loads(output)
+        json.dumps(value, allow_nan=False)  # Results have no infinities.
+    except (ValueError, RecursionError) as error:
+        raise MeasurementError(f"its output is no JSON ({error}): {_beginning(output)}") from None
+    return value
+
+
+def _beginning(output: str) -> str:
+    return repr(output[:_SHOWN_CHARACTERS]) + "…" * (len(output) > _SHOWN_CHARACTERS)
+
+
 def result_of(output: str) -> dict[str, Any]:
     """Return what a program said of its run.
 
@@ -222,16 +286,75 @@ def result_of(output: str) -> dict[str, Any]:
     MeasurementError
         When that is no result.
     """
+    result = json_of(output)
     try:
-        result = json.loads(output)
         float(result["total_seconds"])
-        float(result["usage"]["user_seconds"])
         float(result["device_bytes"])
+        for name in _USAGE:
+            float(result["usage"][name])
         if not all(float(seconds) >= 0 for seconds in result["seconds"].values()):
             raise ValueError("negative seconds")
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise MeasurementError(f"its output is no result: {error!r}") from None
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise MeasurementError(
+            f"its output is no result ({error!r}): {_beginning(output)}"
+        ) from None
     return dict(result)
+
+
+def transfers_of(output: str, state: str, count: int) -> dict[str, Any]:
+    """Return what `_transfer` said of so many transfers of a file in a state.
+
+    Raises
+    ------
+    MeasurementError
+        When that is no result, or when the file was not in that state.
+    """
+    result = json_of(output)
+    try:
+        for name in ("seconds", "cpu_seconds"):
+            if len(result[name]) != count or not all(float(each) >= 0 for each in result[name]):
+                raise ValueError(f"{name} are not {count}")
+        shares = [float(share) for share in result["cached_before"]]
+    except (ValueError, LookupError, TypeError, OverflowError) as error:
+        raise MeasurementError(
+            f"its output is no result ({error!r}): {_beginning(output)}"
+        ) from None
+    for share in shares:
+        if not is_in(state, share):
+            raise MeasurementError(f"{share:.0%} of the file were cached, not {state}")
+    return dict(result)
+
+
+def expect_whole(target: Path, result: Mapping[str, Any]) -> None:
+    """Expect that a program left a result, of the size that it says.
+
+    Raises
+    ------
+    MeasurementError
+        When it did not.
+    """
+    try:
+        size = target.stat().st_size
+    except FileNotFoundError:
+        raise MeasurementError(f"it left no result: {target} is not there") from None
+    said = result.get("output_bytes", size)
+    if size == 0 or size != said:
+        raise MeasurementError(f"its result {target} has {size} bytes, and should have {said}")
+
+
+def crc32_of(path: Path) -> int:
+    """Return the checksum of a file."""
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(16 << 20):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
+
+
+def cpu_seconds_of(result: Mapping[str, Any]) -> float:
+    """Return the CPU seconds of a program's process."""
+    usage = result["usage"]
+    return float(usage["user_seconds"] + usage["system_seconds"])
 
 
 def moved_seconds(result: Mapping[str, Any]) -> float:

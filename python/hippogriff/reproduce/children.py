@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _GRACE_SECONDS = 5.0
 _LOOK_SECONDS = 0.002
 _WORDS_MAX = 400
+_LINE_BYTES_MAX = 4096
 
 
 @dataclass(frozen=True)
@@ -106,12 +109,52 @@ def _start(command: Sequence[str], around: Surroundings) -> _Child:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and what it started, first kindly."""
+    """End a process and what it started, first kindly. One that does not end is told of."""
+    refused = ""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
+        try:
             os.killpg(process.pid, number)
+        except ProcessLookupError:
+            pass
+        except (
+            PermissionError
+        ) as error:  # Its group is somebody else's by now: setuid, a container.
+            refused = f": {error}"
+            with contextlib.suppress(OSError):
+                process.send_signal(number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_SECONDS)
+    if process.poll() is None:
+        words = f"process {process.pid} ({process.args!r}) could not be ended{refused}"
+        print(words[:_WORDS_MAX], file=sys.stderr, flush=True)
+
+
+def end_all(children: Iterable[_Child]) -> None:
+    """End each; an interruption on the way does not spare the others."""
+    interrupted: BaseException | None = None
+    for child in children:
+        try:
+            end(child.process)
+        except BaseException as error:
+            interrupted = error
+    if interrupted is not None:
+        raise interrupted
+
+
+def first_line(process: subprocess.Popen[bytes], timeout_seconds: float) -> str:
+    """Return the first line that a process prints into its pipe, or what there is of it by then."""
+    assert process.stdout is not None
+    descriptor, said = process.stdout.fileno(), b""
+    deadline = time.monotonic() + timeout_seconds
+    while b"\n" not in said and len(said) < _LINE_BYTES_MAX:
+        left = max(deadline - time.monotonic(), 0)
+        if not select.select([descriptor], [], [], left)[0]:
+            break
+        block = os.read(descriptor, _LINE_BYTES_MAX)
+        if not block:
+            break
+        said += block
+    return said.split(b"\n")[0].decode(errors="replace").strip() or "it said nothing"
 
 
 def run_together(commands: Sequence[Sequence[str]], around: Surroundings) -> list[Outcome]:
@@ -134,8 +177,7 @@ def run_together(commands: Sequence[Sequence[str]], around: Surroundings) -> lis
                 break
             time.sleep(_LOOK_SECONDS if running else 0)
     except BaseException:
-        for child in children:
-            end(child.process)
+        end_all(children)
         raise
     return [child.outcome() for child in children]
 
@@ -154,7 +196,7 @@ def beside(commands: Sequence[Sequence[str]], around: Surroundings) -> Iterator[
             children.append(_start(command, around))  # noqa: PERF401
         yield
     finally:
+        end_all(children)
         for child in children:
-            end(child.process)
             child.output.close()
             child.errors.close()

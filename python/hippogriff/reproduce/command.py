@@ -74,10 +74,14 @@ def run(options: Options) -> int:
     effort = cut(EFFORTS[options.effort], options.part)
     device = _runtime.device_name(options.device) or _runtime.default_device()
     journal = Journal(options.out)
+    journal.lock()
     places = Places(options.out, options.files or options.out, find_programs(options.programs))
     places.files.mkdir(parents=True, exist_ok=True)
     bench = Bench(places, device, options.timeout_seconds)
-    journal.begin_run(machine.facts(device, places.files, effort.name))
+    whole = Experiments(bench, EFFORTS[options.effort], journal).units(tuple(EXPERIMENTS))
+    wanted = {name: sum(name in unit.experiments for unit in whole) for name in EXPERIMENTS}
+    journal.begin_run({**machine.facts(bench, effort.name), "wanted": wanted})
+    bench.context = journal.context
     units = Experiments(bench, effort, journal).units(names)
     signal.signal(signal.SIGTERM, _interrupt)  # What `timeout` sends ends children, too.
     try:

@@ -33,6 +33,7 @@ class Effort:
     repetitions: int
     few: int  # repetitions of what takes long
     transfer_bytes: tuple[int, ...]
+    transfer_repetitions: int  # of one process: no slice has fewer
     energy_seconds: float
     energy_programs: tuple[str, ...]
     core_programs: tuple[str, ...]
@@ -85,6 +86,7 @@ QUICK = Effort(
     repetitions=2,
     few=1,
     transfer_bytes=(_MIB, 16 * _MIB),
+    transfer_repetitions=2,
     energy_seconds=0.3,
     energy_programs=("nn",),
     core_programs=("nn", "hotspot"),
@@ -103,6 +105,7 @@ FULL = Effort(
     repetitions=5,
     few=3,
     transfer_bytes=tuple(_MIB * size for size in (1, 4, 16, 64, 256, 1024, 4096)),
+    transfer_repetitions=5,
     energy_seconds=2.0,
     energy_programs=_ALL,
     core_programs=_ALL,
@@ -117,20 +120,24 @@ EFFORTS = {effort.name: effort for effort in (QUICK, FULL)}
 
 
 def cut(effort: Effort, part: Slice) -> Effort:
-    """Return a part of an effort: the same measurements, by the same keys, and no others."""
+    """Return a part of an effort: the same measurements, by the same keys.
+
+    Experiments of one size that is not among the part's are of the largest of those.
+    """
 
     def of(names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(name for name in names if not part.programs or name in part.programs)
 
-    scales = part.scales or effort.scales
-    most = part.repetitions or effort.repetitions
+    def scale_of(scale: str) -> str:
+        return scale if not part.scales or scale in part.scales else part.scales[-1]
+
     return replace(
         effort,
         programs=of(effort.programs),
-        scales=scales,
-        scale=scales[-1] if part.scales else effort.scale,
-        core_scale=scales[-1] if part.scales else effort.core_scale,
-        repetitions=most,
+        scales=part.scales or effort.scales,
+        scale=scale_of(effort.scale),
+        core_scale=scale_of(effort.core_scale),
+        repetitions=part.repetitions or effort.repetitions,
         few=part.repetitions or effort.few,
         setting_repetitions=part.repetitions or effort.setting_repetitions,
         energy_programs=of(effort.energy_programs),

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-#: CPU energy that cannot be measured is modelled: so many watts for each core while it is busy.
+#: The model of CPU energy: so many watts for each core while it is busy, none while it is idle.
 CORE_WATTS = 10.0
 #: NVML's counter is refreshed every 100 ms: shorter measurements tell little.
 SECONDS_MIN = 2.0
@@ -99,13 +99,20 @@ class Meter:
     def end(self) -> dict[str, Any]:
         """Return joules and seconds; what was not measured says why."""
         now = (self.gpu.joules(), self.cpu.joules())
-        measured: dict[str, Any] = {"seconds": time.monotonic() - self._begin[2]}
+        measured: dict[str, float] = {}
+        why_absent: dict[str, str] = {}
         for name, before, after, source in (
             ("gpu", self._begin[0], now[0], self.gpu),
             ("cpu", self._begin[1], now[1], self.cpu),
         ):
             if before is None or after is None or after < before:  # RAPL's counter wraps.
-                measured[f"{name}_why_absent"] = source.why_not or "its counter began anew"
+                why_absent[name] = source.why_not or "its counter began anew"
             else:
                 measured[f"{name}_joules"] = after - before
-        return measured
+        seconds = time.monotonic() - self._begin[2]
+        return {"seconds": seconds, "measured": measured, "why_absent": why_absent}
+
+
+def modelled(cpu_seconds: float) -> dict[str, float]:
+    """Return what the model says of so many seconds of a core. It is never added in results."""
+    return {"cpu_joules": CORE_WATTS * cpu_seconds, "watts_for_a_busy_core": CORE_WATTS}

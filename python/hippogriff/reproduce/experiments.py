@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._bench import make_file
+from hippogriff.errors import HippogriffError
 from hippogriff.reproduce import children
 from hippogriff.reproduce.bench import (
     CACHED,
@@ -18,10 +19,13 @@ from hippogriff.reproduce.bench import (
     AbsentError,
     Bench,
     MeasurementError,
+    cpu_seconds_of,
+    json_of,
+    transfers_of,
 )
-from hippogriff.reproduce.energy import Meter
+from hippogriff.reproduce.energy import Meter, modelled
 from hippogriff.reproduce.programs import BY_NAME, CONVENTIONAL, OURS, PROGRAMS, WAYS
-from hippogriff.reproduce.together import CONFIGURATIONS, Together, programs_of
+from hippogriff.reproduce.together import CONFIGURATIONS, Need, Together, programs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -73,7 +77,7 @@ class Unit:
             record["failure"] = str(error)
         except AbsentError as error:
             record["absent"] = str(error)
-        except OSError as error:
+        except (OSError, HippogriffError) as error:
             record["failure"] = f"{type(error).__name__}: {error}"
         record["took_seconds"] = time.monotonic() - begin
         return record
@@ -94,6 +98,8 @@ class Experiments:
         if self._effort.calibrates:
             unit = self._calibration()
             found[unit.key] = unit
+            if not self._bench.calibration.exists():  # The journal came here without it.
+                self._journal.forget(unit.key)
         lists: dict[str, Callable[[], Iterator[Unit]]] = {
             "E1": self._where_time_goes,
             "E2": self._transfers,
@@ -123,7 +129,7 @@ class Experiments:
             done = children.run(command, self._bench.around())
             if done.failure:
                 raise MeasurementError(done.failure)
-            return {"calibration": json.loads(done.output)}
+            return {"calibration": json_of(done.output)}
 
         return Unit("calibration", (), "calibration", 15, act)
 
@@ -137,7 +143,9 @@ class Experiments:
             if number == 0:
                 ask = state == COLD or way == OURS
                 record |= self._bench.digest(scale, program, ask=ask)
-                self._expect_same_result(f"{group}/{COLD}/{CONVENTIONAL}/0", record)
+                if way != CONVENTIONAL or state != COLD:
+                    first = way == CONVENTIONAL
+                    self._expect_same_result(program, scale, record["result_crc32"], first=first)
             return record
 
         fields = {"program": program.name, "scale": scale, "state": state, "way": way}
@@ -145,10 +153,32 @@ class Experiments:
         key = f"{group}/{state}/{way}/{number}"
         return Unit(key, wanted, group, self._guess(program, scale), act, fields)
 
-    def _expect_same_result(self, key: str, record: Record) -> None:
-        """Compare a result with the conventional program's."""
-        known = (self._journal.get(key) or {}).get("result_crc32")
-        if known is not None and known != record["result_crc32"]:
+    def _conventional_crc32(self, program: Program, scale: str) -> int | None:
+        """Return the checksum of the conventional program's result, or None before it has one."""
+        for state in STATES:
+            key = f"whole/{program.name}/{scale}/{state}/{CONVENTIONAL}/0"
+            record = self._journal.get(key) or {}
+            if "result_crc32" in record and not record.get("failure"):
+                return int(record["result_crc32"])
+        return None
+
+    def _expect_same_result(
+        self, program: Program, scale: str, crc32: int, *, first: bool = False
+    ) -> None:
+        """Compare a result with the conventional program's; `first`: it may be the only one.
+
+        Raises
+        ------
+        MeasurementError
+            When they differ, or when there is nothing to compare with.
+        """
+        known = self._conventional_crc32(program, scale)
+        if known is None and not first:
+            raise MeasurementError(
+                "its result was compared with nothing: the conventional program has none for this "
+                "input"
+            )
+        if known is not None and known != crc32:
             raise MeasurementError("its result is not that of the conventional program")
 
     def _whole_programs(self) -> Iterator[Unit]:
@@ -168,15 +198,14 @@ class Experiments:
 
     # --- E2 ---
 
-    def _transfer_file(self, size_bytes: int) -> Path:
-        path = self._bench.files / f"transfer-{size_bytes}"
-        if not path.exists():
-            self._bench.files.mkdir(parents=True, exist_ok=True)
-            unfinished = path.with_suffix(".writing")
-            unfinished.unlink(missing_ok=True)
-            make_file(unfinished, size_bytes)
-            unfinished.replace(path)
-        return path
+    def _make_transfer_file(self, path: Path, size_bytes: int) -> None:
+        if path.exists():
+            os.utime(path)  # The ones used last are kept.
+            return
+        unfinished = path.with_suffix(".writing")
+        unfinished.unlink(missing_ok=True)
+        make_file(unfinished, size_bytes)
+        unfinished.replace(path)
 
     def _transfers(self) -> Iterator[Unit]:
         kinds = [("send", COLD), ("send", CACHED), ("recv", COLD)]
@@ -187,21 +216,23 @@ class Experiments:
 
     def _transfer(self, size_bytes: int, direction: str, state: str, way: str) -> Unit:
         def act() -> Record:
-            self._bench.make_room(3 * size_bytes)
-            path = self._transfer_file(size_bytes)
+            path = self._bench.files / f"transfer-{size_bytes}"
+            self._bench.make_room((1 if path.exists() else 3) * size_bytes, {path})
+            self._make_transfer_file(path, size_bytes)
             if direction == "send":
                 self._bench.prepare(path, state)
             command = [sys.executable, "-m", "hippogriff.reproduce._transfer", str(path)]
-            command += [direction, state, way, str(self._effort.repetitions)]
+            command += [direction, state, way, str(self._effort.transfer_repetitions)]
             settings = {"HIPPOGRIFF_CHANNELS": "1"} if way == ONE_CHANNEL else {}
             done = children.run(command, self._bench.around(settings))
             if done.failure:
                 raise MeasurementError(done.failure)
-            return {"command": command, "result": json.loads(done.output)}
+            count = self._effort.transfer_repetitions
+            return {"command": command, "result": transfers_of(done.output, state, count)}
 
         group = f"transfer/{size_bytes}"
         fields = {"bytes": size_bytes, "direction": direction, "state": state, "way": way}
-        guess = 1 + (1 + self._effort.repetitions) * size_bytes / _BYTES_PER_SECOND
+        guess = 1 + (1 + self._effort.transfer_repetitions) * size_bytes / _BYTES_PER_SECOND
         return Unit(f"{group}/{direction}/{state}/{way}", ("E2",), group, guess, act, fields)
 
     # --- E5 ---
@@ -238,6 +269,7 @@ class Experiments:
 
             self._bench.prepare(self._bench.input(program, self._effort.scale), state)
             energy = self._measured(repeat)
+            energy["modelled"] = modelled(sum(cpu_seconds_of(run["result"]) for run in runs))
             return {"energy": energy, "runs": runs, "command": runs[0]["command"]}
 
         group = f"energy/{program.name}/{self._effort.scale}"
@@ -284,27 +316,32 @@ class Experiments:
 
         def act() -> Record:
             record = self._bench.whole_program(program, scale, CONVENTIONAL, CACHED)
+            record |= self._bench.digest(scale, program, ask=True)
+            self._expect_same_result(program, scale, record["result_crc32"], first=True)
             return {**record, "device_bytes": int(record["result"]["device_bytes"])}
 
         key = f"need/{program.name}/{scale}"
         fields = {"program": program.name, "scale": scale}
         return Unit(key, ("E7",), "need", self._guess(program, scale), act, fields)
 
-    def _needs(self, workload: str) -> dict[str, int]:
+    def _needs(self, workload: str) -> dict[str, Need]:
         needs = {}
         for program in programs_of(workload):
-            record = self._journal.get(self._need(program).key)
-            if record is None or "device_bytes" not in record:
-                raise MeasurementError(f"it is not known what memory {program.name} needs")
-            needs[program.name] = int(record["device_bytes"])
+            record = self._journal.get(self._need(program).key) or {"failure": "not measured"}
+            if record.get("failure") or record.get("absent"):
+                raise MeasurementError(
+                    f"what memory {program.name} needs, and its result, are not known: "
+                    f"{record.get('failure') or record.get('absent')}"
+                )
+            needs[program.name] = Need(int(record["device_bytes"]), int(record["result_crc32"]))
         return needs
 
     def _together(self) -> Iterator[Unit]:
         for workload in self._effort.workloads:
             for program in programs_of(workload):
                 yield self._need(program)
-        for number in range(self._effort.few):
-            for workload in self._effort.workloads:
+        for workload in self._effort.workloads:  # Its inputs' copies are made once.
+            for number in range(self._effort.few):
                 for configuration in CONFIGURATIONS:
                     yield self._eight(workload, configuration.name, number)
 
@@ -363,7 +400,7 @@ class Experiments:
             factor = float(value) if setting == "calibration" else 1.0
             self._bench.input(program, self._effort.scale)
             if self._bench.calibration.exists():
-                known = json.loads(self._bench.calibration.read_text())
+                known = json_of(self._bench.calibration.read_text(errors="replace"))
                 scratch.write_text(json.dumps(scaled(known, factor)))
             elif setting == "calibration":
                 raise AbsentError("no calibration is there that could be wrong")

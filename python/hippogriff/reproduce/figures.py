@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hippogriff.reproduce.bench import moved_seconds
+from hippogriff.reproduce.bench import cpu_seconds_of, moved_seconds
 from hippogriff.reproduce.programs import BY_HAND, CONVENTIONAL, OURS, PROGRAMS, SCALES
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hippogriff.reproduce.papers import Said
 
 AVERAGE = "average"
+NOT_MEASURED = "Not measured yet."
 WAY_TITLES = {CONVENTIONAL: "conventional", BY_HAND: "pipelined by hand", OURS: "hippogriff"}
 
 
@@ -51,6 +52,7 @@ class Panel:
     stacked: bool = False
     numbers: tuple[float, ...] = ()  # of a plot of lines: where the places lie
     theirs: str = ""  # the series that is the papers'
+    base: float | None = None  # what values are relative to, as a line
 
     @property
     def empty(self) -> bool:
@@ -96,7 +98,26 @@ class Measurements:
     @property
     def device(self) -> str:
         """The device's model."""
-        return str(self.runs[-1]["machine"]["device"]) if self.runs else "an unknown device"
+        if not self.runs:
+            return "an unknown device"
+        model = str(self.runs[-1]["machine"]["device"])
+        return "device host, the CPUs" if model == "host memory" else model
+
+    def by_scale(self, kind: str) -> list[tuple[str, list[Record]]]:
+        """Return the good measurements of a kind by size of the input, the largest first.
+
+        Those that have none, such as idle ones, are of each.
+        """
+        found = [record for record in self.good if str(record["key"]).startswith(f"{kind}/")]
+        scales = [
+            scale
+            for scale in reversed(SCALES)
+            if any(record.get("scale") == scale for record in found)
+        ]
+        return [
+            (scale, [record for record in found if record.get("scale", scale) == scale])
+            for scale in scales
+        ]
 
     def of_kind(self, kind: str) -> list[Record]:
         """Return the good measurements whose keys begin so, of the largest inputs there are."""
@@ -126,12 +147,18 @@ class Measurements:
 
         Its least and most are those of the single runs over the other way's median.
         """
-        of = Value.of(map(figure, self.whole(*case, ways[0])))
-        to = Value.of(map(figure, self.whole(*case, ways[1])))
-        if of is None or to is None or to.median <= 0:
-            return None
-        base = to.median
-        return Value(of.median / base, of.least / base, of.most / base, min(of.count, to.count))
+        return relative(
+            Value.of(map(figure, self.whole(*case, ways[0]))),
+            Value.of(map(figure, self.whole(*case, ways[1]))),
+        )
+
+
+def relative(of: Value | None, to: Value | None) -> Value | None:
+    """Return a value over another's median."""
+    if of is None or to is None or to.median <= 0:
+        return None
+    base = to.median
+    return Value(of.median / base, of.least / base, of.most / base, min(of.count, to.count))
 
 
 def inverse(value: Value | None) -> Value | None:
@@ -179,8 +206,7 @@ def inward_seconds(record: Record) -> float:
 
 def cpu_seconds(record: Record) -> float:
     """Return the CPU seconds of the process."""
-    usage = record["result"]["usage"]
-    return float(usage["user_seconds"] + usage["system_seconds"])
+    return cpu_seconds_of(record["result"])
 
 
 def usage(name: str) -> Callable[[Record], float]:

@@ -3,31 +3,55 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import hashlib
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEMA = "hippogriff-reproduce/1"
+SCHEMA = "hippogriff-reproduce/2"
 Record = dict[str, Any]
 
 
-class Journal:
-    """The measurements of a folder, by their keys; of those with one key the last counts.
+# What runs must have in common for their measurements to stand beside each other.
+_CONTEXT = ("machine", "build", "files", "effort", "settings")
 
-    A line is written and synced as a whole. What an interruption left of one is dropped when the
-    journal is opened again.
+
+def context_of(facts: Record) -> str:
+    """Return what stands for all that a measurement depends on beside its key."""
+    known = {name: facts.get(name) for name in _CONTEXT}
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def differences(one: Record, other: Record) -> str:
+    """Tell in what two runs' contexts differ."""
+    return "; ".join(
+        f"{name}: {one.get(name)} and {other.get(name)}"
+        for name in _CONTEXT
+        if one.get(name) != other.get(name)
+    )
+
+
+class Journal:
+    """The measurements of a folder, by context and key; of those with both the last counts.
+
+    A line is written and synced as a whole. What an interruption left of one is dropped by the
+    next that writes. Before `begin_run` it has no context.
     """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "measurements.jsonl"
-        self._records: dict[str, Record] = {}
+        self.context = ""
         self.runs: list[Record] = []
+        self._records: dict[tuple[str, str], Record] = {}
+        self._whole_bytes: int | None = None  # where a torn line begins
+        self._lock: int | None = None
         self._read()
 
     def _read(self) -> None:
@@ -36,12 +60,14 @@ class Journal:
         text = self.path.read_bytes()
         whole = text[: text.rfind(b"\n") + 1]
         if len(whole) != len(text):
-            os.truncate(self.path, len(whole))
+            self._whole_bytes = len(whole)
         for number, line in enumerate(whole.splitlines(), 1):
             try:
                 record = json.loads(line)
                 if record["schema"] != SCHEMA:
-                    raise ValueError(f"schema {record['schema']}")
+                    raise ValueError(
+                        f"{record['schema']} is another version's: name another folder"
+                    )
                 self._take(record)
             except (ValueError, LookupError, TypeError) as error:
                 raise InvalidArgument(f"{self.path}, line {number}: {error}") from None
@@ -50,10 +76,13 @@ class Journal:
         if "run" in record and "key" not in record:
             self.runs.append(record["run"])
         else:
-            self._records[str(record["key"])] = record
+            self._records[str(record["context"]), str(record["key"])] = record
 
     def _append(self, record: Record) -> None:
         line = json.dumps({"schema": SCHEMA, **record}, allow_nan=False) + "\n"
+        if self._whole_bytes is not None:
+            os.truncate(self.path, self._whole_bytes)
+            self._whole_bytes = None
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             if os.write(descriptor, line.encode()) != len(line.encode()):
@@ -63,41 +92,48 @@ class Journal:
             os.close(descriptor)
         self._take({"schema": SCHEMA, **record})
 
-    def begin_run(self, facts: Record) -> None:
-        """Note who measures now.
+    def lock(self) -> None:
+        """Keep others from measuring into this folder as long as this process lives.
 
         Raises
         ------
         InvalidArgument
-            When what is there was measured on another machine.
+            When another does.
         """
-        names = ("processor", "device", "cores")
-        for run in self.runs:
-            other = [run["machine"].get(name) for name in names]
-            mine = [facts["machine"].get(name) for name in names]
-            if other != mine:
-                raise InvalidArgument(
-                    f"{self.path} has results of another machine ({other} instead of {mine}): "
-                    "name another folder by --out"
-                )
-        self._append({"run": facts})
+        self._lock = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidArgument(
+                f"another process measures into {self.path.parent}: name another folder by --out"
+            ) from None
+
+    def begin_run(self, facts: Record) -> None:
+        """Note who measures now: only what was measured in the same context counts as done."""
+        self.context = context_of(facts)
+        self._append({"run": {**facts, "context": self.context}})
 
     def add(self, record: Record) -> None:
         """Keep a measurement; it has its "key"."""
-        self._append({**record, "run_number": len(self.runs) - 1})
+        started = self.runs[-1].get("started") if self.runs else None
+        self._append({**record, "context": self.context, "run_started": started})
 
     def get(self, key: str) -> Record | None:
-        """Return a measurement."""
-        return self._records.get(key)
+        """Return a measurement of this context."""
+        return self._records.get((self.context, key))
 
     def has(self, key: str) -> bool:
         """Whether there is nothing more to do: what failed is tried again."""
-        record = self._records.get(key)
+        record = self.get(key)
         return record is not None and not record.get("failure")
+
+    def forget(self, key: str) -> None:
+        """Have a measurement made again."""
+        self._records.pop((self.context, key), None)
 
     @property
     def records(self) -> list[Record]:
-        """All measurements."""
+        """All measurements, of whatever context."""
         return list(self._records.values())
 
     def write_results(self) -> Path:
@@ -110,8 +146,24 @@ class Journal:
         return path
 
 
-def load(path: Path) -> tuple[list[Record], list[Record]]:
-    """Return runs and measurements of a folder, or of a results.json.
+class Results(NamedTuple):
+    """Runs and measurements of one context, and how many of others stand beside them."""
+
+    runs: list[Record]
+    records: list[Record]
+    left_out: int = 0
+
+
+def _last_context(runs: list[Record], records: list[Record]) -> Results:
+    last = max(runs, key=lambda run: str(run.get("started", "")), default={"context": ""})
+    context = last["context"]
+    mine = [record for record in records if record["context"] == context]
+    runs = [run for run in runs if run["context"] == context]
+    return Results(runs, mine, len(records) - len(mine))
+
+
+def load(path: Path) -> Results:
+    """Return what a folder, or a results.json, has of the context of its last run.
 
     Raises
     ------
@@ -121,12 +173,12 @@ def load(path: Path) -> tuple[list[Record], list[Record]]:
     if path.is_dir():
         journal = Journal(path)
         if journal.records or journal.runs:
-            return journal.runs, journal.records
+            return _last_context(journal.runs, journal.records)
         path = path / "results.json"
     try:
         document = json.loads(path.read_text())
         if document["schema"] != SCHEMA:
             raise ValueError(f"schema {document['schema']}")
-        return list(document["runs"]), list(document["measurements"])
+        return _last_context(list(document["runs"]), list(document["measurements"]))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InvalidArgument(f"{path} has no results of hippogriff reproduce: {error}") from None

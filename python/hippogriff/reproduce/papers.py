@@ -7,8 +7,13 @@ dissertation. Their machine: 4 cores, a Tesla K20 on 8 GB/s, an SSD of 2.2 GB/s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCALES = ("small", "medium", "large")
 DRIVE_GB_PER_SECOND = 2.2
 LINK_GB_PER_SECOND = 8.0
 MACHINE = "4 cores, a Tesla K20 (link 8 GB/s) and an SSD of 2.2 GB/s"
@@ -26,6 +31,13 @@ class Said:
     def label(self) -> str:
         """For a plot."""
         return f"{self.what} ({self.where})"
+
+
+def of_scale(table: Mapping[str, tuple[Said, ...]], scale: str) -> tuple[Said, ...]:
+    """Return what is said of inputs of a size; of tiny ones, which it has not, of small ones."""
+    if scale in table:
+        return table[scale]
+    return tuple(replace(said, what=f"{said.what}, small inputs") for said in table["small"])
 
 
 #: Share of the execution time in data movement, by size of the input.
@@ -99,8 +111,8 @@ WEAK_CPU = (
 )
 #: Eight programs at once, large inputs, relative to the unmodified programs.
 TOGETHER = (
-    Said("DirectNVMe", 1.10, "Gullfoss, figure 15"),
-    Said("without router", 1.31, "Gullfoss, figure 15"),
-    Said("router, one channel", 1.30, "Gullfoss, figure 15"),
-    Said("Gullfoss", 1.50, "Gullfoss, figure 15"),
+    Said("DirectNVMe, large inputs", 1.10, "Gullfoss, figure 15"),
+    Said("without router, large inputs", 1.31, "Gullfoss, figure 15"),
+    Said("router, one channel, large inputs", 1.30, "Gullfoss, figure 15"),
+    Said("Gullfoss, large inputs", 1.50, "Gullfoss, figure 15"),
 )

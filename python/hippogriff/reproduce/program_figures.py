@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hippogriff.reproduce import papers
 from hippogriff.reproduce.experiments import CORES
 from hippogriff.reproduce.figures import (
+    NOT_MEASURED,
     WAY_TITLES,
     Figure,
     Measurements,
@@ -20,19 +21,18 @@ from hippogriff.reproduce.figures import (
     movement_seconds,
     process_seconds,
     program_places,
+    relative,
     total_seconds,
     usage,
     with_average,
 )
-from hippogriff.reproduce.programs import BY_HAND, CONVENTIONAL, OURS, PROGRAMS, WAYS
+from hippogriff.reproduce.programs import BY_HAND, CONVENTIONAL, OURS, PROGRAMS, SCALES, WAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from hippogriff.reproduce.journal import Record
     from hippogriff.reproduce.papers import Said
-
-NOT_MEASURED = "Not measured yet."
 
 
 def _largest(measured: Measurements) -> str:
@@ -64,30 +64,28 @@ def where_time_goes(measured: Measurements) -> Figure:
         (papers.MOVEMENT_SHARE_GULLFOSS,),
         stacked=True,
     )
-    scales = tuple(measured.scales())
+    scales = [each for each in SCALES if each in (*measured.scales(), *papers.SCALES)]
     means = []
     for each in scales:
         shares = [share(program.name, each, "data movement") for program in PROGRAMS]
         found = [value.median for value in shares if value is not None]
         means.append(Value.of([sum(found) / len(found)]) if found else None)
     said = [papers.MOVEMENT_SHARE.get(each) for each in scales]
+    theirs = f"papers: {papers.MOVEMENT_SHARE_WHERE}"
     by_scale = Panel(
-        "average by size",
+        "average by size of the input",
         "share of the time in data movement",
-        scales,
-        {
-            "here": means,
-            papers.MOVEMENT_SHARE_WHERE: [Value.of([x]) if x is not None else None for x in said],
-        },
-        theirs=papers.MOVEMENT_SHARE_WHERE,
+        tuple(scales),
+        {"here": means, theirs: [Value.of([x]) if x is not None else None for x in said]},
+        theirs=theirs,
     )
-    last = means[-1] if means else None
+    last = means[scales.index(scale)] if measured.scales() else None
     why = NOT_MEASURED
     if last is not None:
         why = (
             f"Here {last.median:.0%} of the time of {scale} inputs is data movement, in the papers "
-            f"49 to 68 %: both the drive and the device differ ({measured.device} instead of "
-            f"{papers.MACHINE}), and the ratio of the two decides."
+            f"49 to 68 %: both the drive and the device differ (here {measured.device}, in the "
+            f"papers {papers.MACHINE}), and the ratio of the two decides."
         )
     return Figure(
         "where_time_goes",
@@ -121,10 +119,11 @@ def _speedups(
             panels.append(
                 Panel(
                     f"{scale} inputs, {state}",
-                    "speed-up over conventional",
+                    "speed-up over conventional, higher is better",
                     program_places(),
                     series,
-                    (*said.get(scale, ()), *more) if state == "cold" else (),
+                    (*papers.of_scale(said, scale), *more) if said and state == "cold" else (),
+                    base=1.0,
                 )
             )
     return panels
@@ -140,8 +139,9 @@ def _speedup_words(panels: list[Panel], what: str) -> str:
     if not words:
         return NOT_MEASURED
     return (
-        f"Averages here, {what}: {'; '.join(words)}. The papers compare with a read into memory of "
-        f"their time's kernel on {papers.MACHINE}; theirs are of cold files."
+        f"Averages here, {what}: {'; '.join(words)}. The papers' numbers are of cold files on "
+        f"{papers.MACHINE}: what can be gained depends on how fast drive, link and memory are to "
+        "each other, and on how much of the time is data movement at all (E1)."
     )
 
 
@@ -206,23 +206,25 @@ def costs(measured: Measurements) -> Figure:
             ]
             series[WAY_TITLES[way]] = with_average(values)
         said: tuple[Said, ...] = ()
+        theirs = ""
         if name == "page faults":
-            known = [papers.PAGE_FAULTS[program.name].get(scale) for program in PROGRAMS]
-            known.append(papers.PAGE_FAULTS_AVERAGE.get(scale))
-            series[papers.PAGE_FAULTS_WHERE] = [
-                None if value is None else Value.of([value]) for value in known
-            ]
+            size = scale if scale in papers.SCALES else papers.SCALES[0]
+            theirs = f"papers: {size} inputs ({papers.PAGE_FAULTS_WHERE})"
+            known = [papers.PAGE_FAULTS[program.name][size] for program in PROGRAMS]
+            known.append(papers.PAGE_FAULTS_AVERAGE[size])
+            series[theirs] = [Value.of([value]) for value in known]
         elif name == "CPU seconds":
             said = papers.INSTRUCTIONS
         title = f"{name}, {scale} inputs, cold"
         panels.append(
             Panel(
                 title,
-                "of the conventional",
+                "relative to conventional, lower is better",
                 program_places(),
                 series,
                 said,
-                theirs=papers.PAGE_FAULTS_WHERE,
+                theirs=theirs,
+                base=1.0,
             )
         )
     faults = average_of(panels[0], WAY_TITLES[OURS])
@@ -246,10 +248,8 @@ def costs(measured: Measurements) -> Figure:
     )
 
 
-def weak_cpus(measured: Measurements) -> Figure:
-    """Figures 3.18 and 3.19: fewer cores, and cores that somebody else uses, too."""
-    records = measured.of_kind("cores")
-    most = max((int(record["cores"]) for record in records), default=0)
+def _weak_panel(scale: str, records: list[Record]) -> Panel:
+    most = max(int(record["cores"]) for record in records)
 
     def seconds(program: str, count: int, busy: bool, way: str) -> Value | None:
         return Value.of(
@@ -265,25 +265,31 @@ def weak_cpus(measured: Measurements) -> Figure:
         for busy in (False, True):
             places.append(f"{count} core{'s' * (count > 1)}{', busy' * busy}")
             for way in WAYS:
-                ratios: list[Value | None] = []
-                for program in PROGRAMS:
-                    base = seconds(program.name, most, False, CONVENTIONAL)
-                    of = seconds(program.name, count, busy, way)
-                    known = base is not None and of is not None and of.median > 0
-                    ratios.append(
-                        Value.of([base.median / of.median]) if known and base and of else None
+                ratios = [
+                    inverse(
+                        relative(
+                            seconds(program.name, count, busy, way),
+                            seconds(program.name, most, False, CONVENTIONAL),
+                        )
                     )
+                    for program in PROGRAMS
+                ]
                 series[WAY_TITLES[way]].append(with_average(ratios)[-1])
-    scale = records[0]["scale"] if records else ""
-    panel = Panel(
+    return Panel(
         f"average over programs, {scale} inputs, cold",
-        f"speed, of the conventional program's with {most} cores",
+        f"speed relative to conventional with {most} cores, higher is better",
         tuple(places),
         series,
         papers.WEAK_CPU,
+        base=1.0,
     )
+
+
+def weak_cpus(measured: Measurements) -> Figure:
+    """Figures 3.18 and 3.19: fewer cores, and cores that somebody else uses, too."""
+    panels = [_weak_panel(scale, records) for scale, records in measured.by_scale("cores")]
     why = NOT_MEASURED
-    if records:
+    if panels:
         why = (
             "The papers make their CPU slower (1.2 instead of 2.5 GHz). A virtual machine cannot: "
             "here programs are allowed fewer cores, and share each with a loop that never ends "
@@ -294,6 +300,6 @@ def weak_cpus(measured: Measurements) -> Figure:
         "E6",
         "Weaker CPUs",
         "figures 3.18, 3.19; Gullfoss, figure 14",
-        (panel,),
+        tuple(panels),
         why,
     )

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce import papers
-from hippogriff.reproduce.build_figures import figures
+from hippogriff.reproduce.all_figures import figures
 from hippogriff.reproduce.effort import EXPERIMENTS
-from hippogriff.reproduce.figures import Measurements
-from hippogriff.reproduce.journal import load
+from hippogriff.reproduce.figures import NOT_MEASURED, Measurements
+from hippogriff.reproduce.journal import Results, differences, load
 from hippogriff.reproduce.targets import targets
 
 if TYPE_CHECKING:
@@ -35,28 +35,31 @@ code { font-size: 13px; overflow-wrap: anywhere }
 """
 
 
-def merged(paths: list[Path]) -> tuple[list[Record], list[Record]]:
-    """Return runs and measurements of several results of one machine; the last of a key counts.
+def merged(paths: list[Path]) -> Results:
+    """Return several results of one context together; the last of a key counts.
 
     Raises
     ------
     InvalidArgument
-        When there is nothing, or they are of several machines.
+        When there is nothing, or their last runs were of several machines, builds, drives,
+        efforts or settings.
     """
     runs: list[Record] = []
     records: dict[str, Record] = {}
+    left_out = 0
     for path in paths:
-        its_runs, its_records = load(path)
-        runs += its_runs
-        for record in its_records:
+        found = load(path)
+        if runs and found.runs and runs[-1]["context"] != found.runs[-1]["context"]:
+            differ = differences(runs[-1], found.runs[-1])
+            raise InvalidArgument(f"{path} has results that differ from the others' in {differ}")
+        runs += found.runs
+        left_out += found.left_out
+        for record in found.records:
             known = records.get(record["key"])
             # A failure does not replace what was measured elsewhere.
             if known is None or not record.get("failure") or known.get("failure"):
                 records[record["key"]] = record
-    machines = {(run["machine"]["processor"], run["machine"]["device"]) for run in runs}
-    if len(machines) > 1:
-        raise InvalidArgument(f"the results are of several machines: {sorted(machines)}")
-    return runs, list(records.values())
+    return Results(runs, list(records.values()), left_out)
 
 
 def _text(value: Value | None) -> str:
@@ -90,7 +93,8 @@ def _section(figure: Figure, plots: list[Path]) -> list[str]:
         f'<p class="note">In the papers: {html.escape(figure.papers)}.</p>',
     ]
     if figure.empty:
-        return [*lines, "<p>Not measured yet.</p>"]
+        lines.append(f"<p>{NOT_MEASURED}</p>")
+        return lines + [f'<p class="note">{html.escape(note)}</p>' for note in figure.notes]
     for path in plots:
         if path.suffix == ".svg":
             png = path.with_suffix(".png").name
@@ -104,7 +108,7 @@ def _section(figure: Figure, plots: list[Path]) -> list[str]:
 def _targets(large: Measurements) -> list[str]:
     """Judge large inputs alone: the targets are for them."""
     title = '<h2 id="targets">What it should show</h2>'
-    if not large.good:
+    if not any(record.get("scale") == "large" for record in large.good):
         return [title, "<p>Targets are for large inputs, of which none were measured.</p>"]
     found = targets(large, {figure.name: figure for figure in figures(large)})
     rows = [
@@ -115,6 +119,35 @@ def _targets(large: Measurements) -> list[str]:
     ]
     head = "<tr><th>averages over programs</th><th>wanted</th><th>measured</th><th></th></tr>"
     return [title, f"<table>{head}{''.join(rows)}</table>"]
+
+
+def _coverage(found: Results) -> list[str]:
+    """Say what is measured of each experiment, and of how much: slices come one by one."""
+    wanted = found.runs[-1].get("wanted", {}) if found.runs else {}
+    rows = []
+    for name, what in EXPERIMENTS.items():
+        mine = [record for record in found.records if name in record.get("experiments", ())]
+        failed = sum(bool(record.get("failure")) for record in mine)
+        absent = sum(bool(record.get("absent")) for record in mine)
+        numbers = (len(mine) - failed - absent, absent, failed, wanted.get(name, ""))
+        cells = "".join(f"<td>{number}</td>" for number in numbers)
+        rows.append(f"<tr><td>{name}: {html.escape(what)}</td>{cells}</tr>")
+    head = "".join(
+        f"<th>{each}</th>" for each in ("", "measured", "not possible", "failed", "of a whole run")
+    )
+    return [f'<table id="coverage"><tr>{head}</tr>{"".join(rows)}</table>']
+
+
+def _warning(found: Results) -> list[str]:
+    """Say what numbers of tiny inputs are good for."""
+    scales = {record["scale"] for record in found.records if "scale" in record}
+    if scales - {"tiny"} or not scales:
+        return []
+    return [
+        "<p><strong>Tiny inputs:</strong> this page shows that all of it works here. Its numbers "
+        "are mostly what programs cost to start, and chance; the papers' sizes are measured by "
+        "<code>hippogriff reproduce --full</code> on a GPU.</p>"
+    ]
 
 
 def _problems(records: list[Record]) -> list[str]:
@@ -135,23 +168,29 @@ def _problems(records: list[Record]) -> list[str]:
     return [*lines, "</ul>"]
 
 
-def _machine(runs: list[Record], count: int) -> list[str]:
+def _machine(found: Results) -> list[str]:
+    runs = found.runs
     if not runs:
         return ["<p>Nothing is known of the machine.</p>"]
-    machine = runs[-1]["machine"]
-    files = machine.get("files", {})
-    efforts = ", ".join(sorted({run["effort"] for run in runs}))
+    last = runs[-1]
+    machine, files, also = last["machine"], last.get("files", {}), last.get("also", {})
     facts = (
         f"{machine['device']}; {machine['processor']}, {machine['cores']} cores, "
-        f"{machine['memory']}; {machine['kernel']}; files on {files.get('filesystem', '?')} "
-        f"({files.get('drive', '?')}). The papers': {papers.MACHINE}."
+        f"{also.get('memory', '?')}; {also.get('kernel', '?')}; files on "
+        f"{files.get('filesystem', '?')} ({files.get('drive', '?')}). The papers': "
+        f"{papers.MACHINE}."
     )
-    lines = [f"<p>{html.escape(facts)} {count} measurements ({efforts}).</p>"]
+    lines = [f"<p>{html.escape(facts)} {len(found.records)} measurements ({last['effort']}).</p>"]
+    if found.left_out:
+        lines.append(
+            f"<p>{found.left_out} measurements of other builds, machines, drives or settings are "
+            "in the same results, and not on this page.</p>"
+        )
     lines.append("<details><summary>Runs</summary><ul>")
     for run in runs:
-        versions = ", ".join(f"{name} {value}" for name, value in run["versions"].items())
-        commit = run.get("commit") or "unknown"
-        words = f"{run['started']}, commit {commit}, {versions}: "
+        build = ", ".join(f"{name} {value}" for name, value in run["build"].items() if value)
+        host = run.get("also", {}).get("host", "")
+        words = f"{run['started']} {host}, {build}: "
         command = html.escape(run["command_line"])
         lines.append(f"<li>{html.escape(words)}<code>{command}</code></li>")
     return [*lines, "</ul></details>"]
@@ -162,7 +201,8 @@ def write_page(paths: list[Path], folder: Path, *, plots: bool) -> Path:
 
     It is made from whatever there is: what was not measured says so.
     """
-    runs, records = merged(paths)
+    found = merged(paths)
+    runs, records = found.runs, found.records
     measured = Measurements(runs, records)
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
@@ -175,7 +215,9 @@ def write_page(paths: list[Path], folder: Path, *, plots: bool) -> Path:
         "<p>Made by <code>hippogriff reproduce</code>. Bars and points are medians, with the least "
         "and the most; averages are geometric means; dashed red lines are the papers' numbers. "
         "GB are 10<sup>9</sup> bytes.</p>",
-        *_machine(runs, len(records)),
+        *_warning(found),
+        *_machine(found),
+        *_coverage(found),
     ]
     large = [record for record in records if record.get("scale") == "large" or record.get("idle")]
     lines += _targets(Measurements(runs, large))
@@ -187,8 +229,7 @@ def write_page(paths: list[Path], folder: Path, *, plots: bool) -> Path:
             drawn = draw(figure, folder)
         lines += _section(figure, drawn)
     lines += _problems(records)
-    wanted = ", ".join(f"{name} {what}" for name, what in EXPERIMENTS.items())
-    lines += [f'<p class="note">Experiments: {html.escape(wanted)}.</p>', "</body></html>", ""]
+    lines += ["</body></html>", ""]
     page = folder / "report.html"
     page.write_text("\n".join(lines))
     return page

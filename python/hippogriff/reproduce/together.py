@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hippogriff.reproduce import children
-from hippogriff.reproduce.bench import COLD, AbsentError, Bench, MeasurementError, result_of
+from hippogriff.reproduce import _mps, children
+from hippogriff.reproduce.bench import (
+    COLD,
+    AbsentError,
+    Bench,
+    MeasurementError,
+    crc32_of,
+    expect_whole,
+    result_of,
+)
 from hippogriff.reproduce.programs import BY_NAME, CONVENTIONAL, OURS, PROGRAMS
 
 if TYPE_CHECKING:
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 8
 MIXED = "mixed"
+IN_TURNS = "in_turns"  # what the others are compared with
 #: The share of what they want that there is.
 SHARE = 3
 #: What contexts, pinned memory and kernels take of a GPU beside the programs' own memory.
@@ -47,8 +55,16 @@ class Configuration:
     settings: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True)
+class Need:
+    """What a program alone was seen to take of the device, and its result's checksum."""
+
+    device_bytes: int
+    crc32: int
+
+
 CONFIGURATIONS = (
-    Configuration("in_turns", "unmodified, one after another", CONVENTIONAL, at_once=False),
+    Configuration(IN_TURNS, "unmodified, one after another", CONVENTIONAL, at_once=False),
     Configuration("unmodified", "unmodified, at once", CONVENTIONAL),
     Configuration("mps", "unmodified, at once, under MPS", CONVENTIONAL, mps=True),
     Configuration(
@@ -75,11 +91,14 @@ def programs_of(workload: str) -> list[Program]:
 
 
 @contextlib.contextmanager
-def _ballast(bench: Bench, leave_bytes: int) -> Iterator[None]:
-    """Hold a GPU's memory but for so many bytes."""
-    command = [sys.executable, "-m", "hippogriff.reproduce._ballast"]
+def _beside(bench: Bench, words: Sequence[str], seconds: float) -> Iterator[str]:
+    """Run a module of this folder; give the line it prints once it is ready.
+
+    It is told this process's number, and ends with it, also when that is killed.
+    """
+    module, *arguments = words
     process = subprocess.Popen(
-        [*command, bench.child_device, str(leave_bytes)],
+        [sys.executable, "-m", f"hippogriff.reproduce.{module}", *arguments, str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -88,45 +107,36 @@ def _ballast(bench: Bench, leave_bytes: int) -> Iterator[None]:
     )
     assert process.stdout is not None
     try:
-        ready, _, _ = select.select([process.stdout], [], [], _BALLAST_SECONDS)
-        said = process.stdout.readline().decode(errors="replace").strip() if ready else "nothing"
-        if " held, " not in said:
-            raise MeasurementError(f"limiting the device's memory: {said}")
-        yield
+        yield children.first_line(process, seconds)
     finally:
         children.end(process)
         process.stdout.close()
 
 
 @contextlib.contextmanager
-def _mps(bench: Bench) -> Iterator[dict[str, str]]:
+def _ballast(bench: Bench, leave_bytes: int) -> Iterator[None]:
+    """Hold a GPU's memory but for so many bytes."""
+    words = ["_ballast", bench.child_device, str(leave_bytes)]
+    with _beside(bench, words, _BALLAST_SECONDS) as said:
+        if " held, " not in said:
+            raise MeasurementError(f"limiting the device's memory: {said}")
+        yield
+
+
+@contextlib.contextmanager
+def mps(bench: Bench, control: str) -> Iterator[dict[str, str]]:
     """Run MPS's daemon in a folder of its own; give the variables that its clients need."""
-    control = shutil.which("nvidia-cuda-mps-control")
-    if control is None or bench.device == "host":
-        raise AbsentError("no GPU, or no nvidia-cuda-mps-control")
-    with tempfile.TemporaryDirectory(prefix="hippogriff-mps-") as folder:
-        names = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
-        variables = dict.fromkeys(names, folder)
-        environment = {**os.environ, **variables}
-        try:
-            try:
-                started = subprocess.run(
-                    [control, "-d"], env=environment, capture_output=True, timeout=60, check=False
-                )
-            except (OSError, subprocess.TimeoutExpired) as error:
-                raise AbsentError(f"MPS: {error}") from None
-            if started.returncode != 0:
-                raise AbsentError(f"MPS does not start: {started.stderr.decode().strip()}")
-            yield variables
-        finally:
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run([control], input=b"quit\n", env=environment, timeout=60, check=False)
+    with _beside(bench, ["_mps", control], 2 * _mps.START_SECONDS) as said:
+        state, _, folder = said.partition(" ")
+        if state != "ready":
+            raise AbsentError(f"MPS does not start: {said}")
+        yield dict.fromkeys(("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"), folder)
 
 
 class Together:
     """Eight programs, cold, on a device that has memory for a third of what they want."""
 
-    def __init__(self, bench: Bench, scale: str, needs: Mapping[str, int]) -> None:
+    def __init__(self, bench: Bench, scale: str, needs: Mapping[str, Need]) -> None:
         self._bench = bench
         self._scale = scale
         self._needs = needs
@@ -139,7 +149,7 @@ class Together:
     def need_bytes(self, program: Program) -> int:
         """Return the device memory that a program is given."""
         kind = "host" if self._bench.device == "host" else "gpu"
-        return self._needs[program.name] + _MARGIN_BYTES[kind]
+        return self._needs[program.name].device_bytes + _MARGIN_BYTES[kind]
 
     def _command(
         self, configuration: Configuration, program: Program, source: Path, target: Path
@@ -165,20 +175,35 @@ class Together:
             else:
                 stack.enter_context(_ballast(bench, memory + (AT_ONCE + 1) * CONTEXT_BYTES))
             if configuration.mps:
-                variables |= stack.enter_context(_mps(bench))
+                control = shutil.which("nvidia-cuda-mps-control")
+                if control is None or bench.device == "host":
+                    raise AbsentError("no GPU, or no nvidia-cuda-mps-control")
+                variables |= stack.enter_context(mps(bench, control))
             yield variables
 
-    def measure(self, workload: str, configuration: Configuration) -> Record:
-        """Run the eight once; their time is until the last has ended.
+    def _run_of(self, program: Program, done: children.Outcome, target: Path) -> Record:
+        """Return what is kept of one of the eight; a result that is not right is a failure."""
+        run: Record = {"program": program.name, "seconds": done.seconds, "why": done.failure}
+        if done.failure:
+            return run
+        try:
+            run["result"] = result_of(done.output)
+            expect_whole(target, run["result"])
+            if crc32_of(target) != self._needs[program.name].crc32:
+                raise MeasurementError("its result is not that of the conventional program alone")
+        except MeasurementError as error:
+            run["why"] = str(error)
+        return run
 
+    def measure(self, workload: str, configuration: Configuration) -> Record:
+        """Run the eight once; their time is until the last has ended, or in turns their sum.
+
+        Each reads a file of its own, cold when it begins.
         Programs that failed are counted. That is the measurement where they are unmodified.
         """
         bench, programs = self._bench, programs_of(workload)
-        sources = [bench.input(program, self._scale) for program in programs]
-        bench.make_room(sum(source.stat().st_size for source in sources))  # for the results
+        sources = bench.own_inputs(programs, self._scale)
         targets = [bench.target(f"together{number}") for number in range(len(programs))]
-        for source in set(sources):
-            bench.prepare(source, COLD)
         memory = self.memory_bytes(programs)
         commands = [
             self._command(configuration, *each)
@@ -186,18 +211,23 @@ class Together:
         ]
         with self._limited(configuration, memory) as variables:
             around = bench.around(variables)
-            begin = time.monotonic()
             if configuration.at_once:
+                shares = [bench.prepare(source, COLD) for source in sources]
+                begin = time.monotonic()
                 outcomes = children.run_together(commands, around)
+                seconds = time.monotonic() - begin
             else:
-                outcomes = [children.run(command, around) for command in commands]
-            seconds = time.monotonic() - begin
+                shares, outcomes = [], []
+                for source, command in zip(sources, commands, strict=True):
+                    shares.append(bench.prepare(source, COLD))
+                    outcomes.append(children.run(command, around))
+                seconds = sum(done.seconds for done in outcomes)
+        with ThreadPoolExecutor(AT_ONCE) as pool:  # Checksums of large files let others run.
+            runs = list(pool.map(self._run_of, programs, outcomes, targets))
+        for run, share in zip(runs, shares, strict=True):
+            run["cached_before"] = share
         for target in targets:
             target.unlink(missing_ok=True)
-        runs: list[Record] = []
-        for program, done in zip(programs, outcomes, strict=True):
-            run: Record = {"program": program.name, "seconds": done.seconds, "why": done.failure}
-            runs.append(run if done.failure else run | {"result": result_of(done.output)})
         failures = [run["why"] for run in runs if run["why"]]
         record: Record = {
             "command": commands[0],

@@ -1,0 +1,206 @@
+"""`hippogriff reproduce`: figures, targets and the report, from whatever there is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from reproduce_programs import SECONDS, whole  # type: ignore[import-not-found]
+
+from hippogriff.errors import InvalidArgument
+from hippogriff.reproduce import papers
+from hippogriff.reproduce.all_figures import figures
+from hippogriff.reproduce.figures import Measurements, Value, inverse
+from hippogriff.reproduce.journal import Journal, load
+from hippogriff.reproduce.report import merged, write_page
+from hippogriff.reproduce.targets import targets
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_figures_stand_beside_the_papers_and_are_made_of_whatever_there_is() -> None:
+    assert all(figure.empty for figure in figures(Measurements([], [])))
+    records = [whole("nn", way, number) for way in SECONDS for number in range(3)]
+    records.append({"key": "whole/lud/large/cold/run/0", "failure": "no"})
+    made = {figure.name: figure for figure in figures(Measurements([], records))}
+    panel = made["movement_speedup"].panels[0]
+    assert (panel.places[-1], panel.said) == ("average", papers.MOVEMENT_SPEEDUP["large"])
+    ours = panel.series["hippogriff"]
+    assert [value.median for value in ours if value is not None] == [2.0, 2.0]
+    assert made["speedup"].panels[0].series["hippogriff"][-1] == inverse(Value(0.6, 0.6, 0.6, 1))
+    assert "2.00 (by hand 1.60)" in made["movement_speedup"].why
+    assert {name for name, figure in made.items() if figure.empty} == {
+        *("throughput", "energy", "modelled_energy", "weak_cpus", "together", "sensitivity")
+    }
+
+
+def test_targets_are_judged_by_what_was_measured() -> None:
+    records = [whole("nn", way, number) for way in SECONDS for number in range(3)]
+    records += [
+        {
+            "key": f"together/nn/large/{name}/0",
+            "workload": "nn",
+            "configuration": name,
+            "scale": "large",
+            "seconds": seconds,
+            "failures": 0,
+            "runs": [],
+        }
+        for name, seconds in (("in_turns", 8.0), ("direct_most", 6.0), ("everything", 4.0))
+    ]
+    measured = Measurements([], records)
+    found = targets(measured, {figure.name: figure for figure in figures(measured)})
+    verdicts = {each.text: (each.measured, each.verdict) for each in found}
+    assert verdicts["speed-up of data movement, large inputs, cold"] == (2.0, "met")
+    assert verdicts["eight at once, over one after another"] == (2.0, "met")
+    assert verdicts["eight at once, over always the direct-most route"] == (1.5, "met")
+    assert verdicts["eight at once, programs of hippogriff that failed"] == (0.0, "met")
+    assert verdicts["page faults, of the conventional programs', large"] == (1.0, "not met")
+    assert verdicts["energy measured, idle included"] == (None, "not measured")
+
+
+def energy(way: str, measured: dict[str, float], cpu_joules: float) -> dict[str, Any]:
+    return {
+        "key": f"energy/nn/large/cold/{way}/0",
+        "program": "nn",
+        "scale": "large",
+        "state": "cold",
+        "way": way,
+        "runs": [whole("nn", way, 0)] * 2,
+        "energy": {
+            "seconds": 10.0,
+            "measured": measured,
+            "modelled": {"cpu_joules": cpu_joules},
+            "why_absent": {} if "cpu_joules" in measured else {"cpu": "no RAPL"},
+        },
+    }
+
+
+def idle(**joules: float) -> dict[str, Any]:
+    parts = {"measured": joules, "seconds": 2.0, "why_absent": {}}
+    return {"key": "energy/idle/0", "idle": True, "energy": parts}
+
+
+def of_ours(figure: Any) -> dict[str, float]:
+    """The averages of hippogriff in a figure, by panel and kind."""
+    found = {}
+    for panel in figure.panels:
+        for name, values in panel.series.items():
+            if name.startswith("hippogriff, ") and values[-1] is not None:
+                found[f"{panel.title}: {name}"] = values[-1].median
+    return found
+
+
+def test_energy_that_was_modelled_is_not_among_what_was_measured() -> None:
+    records = [
+        idle(gpu_joules=20.0),
+        energy("baseline", {"gpu_joules": 300.0}, 100.0),
+        energy("run", {"gpu_joules": 200.0}, 20.0),
+    ]
+    made = {figure.name: figure for figure in figures(Measurements([], records))}
+    measured = of_ours(made["energy"])
+    title = "energy, GPU board, measured, large inputs, cold: hippogriff, "
+    assert measured[f"{title}idle included"] == 200 / 300
+    assert measured[f"{title}above idle"] == (200 - 100) / (300 - 100)
+    assert not [name for name in measured if "CPU" in name]
+    modelled = of_ours(made["modelled_energy"])
+    title = "energy, modelled, large inputs, cold: hippogriff, "
+    assert modelled[f"{title}CPU alone"] == 20 / 100
+    assert modelled[f"{title}modelled sum"] == (100 + 20) / (200 + 100)
+    assert any("not measured here: no RAPL" in note for note in made["energy"].notes)
+    measured_only = Measurements([], records)
+    found = targets(measured_only, made)
+    values = {each.text: each.measured for each in found if each.text.startswith("energy ")}
+    assert values == {
+        "energy measured, idle included (GPU board)": 200 / 300,
+        "energy measured, above idle (GPU board)": 0.5,
+        "energy above idle, modelled (GPU board measured, CPU by a model)": 0.4,
+    }
+
+
+def test_energy_above_idle_is_that_of_every_source() -> None:
+    records = [
+        idle(gpu_joules=20.0, cpu_joules=10.0),
+        energy("baseline", {"gpu_joules": 300.0, "cpu_joules": 150.0}, 100.0),
+        energy("run", {"gpu_joules": 200.0, "cpu_joules": 100.0}, 20.0),
+    ]
+    made = {figure.name: figure for figure in figures(Measurements([], records))}
+    measured = of_ours(made["energy"])
+    assert made["modelled_energy"].empty, "what is measured needs no model"
+    title = "large inputs, cold: hippogriff, above idle"
+    assert measured[f"energy, CPU packages, measured, {title}"] == (100 - 50) / (150 - 50)
+    assert measured[f"energy, GPU board and CPU packages, measured, {title}"] == 150 / 300
+
+
+def results(folder: Path, device: str, records: list[dict[str, Any]], started: str = "now") -> Path:
+    run = {
+        "started": started,
+        "effort": "full",
+        "command_line": "hippogriff reproduce <x>",
+        "build": {"version": "0"},
+        "machine": {"processor": "P", "device": device, "cores": 2},
+    }
+    journal = Journal(folder)
+    journal.begin_run(run)
+    for record in records:
+        journal.add(record)
+    return folder
+
+
+def test_report_of_partial_results_says_what_is_missing(tmp_path: Path) -> None:
+    records = [whole("nn", way, 0) for way in SECONDS]
+    absent = {"key": "together/nn/mps/0", "absent": "no GPU here"}
+    one = results(tmp_path / "one", "G", [*records, absent])
+    two = results(tmp_path / "two", "G", [{"key": records[0]["key"], "failure": "later"}])
+    page = write_page([one, two], tmp_path / "report", plots=False).read_text()
+    assert page.count("Not measured yet.") >= 5
+    assert "no GPU here" in page
+    assert "hippogriff reproduce &lt;x&gt;" in page
+    assert "later" not in page, "a failure replaced a measurement"
+    Journal(one).write_results()
+    assert load(one / "results.json") == load(one)
+    with pytest.raises(InvalidArgument, match="differ from the others' in machine"):
+        merged([one, results(tmp_path / "three", "another", [])])
+    with pytest.raises(InvalidArgument, match="no results"):
+        merged([tmp_path / "nowhere.json"])
+
+
+def test_papers_numbers_stand_beside_those_of_every_size() -> None:
+    records = [{**whole("nn", way, 0), "scale": "tiny"} for way in SECONDS]
+    made = {figure.name: figure for figure in figures(Measurements([], records))}
+    assert made["speedup"].panels[0].said[0].what == "Gullfoss, small inputs"
+    faults = made["costs"].panels[0]
+    assert faults.theirs == "papers: small inputs (Gullfoss, table 3)"
+    assert all(faults.series[faults.theirs])
+    assert not faults.empty
+    sizes = made["where_time_goes"].panels[1]
+    assert sizes.places == ("tiny", "small", "medium", "large")
+    for figure in made.values():
+        assert figure.why.endswith(".")
+
+
+def test_average_of_the_eight_is_of_all_workloads_or_none() -> None:
+    def eight(workload: str, name: str, failures: int) -> dict[str, Any]:
+        fields = {"workload": workload, "configuration": name, "scale": "large", "seconds": 2.0}
+        key = f"together/{workload}/large/{name}/0"
+        return {"key": key, **fields, "failures": failures, "runs": [{}] * 8}
+
+    records = [eight(workload, "in_turns", 0) for workload in ("nn", "lud")]
+    records += [eight("nn", "unmodified", 0), eight("lud", "unmodified", 3)]
+    made = {figure.name: figure for figure in figures(Measurements([], records))}
+    values = made["together"].panels[0].series["unmodified, at once"]
+    assert [value is None for value in values] == [False, True, True]
+    assert any("3 of 16 programs failed" in note for note in made["together"].notes)
+
+
+def test_plots_are_drawn_as_svg_and_png(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    folder = results(tmp_path / "one", "G", [whole("nn", way, 0) for way in SECONDS])
+    page = write_page([folder], tmp_path / "report", plots=True)
+    drawn = {path.name for path in page.parent.iterdir()}
+    svg = (page.parent / "speedup.svg").read_text()
+    assert "currentColor" in svg
+    assert "prefers-color-scheme: dark" in svg
+    assert {"speedup.svg", "speedup.png", "costs.svg", "report.html"} <= drawn
+    assert "together.svg" not in drawn
