@@ -4,10 +4,12 @@
 #include "storage/descriptor.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -78,6 +80,13 @@ bool mincore_tells_truth(int fd) {
   return ::faccessat(AT_FDCWD, link.c_str(), W_OK, AT_EACCESS) == 0;
 }
 
+// What a container sees of its image: cachestat counts no page of it, because the pages belong to
+// the file below.
+bool is_overlay(int fd) {
+  struct statfs status{};
+  return ::fstatfs(fd, &status) == 0 && status.f_type == OVERLAYFS_SUPER_MAGIC;
+}
+
 // How many of the pages of an aligned range are there.
 std::optional<std::uint64_t> mincore_piece(int fd, Range pages) {
   void* mapping =
@@ -127,6 +136,9 @@ std::optional<std::uint64_t> resident_bytes_by_cachestat(int fd, Range range) {
   CachestatRange asked{range.offset, range.size};
   CachestatAnswer answer{};
   if (::syscall(syscall_cachestat, fd, &asked, &answer, 0U) != 0) {
+    return std::nullopt;
+  }
+  if (answer.cached_pages == 0 && is_overlay(fd)) {
     return std::nullopt;
   }
   return bytes_of_pages(answer.cached_pages, range);
