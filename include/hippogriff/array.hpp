@@ -7,6 +7,7 @@
 #define HIPPOGRIFF_ARRAY_HPP_
 
 #include <hippogriff/array.h>
+#include <hippogriff/array/prefetch.hpp>
 #include <hippogriff/array/view.hpp>
 #include <hippogriff/hippogriff.hpp>
 

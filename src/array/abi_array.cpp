@@ -4,7 +4,7 @@
 #include "transfer/runtime.hpp"
 
 #include <hippogriff/array.h>
-#include <hippogriff/array/view.hpp>
+#include <hippogriff/array/prefetch.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -27,6 +27,7 @@ using hippogriff::ondemand::Backing;
 using hippogriff::ondemand::Cache;
 using hippogriff::ondemand::Controller;
 using hippogriff::ondemand::NvmeStatus;
+using hippogriff::ondemand::RangeWalk;
 using hippogriff::ondemand::StorageArray;
 using hippogriff::ondemand::StorageArrayOptions;
 
@@ -233,22 +234,29 @@ Rows checked_rows(const StorageArray& array, const Rows& rows) {
   return rows;
 }
 
-// Calls move(i) for every row, on several threads when they are many: a miss waits for storage, so
-// there may be more than cores. Stops at a failure.
-template <typename Move>
-void for_each_row(const StorageArray& array, const Rows& rows, const Move& move) {
+// By several threads when the rows are many. Stops at a failure.
+void gather(const StorageArray& array, const Rows& rows, unsigned char* to) {
   constexpr std::size_t rows_each = 256;
-  constexpr std::size_t threads_max = 16;
   const std::size_t count = rows.numbers.size();
-  const std::size_t threads = std::clamp<std::size_t>(count / rows_each, 1, threads_max);
+  const auto threads = static_cast<std::uint32_t>(
+      std::clamp<std::size_t>(count / rows_each, 1, hippogriff::usable_cores()));
+  const hippogriff::ondemand::Cache& cache = array.cache();
+  const std::uint32_t window = hippogriff::ondemand::prefetch_window(cache, threads);
   std::atomic<std::uint32_t> failed{0};
+  const auto offset_of = [&](std::uint64_t row) { return rows.numbers[row] * rows.size_bytes; };
   const auto part = [&](std::size_t thread) {
+    constexpr std::size_t rows_at_once = 1024;  // then it looks whether another thread has failed
     const std::size_t end = count * (thread + 1) / threads;
-    for (std::size_t i = count * thread / threads; i < end && failed.load() == 0; ++i) {
-      const NvmeStatus status = move(i);
+    for (std::size_t row = count * thread / threads; row < end && failed.load() == 0;) {
+      const std::size_t until = std::min(end, row + rows_at_once);
+      const NvmeStatus status = hippogriff::ondemand::read_ranges(
+          RangeWalk(cache, offset_of, rows.size_bytes, row, until),
+          window,
+          to + row * rows.size_bytes);
       if (status != NvmeStatus::success) {
         failed.store(static_cast<std::uint32_t>(status));
       }
+      row = until;
     }
   };
   std::vector<std::jthread> others;
@@ -314,9 +322,12 @@ int hippogriff_array_read(hippogriff_storage_array* array, uint64_t offset, void
   return guarded([&] {
     const StorageArray& the_array = reachable(array, offset, size);
     require_memory(to, size);
+    const auto offset_of = [offset](std::uint64_t) { return offset; };
     throw_failed(the_array,
-                 hippogriff::ondemand::read_bytes(
-                     the_array.cache(), Alone{}, offset, size, static_cast<unsigned char*>(to)));
+                 hippogriff::ondemand::read_ranges(
+                     RangeWalk(the_array.cache(), offset_of, size, 0, size == 0 ? 0 : 1),
+                     hippogriff::ondemand::prefetch_window(the_array.cache(), 1),
+                     static_cast<unsigned char*>(to)));
   });
 }
 
@@ -344,13 +355,7 @@ int hippogriff_array_gather(hippogriff_storage_array* array,
     require_memory(rows, count);
     require_memory(to, count);
     const Rows given = checked_rows(the_array, {{rows, count}, row_size});
-    for_each_row(the_array, given, [&](std::size_t i) {
-      return hippogriff::ondemand::read_bytes(the_array.cache(),
-                                              Alone{},
-                                              rows[i] * row_size,
-                                              row_size,
-                                              static_cast<unsigned char*>(to) + i * row_size);
-    });
+    gather(the_array, given, static_cast<unsigned char*>(to));
   });
 }
 

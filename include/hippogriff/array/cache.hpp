@@ -73,7 +73,8 @@ struct CacheCounters {
   uint64_t written_back = 0;  // by those who needed the place, or by flush
 };
 
-enum class Intent : uint32_t { use, overwrite };  // overwrite: all bytes of the line
+// overwrite: all bytes of the line; prefetch: only where nothing has to be written back for it.
+enum class Intent : uint32_t { use, overwrite, prefetch };
 
 // A place with a reference of ours.
 struct Held {
@@ -82,14 +83,29 @@ struct Held {
   NvmeStatus status = NvmeStatus::success;
 };
 
+// A command's slot of a queue, and the memory that it names.
+struct Transit {
+  uint64_t ticket = 0;
+  uint64_t memory = 0;
+  uint32_t queue = 0;
+  uint32_t blocks = 0;
+  uint32_t open = 0;
+};
+
+// A line on its way into a place that is busy, the thread's own.
+struct Loading {
+  Transit transit;
+  uint64_t line = 0;
+  uint32_t place = 0;
+};
+
 // Pointers alone: copied into kernels by value. Thread-safe. Offsets and sizes in bytes.
 struct Cache {
   uint64_t* words = nullptr;     // a place each
   uint32_t* statuses = nullptr;  // a place each: why the last load failed
   SetState* sets = nullptr;
   unsigned char* lines = nullptr;
-  unsigned char* staging =
-      nullptr;  // a line for each slot of each queue; null: commands name lines
+  unsigned char* staging = nullptr;  // a line for a slot of a queue; null: commands name lines
   const QueuePair* queues = nullptr;
   CacheCounters* counters = nullptr;
   uint32_t* sticky = nullptr;  // the first NvmeStatus that was not success, in host's reach
@@ -168,6 +184,42 @@ struct Cache {
       word.fetch_or(PlaceWord::dirty, relaxed);
     }
     word.fetch_sub(PlaceWord::reference, release);
+  }
+
+  // Steps of prefetch.hpp, by one thread. Claims a place for the line, which then must be loaded.
+  // False when the line is there, or a place cannot be had without waiting.
+  [[nodiscard]] HIPPO_ANYWHERE bool try_claim(Loading& loading) const {
+    const uint32_t set = set_of(loading.line);
+    Found found;
+    const bool ours = place_of(loading.line, set * ways) == no_place &&
+                      claim(loading.line, Intent::prefetch, set, found);
+    loading.place = found.place;
+    return ours;
+  }
+
+  // Posts the command. False when the array has ended, and when no slot is free: who waits for one
+  // must have finished all else that it has begun.
+  HIPPO_ANYWHERE bool begin_load(Loading& loading, bool may_wait) const {
+    Transit& transit = loading.transit;
+    transit = begin(Alone{}, loading.line, loading.place, may_wait);
+    if (transit.open != 0) {
+      queues[transit.queue].post(transit.ticket, command(transit, Opcode::read, loading.line));
+    }
+    return transit.open != 0;
+  }
+
+  // Gives the line to all when the answer has come: true. A failure is for those who want the line.
+  HIPPO_ANYWHERE bool try_finish_load(const Loading& loading) const {
+    const Transit& transit = loading.transit;
+    const QueuePair queue = queues[transit.queue];
+    if (!queue.urge(transit.ticket) || !queue.completed(transit.ticket, patience)) {
+      return false;
+    }
+    const Outcome outcome = queue.outcome(transit.ticket);
+    if (settle(Alone{}, transit, loading.place, outcome) == NvmeStatus::success) {
+      drop({loading.place, false, NvmeStatus::success}, false);
+    }
+    return true;
   }
 
   // Writes the place's line to the storage if it is dirty, waiting until nobody holds it. All of
@@ -355,12 +407,12 @@ struct Cache {
                      relaxed)) {
         set.hand = wrapped(way + 1);
         found.place = place;
-        found.step = intent == Intent::use ? Step::load : Step::overwrite;
-        count(intent == Intent::use ? counters->misses : counters->overwritten);
+        found.step = intent == Intent::overwrite ? Step::overwrite : Step::load;
+        count(intent == Intent::overwrite ? counters->overwritten : counters->misses);
         return true;
       }
     }
-    if (dirty == no_place || !take_dirty(dirty, found.other)) {
+    if (intent == Intent::prefetch || dirty == no_place || !take_dirty(dirty, found.other)) {
       return false;
     }
     found.place = dirty;
@@ -403,11 +455,18 @@ struct Cache {
   // ended the place stays busy: a command that nobody answered may still move its bytes.
   template <typename Group>
   HIPPO_ANYWHERE NvmeStatus load(const Group& group, uint64_t line, uint32_t place) const {
-    const Transit transit = begin(group, line, place);
+    const Transit transit = begin(group, line, place, true);
     Outcome outcome{NvmeStatus::aborted, 0};
     if (group.leads() && transit.open != 0) {
       outcome = carry_out(transit, Opcode::read, line);
     }
+    return noted(settle(group, transit, place, outcome));
+  }
+
+  // Brings what the answer tells of into the place.
+  template <typename Group>
+  HIPPO_ANYWHERE NvmeStatus
+  settle(const Group& group, const Transit& transit, uint32_t place, const Outcome& outcome) const {
     const auto status = static_cast<NvmeStatus>(group.told(static_cast<uint32_t>(outcome.status)));
     const uint64_t from = group.told(outcome.result != 0 ? outcome.result : transit.memory);
     unsigned char* to = bytes_of(place);
@@ -423,13 +482,13 @@ struct Cache {
         give_up(place, status);
       }
     }
-    return noted(status);
+    return status;
   }
 
   // Writes the place that is ours and busy to the storage, and opens it to others again.
   template <typename Group>
   HIPPO_ANYWHERE NvmeStatus write_back(const Group& group, uint64_t line, uint32_t place) const {
-    const Transit transit = begin(group, line, place);
+    const Transit transit = begin(group, line, place, true);
     if (transit.open != 0 && staging != nullptr) {
       copy(group,
            reinterpret_cast<unsigned char*>(transit.memory),
@@ -454,17 +513,9 @@ struct Cache {
     return noted(static_cast<NvmeStatus>(group.told(status)));
   }
 
-  // A slot of a queue, and the memory that its command names.
-  struct Transit {
-    uint64_t ticket = 0;
-    uint64_t memory = 0;
-    uint32_t queue = 0;
-    uint32_t blocks = 0;
-    uint32_t open = 0;
-  };
-
   template <typename Group>
-  HIPPO_ANYWHERE Transit begin(const Group& group, uint64_t line, uint32_t place) const {
+  HIPPO_ANYWHERE Transit
+  begin(const Group& group, uint64_t line, uint32_t place, bool may_wait) const {
     Transit transit;
     transit.queue = below(queue_count, static_cast<uint32_t>(spread(line ^ queue_salt)));
     const uint64_t left = size_bytes - (line << line_shift);
@@ -472,7 +523,9 @@ struct Cache {
     transit.blocks = static_cast<uint32_t>((bytes + block_bytes - 1) >> block_shift);
     const QueuePair queue = queues[transit.queue];
     if (group.leads()) {
-      transit.open = queue.take(transit.ticket, patience) ? 1 : 0;
+      const bool taken =
+          may_wait ? queue.take(transit.ticket, patience) : queue.try_take(transit.ticket);
+      transit.open = taken ? 1 : 0;
     }
     transit.open = group.told(transit.open);
     transit.ticket = group.told(transit.ticket);
@@ -486,15 +539,16 @@ struct Cache {
     return (uint64_t{transit.queue} * queue.depth + queue.slot_of(transit.ticket)) << line_shift;
   }
 
+  HIPPO_ANYWHERE Command command(const Transit& transit, Opcode opcode, uint64_t line) const {
+    const BlockRange blocks{line << (line_shift - block_shift), transit.blocks};
+    return make_command(opcode, blocks, transit.memory);
+  }
+
   HIPPO_ANYWHERE Outcome carry_out(const Transit& transit, Opcode opcode, uint64_t line) const {
     const QueuePair queue = queues[transit.queue];
-    const uint64_t block = line << (line_shift - block_shift);
-    if (!queue.submit(transit.ticket,
-                      make_command(opcode, {block, transit.blocks}, transit.memory),
-                      patience)) {
-      return {NvmeStatus::aborted, 0};
-    }
-    return queue.finish(transit.ticket, patience);
+    return queue.submit(transit.ticket, command(transit, opcode, line), patience)
+               ? queue.finish(transit.ticket, patience)
+               : Outcome{NvmeStatus::aborted, 0};
   }
 
   // Nobody's line: those who wait for it see that, and why.

@@ -91,27 +91,48 @@ struct QueuePair {
     return true;
   }
 
-  // Writes the command into the ticket's slot and returns when the controller has been told of it,
-  // by this thread or another. False when the array has ended.
-  HIPPO_ANYWHERE bool submit(uint64_t ticket,
-                             const Command& command,
-                             const Patience& patience) const {
+  // Takes a ticket whose slot is free. False when there is none at the moment, or others were
+  // faster.
+  HIPPO_ANYWHERE bool try_take(uint64_t& ticket) const {
+    shared_ref<uint64_t> next(state->ticket);
+    ticket = next.load(relaxed);
+    return shared_ref<uint64_t>(slots[slot_of(ticket)].turn).load(acquire) == ticket &&
+           next.compare_exchange_strong(ticket, ticket + 1, relaxed, relaxed);
+  }
+
+  // Writes the command into the ticket's slot. Who does not submit() it sees to it with urge().
+  HIPPO_ANYWHERE void post(uint64_t ticket, const Command& command) const {
     const uint32_t slot = slot_of(ticket);
     commands[slot] = command;
     commands[slot].id = static_cast<uint16_t>(slot);
     static_cast<void>(
         shared_ref<uint64_t>(marks[slot / 64]).fetch_or(uint64_t{1} << (slot % 64), release));
+  }
+
+  // Tells the controller of the posted command if that needs no wait: true when it has been told.
+  HIPPO_ANYWHERE bool urge(uint64_t ticket) const {
+    const shared_ref<uint64_t> tail(state->tail);
+    if (static_cast<int64_t>(tail.load(acquire) - ticket) > 0) {
+      return true;
+    }
+    move_tail();
+    return static_cast<int64_t>(tail.load(acquire) - ticket) > 0;
+  }
+
+  // Writes the command into the ticket's slot and returns when the controller has been told of it,
+  // by this thread or another. False when the array has ended.
+  HIPPO_ANYWHERE bool submit(uint64_t ticket,
+                             const Command& command,
+                             const Patience& patience) const {
+    post(ticket, command);
     Wait wait(patience);
-    for (;;) {
-      move_tail();
-      if (static_cast<int64_t>(shared_ref<uint64_t>(state->tail).load(acquire) - ticket) > 0) {
-        return true;
-      }
+    while (!urge(ticket)) {
       drain(patience);
       if (!wait.again()) {
         return false;
       }
     }
+    return true;
   }
 
   // Whether the ticket's completion has come; takes what has come when it has not.
@@ -128,11 +149,24 @@ struct QueuePair {
   HIPPO_ANYWHERE Outcome finish(uint64_t ticket, const Patience& patience) const {
     Wait wait(patience);
     while (!completed(ticket, patience)) {
-      if (!(wait.rounds() < rounds_awake || wake == nullptr ? wait.again()
-                                                            : doze(ticket) && wait.goes_on())) {
+      if (!rest(ticket, wait)) {
         return {NvmeStatus::aborted, 0};
       }
     }
+    return outcome(ticket);
+  }
+
+  // Lets others run until the completion may have come. False when the array has ended.
+  HIPPO_ANYWHERE bool rest(uint64_t ticket, Wait& wait) const {
+    if (wait.rounds() < rounds_awake || wake == nullptr) {
+      return wait.again();
+    }
+    doze(ticket);
+    return wait.goes_on();
+  }
+
+  // Of a completed ticket.
+  [[nodiscard]] HIPPO_ANYWHERE Outcome outcome(uint64_t ticket) const {
     const QueueSlot& slot = slots[slot_of(ticket)];
     return {static_cast<NvmeStatus>(slot.status & 0x7FFU), slot.result};
   }
@@ -318,7 +352,7 @@ struct QueuePair {
 
   // Sleeps until the completion is handed over, by the controller's thread or a submitter; or for a
   // moment: who had the head's lock may have missed it.
-  HIPPO_ANYWHERE bool doze(uint64_t ticket) const {
+  HIPPO_ANYWHERE void doze(uint64_t ticket) const {
     QueueSlot& slot = slots[slot_of(ticket)];
     system_ref<uint32_t> sleeping(slot.sleeping);
     sleeping.store(1, seq_cst);
@@ -326,7 +360,6 @@ struct QueuePair {
       sleep_on(slot.sleeping, longest_doze_ns);
     }
     sleeping.store(0, seq_cst);
-    return true;
   }
 
   static constexpr uint32_t batches_max = 4;

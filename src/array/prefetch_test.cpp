@@ -1,0 +1,130 @@
+// Lines that are asked for together: against the file, in caches and queues that are too small.
+#include "testing/array_fixture.hpp"
+#include "testing/effort.hpp"
+
+#include <hippogriff/array/prefetch.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace hippogriff::ondemand {
+namespace {
+
+struct Case {
+  std::string name;
+  TestArrayOptions options;
+};
+
+class ReadRanges : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ReadRanges, of_many_threads_give_what_the_file_holds) {
+  TestArray array(GetParam().options);
+  const std::vector<std::byte> expected = array.stored();
+  const Cache& cache = array.array().cache();
+  std::atomic<int> wrong{0};
+  on_threads(12, [&](int thread) {
+    std::mt19937_64 random(static_cast<std::uint64_t>(thread) + 3);
+    for (int round = 0; round < rounds_of(30); ++round) {
+      const std::uint64_t bytes = 1 + random() % 3000;
+      std::vector<std::uint64_t> offsets(random() % 20);
+      std::ranges::generate(offsets, [&] { return random() % (expected.size() - bytes); });
+      const auto window = static_cast<std::uint32_t>(random() % 128);
+      std::vector<unsigned char> read(offsets.size() * bytes);
+      const auto offset_of = [&](std::uint64_t i) { return offsets[i]; };
+      const NvmeStatus status =
+          read_ranges(RangeWalk(cache, offset_of, bytes, 0, offsets.size()), window, read.data());
+      wrong += status == NvmeStatus::success ? 0 : 1;
+      for (std::size_t i = 0; i < offsets.size(); ++i) {
+        wrong += std::memcmp(&read[i * bytes], &expected[offsets[i]], bytes) == 0 ? 0 : 1;
+      }
+    }
+  });
+  EXPECT_EQ(wrong.load(), 0);
+  array.array().check();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Caches,
+    ReadRanges,
+    ::testing::Values(
+        Case{"one_line", {.cache_bytes = 512, .queue_depth = 4}},
+        Case{"a_queue_shorter_than_the_window", {.cache_bytes = 32 << 10, .queue_depth = 4}},
+        Case{"all_fits", {.cache_bytes = 1U << 20U}},
+        Case{"odd_size", {.size_bytes = 65537, .cache_bytes = 4096}},
+        Case{"in_memory", {.cache_bytes = 8192, .in_memory = true}},
+        Case{"staged", {.cache_bytes = 8192, .staged = true}},
+        Case{"counters_that_wrap",
+             {.cache_bytes = 32 << 10, .queue_depth = 4, .counter_base = UINT64_MAX - 40}}),
+    [](const auto& parameter) { return parameter.param.name; });
+
+TEST(Prefetch, loads_each_line_once_and_a_read_finds_it) {
+  TestArray array({.cache_bytes = std::uint64_t{256} << 10});
+  {
+    Prefetch prefetch(array.array().cache());
+    for (std::uint64_t line = 0; line < 128; ++line) {
+      prefetch.ask(line);
+      prefetch.ask(line);
+    }
+  }
+  EXPECT_EQ(array.array().counts().misses, 128U);
+  const auto view = array.view<std::uint32_t>();
+  const std::vector<std::byte> expected = array.stored();
+  for (std::uint64_t i = 0; i < view.size(); ++i) {
+    std::uint32_t value = 0;
+    std::memcpy(&value, &expected[i * sizeof value], 4);
+    ASSERT_EQ(view[i], value) << i;
+  }
+  EXPECT_EQ(array.array().served().reads, 128U);
+}
+
+TEST(Prefetch, writes_nothing_back_for_what_may_not_be_wanted) {
+  TestArray array({.cache_bytes = 4096});
+  const auto view = array.view<std::uint32_t>();
+  for (std::uint64_t line = 0; line < 8; ++line) {
+    EXPECT_EQ(view.write(line * 128, 7), NvmeStatus::success);
+  }
+  const std::uint64_t written = array.array().served().writes;
+  {
+    Prefetch prefetch(array.array().cache());
+    for (std::uint64_t line = 64; line < 128; ++line) {
+      prefetch.ask(line);
+    }
+  }
+  EXPECT_EQ(array.array().served().writes, written);
+  array.array().flush();
+  EXPECT_EQ(array.stored()[0], std::byte{7});
+}
+
+TEST(Prefetch, that_fails_is_no_failure_until_somebody_wants_the_line) {
+  TestArray array({});
+  array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::error, .times = 1});
+  {
+    Prefetch prefetch(array.array().cache());
+    prefetch.ask(3);
+  }
+  array.array().check();
+  std::uint32_t value = 0;
+  EXPECT_EQ(array.view<std::uint32_t>().read(384, value), NvmeStatus::success);
+  array.array().check();
+}
+
+TEST(Prefetch, ends_with_the_array) {
+  TestArray array({});
+  array.array().cache().patience.end(Ending::stopped);
+  {
+    Prefetch prefetch(array.array().cache());
+    for (std::uint64_t line = 0; line < 128; ++line) {
+      prefetch.ask(line);
+    }
+  }
+  std::uint32_t value = 0;
+  EXPECT_EQ(array.view<std::uint32_t>().read(0, value), NvmeStatus::aborted);
+}
+
+}  // namespace
+}  // namespace hippogriff::ondemand
