@@ -6,6 +6,7 @@ import ctypes
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -196,3 +197,35 @@ def test_nothing_is_taken_into_memory_that_is_read_only(numbers: tuple[Path, Any
     ):
         array.take([1, 2], out=out)
     assert not out.any()
+
+
+# Writes every row again and again, each time with the next number, and says what was flushed.
+WRITES_AND_FLUSHES = """
+import sys
+import hippogriff
+with hippogriff.StorageArray(sys.argv[1], "float32", (500, 37), mode="r+", cache=8192) as array:
+    for number in range(1, 10_000):
+        for row in range(0, 500, 50):
+            array[row : row + 50] = number
+        array.flush()
+        print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("flushes", [1, 4])
+def test_what_a_flush_acknowledged_is_there_after_a_kill(
+    numbers: tuple[Path, Any], flushes: int
+) -> None:
+    path, _ = numbers
+    path.write_bytes(bytes(path.stat().st_size))
+    command = [sys.executable, "-c", WRITES_AND_FLUSHES, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(flushes):
+            assert process.stdout.readline()
+        process.kill()
+        rest = process.stdout.read().split()
+    acknowledged = max([flushes, *map(int, rest)])
+    found = np.fromfile(path, "float32")
+    assert found.min() >= acknowledged
+    assert found.max() <= acknowledged + 1
