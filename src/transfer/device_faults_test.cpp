@@ -168,8 +168,9 @@ TEST_F(DeviceFaultsTest, event_that_cannot_be_recorded_lends_no_memory_that_a_co
 TEST_F(DeviceFaultsTest, failing_question_about_a_copy_fails_the_transfer) {
   expect_all_routes(
       [this] {
+        // All: how often a slow machine asks, and whether for a batch or for a copy, is chance.
         faults().fail(
-            DeviceOperation::completed, 4, some_device_failure(DeviceOperation::completed));
+            DeviceOperation::completed, 1, some_device_failure(DeviceOperation::completed), 1000);
       },
       Status::device_error);
 }
