@@ -234,13 +234,17 @@ Rows checked_rows(const StorageArray& array, const Rows& rows) {
   return rows;
 }
 
-// By several threads when the rows are many. Stops at a failure.
+// By several threads when the rows are many; by more than cores where the cache is so small that
+// each waits for one line at a time. Stops at a failure.
 void gather(const StorageArray& array, const Rows& rows, unsigned char* to) {
   constexpr std::size_t rows_each = 256;
+  constexpr std::uint32_t threads_max = 16;
+  const hippogriff::ondemand::Cache& cache = array.cache();
+  const std::uint32_t cores = std::min(hippogriff::usable_cores(), threads_max);
+  const bool asks_ahead = hippogriff::ondemand::prefetch_window(cache, cores) > 1;
   const std::size_t count = rows.numbers.size();
   const auto threads = static_cast<std::uint32_t>(
-      std::clamp<std::size_t>(count / rows_each, 1, hippogriff::usable_cores()));
-  const hippogriff::ondemand::Cache& cache = array.cache();
+      std::clamp<std::size_t>(count / rows_each, 1, asks_ahead ? cores : threads_max));
   const std::uint32_t window = hippogriff::ondemand::prefetch_window(cache, threads);
   std::atomic<std::uint32_t> failed{0};
   const auto offset_of = [&](std::uint64_t row) { return rows.numbers[row] * rows.size_bytes; };

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <random>
 #include <string>
@@ -111,6 +112,14 @@ TEST(Prefetch, that_fails_is_no_failure_until_somebody_wants_the_line) {
   std::uint32_t value = 0;
   EXPECT_EQ(array.view<std::uint32_t>().read(384, value), NvmeStatus::success);
   array.array().check();
+  array.plan().add({.point = FaultPoint::read_cached,
+                    .kind = FaultKind::error,
+                    .times = 1,
+                    .errno_value = ENODEV});
+  EXPECT_NE(array.view<std::uint32_t>().read(64 * 128, value), NvmeStatus::success);
+  const Failure failure = failure_of([&] { array.array().check(); });
+  EXPECT_EQ(failure.errno_value, ENODEV) << "not what befell the prefetch";
+  EXPECT_EQ(failure.offset, std::uint64_t{64} * 512);
 }
 
 TEST(Prefetch, ends_with_the_array) {

@@ -31,6 +31,7 @@ class ServedArray {
     Backing backing;
     std::vector<QueuePair> queues;
     Patience patience;
+    std::uint32_t* sticky = nullptr;     // Cache::sticky: whether an access has failed
     std::uint64_t counter_base = 0;      // of the queues, as in initialize_shared
     std::span<std::byte> target;         // where data of commands may be: all else is refused
     bool answers_with_addresses = true;  // its threads can read the backing's memory themselves
@@ -45,11 +46,11 @@ class ServedArray {
 
   void end(Ending why) const { options_.patience.end(why); }
 
-  // Keeps the first.
+  // Keeps the first, but for those before any access failed: of prefetches that nobody wanted.
   void note_failure(const Failure& failure) {
     failures_.fetch_add(1, std::memory_order_relaxed);
     const std::scoped_lock lock(mutex_);
-    if (!first_failure_) {
+    if (!first_failure_ || system_ref<std::uint32_t>(*options_.sticky).load(relaxed) == 0) {
       first_failure_ = failure;
     }
   }

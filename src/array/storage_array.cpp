@@ -219,6 +219,7 @@ void StorageArray::initialize(const Layout& layout) {
   cache_.writable = options_.backing.writable;
   served.backing = options_.backing;
   served.patience = cache_.patience;
+  served.sticky = cache_.sticky;
   if (!wakes) {  // from here on for the device's threads alone
     cache_.patience.nearby = reinterpret_cast<EndingNearby*>(own_there + layout.nearby);
   }
@@ -306,7 +307,10 @@ void StorageArray::clear_failure() {
 }
 
 void StorageArray::throw_status(NvmeStatus status, const char* operation) const {
-  if (const auto failure = served_->first_failure()) {
+  const Ending ending = served_->options().patience.ended();
+  const bool ended_alone =
+      status == NvmeStatus::aborted && (ending == Ending::stopped || ending == Ending::timed_out);
+  if (const auto failure = served_->first_failure(); failure && !ended_alone) {
     throw Error(*failure);
   }
   Failure failure{
@@ -318,7 +322,7 @@ void StorageArray::throw_status(NvmeStatus status, const char* operation) const 
     failure.status = Status::invalid_argument;
     failure.detail = "the array was opened for reading";
   }
-  switch (served_->options().patience.ended()) {
+  switch (ending) {
     case Ending::none:
       break;
     case Ending::stopped:

@@ -48,26 +48,32 @@ class Prefetch {
   // Waits until all have come or failed. A failure is told to who reads the line, and asks again.
   // In any order: a slot that an answer has come to may be what the others' commands wait for.
   HIPPO_ANYWHERE void finish() {
-    Wait wait(cache_.patience);
     while (count_ != 0) {
-      uint32_t left = 0;
-      for (uint32_t i = 0; i < count_; ++i) {
-        if (!cache_.try_finish_load(under_way_[i])) {
-          under_way_[left++] = under_way_[i];
-        }
-      }
-      const bool some = left != count_;
-      count_ = left;
-      if (count_ != 0 && !some) {
+      Wait wait(cache_.patience);  // for the next answer
+      while (!finish_some()) {
         const Transit& next = under_way_[0].transit;
         if (!cache_.queues[next.queue].rest(next.ticket, wait)) {
           count_ = 0;  // the array has ended: the places stay busy
+          return;
         }
       }
     }
   }
 
  private:
+  // Whether an answer had come.
+  HIPPO_ANYWHERE bool finish_some() {
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < count_; ++i) {
+      if (!cache_.try_finish_load(under_way_[i])) {
+        under_way_[left++] = under_way_[i];
+      }
+    }
+    const bool some = left != count_;
+    count_ = left;
+    return some;
+  }
+
   const Cache& cache_;
   Loading under_way_[most];
   uint32_t count_ = 0;
@@ -121,7 +127,9 @@ HIPPO_ANYWHERE NvmeStatus read_ranges(RangeWalk<OffsetOf> walk,
       RangeWalk<OffsetOf> ahead(walk);
       for (uint32_t i = 0; i < window && !ahead.at_end(); ++i) {
         const Piece piece = ahead.piece();
-        prefetch.ask(piece.line);
+        if (piece.size != 0) {
+          prefetch.ask(piece.line);
+        }
         ahead.pass(piece);
       }
     }
