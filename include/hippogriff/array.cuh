@@ -30,7 +30,7 @@ template <int>
 __global__ void flush_lines(Cache cache) {
   const uint32_t warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
   const uint32_t warps = gridDim.x * blockDim.x / 32;
-  for (uint32_t place = warp; place < cache.place_count(); place += warps) {
+  for (uint32_t place = warp; place < cache.places.place_count(); place += warps) {
     static_cast<void>(cache.flush_place(Lanes::warp(), place));
   }
 }

@@ -3,12 +3,12 @@
 
 namespace hippogriff::ondemand {
 
-std::optional<Command> ControllerQueue::fetch() {
-  if (!has_commands(acquire)) {
-    return std::nullopt;
-  }
+// What a GPU has written is in no core's cache: the next commands are asked for ahead.
+Command ControllerQueue::fetch() {
+  constexpr std::uint64_t ahead = 4;
   const std::uint32_t slot = pair_.slot_of(fetched_);
-  Command command = pair_.commands[slot];
+  __builtin_prefetch(&pair_.commands()[pair_.slot_of(fetched_ + ahead)]);
+  Command command = pair_.commands()[slot];
   command.id = static_cast<std::uint16_t>(slot);
   ++fetched_;
   return command;
@@ -18,9 +18,9 @@ void ControllerQueue::post(std::uint16_t slot,
                            const Outcome& outcome,
                            const FailureRecord& record) {
   if (outcome.status != NvmeStatus::success) {
-    pair_.failures[slot] = record;
+    pair_.failures()[slot] = record;
   }
-  Completion& entry = pair_.completions[posted_ & (pair_.completion_depth() - 1)];
+  Completion& entry = pair_.completions()[posted_ & (pair_.completion_depth() - 1)];
   entry.result = outcome.result;
   CompletionWord word;
   word.submission_head = static_cast<std::uint16_t>(pair_.slot_of(fetched_));

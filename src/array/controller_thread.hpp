@@ -54,6 +54,7 @@ class ControllerThread {
     std::size_t index;
     ControllerQueue queue;
     std::vector<Pending> pending;
+    std::span<const std::byte> reachable;  // ServedArray::reachable
   };
 
   void start_locked();
@@ -61,6 +62,7 @@ class ControllerThread {
   void loop();
   void take_changes();
   bool serve(Served& served);
+  std::uint64_t answer_at_once(Served& served, const Command& command);
   void begin(Served& served, const Command& command);
   void begin_memory(Pending& pending);
   void begin_file(Pending& pending);
@@ -69,7 +71,7 @@ class ControllerThread {
   bool reap(std::chrono::nanoseconds timeout);
   void advance(Pending& pending, std::int64_t result);
   void finish_flushes();
-  void answer(Pending& pending, std::uint64_t address = 0);
+  void answer(Pending& pending);
   void answer_failure(const Pending& pending, NvmeStatus status, const Failure& failure);
   void refuse(const Pending& pending, NvmeStatus status, const char* why);
   void rest();

@@ -116,7 +116,7 @@ TEST(Prefetch, that_fails_is_no_failure_until_somebody_wants_the_line) {
                     .kind = FaultKind::error,
                     .times = 1,
                     .errno_value = ENODEV});
-  EXPECT_NE(array.view<std::uint32_t>().read(64 * 128, value), NvmeStatus::success);
+  EXPECT_NE(array.view<std::uint32_t>().read(std::uint64_t{64} * 128, value), NvmeStatus::success);
   const Failure failure = failure_of([&] { array.array().check(); });
   EXPECT_EQ(failure.errno_value, ENODEV) << "not what befell the prefetch";
   EXPECT_EQ(failure.offset, std::uint64_t{64} * 512);

@@ -23,13 +23,14 @@ constexpr std::uint64_t second_ns = 1'000'000'000;
 class TestQueue {
  public:
   explicit TestQueue(std::uint32_t depth, std::uint64_t base = 0) {
-    const QueueBytes bytes = queue_bytes(depth);
-    shared_.resize(bytes.shared / sizeof(Line));
-    own_.resize(bytes.own / sizeof(Line));
-    auto* own = reinterpret_cast<std::byte*>(own_.data());
-    pair_ = place_queue(reinterpret_cast<std::byte*>(shared_.data()), own, depth, nullptr);
-    initialize_shared(pair_, base);
-    initialize_own(own, depth, base);
+    const QueueLayout layout = queue_layout(depth);
+    shared_.resize(layout.shared_bytes() / sizeof(Line));
+    own_.resize(layout.own_bytes() / sizeof(Line));
+    pair_ = {reinterpret_cast<unsigned char*>(shared_.data()),
+             reinterpret_cast<unsigned char*>(own_.data()),
+             depth};
+    initialize_shared(pair_, base, nullptr);
+    initialize_own(reinterpret_cast<std::byte*>(own_.data()), depth, base);
   }
 
   [[nodiscard]] const QueuePair& pair() const { return pair_; }
@@ -69,8 +70,8 @@ class EchoController {
   void run() {
     std::vector<Command> held;
     while (!stop_.load()) {
-      while (const auto command = queue_.fetch()) {
-        held.push_back(*command);
+      for (std::uint32_t count = queue_.waiting(); count != 0; --count) {
+        held.push_back(queue_.fetch());
       }
       if (held.empty()) {
         std::this_thread::yield();
@@ -96,6 +97,20 @@ class EchoController {
   std::thread thread_;
 };
 
+// Submits a read and waits for its answer; `aborted` when the array has ended.
+Outcome ask(const QueuePair& pair,
+            std::uint64_t& ticket,
+            BlockRange blocks,
+            std::uint64_t memory,
+            const Patience& patience) {
+  if (!pair.take(Alone{}, 1, ticket, patience)) {
+    return {NvmeStatus::aborted, 0};
+  }
+  pair.post(ticket, make_command(Opcode::read, blocks, memory));
+  return pair.finish(Alone{}, ticket, 1, patience) ? pair.outcome(ticket)
+                                                   : Outcome{NvmeStatus::aborted, 0};
+}
+
 // Submits `count` commands and checks that each answer is its own. Returns how many were not.
 std::uint64_t submit_and_check(TestQueue& queue, std::uint64_t thread, std::uint64_t count) {
   const Patience patience = queue.patience();
@@ -105,15 +120,14 @@ std::uint64_t submit_and_check(TestQueue& queue, std::uint64_t thread, std::uint
     const std::uint64_t block = (thread << 32U) + i;
     const std::uint64_t secret = spread(block + 1);
     std::uint64_t ticket = 0;
-    if (!pair.take(ticket, patience) ||
-        !pair.submit(ticket, make_command(Opcode::read, {block, 8}, secret), patience)) {
+    const Outcome outcome = ask(pair, ticket, {block, 8}, secret, patience);
+    if (outcome.status == NvmeStatus::aborted) {
       return wrong + 1;
     }
-    const Outcome outcome = pair.finish(ticket, patience);
     const bool good = block % 7 != 0;
     wrong += outcome.result == (block ^ secret) ? 0 : 1;
     wrong += (outcome.status == NvmeStatus::success) == good ? 0 : 1;
-    wrong += good || pair.failures[pair.slot_of(ticket)].offset == block ? 0 : 1;
+    wrong += good || pair.failures()[pair.slot_of(ticket)].offset == block ? 0 : 1;
     pair.let_go(ticket);
   }
   return wrong;
@@ -166,13 +180,18 @@ TEST(Queue, a_thread_can_keep_as_many_commands_under_way_as_there_are_slots) {
   std::deque<std::uint64_t> tickets;
   for (std::uint64_t i = 1; i <= 100; ++i) {
     if (tickets.size() == 16) {
-      EXPECT_EQ(queue.pair().finish(tickets.front(), patience).result, i - 16);
+      EXPECT_TRUE(queue.pair().finish(Alone{}, tickets.front(), 1, patience));
+      EXPECT_EQ(queue.pair().outcome(tickets.front()).result, i - 16);
       queue.pair().let_go(tickets.front());
       tickets.pop_front();
     }
     std::uint64_t ticket = 0;
-    ASSERT_TRUE(queue.pair().take(ticket, patience));
-    ASSERT_TRUE(queue.pair().submit(ticket, make_command(Opcode::read, {i, 1}, 0), patience));
+    ASSERT_TRUE(queue.pair().take(Alone{}, 1, ticket, patience));
+    queue.pair().post(ticket, make_command(Opcode::read, {i, 1}, 0));
+    for (Wait wait(patience); !queue.pair().urge(ticket);) {  // one slot of the ring stays empty
+      queue.pair().drain(Alone{}, patience);
+      ASSERT_TRUE(wait.again());
+    }
     tickets.push_back(ticket);
   }
 }
@@ -207,9 +226,7 @@ TEST(Queue, without_a_controller_a_wait_ends_by_its_time_and_ends_the_others) {
     threads.emplace_back([&] {
       std::uint64_t ticket = 0;
       const bool through =
-          queue.pair().take(ticket, patience) &&
-          queue.pair().submit(ticket, make_command(Opcode::read, {0, 1}, 0), patience) &&
-          queue.pair().finish(ticket, patience).status != NvmeStatus::aborted;
+          ask(queue.pair(), ticket, {0, 1}, 0, patience).status != NvmeStatus::aborted;
       gave_up.fetch_add(through ? 0 : 1);
     });
   }
@@ -227,10 +244,7 @@ TEST(Queue, an_abort_ends_every_wait) {
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
       std::uint64_t ticket = 0;
-      static_cast<void>(
-          queue.pair().take(ticket, patience) &&
-          queue.pair().submit(ticket, make_command(Opcode::read, {0, 1}, 0), patience) &&
-          queue.pair().finish(ticket, patience).status != NvmeStatus::aborted);
+      static_cast<void>(ask(queue.pair(), ticket, {0, 1}, 0, patience));
     });
   }
   patience.end(Ending::stopped);
@@ -245,14 +259,16 @@ Ending after_posts(std::uint16_t identifier, int posts) {
   TestQueue queue(8);
   const Patience patience = queue.patience();
   std::uint64_t ticket = 0;
-  EXPECT_TRUE(queue.pair().take(ticket, patience));
-  EXPECT_TRUE(queue.pair().submit(ticket, make_command(Opcode::read, {0, 1}, 0), patience));
+  EXPECT_TRUE(queue.pair().take(Alone{}, 1, ticket, patience));
+  queue.pair().post(ticket, make_command(Opcode::read, {0, 1}, 0));
+  EXPECT_TRUE(queue.pair().urge(ticket));
   ControllerQueue controller(queue.pair());
-  EXPECT_TRUE(controller.fetch().has_value());
+  EXPECT_EQ(controller.waiting(), 1U);
+  static_cast<void>(controller.fetch());
   for (int i = 0; i < posts; ++i) {
     controller.post(identifier, {});
-    queue.pair().drain(patience);
-    if (i == 0 && queue.pair().completed(ticket, patience)) {
+    queue.pair().drain(Alone{}, patience);
+    if (i == 0 && queue.pair().completed(ticket)) {
       queue.pair().let_go(ticket);
     }
   }
@@ -269,10 +285,10 @@ TEST(Queue, completions_that_nobody_asked_for_end_the_array_instead_of_reaching_
 
 TEST(Queue, depths_that_are_no_power_of_two_or_out_of_bounds_are_refused) {
   for (const std::uint32_t depth : {0U, 1U, 2U, 3U, 12U, 1000U, 65536U, 1U << 31U}) {
-    EXPECT_ANY_THROW(static_cast<void>(queue_bytes(depth))) << depth;
+    EXPECT_ANY_THROW(static_cast<void>(queue_layout(depth))) << depth;
   }
-  EXPECT_NO_THROW(static_cast<void>(queue_bytes(queue_depth_min)));
-  EXPECT_NO_THROW(static_cast<void>(queue_bytes(queue_depth_max)));
+  EXPECT_NO_THROW(static_cast<void>(queue_layout(queue_depth_min)));
+  EXPECT_NO_THROW(static_cast<void>(queue_layout(queue_depth_max)));
 }
 
 }  // namespace

@@ -44,6 +44,15 @@ class ServedArray {
 
   [[nodiscard]] const Backing& backing() const { return options_.backing; }
 
+  // What the array's threads can read by themselves: from its beginning on, or nothing.
+  [[nodiscard]] std::span<const std::byte> reachable() const {
+    if (!options_.backing.mapping.empty()) {
+      return options_.backing.mapping;
+    }
+    return options_.answers_with_addresses ? std::span<const std::byte>(options_.backing.memory)
+                                           : std::span<const std::byte>();
+  }
+
   void end(Ending why) const { options_.patience.end(why); }
 
   // Keeps the first, but for those before any access failed: of prefetches that nobody wanted.
@@ -76,14 +85,10 @@ class ServedArray {
 
   // By the thread that serves the queue alone.
   void count(std::size_t queue, Opcode opcode, std::uint64_t bytes) {
-    const auto add = [](std::atomic<std::uint64_t>& counter, std::uint64_t number) {
-      counter.store(counter.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
-    };
     Counter& counter = counters_[queue];
     switch (opcode) {
       case Opcode::read:
-        add(counter.reads, 1);
-        add(counter.read_bytes, bytes);
+        count_reads(queue, 1, bytes);
         break;
       case Opcode::write:
         add(counter.writes, 1);
@@ -93,6 +98,12 @@ class ServedArray {
         add(counter.flushes, 1);
         break;
     }
+  }
+
+  void count_reads(std::size_t queue, std::uint64_t reads, std::uint64_t bytes) {
+    Counter& counter = counters_[queue];
+    add(counter.reads, reads);
+    add(counter.read_bytes, bytes);
   }
 
   [[nodiscard]] ServedCounts counts() const {
@@ -109,6 +120,10 @@ class ServedArray {
   }
 
  private:
+  static void add(std::atomic<std::uint64_t>& counter, std::uint64_t number) {
+    counter.store(counter.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
+  }
+
   Options options_;
   std::vector<Counter> counters_;
   std::atomic<std::uint64_t> failures_{0};

@@ -38,7 +38,7 @@ std::uint32_t depth_for(std::uint32_t queues, std::uint32_t line_bytes, bool sta
 
 // Offsets in the two parts of memory that are not lines.
 struct StorageArray::Layout {
-  explicit Layout(const StorageArrayOptions& options) : queue(queue_bytes(options.queue_depth)) {
+  explicit Layout(const StorageArrayOptions& options) : queue(queue_layout(options.queue_depth)) {
     line_count = options.cache_bytes / options.line_bytes;
     ways = static_cast<std::uint32_t>(std::min<std::uint64_t>(line_count, ways_max));
     sets = line_count / ways;
@@ -48,14 +48,13 @@ struct StorageArray::Layout {
       end = align_up(end + bytes, 128);
       return begin;
     };
-    place(own_end, queue.own * options.queue_count);
-    pairs = place(own_end, sizeof(QueuePair) * options.queue_count);
+    place(own_end, queue.own_bytes() * options.queue_count);
     counters = place(own_end, sizeof(CacheCounters));
     nearby = place(own_end, sizeof(EndingNearby));
     words = place(own_end, sizeof(std::uint64_t) * line_count);
     statuses = place(own_end, sizeof(std::uint32_t) * line_count);
     set_states = place(own_end, sizeof(SetState) * sets);
-    place(shared_end, queue.shared * options.queue_count);
+    place(shared_end, queue.shared_bytes() * options.queue_count);
     words_of_all = place(shared_end, 128);
     shared_end = align_up(shared_end, page_bytes);
     staging = shared_end;
@@ -64,12 +63,11 @@ struct StorageArray::Layout {
     }
   }
 
-  QueueBytes queue;
+  QueueLayout queue;
   std::uint64_t line_count = 0;
   std::uint32_t ways = 0;
   std::uint64_t sets = 0;
   std::uint64_t own_end = 0;
-  std::uint64_t pairs = 0;
   std::uint64_t counters = 0;
   std::uint64_t nearby = 0;
   std::uint64_t words = 0;
@@ -132,7 +130,7 @@ void StorageArray::check_options(StorageArrayOptions& options) {
   if (options.queue_depth == 0) {
     options.queue_depth = depth_for(options.queue_count, line, staged);
   }
-  static_cast<void>(queue_bytes(options.queue_depth));
+  static_cast<void>(queue_layout(options.queue_depth));
 }
 
 void StorageArray::allocate(const Layout& layout) {
@@ -188,15 +186,16 @@ void StorageArray::initialize(const Layout& layout) {
   cache_.patience = {&words_of_all[0],
                      static_cast<std::uint64_t>(options_.wait_limit.count()) * 1'000'000};
   cache_.sticky = &words_of_all[1];
+  cache_.first_queue = {reinterpret_cast<unsigned char*>(shared_),
+                        reinterpret_cast<unsigned char*>(own_there),
+                        options_.queue_depth};
   ServedArray::Options served;
   for (std::uint32_t i = 0; i < options_.queue_count; ++i) {
-    const QueuePair pair = place_queue(shared_ + i * layout.queue.shared,
-                                       own_there + i * layout.queue.own,
-                                       options_.queue_depth,
-                                       wakes ? options_.controller->wake_word(i) : nullptr);
-    initialize_shared(pair, options_.counter_base);
-    initialize_own(own.data() + i * layout.queue.own, options_.queue_depth, options_.counter_base);
-    std::memcpy(own.data() + layout.pairs + i * sizeof pair, &pair, sizeof pair);
+    const QueuePair pair = cache_.queue(i);
+    initialize_shared(
+        pair, options_.counter_base, wakes ? options_.controller->wake_word(i) : nullptr);
+    initialize_own(
+        own.data() + i * layout.queue.own_bytes(), options_.queue_depth, options_.counter_base);
     served.queues.push_back(pair);
   }
   for (std::uint64_t i = 0; i < layout.line_count; ++i) {
@@ -204,16 +203,17 @@ void StorageArray::initialize(const Layout& layout) {
     std::memcpy(own.data() + layout.words + i * sizeof empty, &empty, sizeof empty);
   }
   write_own(own);
-  cache_.words = reinterpret_cast<std::uint64_t*>(own_there + layout.words);
-  cache_.statuses = reinterpret_cast<std::uint32_t*>(own_there + layout.statuses);
-  cache_.sets = reinterpret_cast<SetState*>(own_there + layout.set_states);
-  cache_.counters = reinterpret_cast<CacheCounters*>(own_there + layout.counters);
-  cache_.queues = reinterpret_cast<const QueuePair*>(own_there + layout.pairs);
+  cache_.places = {
+      .words = reinterpret_cast<std::uint64_t*>(own_there + layout.words),
+      .statuses = reinterpret_cast<std::uint32_t*>(own_there + layout.statuses),
+      .sets = reinterpret_cast<SetState*>(own_there + layout.set_states),
+      .counters = reinterpret_cast<CacheCounters*>(own_there + layout.counters),
+      .set_count = static_cast<std::uint32_t>(layout.sets),
+      .ways = layout.ways,
+  };
   cache_.lines = reinterpret_cast<unsigned char*>(lines_.value);
   cache_.staging = staged ? reinterpret_cast<unsigned char*>(shared_ + layout.staging) : nullptr;
   cache_.size_bytes = options_.backing.size_bytes;
-  cache_.set_count = static_cast<std::uint32_t>(layout.sets);
-  cache_.ways = layout.ways;
   cache_.line_shift = static_cast<std::uint32_t>(std::countr_zero(options_.line_bytes));
   cache_.queue_count = options_.queue_count;
   cache_.writable = options_.backing.writable;
@@ -251,14 +251,14 @@ CacheCounts StorageArray::counts() {
   Device& device = *options_.device;
   CacheCounters there;
   if (device.info().can.host_addressable) {
-    return {shared_ref<std::uint64_t>(cache_.counters->misses).load(relaxed),
-            shared_ref<std::uint64_t>(cache_.counters->overwritten).load(relaxed),
-            shared_ref<std::uint64_t>(cache_.counters->written_back).load(relaxed)};
+    return {shared_ref<std::uint64_t>(cache_.places.counters->misses).load(relaxed),
+            shared_ref<std::uint64_t>(cache_.places.counters->overwritten).load(relaxed),
+            shared_ref<std::uint64_t>(cache_.places.counters->written_back).load(relaxed)};
   }
   const DeviceScope scope(device);
   const auto stream = device.create_stream();
   stream->copy_to_host(reinterpret_cast<std::byte*>(&there),
-                       {reinterpret_cast<std::uint64_t>(cache_.counters)},
+                       {reinterpret_cast<std::uint64_t>(cache_.places.counters)},
                        sizeof there);
   static_cast<void>(wait_for(*stream, device_patience));
   return {there.misses, there.overwritten, there.written_back};
@@ -270,7 +270,7 @@ void StorageArray::flush() {
                       "a kernel of the device writes its lines");
   }
   NvmeStatus status = NvmeStatus::success;
-  for (std::uint32_t place = 0; place < cache_.place_count(); ++place) {
+  for (std::uint32_t place = 0; place < cache_.places.place_count(); ++place) {
     const NvmeStatus result = cache_.flush_place(Alone{}, place);
     status = status == NvmeStatus::success ? result : status;
   }

@@ -350,10 +350,12 @@ TEST(StorageArray, commands_that_name_memory_or_blocks_of_others_are_refused) {
   const auto lines = reinterpret_cast<std::uint64_t>(cache.lines);
   const auto status_of = [&](const Command& command) {
     std::uint64_t ticket = 0;
-    EXPECT_TRUE(cache.queues[0].take(ticket, cache.patience));
-    EXPECT_TRUE(cache.queues[0].submit(ticket, command, cache.patience));
-    const Outcome outcome = cache.queues[0].finish(ticket, cache.patience);
-    cache.queues[0].let_go(ticket);
+    const QueuePair pair = cache.queue(0);
+    EXPECT_TRUE(pair.take(Alone{}, 1, ticket, cache.patience));
+    pair.post(ticket, command);
+    EXPECT_TRUE(pair.finish(Alone{}, ticket, 1, cache.patience));
+    const Outcome outcome = pair.outcome(ticket);
+    pair.let_go(ticket);
     return outcome.status;
   };
   EXPECT_EQ(status_of(make_command(Opcode::read, {0, 1}, lines)), NvmeStatus::success);

@@ -78,6 +78,28 @@ inline constexpr memory_order acq_rel = std::memory_order_acq_rel;
 inline constexpr memory_order seq_cst = std::memory_order_seq_cst;
 #endif
 
+// Whether a word that is polled says so; then what was written before it is seen, and `value` is
+// what the word was. On a GPU each acquire empties the multiprocessor's L1 cache, so there only
+// what was waited for is acquired.
+template <typename Ref, typename Predicate, typename T>
+HIPPO_ANYWHERE bool polled_if(const Ref& word, Predicate says, T& value) {
+#ifdef __CUDA_ARCH__
+  value = word.load(relaxed);
+  if (!says(value)) {
+    return false;
+  }
+#endif
+  value = word.load(acquire);
+  return says(value);
+}
+
+// The same of a word in the device's memory.
+template <typename T>
+HIPPO_ANYWHERE bool polled(T& word, T expected) {
+  T value{};
+  return polled_if(shared_ref<T>(word), [expected](T now) { return now == expected; }, value);
+}
+
 // Nanoseconds of a clock that never goes back.
 HIPPO_ANYWHERE inline uint64_t now_ns() {
 #ifdef __CUDA_ARCH__
@@ -136,6 +158,14 @@ HIPPO_ANYWHERE inline uint32_t trailing_ones(uint64_t bits) {
                               : static_cast<uint32_t>(__ffsll(static_cast<long long>(~bits)) - 1);
 #else
   return bits == ~uint64_t{0} ? 64U : static_cast<uint32_t>(__builtin_ctzll(~bits));
+#endif
+}
+
+HIPPO_ANYWHERE inline uint32_t count_ones(uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return static_cast<uint32_t>(__popc(bits));
+#else
+  return static_cast<uint32_t>(__builtin_popcount(bits));
 #endif
 }
 

@@ -31,7 +31,7 @@ class Prefetch {
     }
     Loading& loading = under_way_[count_];
     loading.line = line;
-    if (!cache_.try_claim(loading)) {
+    if (!cache_.places.try_claim(loading.line, loading.place)) {
       return;
     }
     if (!cache_.begin_load(loading, false)) {
@@ -52,7 +52,7 @@ class Prefetch {
       Wait wait(cache_.patience);  // for the next answer
       while (!finish_some()) {
         const Transit& next = under_way_[0].transit;
-        if (!cache_.queues[next.queue].rest(next.ticket, wait)) {
+        if (!cache_.queue(next.queue).rest(next.ticket, wait)) {
           count_ = 0;  // the array has ended: the places stay busy
           return;
         }
@@ -115,33 +115,36 @@ class RangeWalk {
   uint64_t done_ = 0;  // of the range
 };
 
+// Has the lines of the next `window` pieces there.
+template <typename OffsetOf>
+HIPPO_ANYWHERE void prefetch(RangeWalk<OffsetOf> walk, uint32_t window) {
+  Prefetch asked(walk.cache());
+  for (uint32_t i = 0; i < window && !walk.at_end(); ++i) {
+    const Piece piece = walk.piece();
+    if (piece.size != 0) {
+      asked.ask(piece.line);
+    }
+    walk.pass(piece);
+  }
+}
+
 // Copies the ranges one after the other to `to`, `window` lines at a time. By one thread, which
 // holds no line.
 template <typename OffsetOf>
 HIPPO_ANYWHERE NvmeStatus read_ranges(RangeWalk<OffsetOf> walk,
                                       uint32_t window,
                                       unsigned char* to) {
-  while (!walk.at_end()) {
-    if (window > 1) {
-      Prefetch prefetch(walk.cache());
-      RangeWalk<OffsetOf> ahead(walk);
-      for (uint32_t i = 0; i < window && !ahead.at_end(); ++i) {
-        const Piece piece = ahead.piece();
-        if (piece.size != 0) {
-          prefetch.ask(piece.line);
-        }
-        ahead.pass(piece);
-      }
+  for (uint32_t passed = 0; !walk.at_end(); ++passed) {
+    if (window > 1 && passed % window == 0) {
+      prefetch(walk, window);
     }
-    for (uint32_t i = 0; (i == 0 || i < window) && !walk.at_end(); ++i) {
-      const Piece piece = walk.piece();
-      const NvmeStatus status = read_bytes(walk.cache(), Alone{}, walk.offset(), piece.size, to);
-      if (status != NvmeStatus::success) {
-        return status;
-      }
-      to += piece.size;
-      walk.pass(piece);
+    const Piece piece = walk.piece();
+    const NvmeStatus status = read_bytes(walk.cache(), Alone{}, walk.offset(), piece.size, to);
+    if (status != NvmeStatus::success) {
+      return status;
     }
+    to += piece.size;
+    walk.pass(piece);
   }
   return NvmeStatus::success;
 }
@@ -149,7 +152,7 @@ HIPPO_ANYWHERE NvmeStatus read_ranges(RangeWalk<OffsetOf> walk,
 // How many lines one of so many threads may ask for: a cache that is small for them loses nothing
 // that is about to be read.
 HIPPO_ANYWHERE inline uint32_t prefetch_window(const Cache& cache, uint32_t threads) {
-  const uint32_t share = cache.place_count() / (4 * threads);
+  const uint32_t share = cache.places.place_count() / (4 * threads);
   return share < Prefetch::most ? share : Prefetch::most;
 }
 

@@ -4,9 +4,9 @@
 // write its command, t + 1 when t's completion has come, t + depth when t has let go. A mark says
 // that the command is written; whoever has the tail's lock moves the tail past all marks there are
 // and rings the doorbell once for them. Completions are taken in their order by whoever has the
-// head's lock, and handed to the slots, where their owners wait. A slot stays its owner's until it
-// lets go, so the slot's number is the command's identifier, and what belongs to a slot (staging
-// memory, the record of a failure) needs no lock of its own.
+// head's lock, as many at once as lanes do it, and handed to the slots, where their owners wait. A
+// slot stays its owner's until it lets go, so the slot's number is the command's identifier, and
+// what belongs to a slot (staging memory, the record of a failure) needs no lock of its own.
 //
 // The completion queue is twice as deep as the submission queue: it cannot be full, since each slot
 // has at most one completion. All counters are 64 bits and wrap: they are compared by differences,
@@ -16,6 +16,7 @@
 #ifndef HIPPOGRIFF_ARRAY_QUEUE_HPP_
 #define HIPPOGRIFF_ARRAY_QUEUE_HPP_
 
+#include <hippogriff/array/group.hpp>
 #include <hippogriff/array/nvme.hpp>
 #include <hippogriff/array/waiting.hpp>
 
@@ -53,38 +54,116 @@ struct WakeWord {
   alignas(64) uint32_t sleeping = 0;
 };
 
+// What a drive has as registers, and beside it whom to wake: null where nobody sleeps, as where the
+// submitters are a GPU's.
+struct Bells {
+  Doorbells doorbells;
+  alignas(64) WakeWord* wake = nullptr;
+};
+
 struct Outcome {
   NvmeStatus status = NvmeStatus::success;
   uint64_t result = 0;  // an address to copy from; 0: the data is at prp1
 };
 
-// Pointers alone: copied into kernels by value. Thread-safe.
-struct QueuePair {
-  // In memory that host and device reach.
-  Command* commands = nullptr;
-  Completion* completions = nullptr;
-  Doorbells* doorbells = nullptr;
-  FailureRecord* failures = nullptr;  // a slot each
-  WakeWord* wake = nullptr;           // null: nobody sleeps, as where submitters are a GPU's
-  // In the submitters' memory.
-  QueueState* state = nullptr;
-  QueueSlot* slots = nullptr;
-  uint64_t* marks = nullptr;  // a bit a slot
+// Where the parts of a pair's memory begin, in bytes. `shared` is what host and submitters reach:
+// commands, completions, bells, a record of a failure for each slot. `own` is the submitters':
+// state, slots, a mark (one bit) for each slot.
+struct QueueLayout {
   uint32_t depth = 0;
+
+  [[nodiscard]] HIPPO_ANYWHERE constexpr uint64_t completions() const {
+    return uint64_t{depth} * sizeof(Command);
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE constexpr uint64_t bells() const {
+    return aligned(completions() + uint64_t{2} * depth * sizeof(Completion));
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE constexpr uint64_t failures() const {
+    return bells() + sizeof(Bells);
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE constexpr uint64_t shared_bytes() const {
+    return aligned(failures() + uint64_t{depth} * sizeof(FailureRecord));
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE static constexpr uint64_t slots() { return sizeof(QueueState); }
+
+  [[nodiscard]] HIPPO_ANYWHERE constexpr uint64_t marks() const {
+    return slots() + uint64_t{depth} * sizeof(QueueSlot);
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE constexpr uint64_t own_bytes() const {
+    return aligned(marks() + (uint64_t{depth} + 63) / 64 * sizeof(uint64_t));
+  }
+
+ private:
+  HIPPO_ANYWHERE static constexpr uint64_t aligned(uint64_t bytes) {
+    return (bytes + 127) / 128 * 128;
+  }
+};
+
+// Pointers alone: copied into kernels by value. Thread-safe. Both parts are 128-byte aligned.
+struct QueuePair {
+  unsigned char* shared = nullptr;
+  unsigned char* own = nullptr;
+  uint32_t depth = 0;
+
+  [[nodiscard]] HIPPO_ANYWHERE Command* commands() const {
+    return reinterpret_cast<Command*>(shared);
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE Completion* completions() const {
+    return reinterpret_cast<Completion*>(shared + layout().completions());
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE Bells& bells() const {
+    return *reinterpret_cast<Bells*>(shared + layout().bells());
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE FailureRecord* failures() const {
+    return reinterpret_cast<FailureRecord*>(shared + layout().failures());
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE QueueState& state() const {
+    return *reinterpret_cast<QueueState*>(own);
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE QueueSlot& slot(uint32_t number) const {
+    return reinterpret_cast<QueueSlot*>(own + QueueLayout::slots())[number];
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE WakeWord* wake() const {
+#ifdef __CUDA_ARCH__
+    return nullptr;
+#else
+    return bells().wake;
+#endif
+  }
 
   [[nodiscard]] HIPPO_ANYWHERE uint32_t slot_of(uint64_t ticket) const {
     return static_cast<uint32_t>(ticket) & (depth - 1);
   }
 
-  // Takes a ticket and waits until its slot is free: back-pressure when the queue is full. False
-  // when the array has ended. What was taken must be submitted, or the array ended.
-  HIPPO_ANYWHERE bool take(uint64_t& ticket, const Patience& patience) const {
-    ticket = shared_ref<uint64_t>(state->ticket).fetch_add(1, relaxed);
-    shared_ref<uint64_t> turn(slots[slot_of(ticket)].turn);
+  // Takes `count` tickets, at most as many as the group has threads and half of the slots, and
+  // waits until their slots are free: back-pressure when the queue is full. False when the array
+  // has ended. What was taken must be submitted, or the array ended.
+  template <typename Group>
+  HIPPO_ANYWHERE bool take(const Group& group,
+                           uint32_t count,
+                           uint64_t& first,
+                           const Patience& patience) const {
+    first = 0;
+    if (group.leads()) {
+      first = shared_ref<uint64_t>(state().ticket).fetch_add(count, relaxed);
+    }
+    first = group.told(first);
+    const uint64_t mine = first + (group.rank() < count ? group.rank() : 0);
     Wait wait(patience);
-    while (turn.load(acquire) != ticket) {
-      drain(patience);
-      if (!wait.again()) {
+    while (!group.all(polled(slot(slot_of(mine)).turn, mine))) {
+      drain(group, patience);
+      if (!group.told(group.leads() && wait.again())) {
         return false;
       }
     }
@@ -94,71 +173,99 @@ struct QueuePair {
   // Takes a ticket whose slot is free. False when there is none at the moment, or others were
   // faster.
   HIPPO_ANYWHERE bool try_take(uint64_t& ticket) const {
-    shared_ref<uint64_t> next(state->ticket);
+    shared_ref<uint64_t> next(state().ticket);
     ticket = next.load(relaxed);
-    return shared_ref<uint64_t>(slots[slot_of(ticket)].turn).load(acquire) == ticket &&
+    return shared_ref<uint64_t>(slot(slot_of(ticket)).turn).load(acquire) == ticket &&
            next.compare_exchange_strong(ticket, ticket + 1, relaxed, relaxed);
   }
 
-  // Writes the command into the ticket's slot. Who does not submit() it sees to it with urge().
-  HIPPO_ANYWHERE void post(uint64_t ticket, const Command& command) const {
-    const uint32_t slot = slot_of(ticket);
-    commands[slot] = command;
-    commands[slot].id = static_cast<uint16_t>(slot);
-    static_cast<void>(
-        shared_ref<uint64_t>(marks[slot / 64]).fetch_or(uint64_t{1} << (slot % 64), release));
+  // Writes the command into the ticket's slot, by 16 bytes: across the link each store counts.
+  HIPPO_ANYWHERE void write(uint64_t ticket, const Command& command) const {
+    struct alignas(16) Half {
+      uint64_t low;
+      uint64_t high;
+    };
+
+    const uint32_t number = slot_of(ticket);
+    auto* halves = reinterpret_cast<Half*>(commands() + number);
+    halves[0] = {uint64_t{command.opcode} | (uint64_t{command.flags} << 8U) |
+                     (uint64_t{number} << 16U) | (uint64_t{command.namespace_id} << 32U),
+                 command.reserved};
+    halves[1] = {command.metadata, command.prp1};
+    halves[2] = {command.prp2, command.first_block()};
+    halves[3] = {uint64_t{command.blocks_less_one} | (uint64_t{command.dword13} << 32U),
+                 uint64_t{command.dword14} | (uint64_t{command.dword15} << 32U)};
   }
 
-  // Tells the controller of the posted command if that needs no wait: true when it has been told.
-  HIPPO_ANYWHERE bool urge(uint64_t ticket) const {
-    const shared_ref<uint64_t> tail(state->tail);
-    if (static_cast<int64_t>(tail.load(acquire) - ticket) > 0) {
-      return true;
+  // Says that the group has written the commands of `count` tickets.
+  template <typename Group>
+  HIPPO_ANYWHERE void mark(const Group& group, uint64_t first, uint32_t count) const {
+    group.meet();
+    if (!group.leads()) {
+      return;
     }
-    move_tail();
-    return static_cast<int64_t>(tail.load(acquire) - ticket) > 0;
+    while (count != 0) {
+      const uint32_t number = slot_of(first);
+      const auto run = static_cast<uint32_t>(least(count, run_from(number)));
+      static_cast<void>(shared_ref<uint64_t>(marks(number)).fetch_or(ones(number, run), release));
+      first += run;
+      count -= run;
+    }
   }
 
-  // Writes the command into the ticket's slot and returns when the controller has been told of it,
-  // by this thread or another. False when the array has ended.
-  HIPPO_ANYWHERE bool submit(uint64_t ticket,
-                             const Command& command,
+  // One thread's command. Who does not wait with finish() sees to it with urge().
+  HIPPO_ANYWHERE void post(uint64_t ticket, const Command& command) const {
+    write(ticket, command);
+    mark(Alone{}, ticket, 1);
+  }
+
+  // Tells the controller of the marked command if that needs no wait: true when it has been told.
+  HIPPO_ANYWHERE bool urge(uint64_t ticket) const {
+    if (!told_of(ticket)) {
+      move_tail();
+    }
+    return told_of(ticket);
+  }
+
+  // Whether the ticket's completion has come to its slot; then its outcome is seen.
+  [[nodiscard]] HIPPO_ANYWHERE bool completed(uint64_t ticket) const {
+    return polled(slot(slot_of(ticket)).turn, ticket + 1);
+  }
+
+  // Waits until the completions of `count` marked commands have come, as many as the group has
+  // threads at most. False when the array has ended: then the slots are lost.
+  template <typename Group>
+  HIPPO_ANYWHERE bool finish(const Group& group,
+                             uint64_t first,
+                             uint32_t count,
                              const Patience& patience) const {
-    post(ticket, command);
+    const uint64_t mine = first + (group.rank() < count ? group.rank() : 0);
+    bool have_all = false;
     Wait wait(patience);
-    while (!urge(ticket)) {
-      drain(patience);
-      if (!wait.again()) {
-        return false;
+    while (!have_all) {
+      const bool had = completed(mine);
+      have_all = group.all(had);
+      if (!have_all) {
+        if (group.leads()) {
+          static_cast<void>(urge(first + count - 1));
+        }
+        drain(group, patience);
+        const bool has = had || completed(mine);
+        have_all = group.all(has);
+        if (!group.all(has == had)) {
+          wait.restart();
+        }
+        if (!have_all && !group.told(group.leads() && rest(mine, wait))) {
+          return false;
+        }
       }
     }
     return true;
   }
 
-  // Whether the ticket's completion has come; takes what has come when it has not.
-  [[nodiscard]] HIPPO_ANYWHERE bool completed(uint64_t ticket, const Patience& patience) const {
-    shared_ref<uint64_t> turn(slots[slot_of(ticket)].turn);
-    if (turn.load(acquire) == ticket + 1) {
-      return true;
-    }
-    drain(patience);
-    return turn.load(acquire) == ticket + 1;
-  }
-
-  // Waits for the completion. `aborted` when the array has ended first: then the slot is lost.
-  HIPPO_ANYWHERE Outcome finish(uint64_t ticket, const Patience& patience) const {
-    Wait wait(patience);
-    while (!completed(ticket, patience)) {
-      if (!rest(ticket, wait)) {
-        return {NvmeStatus::aborted, 0};
-      }
-    }
-    return outcome(ticket);
-  }
-
-  // Lets others run until the completion may have come. False when the array has ended.
+  // Lets others run until the completion may have come. False when the array has ended. A thread.
   HIPPO_ANYWHERE bool rest(uint64_t ticket, Wait& wait) const {
-    if (wait.rounds() < rounds_awake || wake == nullptr) {
+    if (wait.rounds() < rounds_awake || wake() == nullptr) {
       return wait.again();
     }
     doze(ticket);
@@ -167,68 +274,48 @@ struct QueuePair {
 
   // Of a completed ticket.
   [[nodiscard]] HIPPO_ANYWHERE Outcome outcome(uint64_t ticket) const {
-    const QueueSlot& slot = slots[slot_of(ticket)];
-    return {static_cast<NvmeStatus>(slot.status & 0x7FFU), slot.result};
+    const QueueSlot& its = slot(slot_of(ticket));
+    return {static_cast<NvmeStatus>(its.status & 0x7FFU), its.result};
   }
 
   // After this the slot, and what the result points to, is the next ticket's.
   HIPPO_ANYWHERE void let_go(uint64_t ticket) const {
-    shared_ref<uint64_t>(slots[slot_of(ticket)].turn).store(ticket + depth, release);
-  }
-
-  // Moves the tail past the commands that are marked, if nobody else is doing so, and rings.
-  HIPPO_ANYWHERE void move_tail() const {
-    if (!try_lock(state->tail_lock)) {
-      return;
-    }
-    shared_ref<uint64_t> tail(state->tail);
-    const uint64_t begin = tail.load(relaxed);
-    // One slot stays empty: a ring whose tail meets its head is empty, says NVMe.
-    const uint64_t end = shared_ref<uint64_t>(state->submission_head).load(acquire) + depth - 1;
-    uint64_t position = begin;
-    while (position != end) {
-      const uint32_t slot = slot_of(position);
-      shared_ref<uint64_t> word(marks[slot / 64]);
-      uint64_t count = trailing_ones(word.load(acquire) >> (slot % 64));
-      count = least(count, least(64 - slot % 64, least(depth - slot, end - position)));
-      if (count == 0) {
-        break;
-      }
-      const uint64_t ones = count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
-      static_cast<void>(word.fetch_and(~(ones << (slot % 64)), relaxed));
-      position += count;
-    }
-    if (position != begin) {
-      tail.store(position, release);  // first: a completion may come as soon as the bell has rung
-      ring(static_cast<uint32_t>(position) & (depth - 1));
-    }
-    unlock(state->tail_lock);
+    shared_ref<uint64_t>(slot(slot_of(ticket)).turn).store(ticket + depth, release);
   }
 
   // Hands the completions that have come to their slots, if nobody else is doing so.
-  HIPPO_ANYWHERE void drain(const Patience& patience) const {
-    if (!try_lock(state->head_lock)) {
+  template <typename Group>
+  HIPPO_ANYWHERE void drain(const Group& group, const Patience& patience) const {
+    QueueState& own_words = state();
+    if (!group.told(group.leads() && try_lock(own_words.head_lock))) {
       return;
     }
-    shared_ref<uint64_t> stored_head(state->completion_head);
+    shared_ref<uint64_t> stored_head(own_words.completion_head);
     const uint64_t begin = stored_head.load(relaxed);
     uint64_t head = begin;
-    Arrived arrived;  // NOLINT(cppcoreguidelines-pro-type-member-init): come() fills what is used
+    bool right = true;
     // Not for ever: who has the lock has something of its own to do.
-    for (uint32_t round = 0; round < batches_max && come(head, arrived); ++round) {
-      if (!hand_over(arrived)) {
-        patience.end(Ending::broken);
+    for (uint32_t seen = 0; seen < completions_max && right; seen += group.size()) {
+      const uint32_t count = hand_over(group, head, right);
+      if (count == 0) {
         break;
       }
-      head += arrived.count;
+      head += count;
     }
-    if (head != begin) {
+    group.meet();  // what all have written comes before the lock is open
+    if (group.leads()) {
+      if (!right) {
+        patience.end(Ending::broken);
+      }
+      // Seldom, since half a round of entries may wait for it: across the link each store counts.
       // No release: what was read of the entries has been used.
-      system_ref<uint32_t>(doorbells->completion_head)
-          .store(static_cast<uint32_t>(head) & (completion_depth() - 1), relaxed);
+      if (((begin ^ head) & ~uint64_t{depth / 2 - 1}) != 0) {
+        system_ref<uint32_t>(bells().doorbells.completion_head)
+            .store(static_cast<uint32_t>(head) & (completion_depth() - 1), relaxed);
+      }
       stored_head.store(head, relaxed);
+      unlock(own_words.head_lock);
     }
-    unlock(state->head_lock);
   }
 
   // The phase that a completion has which is the `position`th: it flips with each round.
@@ -239,7 +326,27 @@ struct QueuePair {
   [[nodiscard]] HIPPO_ANYWHERE uint32_t completion_depth() const { return 2 * depth; }
 
  private:
+  [[nodiscard]] HIPPO_ANYWHERE QueueLayout layout() const { return {depth}; }
+
   HIPPO_ANYWHERE static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+  // The word with a slot's mark.
+  [[nodiscard]] HIPPO_ANYWHERE uint64_t& marks(uint32_t number) const {
+    return reinterpret_cast<uint64_t*>(own + layout().marks())[number / 64];
+  }
+
+  // How many slots from this one on have marks beside each other.
+  [[nodiscard]] HIPPO_ANYWHERE uint32_t run_from(uint32_t number) const {
+    return static_cast<uint32_t>(least(64 - number % 64, depth - number));
+  }
+
+  HIPPO_ANYWHERE static uint64_t ones(uint32_t number, uint32_t count) {
+    return (count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1) << (number % 64);
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE bool told_of(uint64_t ticket) const {
+    return static_cast<int64_t>(shared_ref<uint64_t>(state().tail).load(relaxed) - ticket) > 0;
+  }
 
   HIPPO_ANYWHERE static bool try_lock(uint32_t& lock) {
     shared_ref<uint32_t> word(lock);
@@ -251,118 +358,110 @@ struct QueuePair {
     shared_ref<uint32_t>(lock).store(0, release);
   }
 
-  [[nodiscard]] HIPPO_ANYWHERE Completion& completion_at(uint64_t position) const {
-    return completions[position & (completion_depth() - 1)];
-  }
-
-  // Completions that are taken together: across the link whatever is asked for one after the other
-  // is one latency each, and together one for all.
-  struct Arrived {
-    static constexpr uint32_t most = 16;
-
-    uint64_t last[most];
-    uint64_t result[most];
-    uint64_t ticket[most];
-    uint32_t count;
-  };
-
-  // Reads the completions that have come from `head` on. False when there is none.
-  HIPPO_ANYWHERE bool come(uint64_t head, Arrived& arrived) const {
-    arrived.last[0] = system_ref<uint64_t>(completion_at(head).last).load(relaxed);
-    if (unpack(arrived.last[0]).phase != phase_of(head)) {
-      return false;
+  // Moves the tail past the commands that are marked, if nobody else is doing so, and rings.
+  HIPPO_ANYWHERE void move_tail() const {
+    QueueState& own_words = state();
+    if (!try_lock(own_words.tail_lock)) {
+      return;
     }
-    HIPPO_UNROLL
-    for (uint32_t i = 1; i < Arrived::most; ++i) {
-      arrived.last[i] = system_ref<uint64_t>(completion_at(head + i).last).load(relaxed);
-    }
-    arrived.count = 1;
-    HIPPO_UNROLL
-    for (uint32_t i = 1; i < Arrived::most; ++i) {
-      const bool is_there = unpack(arrived.last[i]).phase == phase_of(head + i);
-      arrived.count += is_there && arrived.count == i ? 1 : 0;
-    }
-    // The last one's release covers those before it.
-    static_cast<void>(
-        system_ref<uint64_t>(completion_at(head + arrived.count - 1).last).load(acquire));
-    HIPPO_UNROLL
-    for (uint32_t i = 0; i < Arrived::most; ++i) {
-      if (i < arrived.count) {
-        const uint32_t slot = unpack(arrived.last[i]).command & (depth - 1);
-        arrived.result[i] = completion_at(head + i).result;
-        arrived.ticket[i] = shared_ref<uint64_t>(slots[slot].turn).load(relaxed);
+    shared_ref<uint64_t> tail(own_words.tail);
+    const uint64_t begin = tail.load(relaxed);
+    // One slot stays empty: a ring whose tail meets its head is empty, says NVMe.
+    const uint64_t end = shared_ref<uint64_t>(own_words.submission_head).load(relaxed) + depth - 1;
+    uint64_t position = begin;
+    while (position != end) {
+      const uint32_t number = slot_of(position);
+      shared_ref<uint64_t> word(marks(number));
+      const uint32_t marked = trailing_ones(word.load(acquire) >> (number % 64));
+      const auto count =
+          static_cast<uint32_t>(least(marked, least(run_from(number), end - position)));
+      if (count == 0) {
+        break;
       }
+      static_cast<void>(word.fetch_and(~ones(number, count), relaxed));
+      position += count;
     }
-    return true;
-  }
-
-  // False for a completion of a command that is not under way: the controller's mistake.
-  [[nodiscard]] HIPPO_ANYWHERE bool hand_over(const Arrived& arrived) const {
-    const uint64_t tail = shared_ref<uint64_t>(state->tail).load(acquire);
-    uint16_t head_told = 0;
-    bool right = true;
-    HIPPO_UNROLL
-    for (uint32_t i = 0; i < Arrived::most; ++i) {
-      if (i < arrived.count && right) {
-        const CompletionWord word = unpack(arrived.last[i]);
-        head_told = word.submission_head;
-        right = hand_over_one(word, arrived.result[i], arrived.ticket[i], tail);
-      }
+    if (position != begin) {
+      tail.store(position, relaxed);  // first: a completion may come as soon as the bell has rung
+      ring(static_cast<uint32_t>(position) & (depth - 1));
     }
-    if (right) {
-      shared_ref<uint64_t> fetched(state->submission_head);
-      const uint64_t before = fetched.load(relaxed);
-      fetched.store(before + slot_of(head_told - before), release);
-    }
-    return right;
-  }
-
-  [[nodiscard]] HIPPO_ANYWHERE bool hand_over_one(const CompletionWord& word,
-                                                  uint64_t result,
-                                                  uint64_t ticket,
-                                                  uint64_t tail) const {
-    if (word.command >= depth || slot_of(ticket) != word.command ||
-        static_cast<int64_t>(tail - ticket) <= 0) {
-      return false;
-    }
-    QueueSlot& slot = slots[word.command];
-    shared_ref<uint64_t> turn(slot.turn);
-    if (turn.load(relaxed) != ticket) {  // a second one for the slot in one batch
-      return false;
-    }
-    slot.result = result;
-    slot.status = word.status;
-    if (wake == nullptr) {
-      turn.store(ticket + 1, release);
-    } else {
-      turn.store(ticket + 1, seq_cst);
-      wake_sleeper(slot.sleeping);
-    }
-    return true;
+    unlock(own_words.tail_lock);
   }
 
   HIPPO_ANYWHERE void ring(uint32_t tail) const {
-    if (wake == nullptr) {
-      system_ref<uint32_t>(doorbells->submission_tail).store(tail, release);
+    system_ref<uint32_t> bell(bells().doorbells.submission_tail);
+    WakeWord* const asleep = wake();
+    if (asleep == nullptr) {
+      bell.store(tail, release);
     } else {
-      system_ref<uint32_t>(doorbells->submission_tail).store(tail, seq_cst);
-      wake_sleeper(wake->sleeping);
+      bell.store(tail, seq_cst);
+      wake_sleeper(asleep->sleeping);
     }
+  }
+
+  // Hands over the completions that have come from `head` on, one by each of the group, and says
+  // how many. `right` is false after one of a command that is not under way: the controller's
+  // mistake.
+  template <typename Group>
+  HIPPO_ANYWHERE uint32_t hand_over(const Group& group, uint64_t head, bool& right) const {
+    const uint64_t position = head + group.rank();
+    Completion& entry = completions()[position & (completion_depth() - 1)];
+    uint64_t last = 0;
+    const bool has_come = polled_if(
+        system_ref<uint64_t>(entry.last),
+        [&](uint64_t now) { return unpack(now).phase == phase_of(position); },
+        last);
+    const uint32_t count = group.leading(has_come);
+    bool good = true;
+    if (group.rank() < count) {
+      const CompletionWord word = unpack(last);
+      const uint64_t result = system_ref<uint64_t>(entry.result).load(relaxed);
+      good = give(word, result);
+      if (group.rank() + 1 == count) {
+        shared_ref<uint64_t> fetched(state().submission_head);
+        const uint64_t before = fetched.load(relaxed);
+        fetched.store(before + slot_of(word.submission_head - before), relaxed);
+      }
+    }
+    right = group.all(good);
+    return count;
+  }
+
+  // False for a completion of a command that is not under way. Of two for one command in the same
+  // batch either may reach its owner.
+  [[nodiscard]] HIPPO_ANYWHERE bool give(const CompletionWord& word, uint64_t result) const {
+    if (word.command >= depth) {
+      return false;
+    }
+    QueueSlot& its = slot(word.command);
+    shared_ref<uint64_t> turn(its.turn);
+    uint64_t ticket = turn.load(relaxed);
+    if (slot_of(ticket) != word.command || !told_of(ticket)) {
+      return false;
+    }
+    shared_ref<uint64_t>(its.result).store(result, relaxed);
+    shared_ref<uint32_t>(its.status).store(word.status, relaxed);
+    if (wake() == nullptr) {
+      return turn.compare_exchange_strong(ticket, ticket + 1, release, relaxed);
+    }
+    const bool first = turn.compare_exchange_strong(ticket, ticket + 1, seq_cst, relaxed);
+    wake_sleeper(its.sleeping);
+    return first;
   }
 
   // Sleeps until the completion is handed over, by the controller's thread or a submitter; or for a
   // moment: who had the head's lock may have missed it.
   HIPPO_ANYWHERE void doze(uint64_t ticket) const {
-    QueueSlot& slot = slots[slot_of(ticket)];
-    system_ref<uint32_t> sleeping(slot.sleeping);
+    QueueSlot& its = slot(slot_of(ticket));
+    system_ref<uint32_t> sleeping(its.sleeping);
     sleeping.store(1, seq_cst);
-    if (shared_ref<uint64_t>(slot.turn).load(seq_cst) != ticket + 1) {
-      sleep_on(slot.sleeping, longest_doze_ns);
+    if (shared_ref<uint64_t>(its.turn).load(seq_cst) != ticket + 1) {
+      sleep_on(its.sleeping, longest_doze_ns);
     }
     sleeping.store(0, seq_cst);
   }
 
-  static constexpr uint32_t batches_max = 4;
+  static constexpr uint32_t completions_max = 64;
   static constexpr uint32_t rounds_awake = 4;
   static constexpr uint64_t longest_doze_ns = 1'000'000;
 };

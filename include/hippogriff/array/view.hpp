@@ -9,10 +9,7 @@
 #ifndef HIPPOGRIFF_ARRAY_VIEW_HPP_
 #define HIPPOGRIFF_ARRAY_VIEW_HPP_
 
-#include <hippogriff/array/cache.hpp>
-#if HIPPO_ARRAY_CUDA
 #include <hippogriff/array/warp.hpp>
-#endif
 
 namespace hippogriff::ondemand {
 
@@ -22,6 +19,11 @@ struct Piece {
   uint32_t begin = 0;  // in the line
   uint32_t size = 0;
   bool whole = false;  // all of the line that is the array's
+};
+
+struct ByteRange {
+  uint64_t offset = 0;  // in the array
+  uint64_t bytes = 0;
 };
 
 HIPPO_ANYWHERE inline Piece piece_at(const Cache& cache, uint64_t offset, uint64_t bytes) {
@@ -51,24 +53,74 @@ HIPPO_ANYWHERE void copy_plain(const Group& group,
   }
 }
 
+// Copies the part of a line that is held, and lies in `bytes` from `offset` on, to its place in
+// `to`.
+template <typename Group>
+HIPPO_ANYWHERE void copy_part(const Cache& cache,
+                              const Group& group,
+                              const ByteRange& range,
+                              uint64_t line,
+                              uint32_t place,
+                              unsigned char* to) {
+  const uint64_t begin = line << cache.line_shift;
+  const uint64_t skipped = begin > range.offset ? begin - range.offset : 0;
+  const Piece piece = piece_at(cache, range.offset + skipped, range.bytes - skipped);
+  copy_plain(group, to + skipped, cache.bytes_of(place) + piece.begin, piece.size);
+}
+
+// Of at most as many lines as the group has threads. First those that need no wait for others are
+// read, together; then, when nobody holds one, the rest.
+template <typename Group>
+HIPPO_ANYWHERE NvmeStatus
+read_together(const Cache& cache, const Group& group, const ByteRange& range, unsigned char* to) {
+  const uint64_t first = range.offset >> cache.line_shift;
+  const uint64_t last = (range.offset + range.bytes - 1) >> cache.line_shift;
+  const uint64_t mine = first + group.rank();
+  const bool wants = mine <= last;
+  uint32_t place = 0;
+  bool holds = false;
+  if (first != last) {
+    holds = wants && cache.try_hold(mine, place);
+    holds = fetch(cache, group, mine, wants && !holds, place) || holds;
+  }
+  for (uint32_t left = group.vote(holds); left != 0; left &= left - 1) {
+    const uint32_t one = trailing_ones(~uint64_t{left});
+    copy_part(cache, group, range, group.told_by(one, mine), group.told_by(one, place), to);
+  }
+  group.meet();
+  if (holds) {
+    cache.places.drop(place, false);
+  }
+  for (uint32_t left = group.vote(wants && !holds); left != 0; left &= left - 1) {
+    const uint64_t line = group.told_by(trailing_ones(~uint64_t{left}), mine);
+    const Held held = cache.hold(group, line, Intent::use);
+    if (held.status != NvmeStatus::success) {
+      return held.status;
+    }
+    copy_part(cache, group, range, line, held.place, to);
+    group.meet();
+    if (group.leads()) {
+      cache.drop(held, false);
+    }
+  }
+  return NvmeStatus::success;
+}
+
 // All of the group call, with the same arguments, holding no line.
 template <typename Group>
 HIPPO_ANYWHERE NvmeStatus read_bytes(
     const Cache& cache, const Group& group, uint64_t offset, uint64_t bytes, unsigned char* to) {
   while (bytes != 0) {
-    const Piece piece = piece_at(cache, offset, bytes);
-    const Held held = cache.hold(group, piece.line, Intent::use);
-    if (held.status != NvmeStatus::success) {
-      return held.status;
+    const uint64_t line_begin = offset & ~(uint64_t{cache.line_bytes()} - 1);
+    const uint64_t room = line_begin + (uint64_t{group.size()} << cache.line_shift) - offset;
+    const ByteRange range{offset, bytes < room ? bytes : room};
+    const NvmeStatus status = read_together(cache, group, range, to);
+    if (status != NvmeStatus::success) {
+      return status;
     }
-    copy_plain(group, to, cache.bytes_of(held.place) + piece.begin, piece.size);
-    group.meet();
-    if (group.leads()) {
-      cache.drop(held, false);
-    }
-    to += piece.size;
-    offset += piece.size;
-    bytes -= piece.size;
+    to += range.bytes;
+    offset += range.bytes;
+    bytes -= range.bytes;
   }
   return NvmeStatus::success;
 }

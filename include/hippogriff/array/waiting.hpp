@@ -84,6 +84,12 @@ class Wait {
     return ++round_ % rounds_between != 0 || goes_on();
   }
 
+  // From now on a new wait: something has come.
+  HIPPO_ANYWHERE void restart() {
+    begin_ns_ = 0;
+    round_ = 0;
+  }
+
   // Pauses so far.
   [[nodiscard]] HIPPO_ANYWHERE uint32_t rounds() const { return round_; }
 

@@ -16,6 +16,9 @@
 #ifndef ROUNDS
 #define ROUNDS 2
 #endif
+#ifndef BATCH
+#define BATCH 1        /* commands that a submitter has under way together, at most half of DEPTH */
+#endif
 #define BASE (COUNT - 1)
 #define RING (2 * DEPTH)  /* of completions */
 
@@ -23,6 +26,7 @@
 #define before(a, b) (minus(b, a) > 0 && minus(b, a) < COUNT / 2)
 #define slot_of(n) (n % DEPTH)
 #define phase_of(n) ((n / RING) % 2)
+#define nth(k) ((first + k) % COUNT)
 
 byte ticket = BASE, tail = BASE, submission_head = BASE, completion_head = BASE;
 byte fetched = BASE, posted = BASE;  /* the controller's */
@@ -37,7 +41,7 @@ bool entry_phase[RING];
 
 /* What the code does not have: who uses a slot, what was served, which completions are unread. */
 byte user[DEPTH];
-bool served[SUBMITTERS * ROUNDS + 1];
+bool served[SUBMITTERS * ROUNDS * BATCH + 1];
 bool unread[RING];
 
 #define can_move (!tail_lock && mark[slot_of(tail)] && tail != (submission_head + DEPTH - 1) % COUNT)
@@ -80,32 +84,53 @@ inline drain() {
 }
 
 proctype submitter(byte me) {
-  byte mine, round, position, limit, here, name;
+  byte first, round, position, limit, here, name, k;
   do
   :: round == ROUNDS -> break
   :: else ->
-     name = me * ROUNDS + round + 1;
-     atomic { mine = ticket; ticket = (ticket + 1) % COUNT }
+     name = (me * ROUNDS + round) * BATCH + 1;  /* of the batch's first command */
+     atomic { first = ticket; ticket = (ticket + BATCH) % COUNT }
+     k = 0;
      do
-     :: turn[slot_of(mine)] == mine -> break
-     :: can_drain -> drain()
+     :: k == BATCH -> break
+     :: else ->
+        do
+        :: turn[slot_of(nth(k))] == nth(k) -> break
+        :: can_drain -> drain()
+        od;
+        k++
      od;
-     assert(user[slot_of(mine)] == 0 && !mark[slot_of(mine)]);
-     user[slot_of(mine)] = name;
-     command[slot_of(mine)] = 0;
-     command[slot_of(mine)] = name;
-     mark[slot_of(mine)] = true;
+     k = 0;
      do
-     :: before(mine, tail) -> break
-     :: can_move -> move_tail()
-     :: can_drain -> drain()
+     :: k == BATCH -> break
+     :: else ->
+        assert(user[slot_of(nth(k))] == 0 && !mark[slot_of(nth(k))]);
+        user[slot_of(nth(k))] = name + k;
+        command[slot_of(nth(k))] = 0;
+        command[slot_of(nth(k))] = name + k;
+        k++
      od;
+     k = 0;
      do
-     :: turn[slot_of(mine)] == (mine + 1) % COUNT -> break
-     :: can_drain -> drain()
+     :: k == BATCH -> break
+     :: else -> mark[slot_of(nth(k))] = true; k++
      od;
-     assert(result[slot_of(mine)] == name && served[name]);
-     atomic { user[slot_of(mine)] = 0; turn[slot_of(mine)] = (mine + DEPTH) % COUNT }
+     k = 0;
+     do
+     :: k == BATCH -> break
+     :: k < BATCH && turn[slot_of(nth(k))] == (nth(k) + 1) % COUNT -> k++
+     :: k < BATCH && !before(nth(BATCH - 1), tail) && can_move -> move_tail()
+     :: k < BATCH && can_drain -> drain()
+     od;
+     k = 0;
+     do
+     :: k == BATCH -> break
+     :: else ->
+        assert(result[slot_of(nth(k))] == name + k && served[name + k]);
+        atomic { user[slot_of(nth(k))] = 0; turn[slot_of(nth(k))] = (nth(k) + DEPTH) % COUNT }
+        k++
+     od;
+     k = 0;
      round++
   od
 }

@@ -1,0 +1,379 @@
+// The table of a cache's places: a hashed table of sets that says which line is where.
+//
+// A line belongs to one set of up to eight places (ways). One word a place says everything of it:
+//
+//   bits 0-19 references | 20 busy | 21 dirty | 22 used | 24-63 the line's number, or none
+//
+// so that one addition takes a reference and tells whose it is. Who finds no place with the line
+// takes the set's lock for a moment, looks again, and claims a victim by one compare-and-swap: a
+// place without references, by a clock that passes over what was used since it came by, clean ones
+// before dirty ones. So a miss is one command however many wait for it. Busy is a place whose bytes
+// are being loaded, overwritten as a whole or written back, by one thread (or group of lanes).
+//
+// SPDX-License-Identifier: Apache-2.0
+#ifndef HIPPOGRIFF_ARRAY_PLACES_HPP_
+#define HIPPOGRIFF_ARRAY_PLACES_HPP_
+
+#include <hippogriff/array/nvme.hpp>
+#include <hippogriff/array/waiting.hpp>
+
+namespace hippogriff::ondemand {
+
+inline constexpr uint32_t ways_max = 8;
+inline constexpr uint64_t no_line = (uint64_t{1} << 40U) - 1;
+inline constexpr uint32_t no_place = ~uint32_t{0};
+
+// One place of the table.
+struct PlaceWord {
+  static constexpr uint64_t reference = 1;
+  static constexpr uint64_t references = (uint64_t{1} << 20U) - 1;
+  static constexpr uint64_t busy = uint64_t{1} << 20U;
+  static constexpr uint64_t dirty = uint64_t{1} << 21U;
+  static constexpr uint64_t used = uint64_t{1} << 22U;
+  static constexpr uint32_t line_shift = 24;
+
+  HIPPO_ANYWHERE static constexpr uint64_t line(uint64_t word) { return word >> line_shift; }
+
+  HIPPO_ANYWHERE static constexpr uint64_t of(uint64_t line_number, uint64_t rest) {
+    return (line_number << line_shift) | rest;
+  }
+
+  HIPPO_ANYWHERE static constexpr bool idle(uint64_t word) {
+    return (word & (references | busy)) == 0;
+  }
+};
+
+struct SetState {
+  uint32_t lock = 0;
+  uint32_t hand = 0;  // guarded by the lock
+};
+
+struct CacheCounters {
+  alignas(128) uint64_t misses = 0;
+  uint64_t overwritten = 0;   // lines that came without a read
+  uint64_t written_back = 0;  // by those who needed the place, or by flush
+};
+
+// overwrite: all bytes of the line; prefetch: only where nothing has to be written back for it.
+enum class Intent : uint32_t { use, overwrite, prefetch };
+
+// What there is to do for who wants a line.
+enum class Step : uint32_t { ready, overwrite, load, write_back, failed };
+
+struct Found {
+  Step step = Step::failed;
+  uint32_t place = 0;
+  uint64_t other = 0;  // write_back: the victim's line; failed: the status
+};
+
+// Pointers alone: copied into kernels by value. Thread-safe. All functions are one thread's.
+struct PlaceTable {
+  uint64_t* words = nullptr;     // a place each
+  uint32_t* statuses = nullptr;  // a place each: why the last load failed
+  SetState* sets = nullptr;
+  CacheCounters* counters = nullptr;
+  uint32_t set_count = 0;
+  uint32_t ways = 0;
+
+  [[nodiscard]] HIPPO_ANYWHERE uint32_t place_count() const { return set_count * ways; }
+
+  // Takes a reference if the line is there and needs no wait.
+  [[nodiscard]] HIPPO_ANYWHERE bool try_hold(uint64_t line, uint32_t& place) const {
+    place = place_of(line, set_of(line) * ways);
+    if (place == no_place) {
+      return false;
+    }
+    const uint64_t old = word_at(place).fetch_add(PlaceWord::reference, acquire);
+    if (PlaceWord::line(old) == line && (old & PlaceWord::busy) == 0 && !crowded(old)) {
+      touch(place, old);
+      return true;
+    }
+    word_at(place).fetch_sub(PlaceWord::reference, relaxed);
+    return false;
+  }
+
+  // Claims a place for the line, which then must be loaded. False when the line is there, and when
+  // a place cannot be had without waiting.
+  [[nodiscard]] HIPPO_ANYWHERE bool try_claim(uint64_t line, uint32_t& place) const {
+    Found found;
+    const uint32_t set = set_of(line);
+    const bool ours =
+        place_of(line, set * ways) == no_place && claim(line, Intent::prefetch, set, found);
+    place = found.place;
+    return ours;
+  }
+
+  // Looks until there is something to do for the line.
+  HIPPO_ANYWHERE Found find(uint64_t line, Intent intent, Wait& wait) const {
+    const uint32_t set = set_of(line);
+    for (;;) {
+      Found found;
+      found.place = place_of(line, set * ways);
+      if (found.place != no_place && join(line, found, wait)) {
+        return found;
+      }
+      if (claim(line, intent, set, found)) {
+        return found;
+      }
+      if (!wait.again()) {
+        return {Step::failed, 0, static_cast<uint64_t>(NvmeStatus::aborted)};
+      }
+    }
+  }
+
+  // Gives a reference back. `wrote`: bytes were written.
+  HIPPO_ANYWHERE void drop(uint32_t place, bool wrote) const {
+    shared_ref<uint64_t> word = word_at(place);
+    if (wrote && (word.load(relaxed) & PlaceWord::dirty) == 0) {
+      word.fetch_or(PlaceWord::dirty, relaxed);
+    }
+    word.fetch_sub(PlaceWord::reference, release);
+  }
+
+  // The bytes of a busy place are there: those who wait have them, and we keep our reference.
+  HIPPO_ANYWHERE void open(uint32_t place) const {
+    word_at(place).fetch_sub(PlaceWord::busy, release);
+  }
+
+  // The same, without our reference.
+  HIPPO_ANYWHERE void open_and_drop(uint32_t place, bool dirty) const {
+    if (dirty) {
+      word_at(place).fetch_or(PlaceWord::dirty, relaxed);
+    }
+    word_at(place).fetch_sub(PlaceWord::busy | PlaceWord::reference, release);
+  }
+
+  // The bytes could not be had: nobody's line; those who wait for it see that, and why.
+  HIPPO_ANYWHERE void give_up(uint32_t place, NvmeStatus status) const {
+    shared_ref<uint32_t>(statuses[place]).store(static_cast<uint32_t>(status), relaxed);
+    shared_ref<uint64_t> word = word_at(place);
+    uint64_t now = word.load(relaxed);
+    while (!word.compare_exchange_weak(
+        now,
+        PlaceWord::of(no_line, (now & PlaceWord::references) - PlaceWord::reference),
+        release,
+        relaxed)) {
+    }
+  }
+
+  // Until the place is clean (then `line` stays as it is) or ours to write back. False when the
+  // array has ended.
+  HIPPO_ANYWHERE bool claim_dirty(uint32_t place, uint64_t& line, Wait& wait) const {
+    for (;;) {
+      const uint64_t word = word_at(place).load(acquire);
+      if ((word & (PlaceWord::dirty | PlaceWord::busy)) == 0 || take_dirty(place, line)) {
+        return true;
+      }
+      if (!wait.again()) {
+        return false;
+      }
+    }
+  }
+
+  HIPPO_ANYWHERE static void count(uint64_t& counter) {
+    shared_ref<uint64_t>(counter).fetch_add(1, relaxed);
+  }
+
+ private:
+  [[nodiscard]] HIPPO_ANYWHERE shared_ref<uint64_t> word_at(uint32_t place) const {
+    return shared_ref<uint64_t>(words[place]);
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE uint32_t set_of(uint64_t line) const {
+    return below(set_count, static_cast<uint32_t>(spread(line) >> 32U));
+  }
+
+  // The words of a set. All are asked for before one is looked at: on a GPU that is one latency.
+  struct Words {
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): the loop fills all
+    HIPPO_ANYWHERE Words(const PlaceTable& table, uint32_t first) {
+      HIPPO_UNROLL
+      for (uint32_t way = 0; way < ways_max; ++way) {
+        word[way] = way < table.ways ? table.word_at(first + way).load(relaxed) : ~uint64_t{0};
+      }
+    }
+
+    // Those of which it is so, a bit each.
+    template <typename Predicate>
+    [[nodiscard]] HIPPO_ANYWHERE uint32_t which(Predicate is_so) const {
+      uint32_t those = 0;
+      HIPPO_UNROLL
+      for (uint32_t way = 0; way < ways_max; ++way) {
+        those |= is_so(word[way]) ? 1U << way : 0U;
+      }
+      return those;
+    }
+
+    // Without an index that the compiler does not know: registers have none.
+    [[nodiscard]] HIPPO_ANYWHERE uint64_t of(uint32_t wanted) const {
+      uint64_t found = 0;
+      HIPPO_UNROLL
+      for (uint32_t way = 0; way < ways_max; ++way) {
+        found = way == wanted ? word[way] : found;
+      }
+      return found;
+    }
+
+    uint64_t word[ways_max];
+  };
+
+  // The place that has the line at this moment, or no_place. That of the ways that a table lacks is
+  // no_line, which nobody looks for.
+  [[nodiscard]] HIPPO_ANYWHERE uint32_t place_of(uint64_t line, uint32_t first) const {
+    const uint32_t has =
+        Words(*this, first).which([&](uint64_t word) { return PlaceWord::line(word) == line; });
+    return has == 0 ? no_place : first + lowest(has);
+  }
+
+  HIPPO_ANYWHERE static uint32_t lowest(uint32_t bits) { return trailing_ones(~uint64_t{bits}); }
+
+  // Half of the references that the word can count: more wait, so that it never overflows.
+  [[nodiscard]] HIPPO_ANYWHERE static bool crowded(uint64_t word) {
+    return (word & PlaceWord::references) > PlaceWord::references / 2;
+  }
+
+  HIPPO_ANYWHERE void touch(uint32_t place, uint64_t seen) const {
+    if ((seen & PlaceWord::used) == 0) {
+      word_at(place).fetch_or(PlaceWord::used, relaxed);
+    }
+  }
+
+  // Takes a reference of a place that had the line a moment ago, and waits until its bytes are
+  // there. False when the place is another line's now.
+  HIPPO_ANYWHERE bool join(uint64_t line, Found& found, Wait& wait) const {
+    shared_ref<uint64_t> word = word_at(found.place);
+    uint64_t now = word.fetch_add(PlaceWord::reference, acquire);
+    if (PlaceWord::line(now) != line || crowded(now)) {
+      word.fetch_sub(PlaceWord::reference, relaxed);
+      return false;
+    }
+    touch(found.place, now);
+    found.step = Step::ready;
+    while ((now & PlaceWord::busy) != 0) {
+      if (!wait.again()) {
+        found.step = Step::failed;
+        found.other = static_cast<uint64_t>(NvmeStatus::aborted);
+        break;
+      }
+      static_cast<void>(polled_if(
+          word,
+          [&](uint64_t is) { return (is & PlaceWord::busy) == 0 || PlaceWord::line(is) != line; },
+          now));
+      if (PlaceWord::line(now) != line) {  // its load failed
+        found.step = Step::failed;
+        found.other = shared_ref<uint32_t>(statuses[found.place]).load(relaxed);
+        break;
+      }
+    }
+    if (found.step == Step::failed) {
+      word.fetch_sub(PlaceWord::reference, release);
+    }
+    return true;
+  }
+
+  // Finds a place for the line, or a dirty one to be written back first. False when the line has
+  // come meanwhile, when every place is held, and when somebody else has the set's lock.
+  HIPPO_ANYWHERE bool claim(uint64_t line, Intent intent, uint32_t set, Found& found) const {
+    shared_ref<uint32_t> lock(sets[set].lock);
+    uint32_t open = 0;
+    if (lock.load(relaxed) != 0 || !lock.compare_exchange_strong(open, 1, acquire, relaxed)) {
+      return false;
+    }
+    const bool something = claim_locked(line, intent, set, found);
+    lock.store(0, release);
+    return something;
+  }
+
+  HIPPO_ANYWHERE bool claim_locked(uint64_t line, Intent intent, uint32_t set, Found& found) const {
+    const uint32_t first = set * ways;
+    const Words seen(*this, first);
+    if (seen.which([&](uint64_t word) { return PlaceWord::line(word) == line; }) != 0) {
+      return false;
+    }
+    const uint32_t idle = seen.which([](uint64_t word) { return PlaceWord::idle(word); });
+    const uint32_t used =
+        idle & seen.which([](uint64_t word) { return (word & PlaceWord::used) != 0; });
+    const uint32_t dirty = seen.which([](uint64_t word) { return (word & PlaceWord::dirty) != 0; });
+    const Clock clock{sets[set].hand, ways};
+    for (uint32_t open = idle & ~dirty; open != 0;) {
+      const uint32_t way = clock.next(open, used);
+      if (take_clean(first + way, seen.of(way), line)) {
+        unmark(first, clock.passed(way, open, used));
+        sets[set].hand = way + 1 == ways ? 0 : way + 1;
+        found.place = first + way;
+        found.step = intent == Intent::overwrite ? Step::overwrite : Step::load;
+        count(intent == Intent::overwrite ? counters->overwritten : counters->misses);
+        return true;
+      }
+      open &= ~(1U << way);
+    }
+    const uint32_t open = idle & dirty;
+    if (intent == Intent::prefetch || open == 0) {
+      return false;
+    }
+    found.place = first + clock.next(open, used);
+    found.step = Step::write_back;
+    unmark(first, used);
+    return take_dirty(found.place, found.other);
+  }
+
+  // The order in which places of a set are looked at: from the hand on.
+  struct Clock {
+    uint32_t hand;
+    uint32_t ways;
+
+    // The first of `open` without a mark; where all have one, the first.
+    [[nodiscard]] HIPPO_ANYWHERE uint32_t next(uint32_t open, uint32_t used) const {
+      const uint32_t unmarked = open & ~used;
+      const uint32_t way = hand + lowest(turned(unmarked != 0 ? unmarked : open));
+      return way >= ways ? way - ways : way;
+    }
+
+    // The marks that the hand takes away on its way there: where all of `open` had one, it has gone
+    // round.
+    [[nodiscard]] HIPPO_ANYWHERE uint32_t passed(uint32_t way, uint32_t open, uint32_t used) const {
+      const uint32_t from_hand = ~uint32_t{0} << hand;
+      const uint32_t before_way = (1U << way) - 1;
+      const uint32_t between = way >= hand ? from_hand & before_way : from_hand | before_way;
+      return (open & ~used) == 0 ? used : used & between;
+    }
+
+   private:
+    // With the hand's place as the lowest bit.
+    [[nodiscard]] HIPPO_ANYWHERE uint32_t turned(uint32_t bits) const {
+      return (bits >> hand) | ((bits << (ways - hand)) & ((1U << ways) - 1));
+    }
+  };
+
+  HIPPO_ANYWHERE void unmark(uint32_t first, uint32_t marked) const {
+    for (; marked != 0; marked &= marked - 1) {
+      word_at(first + lowest(marked)).fetch_and(~PlaceWord::used, relaxed);
+    }
+  }
+
+  // `seen` is clean and idle.
+  HIPPO_ANYWHERE bool take_clean(uint32_t place, uint64_t seen, uint64_t line) const {
+    return word_at(place).compare_exchange_strong(
+        seen, PlaceWord::of(line, PlaceWord::busy | PlaceWord::reference), acquire, relaxed);
+  }
+
+  // Makes a dirty idle place ours: busy, with a reference, and clean from now on: whoever writes
+  // after us makes it dirty again.
+  HIPPO_ANYWHERE bool take_dirty(uint32_t place, uint64_t& line) const {
+    uint64_t word = word_at(place).load(relaxed);
+    if (!PlaceWord::idle(word) || (word & PlaceWord::dirty) == 0) {
+      return false;
+    }
+    const bool ours = word_at(place).compare_exchange_strong(
+        word,
+        (word & ~PlaceWord::dirty) + (PlaceWord::busy | PlaceWord::reference),
+        acquire,
+        relaxed);
+    line = ours ? PlaceWord::line(word) : line;
+    return ours;
+  }
+};
+
+}  // namespace hippogriff::ondemand
+
+#endif  // HIPPOGRIFF_ARRAY_PLACES_HPP_
