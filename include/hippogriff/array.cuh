@@ -30,8 +30,9 @@ template <int>
 __global__ void flush_lines(Cache cache) {
   const uint32_t warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
   const uint32_t warps = gridDim.x * blockDim.x / 32;
-  for (uint32_t place = warp; place < cache.places.place_count(); place += warps) {
-    static_cast<void>(cache.flush_place(Lanes::warp(), place));
+  for (uint64_t place = uint64_t{32} * warp; place < cache.places.place_count();
+       place += uint64_t{32} * warps) {
+    static_cast<void>(cache.flush_places(Lanes::warp(), static_cast<uint32_t>(place)));
   }
 }
 

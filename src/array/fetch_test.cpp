@@ -36,6 +36,16 @@ void on_crews(std::uint32_t crews, std::uint32_t size, Work work) {
   }
 }
 
+// As a kernel does it.
+void flush_by(std::uint32_t crews, std::uint32_t size, const Cache& cache) {
+  on_crews(crews, size, [&](std::uint32_t number, const Crew::Member& all) {
+    for (std::uint32_t place = number * size; place < cache.places.place_count();
+         place += crews * size) {
+      EXPECT_EQ(cache.flush_places(all, place), NvmeStatus::success);
+    }
+  });
+}
+
 struct Case {
   std::string name;
   TestArrayOptions options;
@@ -76,7 +86,8 @@ TEST_P(Groups, whose_lanes_access_lines_of_their_own_leave_what_memory_would_hol
     }
   });
   EXPECT_EQ(wrong.load(), 0);
-  under_test.array().flush();
+  flush_by(crews, size, cache);
+  under_test.array().sync();
   EXPECT_EQ(std::memcmp(under_test.stored().data(), oracle.data(), count * sizeof(std::uint32_t)),
             0);
 }
@@ -150,6 +161,23 @@ TEST(Fetch, gets_lines_that_are_not_there_by_one_command_each) {
   EXPECT_EQ(come.load(), 4) << "the second time they are there";
   EXPECT_EQ(right.load(), 4);
   EXPECT_EQ(array.array().served().reads, 4U);
+}
+
+TEST(Fetch, by_a_group_that_needs_a_dirty_place_writes_those_beside_it_as_well) {
+  TestArray array({.cache_bytes = 8 * line_bytes});
+  const Cache& cache = array.array().cache();
+  Crew crew(8);
+  crew.run([&](const Crew::Member& all) {
+    std::uint32_t value = all.rank();
+    EXPECT_EQ(access_together<true>(cache, all, all.rank() * line_bytes, value),
+              NvmeStatus::success);
+    EXPECT_EQ(access_together<false>(cache, all, 8 * line_bytes, value), NvmeStatus::success);
+  });
+  EXPECT_EQ(array.array().counts().written_back, 8U);
+  EXPECT_EQ(array.array().counts().misses, 9U);
+  for (std::uint32_t line = 0; line < 8; ++line) {
+    EXPECT_EQ(array.stored()[std::size_t{line} * line_bytes], static_cast<std::byte>(line));
+  }
 }
 
 TEST(Fetch, of_lines_that_fail_is_told_to_each_of_its_own) {

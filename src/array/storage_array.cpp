@@ -271,7 +271,7 @@ void StorageArray::flush() {
   }
   NvmeStatus status = NvmeStatus::success;
   for (std::uint32_t place = 0; place < cache_.places.place_count(); ++place) {
-    const NvmeStatus result = cache_.flush_place(Alone{}, place);
+    const NvmeStatus result = cache_.flush_places(Alone{}, place);
     status = status == NvmeStatus::success ? result : status;
   }
   if (status != NvmeStatus::success) {

@@ -130,56 +130,83 @@ struct Cache {
         return false;
       }
     }
-    bring(Alone{}, loading, pair.outcome(ticket));
-    if (settle(loading) == NvmeStatus::success) {
+    move(Alone{}, 1, loading, Opcode::read);
+    if (settle<Opcode::read>(loading) == NvmeStatus::success) {
       places.drop(loading.place, false);
     }
     return true;
   }
 
-  // Brings what the answer tells of into the place. Then settle() by one thread.
-  template <typename Group>
-  HIPPO_ANYWHERE void bring(const Group& group,
-                            const Loading& loading,
-                            const Outcome& outcome) const {
-    unsigned char* to = bytes_of(loading.place);
-    const auto* from = outcome.result != 0 ? reinterpret_cast<const unsigned char*>(outcome.result)
-                                           : memory_of(loading);
-    if (outcome.status == NvmeStatus::success && from != to) {
-      copy(group, to, from, blocks_of(loading.line) * block_bytes);
+  // Carries out a command for each of the group that `has` a place that is busy and its own, as
+  // many together as the queue takes, and opens the places: a place that was read keeps its
+  // reference, one that was written, or could not be read, has none. `status` is each thread's own.
+  // False when the array has ended: then the places stay busy, since a command that nobody answered
+  // may still move bytes. Nobody is waited for but the controller, and older commands for their
+  // slots.
+  template <Opcode What, typename Group>
+  HIPPO_ANYWHERE bool carry_out(const Group& group,
+                                bool has,
+                                Loading& mine,
+                                NvmeStatus& status) const {
+    uint32_t to_do = group.vote(has);
+    if (to_do == 0) {
+      return true;
     }
-    group.meet();
+    // One queue for all: commands that stand beside each other are answered beside each other.
+    mine.transit.queue = group.told_by(lowest(to_do), queue_of(mine.line));
+    const QueuePair pair = queue(mine.transit.queue);
+    while (to_do != 0) {
+      const uint32_t waiting = count_ones(to_do);
+      const uint32_t count = waiting < pair.depth / 2 ? waiting : pair.depth / 2;
+      const uint32_t number = group.before_me(to_do);
+      const bool now = has && number < count;
+      const uint32_t batch = group.vote(now);
+      uint64_t first = 0;
+      if (!pair.take(group, count, first, patience)) {
+        return false;
+      }
+      mine.transit.ticket = first + number;
+      if (What == Opcode::write && staging != nullptr) {
+        move(group, batch, mine, What);
+      }
+      if (now) {
+        pair.write(mine.transit.ticket, command(mine, What));
+      }
+      pair.mark(group, first, count);
+      if (!pair.finish(group, first, count, patience)) {
+        return false;
+      }
+      if (What == Opcode::read) {
+        move(group, batch, mine, What);
+      }
+      if (now) {
+        status = settle<What>(mine);
+        has = false;
+      }
+      to_do &= ~batch;
+    }
+    return true;
   }
 
-  // Lets go of the slot and opens the place to all, keeping our reference; after a failure it is
-  // nobody's.
-  HIPPO_ANYWHERE NvmeStatus settle(const Loading& loading) const {
-    const QueuePair pair = queue(loading.transit.queue);
-    const NvmeStatus status = pair.outcome(loading.transit.ticket).status;
-    pair.let_go(loading.transit.ticket);
-    if (status == NvmeStatus::success) {
-      places.open(loading.place);
-    } else {
-      places.give_up(loading.place, status);
-    }
-    return status;
-  }
-
-  // Writes the place's line to the storage if it is dirty, waiting until nobody holds it. All of
-  // the group call, holding nothing.
+  // Writes the lines of as many places as the group has threads, from `first` on, to the storage
+  // where they are dirty: those that nobody holds together, then each of the others when nobody
+  // holds it. All of the group call, holding nothing; the status is of the thread's own places.
   template <typename Group>
-  HIPPO_ANYWHERE HIPPO_APART NvmeStatus flush_place(const Group& group, uint32_t place) const {
-    uint64_t line = no_line;
-    bool goes_on = true;
-    if (group.leads()) {
-      Wait wait(patience);
-      goes_on = places.claim_dirty(place, line, wait);
-    }
-    if (!group.told(goes_on)) {
+  HIPPO_ANYWHERE HIPPO_APART NvmeStatus flush_places(const Group& group, uint32_t first) const {
+    Loading mine;
+    mine.place = first + group.rank();
+    const bool is_one = mine.place < places.place_count();
+    const bool ours = is_one && places.take_dirty(mine.place, mine.line, PlaceWord::used);
+    NvmeStatus status = NvmeStatus::success;
+    if (!carry_out<Opcode::write>(group, ours, mine, status)) {
       return noted(NvmeStatus::aborted);
     }
-    line = group.told(line);
-    return line == no_line ? NvmeStatus::success : write_back(group, line, place);
+    for (uint32_t left = group.vote(is_one && !ours); left != 0; left &= left - 1) {
+      const uint32_t place = group.told_by(lowest(left), first + group.rank());
+      const NvmeStatus its = flush_in_turn(group, place);
+      status = status == NvmeStatus::success ? its : status;
+    }
+    return noted(status);
   }
 
   // Has the storage keep what was written. One thread.
@@ -233,59 +260,92 @@ struct Cache {
     return found;
   }
 
-  // Reads the line into the place that is ours and busy, and opens it to others. When the array has
-  // ended the place stays busy: a command that nobody answered may still move its bytes.
+  template <typename Group>
+  HIPPO_ANYWHERE NvmeStatus flush_in_turn(const Group& group, uint32_t place) const {
+    Loading mine;
+    mine.line = no_line;
+    mine.place = place;
+    bool goes_on = true;
+    if (group.leads()) {
+      Wait wait(patience);
+      goes_on = places.claim_dirty(place, mine.line, wait);
+    }
+    NvmeStatus status = NvmeStatus::success;
+    const bool carried_out =
+        group.told(goes_on) &&
+        carry_out<Opcode::write>(group, group.leads() && mine.line != no_line, mine, status);
+    return carried_out ? group.told(status) : NvmeStatus::aborted;
+  }
+
+  // Reads the line into the place that the leader has claimed for all.
   template <typename Group>
   HIPPO_ANYWHERE NvmeStatus load(const Group& group, uint64_t line, uint32_t place) const {
-    Loading loading{{0, queue_of(line)}, line, place};
-    const QueuePair pair = queue(loading.transit.queue);
-    uint64_t& ticket = loading.transit.ticket;
-    if (!pair.take(group, 1, ticket, patience) || !carry_out(group, loading, Opcode::read)) {
-      return noted(NvmeStatus::aborted);
-    }
-    const Outcome outcome = pair.outcome(ticket);
-    bring(group, loading, outcome);
-    if (group.leads()) {
-      settle(loading);
-    }
-    return noted(outcome.status);
+    Loading mine{{}, line, place};
+    NvmeStatus status = NvmeStatus::aborted;
+    static_cast<void>(carry_out<Opcode::read>(group, group.leads(), mine, status));
+    return noted(group.told(status));
   }
 
-  // Writes the place that is ours and busy to the storage, and opens it to others again.
+  // Writes the line of the place that the leader has claimed, and those of cold dirty places beside
+  // it that nobody holds: who comes next finds them clean.
   template <typename Group>
   HIPPO_ANYWHERE NvmeStatus write_back(const Group& group, uint64_t line, uint32_t place) const {
-    Loading loading{{0, queue_of(line)}, line, place};
-    const QueuePair pair = queue(loading.transit.queue);
-    uint64_t& ticket = loading.transit.ticket;
-    if (!pair.take(group, 1, ticket, patience)) {
-      return noted(NvmeStatus::aborted);
+    Loading mine{{}, line, place};
+    bool has = group.leads();
+    if (!has) {
+      mine.place = place - place % group.size() + group.rank();
+      has = mine.place < places.place_count() && places.take_dirty(mine.place, mine.line, 0);
     }
-    if (staging != nullptr) {
-      copy(group, memory_of(loading), bytes_of(place), blocks_of(line) * block_bytes);
-      group.meet();
-    }
-    if (!carry_out(group, loading, Opcode::write)) {
-      return noted(NvmeStatus::aborted);
-    }
-    const NvmeStatus status = pair.outcome(ticket).status;
-    group.meet();  // all have looked
-    if (group.leads()) {
-      pair.let_go(ticket);
-      places.open_and_drop(place, status != NvmeStatus::success);
-      PlaceTable::count(places.counters->written_back);
-    }
-    return noted(status);
+    NvmeStatus status = NvmeStatus::aborted;
+    static_cast<void>(carry_out<Opcode::write>(group, has, mine, status));
+    return noted(group.told(status));
   }
 
-  // False when the array has ended.
-  template <typename Group>
-  HIPPO_ANYWHERE bool carry_out(const Group& group, const Loading& loading, Opcode opcode) const {
+  // Lets go of the slot and opens the place.
+  template <Opcode What>
+  HIPPO_ANYWHERE NvmeStatus settle(const Loading& loading) const {
     const QueuePair pair = queue(loading.transit.queue);
-    const uint64_t ticket = loading.transit.ticket;
-    if (group.leads()) {
-      pair.post(ticket, command(loading, opcode));
+    const NvmeStatus status = pair.outcome(loading.transit.ticket).status;
+    pair.let_go(loading.transit.ticket);
+    if (What == Opcode::write) {
+      places.open_and_drop(loading.place, status != NvmeStatus::success);
+      PlaceTable::count(places.counters->written_back);
+    } else if (status == NvmeStatus::success) {
+      places.open(loading.place);
+    } else {
+      places.give_up(loading.place, status);
     }
-    return pair.finish(group, ticket, 1, patience);
+    return status;
+  }
+
+  // Moves the bytes of those in `batch` between their places and what their commands name, or their
+  // answers, one after the other by all.
+  template <typename Group>
+  HIPPO_ANYWHERE void move(const Group& group,
+                           uint32_t batch,
+                           const Loading& mine,
+                           Opcode what) const {
+    const QueuePair pair = queue(mine.transit.queue);
+    for (; batch != 0; batch &= batch - 1) {
+      const uint32_t one = lowest(batch);
+      Loading its = mine;
+      its.line = group.told_by(one, mine.line);
+      its.place = group.told_by(one, mine.place);
+      its.transit.ticket = group.told_by(one, mine.transit.ticket);
+      const uint32_t bytes = blocks_of(its.line) * block_bytes;
+      if (what == Opcode::write) {
+        copy(group, memory_of(its), bytes_of(its.place), bytes);
+        continue;
+      }
+      const Outcome outcome = pair.outcome(its.transit.ticket);
+      const auto* from = outcome.result != 0
+                             ? reinterpret_cast<const unsigned char*>(outcome.result)
+                             : memory_of(its);
+      if (outcome.status == NvmeStatus::success && from != bytes_of(its.place)) {
+        copy(group, bytes_of(its.place), from, bytes);
+      }
+    }
+    group.meet();
   }
 
   [[nodiscard]] HIPPO_ANYWHERE uint32_t blocks_of(uint64_t line) const {

@@ -156,12 +156,31 @@ struct PlaceTable {
     }
   }
 
+  // Makes a dirty place that nobody holds ours: busy, with a reference, and clean from now on:
+  // whoever writes after us makes it dirty again. Those that have the mark `used` only where that
+  // is given as `marks`.
+  HIPPO_ANYWHERE bool take_dirty(uint32_t place, uint64_t& line, uint64_t marks) const {
+    uint64_t word = word_at(place).load(relaxed);
+    if (!PlaceWord::idle(word) || (word & PlaceWord::dirty) == 0 ||
+        (word & PlaceWord::used & ~marks) != 0) {
+      return false;
+    }
+    const bool ours = word_at(place).compare_exchange_strong(
+        word,
+        (word & ~PlaceWord::dirty) + (PlaceWord::busy | PlaceWord::reference),
+        acquire,
+        relaxed);
+    line = ours ? PlaceWord::line(word) : line;
+    return ours;
+  }
+
   // Until the place is clean (then `line` stays as it is) or ours to write back. False when the
   // array has ended.
   HIPPO_ANYWHERE bool claim_dirty(uint32_t place, uint64_t& line, Wait& wait) const {
     for (;;) {
       const uint64_t word = word_at(place).load(acquire);
-      if ((word & (PlaceWord::dirty | PlaceWord::busy)) == 0 || take_dirty(place, line)) {
+      if ((word & (PlaceWord::dirty | PlaceWord::busy)) == 0 ||
+          take_dirty(place, line, PlaceWord::used)) {
         return true;
       }
       if (!wait.again()) {
@@ -224,8 +243,6 @@ struct PlaceTable {
         Words(*this, first).which([&](uint64_t word) { return PlaceWord::line(word) == line; });
     return has == 0 ? no_place : first + lowest(has);
   }
-
-  HIPPO_ANYWHERE static uint32_t lowest(uint32_t bits) { return trailing_ones(~uint64_t{bits}); }
 
   // Half of the references that the word can count: more wait, so that it never overflows.
   [[nodiscard]] HIPPO_ANYWHERE static bool crowded(uint64_t word) {
@@ -314,7 +331,7 @@ struct PlaceTable {
     found.place = first + clock.next(open, used);
     found.step = Step::write_back;
     unmark(first, used);
-    return take_dirty(found.place, found.other);
+    return take_dirty(found.place, found.other, PlaceWord::used);
   }
 
   // The order in which places of a set are looked at: from the hand on.
@@ -355,22 +372,6 @@ struct PlaceTable {
   HIPPO_ANYWHERE bool take_clean(uint32_t place, uint64_t seen, uint64_t line) const {
     return word_at(place).compare_exchange_strong(
         seen, PlaceWord::of(line, PlaceWord::busy | PlaceWord::reference), acquire, relaxed);
-  }
-
-  // Makes a dirty idle place ours: busy, with a reference, and clean from now on: whoever writes
-  // after us makes it dirty again.
-  HIPPO_ANYWHERE bool take_dirty(uint32_t place, uint64_t& line) const {
-    uint64_t word = word_at(place).load(relaxed);
-    if (!PlaceWord::idle(word) || (word & PlaceWord::dirty) == 0) {
-      return false;
-    }
-    const bool ours = word_at(place).compare_exchange_strong(
-        word,
-        (word & ~PlaceWord::dirty) + (PlaceWord::busy | PlaceWord::reference),
-        acquire,
-        relaxed);
-    line = ours ? PlaceWord::line(word) : line;
-    return ours;
   }
 };
 

@@ -161,6 +161,11 @@ HIPPO_ANYWHERE inline uint32_t trailing_ones(uint64_t bits) {
 #endif
 }
 
+// Position of the lowest bit that is set; 64 when none is.
+HIPPO_ANYWHERE inline uint32_t lowest(uint32_t bits) {
+  return trailing_ones(~uint64_t{bits});
+}
+
 HIPPO_ANYWHERE inline uint32_t count_ones(uint32_t bits) {
 #ifdef __CUDA_ARCH__
   return static_cast<uint32_t>(__popc(bits));

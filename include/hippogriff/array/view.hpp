@@ -84,7 +84,7 @@ read_together(const Cache& cache, const Group& group, const ByteRange& range, un
     holds = fetch(cache, group, mine, wants && !holds, place) || holds;
   }
   for (uint32_t left = group.vote(holds); left != 0; left &= left - 1) {
-    const uint32_t one = trailing_ones(~uint64_t{left});
+    const uint32_t one = lowest(left);
     copy_part(cache, group, range, group.told_by(one, mine), group.told_by(one, place), to);
   }
   group.meet();
@@ -92,7 +92,7 @@ read_together(const Cache& cache, const Group& group, const ByteRange& range, un
     cache.places.drop(place, false);
   }
   for (uint32_t left = group.vote(wants && !holds); left != 0; left &= left - 1) {
-    const uint64_t line = group.told_by(trailing_ones(~uint64_t{left}), mine);
+    const uint64_t line = group.told_by(lowest(left), mine);
     const Held held = cache.hold(group, line, Intent::use);
     if (held.status != NvmeStatus::success) {
       return held.status;

@@ -39,7 +39,7 @@ access_in_turn(const Cache& cache, const Group& all, uint64_t offset, bool missi
   NvmeStatus status = NvmeStatus::success;
   uint32_t left = all.vote(missing);
   while (left != 0) {
-    const uint64_t wanted = all.told_by(trailing_ones(~uint64_t{left}), line);
+    const uint64_t wanted = all.told_by(lowest(left), line);
     const bool mine = missing && line == wanted;
     const Held held = cache.hold(all, wanted, Intent::use);
     if (mine) {
