@@ -127,8 +127,9 @@ TEST_F(CudaArrayAccessTest, of_equal_rows_from_host_memory_the_last_one_stays) {
   ASSERT_EQ(hippogriff_array_scatter(
                 array_->get(), numbers.data(), numbers.size(), row_bytes, rows.data()),
             HIPPOGRIFF_OK);
-  for (const auto& [row, value] : {std::pair{5, 5}, {29'999, 2}, {7, 4}}) {
-    std::fill_n(expected_.begin() + row * row_bytes, row_bytes, static_cast<std::byte>(value));
+  for (const auto& [row, value] :
+       std::vector<std::pair<std::uint64_t, std::uint8_t>>{{5, 5}, {29'999, 2}, {7, 4}}) {
+    std::fill_n(expected_.begin() + offset_of(row), row_bytes, static_cast<std::byte>(value));
   }
   std::vector<std::byte> found(rows.size());
   ASSERT_EQ(hippogriff_array_gather(
@@ -157,10 +158,11 @@ TEST_F(CudaArrayAccessTest, rows_are_gathered_on_a_stream_and_what_is_out_of_ran
   std::fill_n(memory, numbers.size() * row_bytes, std::byte{0xEE});
   ASSERT_EQ(hippogriff_array_gather_async(array_->get(), &rows), HIPPOGRIFF_OK);
   ASSERT_EQ(hippogriff_array_wait(array_->get()), HIPPOGRIFF_OK);
-  for (const auto& [place, row] : {std::pair{0, 3}, {1, 29'999}, {2, 29'999}, {4, 0}, {6, 0}}) {
+  for (const auto& [place, row] : std::vector<std::pair<std::uint64_t, std::uint64_t>>{
+           {0, 3}, {1, 29'999}, {2, 29'999}, {4, 0}, {6, 0}}) {
     EXPECT_TRUE(is_row(memory + offset_of(place), row)) << place;
   }
-  for (const int place : {3, 5}) {
+  for (const std::uint64_t place : {3U, 5U}) {
     EXPECT_TRUE(std::all_of(memory + offset_of(place),
                             memory + offset_of(place + 1),
                             [](std::byte byte) { return byte == std::byte{0}; }))
@@ -274,18 +276,21 @@ TEST_F(CudaArrayAccessTest, the_view_of_an_element_size_is_in_host_memory_and_in
   ASSERT_EQ(view(nullptr, 4), HIPPOGRIFF_OK);
   ASSERT_EQ(size, sizeof(array_view<float>));
   ASSERT_EQ(layout, ondemand::view_layout);
+  std::vector<std::byte> bytes(size);
+  ASSERT_EQ(view(bytes.data(), sizeof(float)), HIPPOGRIFF_OK);
   array_view<float> floats;
-  ASSERT_EQ(view(&floats, sizeof(float)), HIPPOGRIFF_OK);
+  std::memcpy(static_cast<void*>(&floats), bytes.data(), size);
   EXPECT_EQ(floats.size(), size_bytes / 4);
-  EXPECT_EQ(view(&floats, 0), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(view(bytes.data(), 0), HIPPOGRIFF_INVALID_ARGUMENT);
   size -= 1;
-  EXPECT_EQ(view(&floats, 4), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(view(bytes.data(), 4), HIPPOGRIFF_INVALID_ARGUMENT);
   std::uint64_t address = 0;
   std::uint64_t again = 0;
   ASSERT_EQ(hippogriff_array_view_address(array_->get(), 4, &address), HIPPOGRIFF_OK);
   ASSERT_EQ(hippogriff_array_view_address(array_->get(), 4, &again), HIPPOGRIFF_OK);
   EXPECT_EQ(address, again);
-  EXPECT_EQ(std::memcmp(reinterpret_cast<const void*>(address), &floats, sizeof floats), 0);
+  const auto* there = reinterpret_cast<const std::byte*>(address);
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), there));
   EXPECT_EQ(hippogriff_array_view_address(array_->get(), 4, nullptr), HIPPOGRIFF_INVALID_ARGUMENT);
   EXPECT_EQ(hippogriff_array_view_address(array_->get(), 0, &again), HIPPOGRIFF_INVALID_ARGUMENT);
 }

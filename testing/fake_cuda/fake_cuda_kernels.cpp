@@ -82,14 +82,14 @@ void flush_lines(const ondemand::RowMoves& moves) {
   }
 }
 
-template <void run(const ondemand::RowMoves&)>
+template <void (*Run)(const ondemand::RowMoves&)>
 CUresult launch_rows(const Shape& shape, CUstream stream, const void* argument) {
   ondemand::RowMoves moves;
   std::memcpy(&moves, argument, sizeof moves);
   if (shape.groups == 0 || shape.threads != ondemand::row_kernel_threads) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return fake_cuda::push(stream, [moves](const std::stop_token&) { run(moves); });
+  return fake_cuda::push(stream, [moves](const std::stop_token&) { Run(moves); });
 }
 
 struct NamedKernel {
