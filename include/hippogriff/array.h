@@ -63,8 +63,8 @@ HIPPOGRIFF_API int hippogriff_array_view(hippogriff_storage_array* array,
 
 /** The same for programs without C++: the bytes of a hippogriff::array_view<T> for elements of that
  *  size, which kernels take by value. view_size is the room there is, and becomes the view's size;
- *  with view NULL nothing else happens. Kernels compiled with -DHIPPOGRIFF_VIEW_LAYOUT=layout
- * refuse to be compiled by headers of another one. */
+ *  with view NULL nothing else happens, and the array may be NULL. Headers refuse to compile with
+ *  -DHIPPOGRIFF_VIEW_LAYOUT=N unless N is their layout. */
 HIPPOGRIFF_API int hippogriff_array_element_view(hippogriff_storage_array* array,
                                                  size_t element_size,
                                                  void* view,
@@ -76,8 +76,8 @@ HIPPOGRIFF_API int hippogriff_array_view_address(hippogriff_storage_array* array
                                                  size_t element_size,
                                                  uint64_t* address);
 
-/** Through the cache: by the calling thread on the device host; on a GPU by kernels of the
- * library's own and pinned memory, for small parts, and the call returns when they have ended. */
+/** Through the cache: by the calling thread on the device host; on a GPU by kernels of the library
+ *  and pinned memory, for small parts: the call returns when they have ended. */
 HIPPOGRIFF_API int hippogriff_array_read(hippogriff_storage_array* array,
                                          uint64_t offset,
                                          void* to,
