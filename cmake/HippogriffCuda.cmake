@@ -90,8 +90,8 @@ function(hippogriff_add_cuda_image source definition kernel)
   add_custom_command(
     OUTPUT "${image}"
     COMMAND "${HIPPOGRIFF_NVCC}" -fatbin -std=c++20 -O3 ${HIPPOGRIFF_CUDA_TARGETS}
-            -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}" "-I${PROJECT_SOURCE_DIR}/src"
-            -MD -MT "${image}" -MF "${image}.d" -o "${image}" "${kernel}"
+            -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}" "-I${PROJECT_SOURCE_DIR}/include"
+            "-I${PROJECT_SOURCE_DIR}/src" -MD -MT "${image}" -MF "${image}.d" -o "${image}" "${kernel}"
     DEPENDS "${kernel}" "${HIPPOGRIFF_NVCC}"
     DEPFILE "${image}.d"
     COMMENT "nvcc ${kernel}"

@@ -56,8 +56,8 @@ function(hippogriff_find_xxhash)
   target_include_directories(hippogriff_xxhash SYSTEM INTERFACE "${HIPPOGRIFF_XXHASH_INCLUDE}")
 endfunction()
 
-# What of src/checksum is compiled for some processors only: AVX2, and CUDA's.
-function(hippogriff_add_checksum_kernels)
+# What is compiled for some processors only: AVX2, and CUDA's kernels.
+function(hippogriff_add_kernels)
   set(folder "${PROJECT_SOURCE_DIR}/src/checksum")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     set_source_files_properties("${folder}/xxh3_avx2.cpp" PROPERTIES COMPILE_OPTIONS -mavx2
@@ -65,6 +65,9 @@ function(hippogriff_add_checksum_kernels)
   endif()
   hippogriff_add_cuda_image("${folder}/xxh3_image.cpp" HIPPOGRIFF_XXH3_IMAGE
                             "${folder}/xxh3_kernel.cu")
+  set(folder "${PROJECT_SOURCE_DIR}/src/array")
+  hippogriff_add_cuda_image("${folder}/row_kernels.cpp" HIPPOGRIFF_ROW_KERNELS
+                            "${folder}/row_kernels.cu")
 endfunction()
 
 # The objects, which tests link to reach what is inside, and libhippogriff.so made of them.
@@ -83,7 +86,7 @@ function(hippogriff_add_library)
   target_compile_definitions(hippogriff_objects PRIVATE HIPPOGRIFF_BUILD)
   target_link_libraries(hippogriff_objects PUBLIC hippogriff_flags hippogriff_cuda_headers
                                                   hippogriff_uring hippogriff_xxhash)
-  hippogriff_add_checksum_kernels()
+  hippogriff_add_kernels()
   set_target_properties(hippogriff_objects PROPERTIES CXX_VISIBILITY_PRESET hidden
                                                       VISIBILITY_INLINES_HIDDEN ON)
   target_precompile_headers(hippogriff_objects PRIVATE ${hippogriff_precompiled})

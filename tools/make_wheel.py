@@ -78,6 +78,7 @@ def stage(library: Path, tag: str, folder: Path) -> None:
     (folder / "platform_tag").write_text(tag, encoding="utf-8")
     without = shutil.ignore_patterns("__pycache__", "libhippogriff.so*")
     shutil.copytree(REPOSITORY / PACKAGE, folder / PACKAGE, ignore=without)
+    shutil.copytree(REPOSITORY / "include", folder / PACKAGE / "include")
     # Without what debuggers read, which is most of it.
     strip(library, folder / PACKAGE / "libhippogriff.so")
     shim = library.resolve().parent / SHIM

@@ -5,7 +5,8 @@
 //   hippogriff::flush(data);                       // after kernels that wrote
 //
 // While kernels use an array nothing may allocate or free device memory in the ordinary way: the
-// driver would wait for the kernel. nvcc of CUDA 13, sm_70 and later.
+// driver would wait for the kernel. nvcc of CUDA 13 (C++20), or NVRTC (C++17 or later; kernels
+// alone), sm_70 and later.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef HIPPOGRIFF_ARRAY_CUH_

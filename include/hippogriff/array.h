@@ -61,7 +61,23 @@ HIPPOGRIFF_API int hippogriff_array_view(hippogriff_storage_array* array,
                                          size_t view_size,
                                          uint32_t layout);
 
-/** Through the cache, by the calling thread: on the device host. */
+/** The same for programs without C++: the bytes of a hippogriff::array_view<T> for elements of that
+ *  size, which kernels take by value. view_size is the room there is, and becomes the view's size;
+ *  with view NULL nothing else happens, and the array may be NULL. Headers refuse to compile with
+ *  -DHIPPOGRIFF_VIEW_LAYOUT=N unless N is their layout. */
+HIPPOGRIFF_API int hippogriff_array_element_view(hippogriff_storage_array* array,
+                                                 size_t element_size,
+                                                 void* view,
+                                                 size_t* view_size,
+                                                 uint32_t* layout);
+/** Where a GPU's memory has such a view, for kernels that take a pointer. Good until the array is
+ *  closed. */
+HIPPOGRIFF_API int hippogriff_array_view_address(hippogriff_storage_array* array,
+                                                 size_t element_size,
+                                                 uint64_t* address);
+
+/** Through the cache: by the calling thread on the device host; on a GPU by kernels of the library
+ *  and pinned memory, for small parts: the call returns when they have ended. */
 HIPPOGRIFF_API int hippogriff_array_read(hippogriff_storage_array* array,
                                          uint64_t offset,
                                          void* to,
@@ -72,8 +88,8 @@ HIPPOGRIFF_API int hippogriff_array_write(hippogriff_storage_array* array,
                                           size_t size);
 
 /** `count` rows of row_size bytes, by their numbers, one after the other in memory; by several
- * threads where that is worth it. On the device host. Nothing is moved when a row is beyond the
- * end. */
+ * threads where that is worth it. Nothing is moved when a row is beyond the end. Of equal rows that
+ * are written the last one stays. */
 HIPPOGRIFF_API int hippogriff_array_gather(
     hippogriff_storage_array* array, const uint64_t* rows, size_t count, size_t row_size, void* to);
 HIPPOGRIFF_API int hippogriff_array_scatter(hippogriff_storage_array* array,
@@ -82,8 +98,36 @@ HIPPOGRIFF_API int hippogriff_array_scatter(hippogriff_storage_array* array,
                                             size_t row_size,
                                             const void* from);
 
+/** Rows by their numbers, all in the memory of the array's GPU. */
+typedef struct hippogriff_device_rows {
+  size_t struct_size;
+  uint64_t numbers;       /**< device address of the row numbers, aligned to their size */
+  uint64_t memory;        /**< device address of the rows, one after the other */
+  uint64_t count;         /**< of numbers */
+  uint64_t row_size;      /**< of a row in the array and in memory */
+  uint32_t number_size;   /**< 4 or 8 */
+  uint32_t number_signed; /**< not 0: numbers below 0 count from the end */
+  void* stream;           /**< a CUstream, which must not capture a graph */
+} hippogriff_device_rows;
+
+/** Queue a gather or a scatter on a stream, on a GPU; all it names must stay until it is complete.
+ *  The numbers are not looked at before: of rows that are out of range zeros are read and nothing
+ *  is written, and hippogriff_array_check tells, as of every failure. Of equal rows that are
+ *  written together parts of several may stay. */
+HIPPOGRIFF_API int hippogriff_array_gather_async(hippogriff_storage_array* array,
+                                                 const hippogriff_device_rows* rows);
+HIPPOGRIFF_API int hippogriff_array_scatter_async(hippogriff_storage_array* array,
+                                                  const hippogriff_device_rows* rows);
+
+/** On a GPU the functions that take host memory, and the flush, come after what is queued on the
+ *  default stream, after the queued gathers and scatters, and after what was on the streams that
+ *  were named here. On the device host nothing happens. */
+HIPPOGRIFF_API int hippogriff_array_after(hippogriff_storage_array* array, void* stream);
+/** Waits for the queued gathers and scatters. */
+HIPPOGRIFF_API int hippogriff_array_wait(hippogriff_storage_array* array);
+
 /** Writes every dirty line and has the storage keep it (fdatasync). Waits for lines that are held.
- * On a GPU a kernel writes the lines: hippogriff::flush of array.cuh. */
+ *  On a GPU a kernel writes the lines; hippogriff::flush of array.cuh does so on a stream. */
 HIPPOGRIFF_API int hippogriff_array_flush(hippogriff_storage_array* array);
 /** The second half of a flush: has the storage keep what lines were written. */
 HIPPOGRIFF_API int hippogriff_array_sync(hippogriff_storage_array* array);

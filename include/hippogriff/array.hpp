@@ -66,7 +66,7 @@ class array {
   // What threads of the array's device take.
   [[nodiscard]] const array_view<T>& view() const { return view_; }
 
-  // On the device host; after kernels: hippogriff::flush of array.cuh.
+  // On a GPU after what is on the default stream; on another one: hippogriff::flush of array.cuh.
   void flush() { check(hippogriff_array_flush(get())); }
 
   void sync() { check(hippogriff_array_sync(get())); }

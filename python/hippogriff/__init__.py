@@ -14,6 +14,7 @@ from hippogriff._array import Array, empty
 from hippogriff._array_file import ArrayFile
 from hippogriff._file import File
 from hippogriff._handle import Progress
+from hippogriff._include import get_compile_options, get_include
 from hippogriff._library import lib
 from hippogriff._node import Reservation, node_status, reserve, set_policy
 from hippogriff._open import open_file as open  # noqa: A004 (the module's own open)
@@ -82,6 +83,8 @@ __all__ = [
     "devices",
     "empty",
     "explain",
+    "get_compile_options",
+    "get_include",
     "info",
     "init",
     "node_status",

@@ -42,6 +42,26 @@ class ArrayStatistics(ctypes.Structure):
     )
 
 
+class DeviceRows(ctypes.Structure):
+    """`hippogriff_device_rows`; addresses are a GPU's."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("numbers", ctypes.c_uint64),
+        ("memory", ctypes.c_uint64),
+        ("count", ctypes.c_uint64),
+        ("row_size", ctypes.c_uint64),
+        ("number_size", ctypes.c_uint32),
+        ("number_signed", ctypes.c_uint32),
+        ("stream", ctypes.c_void_p),
+    )
+
+
+def device_rows() -> DeviceRows:
+    """Return one to be filled in."""
+    return DeviceRows(struct_size=ctypes.sizeof(DeviceRows))
+
+
 _handle = ctypes.c_void_p
 _void_p = ctypes.c_void_p
 _int = ctypes.c_int
@@ -54,10 +74,19 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "hippogriff_array_close": (_int, [_handle]),
     "hippogriff_array_size": (_int, [_handle, ctypes.POINTER(ctypes.c_uint64)]),
     "hippogriff_array_view": (_int, [_handle, _void_p, _size, ctypes.c_uint32]),
+    "hippogriff_array_element_view": (
+        _int,
+        [_handle, _size, _void_p, ctypes.POINTER(_size), ctypes.POINTER(ctypes.c_uint32)],
+    ),
+    "hippogriff_array_view_address": (_int, [_handle, _size, ctypes.POINTER(ctypes.c_uint64)]),
     "hippogriff_array_read": (_int, [_handle, _offset, _void_p, _size]),
     "hippogriff_array_write": (_int, [_handle, _offset, _void_p, _size]),
     "hippogriff_array_gather": (_int, [_handle, _void_p, _size, _size, _void_p]),
     "hippogriff_array_scatter": (_int, [_handle, _void_p, _size, _size, _void_p]),
+    "hippogriff_array_gather_async": (_int, [_handle, ctypes.POINTER(DeviceRows)]),
+    "hippogriff_array_scatter_async": (_int, [_handle, ctypes.POINTER(DeviceRows)]),
+    "hippogriff_array_wait": (_int, [_handle]),
+    "hippogriff_array_after": (_int, [_handle, _void_p]),
     "hippogriff_array_flush": (_int, [_handle]),
     "hippogriff_array_sync": (_int, [_handle]),
     "hippogriff_array_check": (_int, [_handle]),

@@ -10,11 +10,12 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from hippogriff import _storage_abi
+from hippogriff import _device_rows, _storage_abi
 from hippogriff._dtypes import as_lengths, fit_shape
 from hippogriff._elements import find_element
 from hippogriff._library import lib
-from hippogriff._runtime import device_name, encode_device, encode_path, ensure
+from hippogriff._node import claim
+from hippogriff._runtime import default_device, device_name, encode_device, encode_path, ensure
 from hippogriff._sizes import parse_size
 from hippogriff._slices import Extent, find_runs, resolve
 from hippogriff.errors import InvalidArgument, Unsupported, check
@@ -31,8 +32,9 @@ _storage_abi.declare(lib)
 class StorageArray:
     """An array in a file that is larger than memory, read and written through a cache.
 
-    On device ``"host"``, where CPU threads use it. Thread-safe, but who writes and reads the same
-    elements at the same time must agree among themselves, and nobody may use it while it is closed.
+    On device ``"host"`` CPU threads use it. On a GPU kernels do: those behind `take` and `put`, and
+    your own, which take `view`. Thread-safe, but who writes and reads the same elements at the same
+    time must agree among themselves, and nobody may use it while it is closed.
 
     Parameters
     ----------
@@ -43,11 +45,11 @@ class StorageArray:
     shape : int or sequence of int, optional
         One length may be -1. Not given: one dimension, the rest of the file.
     device : str
-        ``"host"``.
+        ``"host"``, ``"cuda:0"``; None: the default one.
     mode : str
         As `numpy.memmap` has it: ``"r"``, ``"r+"``, ``"w+"`` (makes the file; needs the shape).
     cache : int or str
-        Bytes of the cache, or ``"8GiB"``.
+        Bytes of the cache in the device's memory, or ``"8GiB"``.
     line : int
         Bytes that are read and written at once: a power of two, 512 to 1 MiB.
     offset : int
@@ -60,7 +62,9 @@ class StorageArray:
     IoError
         When the file cannot be opened.
     Unsupported
-        For another device, and without NumPy.
+        Without NumPy.
+    OutOfDeviceMemory
+        When the device has no room for the cache.
     """
 
     def __init__(
@@ -81,13 +85,11 @@ class StorageArray:
         element = find_element(dtype)
         self._path = os.fsdecode(path)
         self._mode = mode
-        name = device_name(device)
-        if name != "host":
-            raise Unsupported(f"StorageArray on {name}: in Python only device host has it so far")
+        self._device = device_name(device) or default_device()
         options = _storage_abi.ArrayOptions(struct_size=ctypes.sizeof(_storage_abi.ArrayOptions))
         options.path = encode_path(path)
         options.mode = mode.encode()
-        options.device = encode_device(name)
+        options.device = encode_device(self._device)
         options.cache_size = _natural(
             "cache", parse_size(cache) if isinstance(cache, str) else cache
         )
@@ -98,6 +100,8 @@ class StorageArray:
                 "shape", math.prod(as_lengths(shape)) * element.itemsize_bytes or 2**64
             )
         ensure()
+        if self._on_gpu:
+            claim(self._device)
         check(lib.hippogriff_array_open(options, self._handle))
         try:
             size = ctypes.c_uint64()
@@ -120,8 +124,8 @@ class StorageArray:
 
     @property
     def device(self) -> str:
-        """Whose threads use it."""
-        return "host"
+        """Whose threads use it: ``"host"``, ``"cuda:0"``."""
+        return self._device
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -153,6 +157,32 @@ class StorageArray:
         """Whether it was closed."""
         return not self._handle
 
+    @property
+    def view(self) -> Any:
+        """What kernels take by value, on a GPU: the bytes of a ``hippogriff::array_view<T>``.
+
+        A NumPy array of one element, as CuPy's raw kernels want it; `get_compile_options` has what
+        they are compiled with. ``T`` has the size of the array's elements. Good until `close`.
+        """
+        self._require_gpu("view")
+        itemsize = self._extent.itemsize_bytes
+        size, layout = ctypes.c_size_t(), ctypes.c_uint32()
+        check(lib.hippogriff_array_element_view(None, itemsize, None, size, layout))
+        view = self._numpy.zeros(1, f"V{size.value}")
+        address = view.ctypes.data
+        handle = self._opened()
+        check(lib.hippogriff_array_element_view(handle, itemsize, address, size, layout))
+        return view
+
+    @property
+    def view_address(self) -> int:
+        """Where the GPU's memory has a `view`, for kernels that take a pointer, as Numba's do."""
+        self._require_gpu("view_address")
+        address = ctypes.c_uint64()
+        itemsize = self._extent.itemsize_bytes
+        check(lib.hippogriff_array_view_address(self._opened(), itemsize, address))
+        return address.value
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -163,9 +193,11 @@ class StorageArray:
     def __getitem__(self, index: Any) -> Any:
         """Read a part: integers, slices with positive steps, at most one ellipsis.
 
-        A NumPy array; a number where integers name one element.
+        A NumPy array; a number where integers name one element. On a GPU each run of adjacent
+        elements is a kernel, after the work on the current stream: for small parts.
         """
         selection = resolve(index, self.shape)
+        self._follow()
         array = self._numpy.empty(selection.counts, self.dtype)
         for offset, address, size in self._pieces(selection, array):
             check(lib.hippogriff_array_read(self._opened(), offset, address, size))
@@ -174,6 +206,7 @@ class StorageArray:
     def __setitem__(self, index: Any, values: Any) -> None:
         """Write a part, to which the values are broadcast."""
         selection = resolve(index, self.shape)
+        self._follow()
         given = self._numpy.asarray(values, self.dtype)
         whole = self._numpy.broadcast_to(given, selection.shape).reshape(selection.counts)
         array = self._numpy.ascontiguousarray(whole)
@@ -183,19 +216,32 @@ class StorageArray:
     def take(self, indices: Any, out: Any = None) -> Any:
         """Gather rows: ``array[indices]`` along the first dimension, by several threads.
 
+        Indices on the array's GPU (torch's, CuPy's, or with ``__cuda_array_interface__``) give
+        rows there. torch and CuPy get their own arrays, on their current stream and without
+        waiting; others a `hippogriff.Array` that is filled. An index on a GPU that is out of range
+        gives a row of zeros, and `check` raises.
+
         Parameters
         ----------
         indices : array of int
-            Of any shape; negative ones count from the end.
-        out : numpy.ndarray, optional
+            Of any shape; negative ones count from the end. On a GPU of 32 or 64 bits, contiguous.
+        out : array, optional
             Filled instead of a new array: its shape is that of the indices and of a row, its
-            elements are the array's, C-contiguous.
+            elements are the array's, C-contiguous. NumPy's, or where the indices are.
 
         Raises
         ------
         IndexError
-            When an index is out of the first dimension.
+            When an index in host memory is out of the first dimension.
+        InvalidArgument
+            When indices or `out` are not as above.
         """
+        if self._on_gpu and _device_rows.is_on_gpu(indices):
+            numbers, shape = self._numbers(indices)
+            if out is None:
+                out = _device_rows.new_rows(numbers, self._extent.dtype, shape)
+            self._queue(lib.hippogriff_array_gather_async, numbers, out, shape, writable=True)
+            return out
         rows = self._rows(indices)
         shape = (*rows.shape, *self.shape[1:])
         if out is None:
@@ -208,6 +254,7 @@ class StorageArray:
         elif not out.flags.writeable:
             raise InvalidArgument("out is read-only")
         if rows.size and out.size:
+            self._follow()
             check(
                 lib.hippogriff_array_gather(
                     self._opened(), rows.ctypes.data, rows.size, self._row_bytes, out.ctypes.data
@@ -216,20 +263,45 @@ class StorageArray:
         return out
 
     def put(self, indices: Any, values: Any) -> None:
-        """Scatter rows: ``array[indices] = values``; of equal indices the last one counts."""
+        """Scatter rows: ``array[indices] = values``; of equal indices the last one counts.
+
+        With indices on the array's GPU the values are there too, of the array's element type and
+        the shape that `take` would give. As with `take` torch and CuPy need not wait, and an index
+        that is out of range is told by `check`. Of equal indices parts of several rows may stay.
+        """
+        if self._on_gpu and _device_rows.is_on_gpu(indices):
+            numbers, shape = self._numbers(indices)
+            self._queue(lib.hippogriff_array_scatter_async, numbers, values, shape, writable=False)
+            return
         rows = self._rows(indices)
         given = self._numpy.asarray(values, self.dtype)
         shape = (*rows.shape, *self.shape[1:])
         array = self._numpy.ascontiguousarray(self._numpy.broadcast_to(given, shape))
         if rows.size and array.size:
+            self._follow()
             check(
                 lib.hippogriff_array_scatter(
                     self._opened(), rows.ctypes.data, rows.size, self._row_bytes, array.ctypes.data
                 )
             )
 
+    def check(self) -> None:
+        """Raise the first failure of any access since the array was opened or cleared.
+
+        What kernels met is told here and by `flush`, when they have ended: it waits for nothing.
+        """
+        check(lib.hippogriff_array_check(self._opened()))
+
+    def clear(self) -> None:
+        """Forget the failure that `check` raises."""
+        check(lib.hippogriff_array_clear(self._opened()))
+
     def flush(self) -> None:
-        """Write what is dirty and have the file keep it (fdatasync)."""
+        """Write what is dirty and have the file keep it (fdatasync).
+
+        On a GPU after the work on the current stream. Raises what `check` would.
+        """
+        self._follow()
         check(lib.hippogriff_array_flush(self._opened()))
 
     def statistics(self) -> dict[str, int]:
@@ -267,6 +339,43 @@ class StorageArray:
         handle = getattr(self, "_handle", None)
         if handle:
             lib.hippogriff_array_close(handle)
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._device != "host"
+
+    def _require_gpu(self, what: str) -> None:
+        if not self._on_gpu:
+            raise Unsupported(f"{what} is for kernels: the array is on device host")
+
+    def _follow(self) -> None:
+        """On a GPU: what follows comes after the work that frameworks have queued here."""
+        if self._on_gpu:
+            for stream in _device_rows.current_streams(self._device):
+                check(lib.hippogriff_array_after(self._opened(), stream))
+
+    def _numbers(self, indices: Any) -> tuple[_device_rows.Tensor, tuple[int, ...]]:
+        """Return indices on the GPU, and the shape that their rows have together."""
+        if not self.shape:
+            raise InvalidArgument("an array without dimensions has no rows")
+        numbers = _device_rows.find_numbers(indices, self._device)
+        return numbers, (*numbers.shape, *self.shape[1:])
+
+    def _queue(
+        self,
+        call: Any,
+        numbers: _device_rows.Tensor,
+        rows: Any,
+        shape: tuple[int, ...],
+        *,
+        writable: bool,
+    ) -> None:
+        handle = self._opened()
+        wanted = _device_rows.rows_for(numbers, rows, self._extent.dtype, shape, writable=writable)
+        if math.prod(shape):
+            check(call(handle, wanted))
+            if not numbers.in_order:
+                check(lib.hippogriff_array_wait(handle))
 
     @property
     def _row_bytes(self) -> int:

@@ -128,8 +128,8 @@ def test_what_cannot_be_is_refused(numbers: tuple[Path, Any]) -> None:
     for options in refused:
         with pytest.raises(hippogriff.InvalidArgument):
             hippogriff.StorageArray(path, "float32", **options)  # type: ignore[arg-type]
-    with pytest.raises(hippogriff.Unsupported):
-        hippogriff.StorageArray(path, "float32", device="cuda:0")
+    with pytest.raises(hippogriff.InvalidArgument, match="cuda:99"):
+        hippogriff.StorageArray(path, "float32", device="cuda:99")
     with pytest.raises(FileNotFoundError):
         hippogriff.StorageArray(path.parent / "none", "float32")
     with (
@@ -162,6 +162,7 @@ def test_structures_and_functions_are_those_of_the_header(tmp_path: Path) -> Non
     for name, structure in {
         "hippogriff_array_options": _storage_abi.ArrayOptions,
         "hippogriff_array_statistics": _storage_abi.ArrayStatistics,
+        "hippogriff_device_rows": _storage_abi.DeviceRows,
     }.items():
         lines.append(f'printf("%zu\\n", sizeof({name}));')
         expected.append(str(ctypes.sizeof(structure)))

@@ -1,9 +1,8 @@
 // The C functions of arrays: checks, files by mode, the controller that a process has.
-#include "array/storage_array.hpp"
+#include "array/array_handle.hpp"
 #include "transfer/abi.hpp"
 #include "transfer/runtime.hpp"
 
-#include <hippogriff/array.h>
 #include <hippogriff/array/prefetch.hpp>
 
 #include <algorithm>
@@ -23,18 +22,16 @@ using hippogriff::guarded;
 using hippogriff::Runtime;
 using hippogriff::throw_invalid;
 using hippogriff::ondemand::Alone;
+using hippogriff::ondemand::array_of;
 using hippogriff::ondemand::Backing;
 using hippogriff::ondemand::Cache;
 using hippogriff::ondemand::Controller;
+using hippogriff::ondemand::DeviceAccess;
+using hippogriff::ondemand::Direction;
 using hippogriff::ondemand::NvmeStatus;
 using hippogriff::ondemand::RangeWalk;
 using hippogriff::ondemand::StorageArray;
 using hippogriff::ondemand::StorageArrayOptions;
-
-struct hippogriff_storage_array {
-  std::unique_ptr<StorageArray> array;
-  std::uint64_t generation = 0;  // of the process that made it
-};
 
 namespace {
 
@@ -163,24 +160,9 @@ std::unique_ptr<StorageArray> open_array(const hippogriff_array_options& options
   return std::make_unique<StorageArray>(given);
 }
 
-StorageArray& array_of(hippogriff_storage_array* handle) {
-  if (handle == nullptr) {
-    throw_invalid("use array", "the array is NULL");
-  }
-  if (handle->generation != hippogriff::process_generation()) {
-    hippogriff::throw_forked();
-  }
-  return *handle->array;
-}
-
-// An array whose lines this thread can reach, and a range of it.
-StorageArray& reachable(hippogriff_storage_array* handle, std::uint64_t offset, std::size_t size) {
+// An array and a range of it.
+StorageArray& readable(hippogriff_storage_array* handle, std::uint64_t offset, std::size_t size) {
   StorageArray& array = array_of(handle);
-  if (!array.device().info().can.host_addressable) {
-    hippogriff::throw_unsupported("access array",
-                                  "its lines are in the memory of " + array.device().info().name +
-                                      ", which kernels reach: take a view");
-  }
   if (offset > array.size_bytes() || size > array.size_bytes() - offset) {
     throw_invalid("access array",
                   "bytes " + std::to_string(offset) + " to " + std::to_string(offset + size) +
@@ -190,7 +172,7 @@ StorageArray& reachable(hippogriff_storage_array* handle, std::uint64_t offset, 
 }
 
 StorageArray& writable(hippogriff_storage_array* handle, std::uint64_t offset, std::size_t size) {
-  StorageArray& array = reachable(handle, offset, size);
+  StorageArray& array = readable(handle, offset, size);
   if (!array.cache().writable) {
     throw_invalid("write array", "the array was opened for reading");
   }
@@ -213,6 +195,11 @@ void require_memory(const void* memory, std::size_t size) {
   if (memory == nullptr && size != 0) {
     throw_invalid("access array", "the memory is NULL");
   }
+}
+
+// Memory that moves to an array: it is not written.
+std::byte* unwritten(const void* from) {
+  return const_cast<std::byte*>(static_cast<const std::byte*>(from));
 }
 
 // Rows by their numbers, and how they move.
@@ -274,6 +261,16 @@ void gather(const StorageArray& array, const Rows& rows, unsigned char* to) {
 
 }  // namespace
 
+StorageArray& hippogriff::ondemand::array_of(hippogriff_storage_array* handle) {
+  if (handle == nullptr) {
+    throw_invalid("use array", "the array is NULL");
+  }
+  if (handle->generation != process_generation()) {
+    throw_forked();
+  }
+  return *handle->array;
+}
+
 int hippogriff_array_open(const hippogriff_array_options* options,
                           hippogriff_storage_array** array) {
   return guarded([&] {
@@ -283,6 +280,9 @@ int hippogriff_array_open(const hippogriff_array_options* options,
     *array = nullptr;
     auto handle = std::make_unique<hippogriff_storage_array>();
     handle->array = open_array(checked(options));
+    if (!handle->array->device().info().can.host_addressable) {
+      handle->device_access = std::make_unique<DeviceAccess>(*handle->array);
+    }
     handle->generation = hippogriff::process_generation();
     *array = handle.release();
   });
@@ -294,6 +294,12 @@ int hippogriff_array_close(hippogriff_storage_array* array) {
       return;
     }
     static_cast<void>(array_of(array));  // in a forked child it stays: its threads are the parent's
+    if (array->device_access != nullptr && !array->device_access->finish()) {
+      throw hippogriff::Error({.status = hippogriff::Status::timed_out,
+                               .operation = "close array",
+                               .object = array->array->device().info().name,
+                               .detail = "its kernels have not ended: the array's memory stays"});
+    }
     delete array;
   });
 }
@@ -324,8 +330,12 @@ int hippogriff_array_view(hippogriff_storage_array* array,
 
 int hippogriff_array_read(hippogriff_storage_array* array, uint64_t offset, void* to, size_t size) {
   return guarded([&] {
-    const StorageArray& the_array = reachable(array, offset, size);
+    const StorageArray& the_array = readable(array, offset, size);
     require_memory(to, size);
+    if (array->device_access != nullptr) {
+      array->device_access->move(Direction::from_array, offset, static_cast<std::byte*>(to), size);
+      return;
+    }
     const auto offset_of = [offset](std::uint64_t) { return offset; };
     throw_failed(the_array,
                  hippogriff::ondemand::read_ranges(
@@ -342,6 +352,10 @@ int hippogriff_array_write(hippogriff_storage_array* array,
   return guarded([&] {
     const StorageArray& the_array = writable(array, offset, size);
     require_memory(from, size);
+    if (array->device_access != nullptr) {
+      array->device_access->move(Direction::to_array, offset, unwritten(from), size);
+      return;
+    }
     throw_failed(
         the_array,
         hippogriff::ondemand::write_bytes(
@@ -355,10 +369,15 @@ int hippogriff_array_gather(hippogriff_storage_array* array,
                             size_t row_size,
                             void* to) {
   return guarded([&] {
-    const StorageArray& the_array = reachable(array, 0, 0);
+    const StorageArray& the_array = readable(array, 0, 0);
     require_memory(rows, count);
     require_memory(to, count);
     const Rows given = checked_rows(the_array, {{rows, count}, row_size});
+    if (array->device_access != nullptr) {
+      array->device_access->move_rows(
+          Direction::from_array, given.numbers, row_size, static_cast<std::byte*>(to));
+      return;
+    }
     gather(the_array, given, static_cast<unsigned char*>(to));
   });
 }
@@ -373,6 +392,11 @@ int hippogriff_array_scatter(hippogriff_storage_array* array,
     require_memory(rows, count);
     require_memory(from, count);
     const Rows given = checked_rows(the_array, {{rows, count}, row_size});
+    if (array->device_access != nullptr) {
+      array->device_access->move_rows(
+          Direction::to_array, given.numbers, row_size, unwritten(from));
+      return;
+    }
     // In their order, by this thread: of two rows with the same number the last one stays.
     for (std::size_t i = 0; i < count; ++i) {
       throw_failed(the_array,
@@ -387,7 +411,14 @@ int hippogriff_array_scatter(hippogriff_storage_array* array,
 }
 
 int hippogriff_array_flush(hippogriff_storage_array* array) {
-  return guarded([&] { array_of(array).flush(); });
+  return guarded([&] {
+    StorageArray& the_array = array_of(array);
+    if (array->device_access != nullptr) {
+      array->device_access->flush();
+    } else {
+      the_array.flush();
+    }
+  });
 }
 
 int hippogriff_array_sync(hippogriff_storage_array* array) {

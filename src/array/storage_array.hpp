@@ -49,7 +49,7 @@ class StorageArray {
 
   [[nodiscard]] std::uint64_t size_bytes() const { return options_.backing.size_bytes; }
 
-  [[nodiscard]] const Device& device() const { return *options_.device; }
+  [[nodiscard]] Device& device() const { return *options_.device; }
 
   // Writes all dirty lines and has the storage keep them. On a device whose memory this thread
   // reaches (host): on others a kernel writes the lines, then sync() does the rest. Waits for lines

@@ -101,8 +101,8 @@ TEST_F(CudaArrayTest,
   for (std::uint64_t i = 0; i < size_bytes; ++i) {
     ASSERT_EQ(view.write(i, pattern_at(i + 5)), NvmeStatus::success);
   }
-  for (std::uint32_t place = 0; place < array.cache().place_count(); ++place) {
-    ASSERT_EQ(array.cache().flush_place(Alone{}, place), NvmeStatus::success);
+  for (std::uint32_t place = 0; place < array.cache().places.place_count(); ++place) {
+    ASSERT_EQ(array.cache().flush_places(Alone{}, place), NvmeStatus::success);
   }
   array.sync();
   std::vector<std::byte> there(size_bytes);

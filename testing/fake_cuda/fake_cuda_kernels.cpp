@@ -1,11 +1,14 @@
 // The driver functions themselves, as cuda.h declares them: modules and kernels. Of a kernel only
 // its name is taken: what runs is the same algorithm, compiled for the host.
+#include "array/row_moves.hpp"
 #include "checksum/xxh3_kernel.hpp"
 #include "checksum/xxh3_lane_loop.hpp"
 #include "testing/fake_cuda/fake_state.hpp"
 
 #include <cuda.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,12 +27,17 @@
 
 using fake_cuda::state;
 
+namespace ondemand = hippogriff::ondemand;
 namespace xxh3 = hippogriff::xxh3;
 
 namespace {
 
-// The stand-in for the one kernel there is.
-const CUfunction xxh3_function = reinterpret_cast<CUfunction>(&xxh3::hash_by_lanes);
+struct Shape {
+  unsigned groups = 0;
+  unsigned threads = 0;
+};
+
+using Kernel = CUresult(const Shape& shape, CUstream stream, const void* argument);
 
 // What a GPU would end the context for.
 void fail_illegal_address() {
@@ -48,6 +56,54 @@ void run_xxh3(const xxh3::Launch& launch) {
         xxh3::hash_by_lanes(reinterpret_cast<const std::uint8_t*>(block.address), block.size_bytes);
   }
 }
+
+CUresult launch_xxh3(const Shape& shape, CUstream stream, const void* argument) {
+  xxh3::Launch launch{};
+  std::memcpy(&launch, argument, sizeof launch);
+  if (launch.count == 0 || shape.threads != xxh3::threads_per_group ||
+      shape.groups != (launch.count - 1) / xxh3::blocks_per_group + 1) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return fake_cuda::push(stream, [launch](const std::stop_token&) { run_xxh3(launch); });
+}
+
+// By one thread, in order.
+template <bool Writes>
+void move_rows(const ondemand::RowMoves& moves) {
+  const std::uint64_t each = moves.parts_each();
+  for (std::uint64_t part = 0; part < moves.count * each; ++part) {
+    moves.move_part<Writes>(ondemand::Alone{}, part / each, part % each);
+  }
+}
+
+void flush_lines(const ondemand::RowMoves& moves) {
+  for (std::uint32_t place = 0; place < moves.cache.places.place_count(); ++place) {
+    moves.note(moves.cache.flush_places(ondemand::Alone{}, place));
+  }
+}
+
+template <void (*Run)(const ondemand::RowMoves&)>
+CUresult launch_rows(const Shape& shape, CUstream stream, const void* argument) {
+  ondemand::RowMoves moves;
+  std::memcpy(&moves, argument, sizeof moves);
+  if (shape.groups == 0 || shape.threads != ondemand::row_kernel_threads) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return fake_cuda::push(stream, [moves](const std::stop_token&) { Run(moves); });
+}
+
+struct NamedKernel {
+  std::string_view name;
+  Kernel* kernel;
+};
+
+// The stand-ins for the kernels there are; a function's handle is the address of its entry.
+constexpr std::array kernels{
+    NamedKernel{xxh3::kernel_name, &launch_xxh3},
+    NamedKernel{ondemand::gather_kernel_name, &launch_rows<move_rows<false>>},
+    NamedKernel{ondemand::scatter_kernel_name, &launch_rows<move_rows<true>>},
+    NamedKernel{ondemand::flush_kernel_name, &launch_rows<flush_lines>},
+};
 
 }  // namespace
 
@@ -81,8 +137,12 @@ CUresult CUDAAPI cuModuleGetFunction(CUfunction* function, CUmodule module, cons
   if (!state().modules.contains(module)) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  *function = xxh3_function;
-  return std::string_view(name) == xxh3::kernel_name ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+  const auto* const found = std::ranges::find(kernels, std::string_view(name), &NamedKernel::name);
+  if (found == kernels.end()) {
+    return CUDA_ERROR_NOT_FOUND;
+  }
+  *function = reinterpret_cast<CUfunction>(const_cast<NamedKernel*>(found));
+  return CUDA_SUCCESS;
 }
 
 // NOLINTNEXTLINE(readability-function-size): theirs
@@ -98,15 +158,13 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function,
                                 void** arguments,
                                 void**) {
   HIPPO_FAKE_ENTER_WITH_CONTEXT()
-  xxh3::Launch launch{};
-  std::memcpy(&launch, arguments[0], sizeof launch);
-  const bool right_shape = grid_y * grid_z * group_y * group_z == 1 &&
-                           group_x == xxh3::threads_per_group && launch.count > 0 &&
-                           grid_x == (launch.count - 1) / xxh3::blocks_per_group + 1;
-  if (function != xxh3_function || !right_shape) {
+  const auto* const found = std::ranges::find_if(kernels, [function](const NamedKernel& each) {
+    return reinterpret_cast<CUfunction>(const_cast<NamedKernel*>(&each)) == function;
+  });
+  if (found == kernels.end() || grid_y * grid_z * group_y * group_z != 1) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return fake_cuda::push(stream, [launch](const std::stop_token&) { run_xxh3(launch); });
+  return found->kernel({grid_x, group_x}, stream, arguments[0]);
 }
 
 #pragma GCC visibility pop

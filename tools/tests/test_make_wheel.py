@@ -22,6 +22,7 @@ LOAD = """
 import hippogriff, sys
 from hippogriff.safetensors import load_file
 assert hippogriff.__file__.startswith(sys.prefix), hippogriff.__file__
+assert hippogriff.get_include().startswith(sys.prefix), hippogriff.get_include()
 print(load_file("model.safetensors", device="cpu", framework="np")["weight"].sum())
 """
 FACTS = """
@@ -87,7 +88,14 @@ def test_the_wheel_holds_the_package_its_types_and_the_libraries(
     others = {name for name in names - sources if ".dist-info/" not in name}
     shim = "lib/hippogriff/shim/libcuda.so.1"
     built = {f"hippogriff/{shim}"} if (library.resolve().parent / shim).is_file() else set()
-    assert others == {"hippogriff/py.typed", "hippogriff/libhippogriff.so"} | built
+    include = REPOSITORY / "include"
+    headers = {
+        f"hippogriff/{path.relative_to(REPOSITORY)}"
+        for path in include.rglob("*")
+        if path.is_file()
+    }
+    assert "hippogriff/include/hippogriff/array.cuh" in headers
+    assert others == {"hippogriff/py.typed", "hippogriff/libhippogriff.so"} | built | headers
 
 
 def test_the_wheels_name_says_which_glibc_the_library_needs(wheel: Path, library: Path) -> None:

@@ -256,6 +256,14 @@ class array_view {
   ondemand::uint64_t count_ = 0;
 };
 
+// The same for all elements: hippogriff_array_element_view writes its bytes.
+static_assert(sizeof(array_view<char>) == sizeof(ondemand::Cache) + sizeof(ondemand::uint64_t));
+
+#ifdef HIPPOGRIFF_VIEW_LAYOUT
+static_assert(HIPPOGRIFF_VIEW_LAYOUT == ondemand::view_layout,
+              "the library that makes the views is of another version than these headers");
+#endif
+
 }  // namespace v0
 
 namespace ondemand {
