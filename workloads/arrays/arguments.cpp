@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -23,6 +24,9 @@ std::string member(std::string_view name) {
 }
 
 std::string number_text(double value) {
+  if (!std::isfinite(value)) {
+    return "null";
+  }
   std::array<char, 40> text{};
   static_cast<void>(std::snprintf(text.data(), text.size(), "%.9g", value));
   return text.data();
