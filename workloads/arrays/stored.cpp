@@ -66,7 +66,7 @@ void describe(JsonObject& json, const ReadCost& cost, std::uint64_t needed_bytes
     json.raw("read_bytes", "null").raw("amplification", "null");
     return;
   }
-  const double needed = static_cast<double>(needed_bytes);
+  const auto needed = static_cast<double>(needed_bytes);
   json.number("read_bytes", cost.read_bytes);
   json.number("amplification", needed > 0 ? static_cast<double>(cost.read_bytes) / needed : 0.0);
   json.number("misses", cost.misses).number("commands", cost.commands);

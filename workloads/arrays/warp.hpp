@@ -86,8 +86,7 @@ HIPPO_DEVICE bool walk(const Warp& warp,
   while (range.begin < range.end) {
     const std::uint64_t first = range.begin / aligned * aligned;
     const std::uint64_t stop = smaller((range.begin / at_most + 1) * at_most, range.end);
-    const std::uint64_t last =
-        smaller<std::uint64_t>((stop + aligned - 1) / aligned * aligned, from.size());
+    const auto last = smaller<std::uint64_t>((stop + aligned - 1) / aligned * aligned, from.size());
     warp.meet();  // all are through with what is in the window
     if (from.read_range(warp.group(), first, last - first, window.values) !=
         hippogriff::array_view<T>::status::success) {
@@ -183,7 +182,7 @@ struct ForAll {
 
   template <typename Warp, typename Buffer>
   HIPPO_DEVICE void operator()(const Warp& warp, Buffer& /*buffer*/, std::uint64_t item) const {
-    const std::uint64_t last = smaller<std::uint64_t>((item + 1) * an_item, count);
+    const auto last = smaller<std::uint64_t>((item + 1) * an_item, count);
     for (std::uint64_t i = item * an_item + warp.rank(); i < last; i += Warp::lanes) {
       act(i);
     }

@@ -56,9 +56,11 @@ using GpuBuffer = typename Work::template Buffer<1024>;
 template <typename Work>
 inline constexpr unsigned warps_a_block = sizeof(GpuBuffer<Work>) > 4096 ? 4 : 8;
 
+// Whoever waits for storage keeps nobody else waiting if there are enough others: registers for
+// 1024 threads a multiprocessor. The work stays where parameters are; a copy would be a thread's.
 template <typename Work>
-__global__ void __launch_bounds__(warps_a_block<Work> * 32)
-    warp_kernel(Work work, std::uint64_t items) {
+__global__ void __launch_bounds__(warps_a_block<Work> * 32, 32 / warps_a_block<Work>)
+    warp_kernel(const __grid_constant__ Work work, std::uint64_t items) {
   __shared__ GpuBuffer<Work> buffers[warps_a_block<Work>];
   const std::uint64_t warps = std::uint64_t{gridDim.x} * warps_a_block<Work>;
   const unsigned mine = threadIdx.x / 32;

@@ -61,6 +61,20 @@ void on_gpu_warps(const Work& /*work*/, std::uint64_t /*items*/) {
 }
 #endif
 
+// Does items on the calling thread, one of so many, having their lines read ahead.
+template <typename Work, typename Buffer>
+void do_items(const Work& work, Buffer& buffer, Range items, unsigned threads) {
+  while (items.begin < items.end) {
+    std::uint64_t stop = items.end;
+    if constexpr (requires { work.ahead(items.begin, items.end, threads); }) {
+      stop = work.ahead(items.begin, items.end, threads);
+    }
+    for (; items.begin < stop; ++items.begin) {
+      work(HostWarp{}, buffer, items.begin);
+    }
+  }
+}
+
 // Does all items on all cores and waits.
 template <typename Work>
 void on_host_warps(const Work& work, std::uint64_t items) {
@@ -73,16 +87,8 @@ void on_host_warps(const Work& work, std::uint64_t items) {
     const auto buffer = std::make_unique<typename Work::template Buffer<buffer_bytes>>();
     for (std::uint64_t first = next.fetch_add(Work::at_once); first < items;
          first = next.fetch_add(Work::at_once)) {
-      const std::uint64_t last = std::min<std::uint64_t>(first + Work::at_once, items);
-      for (std::uint64_t item = first; item < last;) {
-        std::uint64_t stop = last;
-        if constexpr (requires { work.ahead(item, last, threads); }) {
-          stop = work.ahead(item, last, threads);
-        }
-        for (; item < stop; ++item) {
-          work(HostWarp{}, *buffer, item);
-        }
-      }
+      do_items(
+          work, *buffer, {first, std::min<std::uint64_t>(first + Work::at_once, items)}, threads);
     }
   };
   std::vector<std::jthread> others;

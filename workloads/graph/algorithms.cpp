@@ -86,7 +86,7 @@ void GraphOnDevice::components() {
   run_for_all(device, CcBegin{labels_}, csr_.vertices);
   bool changed = true;
   for (passes_ = 0; changed; ++passes_) {
-    changed = all_edges(CcHook{csr_.vertices, labels_, progress_}).changed != 0;
+    changed = every_edge(CcHook{csr_.vertices, labels_, progress_}).changed != 0;
     run_for_all(device, CcJump{labels_}, csr_.vertices);
   }
 }
@@ -96,17 +96,17 @@ void GraphOnDevice::pagerank(unsigned iterations) {
   run_for_all(
       device, PageRankBegin{page_rank_, 1 / static_cast<double>(csr_.vertices)}, csr_.vertices);
   for (passes_ = 0; passes_ < iterations; ++passes_) {
-    all_edges(PageRankPull{csr_.vertices, page_rank_.shares, page_rank_.sums});
+    every_edge(PageRankPull{csr_.vertices, page_rank_.shares, page_rank_.sums});
     run_for_all(device, page_rank_, csr_.vertices);
   }
 }
 
 template <typename Each>
-Progress GraphOnDevice::all_edges(const Each& each) {
+Progress GraphOnDevice::every_edge(const Each& each) {
   memory_.put(progress_, Progress{});
   neighbours_.with([&](const auto& from) {
     run_warps(memory_.device(),
-              AllEdges<std::decay_t<decltype(from)>, Each>{csr_, from, each, progress_},
+              EveryEdge<std::decay_t<decltype(from)>, Each>{csr_, from, each, progress_},
               csr_.items());
   });
   return progress_made();

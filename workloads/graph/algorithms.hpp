@@ -45,7 +45,7 @@ class GraphOnDevice {
   }
 
   template <typename Each>
-  Progress all_edges(const Each& each);
+  Progress every_edge(const Each& each);
   void collect(int level);
   [[nodiscard]] Progress progress_made() const;
 

@@ -7,10 +7,10 @@ using InMemory = PlainData<Vertex>;
 
 template void on_gpu_warps(const BfsLevel<InStorage>& work, std::uint64_t items);
 template void on_gpu_warps(const BfsLevel<InMemory>& work, std::uint64_t items);
-template void on_gpu_warps(const AllEdges<InStorage, CcHook>& work, std::uint64_t items);
-template void on_gpu_warps(const AllEdges<InMemory, CcHook>& work, std::uint64_t items);
-template void on_gpu_warps(const AllEdges<InStorage, PageRankPull>& work, std::uint64_t items);
-template void on_gpu_warps(const AllEdges<InMemory, PageRankPull>& work, std::uint64_t items);
+template void on_gpu_warps(const EveryEdge<InStorage, CcHook>& work, std::uint64_t items);
+template void on_gpu_warps(const EveryEdge<InMemory, CcHook>& work, std::uint64_t items);
+template void on_gpu_warps(const EveryEdge<InStorage, PageRankPull>& work, std::uint64_t items);
+template void on_gpu_warps(const EveryEdge<InMemory, PageRankPull>& work, std::uint64_t items);
 template void on_gpu_warps(const BfsCollect& work, std::uint64_t items);
 template void on_gpu_warps(const ForAll<BfsBegin>& work, std::uint64_t items);
 template void on_gpu_warps(const ForAll<CcBegin>& work, std::uint64_t items);

@@ -70,7 +70,7 @@ HIPPO_DEVICE void each_list(const Csr& graph,
 // What goes through all edges, as many to each warp, whosever they are. `Each` has
 // list(warp, vertex, first, values, count), which returns how many neighbours were no vertices.
 template <typename Source, typename Each>
-struct AllEdges {
+struct EveryEdge {
   static constexpr unsigned at_once = 32;
   template <unsigned Bytes>
   using Buffer = Window<Vertex, Bytes>;

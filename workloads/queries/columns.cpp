@@ -66,6 +66,14 @@ void write_block(const TripsWish& wish,
   }
 }
 
+void write_blocks(const TripsWish& wish, const OutFiles& files, std::atomic<std::uint64_t>& next) {
+  constexpr std::uint64_t block = 1U << 16U;
+  for (std::uint64_t first = next.fetch_add(block); first < wish.rows;
+       first = next.fetch_add(block)) {
+    write_block(wish, files, first, std::min(block, wish.rows - first));
+  }
+}
+
 }  // namespace
 
 Columns::Columns(const std::string& folder, std::size_t count) {
@@ -86,7 +94,6 @@ Columns::Columns(const std::string& folder, std::size_t count) {
 }
 
 void generate_trips(const std::string& folder, const TripsWish& wish) {
-  constexpr std::uint64_t block = 1U << 16U;
   std::filesystem::create_directories(folder);
   OutFiles files;
   for (std::size_t column = 0; column < column_names.size(); ++column) {
@@ -98,10 +105,7 @@ void generate_trips(const std::string& folder, const TripsWish& wish) {
   for (std::exception_ptr& failure : failures) {
     threads.emplace_back([&] {
       try {
-        for (std::uint64_t first = next.fetch_add(block); first < wish.rows;
-             first = next.fetch_add(block)) {
-          write_block(wish, files, first, std::min(block, wish.rows - first));
-        }
+        write_blocks(wish, files, next);
       } catch (...) {
         failure = std::current_exception();
       }

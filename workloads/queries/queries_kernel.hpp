@@ -33,9 +33,9 @@ struct ScanDistances {
 
   Source distances;
   Range part;
-  double miles;
-  Wanted* wanted;
-  Findings* findings;
+  double miles = 0;
+  Wanted* wanted = nullptr;
+  Findings* findings = nullptr;
 
   [[nodiscard]] std::uint64_t items() const {
     return parts_of(part.end - part.begin, rows_an_item);
@@ -91,10 +91,10 @@ struct DollarsAMile {
   using Buffer = NothingShared;
 
   Source columns[dependent_max];
-  unsigned column_count;
-  const Wanted* wanted;
-  std::uint64_t wanted_count;
-  Findings* findings;
+  unsigned column_count = 0;
+  const Wanted* wanted = nullptr;
+  std::uint64_t wanted_count = 0;
+  Findings* findings = nullptr;
 
   [[nodiscard]] std::uint64_t items() const { return parts_of(wanted_count, rows_a_warp); }
 

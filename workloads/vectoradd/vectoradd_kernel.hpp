@@ -29,7 +29,7 @@ struct AddThroughArrays {
   hippogriff::array_view<Number> a;
   hippogriff::array_view<Number> b;
   hippogriff::array_view<Number> c;
-  std::uint64_t numbers_a_line;
+  std::uint64_t numbers_a_line = 0;
 
   [[nodiscard]] std::uint64_t items() const { return parts_of(c.size(), numbers_a_line); }
 
