@@ -1,8 +1,9 @@
 #!/bin/sh
-# Runs `graph` as a user would, on device host: all modes give what the oracle says, and damaged graphs are
-# refused. Usage: graph_test.sh PROGRAM
+# Runs `graph` as a user would, on device host or another: all modes give what the oracle says, and damaged graphs are
+# refused. Usage: graph_test.sh PROGRAM [DEVICE]
 set -eu
 program=$1
+device=${2:-host}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export HIPPOGRIFF_NODE=off
@@ -28,17 +29,17 @@ expect_status 1 cmp "$folder/graph" "$folder/same"
 
 for graph in graph uniform tiny dense; do
   for algorithm in bfs cc pagerank; do
-    "$program" run "$folder/$graph" --algorithm $algorithm --mode all --check --json --device host \
+    "$program" run "$folder/$graph" --algorithm $algorithm --mode all --check --json --device "$device" \
       --cache 32KiB --line 512 --sources 3 --iterations 3 >"$folder/json"
     test "$(grep -c '"checked": true' "$folder/json")" = 3
   done
 done
-"$program" run "$folder/graph" --mode array --check --json --device host --cache 512 --line 512 >"$folder/json"
+"$program" run "$folder/graph" --mode array --check --json --device "$device" --cache 512 --line 512 >"$folder/json"
 for word in open compute total_seconds edges_per_second needed_bytes read_bytes amplification misses; do
   grep -q "\"$word\": " "$folder/json"
 done
 # A cache that holds all of it reads nothing twice.
-"$program" run "$folder/graph" --algorithm pagerank --device host --cache 1MiB --json >"$folder/json"
+"$program" run "$folder/graph" --algorithm pagerank --device "$device" --cache 1MiB --json >"$folder/json"
 misses=$(sed -n 's/.*"misses": \([0-9]*\).*/\1/p' "$folder/json")
 size=$(sed -n 's/.*"data_bytes": \([0-9]*\).*/\1/p' "$folder/json")
 test "$misses" -le $((size / 4096 + 1))
@@ -47,13 +48,13 @@ test "$misses" -le $((size / 4096 + 1))
 for change in -1 +1 0 100 4096; do
   cp "$folder/uniform" "$folder/damaged"
   truncate -s "$change" "$folder/damaged"
-  expect_status 1 "$program" run "$folder/damaged" --device host
+  expect_status 1 "$program" run "$folder/damaged" --device "$device"
   grep -q "damaged\|no input" "$folder/said"
 done
 for offset in 0 8 24 29 4096 4112 $((4096 + 512 * 8)); do
   cp "$folder/uniform" "$folder/damaged"
   spoil "$folder/damaged" "$offset" '\0377\0377'
-  expect_status 1 "$program" run "$folder/damaged" --device host
+  expect_status 1 "$program" run "$folder/damaged" --device "$device"
   grep -q "damaged\|no input" "$folder/said"
 done
 # Neighbours that are no vertices are seen by the kernels, whatever the mode.
@@ -62,17 +63,17 @@ cp "$folder/uniform" "$folder/damaged"
 spoil "$folder/damaged" $last '\0377\0377'
 for mode in array resident zero-copy; do
   for algorithm in cc pagerank; do
-    expect_status 1 "$program" run "$folder/damaged" --algorithm $algorithm --mode $mode --device host
+    expect_status 1 "$program" run "$folder/damaged" --algorithm $algorithm --mode $mode --device "$device"
     grep -q "damaged.*no vertices" "$folder/said"
   done
 done
-expect_status 1 "$program" run "$folder/damaged" --check --device host
+expect_status 1 "$program" run "$folder/damaged" --check --device "$device"
 
-expect_status 1 "$program" run "$folder/absent" --device host
+expect_status 1 "$program" run "$folder/absent" --device "$device"
 expect_status 1 "$program" generate "$folder/absent/graph"
 for wrong in "--algorithm sort" "--mode paper" "--source 512" "--line 600 --mode array" "--pace 3" "--cache"; do
   # shellcheck disable=SC2086 # options and their values
-  if "$program" run "$folder/uniform" --device host $wrong >"$folder/said" 2>&1; then
+  if "$program" run "$folder/uniform" --device "$device" $wrong >"$folder/said" 2>&1; then
     echo "not refused: $wrong" >&2
     exit 1
   fi

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Runs `queries` as a user would, on device host: all modes give what the oracle says, the converter makes
-# columns of CSV files, and damaged columns are refused. Usage: queries_test.sh PROGRAM
+# Runs `queries` as a user would, on device host or another: all modes give what the oracle says, the converter makes
+# columns of CSV files, and damaged columns are refused. Usage: queries_test.sh PROGRAM [DEVICE]
 set -eu
 program=$1
+device=${2:-host}
 convert=$(dirname "$0")/convert.py
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -12,7 +13,7 @@ export HIPPOGRIFF_NODE=off
 . "$(dirname "$0")/../papers/expect_status.sh"
 
 "$program" generate "$folder/trips" --rows 50000
-"$program" run "$folder/trips" --mode all --device host --cache 64KiB --line 512 --check --json >"$folder/json"
+"$program" run "$folder/trips" --mode all --device "$device" --cache 64KiB --line 512 --check --json >"$folder/json"
 test "$(grep -c '"checked": true' "$folder/json")" = 18
 for word in open load compute total_seconds needed_bytes read_bytes amplification misses; do
   grep -q "\"$word\": " "$folder/json"
@@ -22,7 +23,7 @@ done
 "$program" generate "$folder/short" --rows 3000 --long-per-million 0 --seed 5
 "$program" generate "$folder/one" --rows 1 --long-per-million 1000000
 for trips in long short one; do
-  "$program" run "$folder/$trips" --mode all --device host --cache 512 --line 512 --check >"$folder/said"
+  "$program" run "$folder/$trips" --mode all --device "$device" --cache 512 --line 512 --check >"$folder/said"
   test "$(grep -c '"checked": true' "$folder/said")" = 18
 done
 
@@ -30,18 +31,18 @@ done
 for change in -1 +8; do
   cp "$folder/trips/extra.f64" "$folder/extra"
   truncate -s $change "$folder/trips/extra.f64"
-  expect_status 1 "$program" run "$folder/trips" --query 2 --device host
+  expect_status 1 "$program" run "$folder/trips" --query 2 --device "$device"
   grep -q "extra.f64 is damaged" "$folder/said"
   mv "$folder/extra" "$folder/trips/extra.f64"
 done
 mv "$folder/trips/mta_tax.f64" "$folder/elsewhere"
-expect_status 1 "$program" run "$folder/trips" --query 5 --device host
+expect_status 1 "$program" run "$folder/trips" --query 5 --device "$device"
 grep -q "mta_tax.f64" "$folder/said"
-"$program" run "$folder/trips" --query 4 --device host --check >"$folder/said"
+"$program" run "$folder/trips" --query 4 --device "$device" --check >"$folder/said"
 : >"$folder/one/trip_distance.f64"
-expect_status 1 "$program" run "$folder/one" --query 0 --device host
-expect_status 2 "$program" run "$folder/trips" --query 6 --device host
-expect_status 2 "$program" run "$folder/trips" --mode paper --device host
+expect_status 1 "$program" run "$folder/one" --query 0 --device "$device"
+expect_status 2 "$program" run "$folder/trips" --query 6 --device "$device"
+expect_status 2 "$program" run "$folder/trips" --mode paper --device "$device"
 expect_status 2 "$program" generate "$folder/trips" --rows 0
 expect_status 2 "$program" dance
 
@@ -58,7 +59,7 @@ VendorID,trip_distance,extra,mta_tax,tolls_amount,improvement_surcharge,total_am
 END
 printf 'vendor_id, Trip_Distance, surcharge, mta_tax, Tolls_Amt, Total_Amt\r\n\r\nCMT,50,1,1,8,110\r\n' >"$folder/old.csv"
 test "$(python3 "$convert" "$folder/columns" "$folder/new.csv" "$folder/old.csv")" = "4 rows"
-"$program" run "$folder/columns" --device host --check >"$folder/said"
+"$program" run "$folder/columns" --device "$device" --check >"$folder/said"
 # (128.3 - 1 - 0.3 - 6.5 - 0.5) / 40 is 3, (110 - 1 - 8 - 1) / 50 is 2.
 grep '"Q5"' "$folder/said" | grep -q '"wanted_rows": 2, "average_miles": 45, "average_dollars_a_mile": 2.5,'
 if python3 -c 'import pyarrow.csv, pyarrow.parquet' 2>/dev/null; then
