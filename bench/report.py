@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import loaders_page, plan_page, sharing_costs_page, sharing_page
+from bench import arrays_workloads_page, loaders_page, plan_page, sharing_costs_page, sharing_page
 from bench.cases import FIRST, GIB, KIB, MIB
 
 if TYPE_CHECKING:
@@ -447,7 +447,9 @@ def write_page(paths: list[Path], output: Path, plots: bool) -> None:
     sharing = [path for path in paths if sharing_page.is_sharing(path)]
     costs = [path for path in paths if sharing_costs_page.is_costs(path)]
     plans = [path for path in paths if plan_page.is_plan(path)]
-    results = load([path for path in paths if path not in {*loaders, *sharing, *costs, *plans}])
+    arrays = [path for path in paths if arrays_workloads_page.is_arrays_workloads(path)]
+    others = {*loaders, *sharing, *costs, *plans, *arrays}
+    results = load([path for path in paths if path not in others])
     lines = [
         "# Performance",
         "",
@@ -471,6 +473,7 @@ def write_page(paths: list[Path], output: Path, plots: bool) -> None:
     lines += latency_table(results)
     lines += loaders_page.page_lines(loaders, output, plots=plots)
     lines += plan_page.page_lines(plans)
+    lines += arrays_workloads_page.page_lines(arrays)
     lines += sharing_page.page_lines(sharing, output, plots=plots)
     lines += sharing_costs_page.page_lines(costs)
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -49,18 +49,6 @@ std::uint64_t file_bytes(const std::vector<Section>& sections) {
   return last.offset_bytes + last.size_bytes;
 }
 
-// Where the arrays of a file lie: each begins on a page, and the file ends with the last.
-std::vector<Section> sections_of(const Format& format, const Numbers& numbers) {
-  std::vector<Section> sections;
-  std::uint64_t end = format.number_of_bytes == nullptr ? page_bytes : 0;
-  for (const std::uint64_t size : format.array_bytes(numbers)) {
-    const std::uint64_t begin = (end + page_bytes - 1) / page_bytes * page_bytes;
-    sections.push_back({begin, size});
-    end = begin + size;
-  }
-  return sections;
-}
-
 Numbers numbers_of_size(const File& file, const Format& format) {
   Numbers numbers(format.numbers);
   try {
@@ -99,6 +87,22 @@ Numbers read_numbers(const File& file, const Format& format) {
 }
 
 }  // namespace
+
+std::vector<Section> sections_of(const Format& format, const Numbers& numbers) {
+  std::vector<Section> sections;
+  std::uint64_t end = format.number_of_bytes == nullptr ? page_bytes : 0;
+  for (const std::uint64_t size : format.array_bytes(numbers)) {
+    const std::uint64_t begin = (end + page_bytes - 1) / page_bytes * page_bytes;
+    sections.push_back({begin, size});
+    end = begin + size;
+  }
+  return sections;
+}
+
+void write_header(const File& file, const Format& format, const Numbers& numbers) {
+  const Header header = make_header(format, numbers);
+  file.write(&header, sizeof(header), 0);
+}
 
 File::File(std::string path, int flags)
     : path_(std::move(path)), fd_(open(path_.c_str(), flags | O_CLOEXEC, 0666)) {
@@ -197,8 +201,7 @@ InputWriter::InputWriter(const std::string& path, const Format& format, const Nu
     throw_errno("ftruncate " + path);
   }
   if (format.number_of_bytes == nullptr) {
-    const Header header = make_header(format, numbers);
-    file_.write(&header, sizeof(header), 0);
+    write_header(file_, format, numbers);
   }
 }
 

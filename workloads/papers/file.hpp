@@ -73,6 +73,12 @@ struct Format {
   std::uint64_t (*number_of_bytes)(std::uint64_t file_bytes) = nullptr;
 };
 
+// Where the arrays of a file lie: each begins on a page, and the file ends with the last.
+std::vector<Section> sections_of(const Format& format, const Numbers& numbers);
+
+// For files whose numbers are known at the end only.
+void write_header(const File& file, const Format& format, const Numbers& numbers);
+
 // A file to read. Opening it checks the header, all bounds, and that the file's size is exactly
 // what its numbers say; throws std::runtime_error otherwise.
 class Input {

@@ -1,0 +1,267 @@
+"""Runs the programs over arrays in storage (workloads/arrays) in all their modes.
+
+Run it from the repository, where the programs are built: `python3 -m bench.arrays_workloads --json
+FILE`. bench/README.md says what is measured. Results are written after every case, so that what was
+measured is kept when a run is cut off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.gpu_samples import gpu_facts
+from bench.sharing import machine, save
+from hippogriff._sizes import parse_size
+
+SCHEMA = "hippogriff-arrays-workloads/1"
+ALGORITHMS = ("bfs", "cc", "pagerank")
+KINDS = ("kronecker", "uniform")
+PROGRAMS = ("graph", "queries", "vectoradd")
+STATES = ("cached", "cold")
+READING = ("array", "resident", "zero-copy")
+WRITING = ("array", "tiled", "resident")
+_PIECE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Case:
+    """A question to a program, without the mode."""
+
+    name: str
+    command: tuple[str, ...]  # the program's name, verb, data, options
+    files: tuple[Path, ...]  # that it reads
+    modes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the data are."""
+
+    scale: int
+    kinds: tuple[str, ...]
+    sources: int
+    rows: int
+    numbers: int
+
+
+def generate(program: Path, *words: str | Path) -> None:
+    """Have a program make its data."""
+    subprocess.run([program, "generate", *words], check=True)
+
+
+def graph_cases(programs: Path, folder: Path, sizes: Sizes) -> list[Case]:
+    """Make the graphs; return what is asked of them."""
+    cases = []
+    for kind in sizes.kinds:
+        path = folder / f"{kind}{sizes.scale}"
+        generate(programs / "graph", path, "--kind", kind, "--scale", str(sizes.scale))
+        for algorithm in ALGORITHMS:
+            command = ["graph", "run", str(path), "--algorithm", algorithm]
+            if algorithm == "bfs":
+                command += ["--sources", str(sizes.sources)]
+            cases.append(Case(f"{algorithm} {kind} {sizes.scale}", (*command,), (path,), READING))
+    return cases
+
+
+def query_cases(programs: Path, folder: Path, sizes: Sizes) -> list[Case]:
+    """Make the trips; return the six queries."""
+    trips = folder / "trips"
+    generate(programs / "queries", trips, "--rows", str(sizes.rows))
+    files = tuple(sorted(trips.iterdir()))
+    return [
+        Case(f"Q{query}", ("queries", "run", str(trips), "--query", str(query)), files, READING)
+        for query in range(6)
+    ]
+
+
+def vectoradd_cases(programs: Path, folder: Path, sizes: Sizes) -> list[Case]:
+    """Make the numbers; return the one question."""
+    numbers = folder / "numbers"
+    generate(programs / "vectoradd", numbers, "--count", str(sizes.numbers))
+    files = (numbers / "a", numbers / "b")
+    return [Case("vectoradd", ("vectoradd", "run", str(numbers)), files, WRITING)]
+
+
+CASES = {"graph": graph_cases, "queries": query_cases, "vectoradd": vectoradd_cases}
+
+
+def prepare(files: tuple[Path, ...], state: str) -> None:
+    """Have the page cache hold the files, or nothing of them."""
+    for path in files:
+        with path.open("rb", buffering=0) as file:
+            if state == "cached":
+                while file.read(_PIECE):
+                    pass
+            else:
+                os.fdatasync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+class Bench:
+    """Runs cases one after the other while the time lasts."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._deadline = time.monotonic() + options.budget
+        number = None if options.device == "host" else int(options.device.removeprefix("cuda:"))
+        facts = None if number is None else gpu_facts(number)
+        self._results: dict[str, Any] = {
+            "schema": SCHEMA,
+            "commit": options.commit,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "command_line": shlex.join(["python3", "-m", "bench.arrays_workloads", *sys.argv[1:]]),
+            "budget_seconds": options.budget,
+            "versions": {"python": platform.python_version()},
+            "machine": machine(facts or {"name": options.device, "model": options.device}),
+            "line_bytes": options.line,
+            "cases": [],
+        }
+
+    def run(self) -> dict[str, Any]:
+        """Run all cases; return the document."""
+        options = self._options
+        sizes = Sizes(
+            options.scale, tuple(options.kinds), options.sources, options.rows, options.numbers
+        )
+        for program in options.programs:
+            folder = Path(tempfile.mkdtemp(prefix=f"{program}-", dir=options.folder))
+            try:
+                for case in CASES[program](options.build.resolve() / "bin", folder, sizes):
+                    for state in options.states:
+                        self._measure(case, state)
+            finally:
+                shutil.rmtree(folder)
+        return self._results
+
+    def _measure(self, case: Case, state: str) -> None:
+        """Run all modes in turns, so that a noisy minute falls on all of them."""
+        data_bytes = sum(path.stat().st_size for path in case.files)
+        cache_bytes = self._options.cache or max(1 << 20, data_bytes // self._options.cache_part)
+        entries: dict[str, dict[str, Any]] = {
+            mode: {
+                "case": case.name,
+                "mode": mode,
+                "state": state,
+                "data_bytes": data_bytes,
+                "cache_bytes": cache_bytes,
+                "repetitions": [],
+            }
+            for mode in case.modes
+        }
+        for number in range(self._options.rounds):
+            for mode, entry in entries.items():
+                if "why_absent" not in entry:
+                    self._repeat(case, mode, entry, check=number == 0)
+        for entry in entries.values():
+            if entry["repetitions"]:
+                entry.pop("why_absent", None)
+                entry["summary"] = summary(entry["repetitions"])
+            self._results["cases"].append(entry)
+            print(words_of(entry), flush=True)
+        save(self._options.json, self._results)
+
+    def _repeat(self, case: Case, mode: str, entry: dict[str, Any], *, check: bool) -> None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            entry["why_absent"] = "the time was over"
+            return
+        prepare(case.files, entry["state"])
+        program, *words = case.command
+        command = [str(self._options.build.resolve() / "bin" / program), *words, "--mode", mode]
+        command += ["--device", self._options.device, "--cache", str(entry["cache_bytes"])]
+        command += ["--line", str(self._options.line), "--json", *(["--check"] if check else [])]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=left)
+        except subprocess.TimeoutExpired:
+            entry["why_absent"] = "the time was over"
+            return
+        if done.returncode != 0:
+            entry["why_absent"] = f"exit status {done.returncode}: {done.stderr.strip()[-300:]}"
+            entry["wrong"] = "WRONG" in done.stderr
+            return
+        entry["repetitions"].append(json.loads(done.stdout)["runs"][0])
+
+
+def summary(repetitions: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the medians of what counts, and how far the times lie apart."""
+    totals = [each["total_seconds"] for each in repetitions]
+    amplifications = [each["amplification"] for each in repetitions]
+    known = None not in amplifications
+    return {
+        "seconds_median": statistics.median(totals),
+        "seconds_min": min(totals),
+        "seconds_max": max(totals),
+        "compute_seconds_median": statistics.median(
+            each["seconds"]["compute"] for each in repetitions
+        ),
+        "amplification_median": statistics.median(amplifications) if known else None,
+    }
+
+
+def words_of(entry: dict[str, Any]) -> str:
+    """Return a line that tells how a case went."""
+    where = f"{entry['case']:24} {entry['state']:7} {entry['mode']:10}"
+    if "summary" not in entry:
+        return f"{where} absent: {entry['why_absent']}"
+    found = entry["summary"]
+    amplification = found["amplification_median"]
+    return f"{where} {found['seconds_median']:9.3f} s" + (
+        "" if amplification is None else f", {amplification:.2f} bytes read for one"
+    )
+
+
+def _names(known: tuple[str, ...]) -> Any:
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not among {', '.join(known)}")
+        return names
+
+    return parse
+
+
+def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, required=True, help="where the results go")
+    parser.add_argument("--build", type=Path, default=Path("build"), help="bin/ is in it")
+    parser.add_argument("--folder", type=Path, default=Path.cwd(), help="where the data are made")
+    parser.add_argument("--device", default="cuda:0", help="cuda:N or host")
+    parser.add_argument("--programs", type=_names(PROGRAMS), default=list(PROGRAMS))
+    parser.add_argument("--states", type=_names(STATES), default=["cached"], help="of the files")
+    parser.add_argument("--scale", type=int, default=22, help="of graphs: 2^scale vertices")
+    parser.add_argument("--kinds", type=_names(KINDS), default=list(KINDS), help="of graphs")
+    parser.add_argument("--sources", type=int, default=4, help="of breadth-first searches")
+    parser.add_argument("--rows", type=int, default=100_000_000, help="of taxi trips")
+    parser.add_argument("--numbers", type=int, default=100_000_000, help="of vectoradd")
+    parser.add_argument("--cache", type=parse_size, help="bytes; default: a part of the data")
+    parser.add_argument("--cache-part", type=int, default=8, help="which part: one in so many")
+    parser.add_argument("--line", type=parse_size, default=4096, help="bytes")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--budget", type=float, default=1500, help="seconds for all cases")
+    parser.add_argument("--commit", default="unknown")
+    return parser.parse_args(words)
+
+
+def main() -> int:
+    """Run; return 1 when an answer was wrong."""
+    results = Bench(parse_arguments()).run()
+    return 1 if any(case.get("wrong") for case in results["cases"]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

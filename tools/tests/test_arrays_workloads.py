@@ -1,0 +1,90 @@
+"""The benchmark of programs over arrays: modes in turns, failures, its end, its page."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bench import arrays_workloads, arrays_workloads_page
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RUN = '{"seconds": {"compute": 1}, "total_seconds": 2, "amplification": %s, "mode": "%s"}'
+# A program that makes its data, or notes its words and answers.
+PROGRAM = """#!/bin/sh
+if [ "$1" = generate ]; then mkdir -p "$2"; echo ab >"$2/a"; echo ab >"$2/b"; exit; fi
+echo "$@" >>{calls}
+mode=; device=
+while [ $# -gt 0 ]; do
+  [ "$1" = --mode ] && mode=$2
+  shift
+done
+case $mode in
+  array) echo '{{"runs": [{array}]}}' ;;
+  tiled) echo 'vectoradd: WRONG: number 3' >&2; exit 1 ;;
+  *) echo '{{"runs": [{other}]}}' ;;
+esac
+"""
+
+
+def run(folder: Path, *words: str) -> dict[str, Any]:
+    (folder / "bin").mkdir()
+    program = folder / "bin" / "vectoradd"
+    script = PROGRAM.format(
+        calls=folder / "calls", array=RUN % (1.5, "array"), other=RUN % ("null", "resident")
+    )
+    program.write_text(script)
+    program.chmod(0o755)
+    path = folder / "results.json"
+    options = arrays_workloads.parse_arguments(
+        [
+            *("--json", str(path), "--build", str(folder), "--folder", str(folder)),
+            *("--device", "host", "--programs", "vectoradd", "--cache", "4KiB", "--rounds", "2"),
+            *words,
+        ]
+    )
+    arrays_workloads.Bench(options).run()
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def test_modes_take_turns_and_the_first_round_is_checked(tmp_path: Path) -> None:
+    results = run(tmp_path, "--states", "cached,cold")
+    calls = (tmp_path / "calls").read_text().splitlines()
+    modes = [call.split("--mode ")[1].split()[0] for call in calls]
+    # One that gave something wrong is not asked again.
+    assert modes == ["array", "tiled", "resident", "array", "resident"] * 2
+    assert [call.endswith("--check") for call in calls] == [True, True, True, False, False] * 2
+    assert all("--device host --cache 4096 --line 4096 --json" in call for call in calls)
+    array, tiled, resident, *cold = results["cases"]
+    assert array["summary"]["seconds_median"] == 2
+    assert array["summary"]["amplification_median"] == 1.5
+    assert resident["summary"]["amplification_median"] is None
+    assert tiled["wrong"]
+    assert "number 3" in tiled["why_absent"]
+    assert [case["state"] for case in cold] == ["cold"] * 3
+    assert not list(tmp_path.glob("vectoradd-*"))  # the data are gone
+
+
+def test_what_the_time_does_not_suffice_for_says_so(tmp_path: Path) -> None:
+    results = run(tmp_path, "--budget", "0")
+    assert [case["why_absent"] for case in results["cases"]] == ["the time was over"] * 3
+
+
+def test_page_has_a_line_for_each_case(tmp_path: Path) -> None:
+    run(tmp_path)
+    path = tmp_path / "results.json"
+    assert arrays_workloads_page.is_arrays_workloads(path)
+    page = "\n".join(arrays_workloads_page.page_lines([path]))
+    assert "| vectoradd, cached | 6e-09, 4.1e-06 | 2 | 2 |  | absent: exit status 1: " in page
+    assert page.count("| 1.00 | 1.50 |") == 1
+    assert arrays_workloads_page.page_lines([]) == []
+
+
+def test_unknown_programs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        arrays_workloads.parse_arguments(["--json", str(tmp_path), "--programs", "sort"])
+    assert "sort: not among graph, queries, vectoradd" in capsys.readouterr().err

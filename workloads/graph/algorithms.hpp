@@ -1,0 +1,78 @@
+// Breadth-first search, connected components and PageRank on a device, wherever the neighbours are.
+#pragma once
+
+#include "workloads/arrays/stored.hpp"
+#include "workloads/graph/graph_file.hpp"
+#include "workloads/papers/program.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+enum class Algorithm { bfs, components, pagerank };
+
+// A device with a graph's offsets and what an algorithm knows of vertices. Functions wait, and
+// throw std::runtime_error for neighbours that are no vertices, hippogriff::TransferError for what
+// could not be read.
+class GraphOnDevice {
+ public:
+  GraphOnDevice(const GraphFile& graph, Device& device, const StoredData<Vertex>& neighbours);
+
+  // Allocates what the algorithm works with: before it, once.
+  void prepare(Algorithm algorithm);
+
+  // How many edges each vertex is away from `source`, -1 where no way leads.
+  void bfs(std::uint64_t source);
+  // The least vertex of each vertex' component.
+  void components();
+  void pagerank(unsigned iterations);
+
+  [[nodiscard]] std::vector<int> distances() const { return out<int>(distances_); }
+
+  [[nodiscard]] std::vector<Vertex> labels() const { return out<Vertex>(labels_); }
+
+  [[nodiscard]] std::vector<double> ranks() const { return out<double>(page_rank_.ranks); }
+
+  // Of the last one: levels, rounds, iterations.
+  [[nodiscard]] unsigned passes() const { return passes_; }
+
+ private:
+  template <typename T>
+  [[nodiscard]] std::vector<T> out(const T* from) const {
+    std::vector<T> values(csr_.vertices);
+    memory_.device().copy_out(values.data(), from, values.size() * sizeof(T));
+    return values;
+  }
+
+  template <typename Each>
+  Progress every_edge(const Each& each);
+  void collect(int level);
+  [[nodiscard]] Progress progress_made() const;
+
+  const GraphFile& graph_;
+  const StoredData<Vertex>& neighbours_;
+  Workspace memory_;
+  Csr csr_{};
+  Progress* progress_;
+  int* distances_ = nullptr;
+  Entry* queue_ = nullptr;
+  Entry* next_ = nullptr;
+  Vertex* labels_ = nullptr;
+  PageRankState page_rank_{};
+  unsigned passes_ = 0;
+};
+
+// The same by one thread, from a list in host memory, with no code in common. Throws
+// std::runtime_error for neighbours that are no vertices.
+std::vector<int> bfs_oracle(const GraphFile& graph,
+                            const std::vector<Vertex>& neighbours,
+                            std::uint64_t source);
+std::vector<Vertex> components_oracle(const GraphFile& graph,
+                                      const std::vector<Vertex>& neighbours);
+std::vector<double> pagerank_oracle(const GraphFile& graph,
+                                    const std::vector<Vertex>& neighbours,
+                                    unsigned iterations);
+
+// Of PageRank, relative: sums come in another order.
+inline constexpr double rank_tolerance = 1e-9;
+inline constexpr double page_rank_damping = 0.85;

@@ -1,0 +1,40 @@
+// What a graph file must be before anybody believes it.
+#include "workloads/graph/graph_file.hpp"
+
+#include <stdexcept>
+
+namespace {
+
+std::vector<std::uint64_t> array_bytes(const Numbers& numbers) {
+  return {(numbers.at("vertices") + 1) * sizeof(std::uint64_t),
+          numbers.at("edges") * sizeof(Vertex)};
+}
+
+}  // namespace
+
+Format graph_format() {
+  return {"graph",
+          {{"vertices", 1, 1, std::uint64_t{1} << 31U, "from 0 on"},
+           {"edges", 0, 0, std::uint64_t{1} << 40U, "both directions count"}},
+          array_bytes};
+}
+
+GraphFile::GraphFile(const std::string& path)
+    : in_(path, graph_format()),
+      offsets_(in_.elements<std::uint64_t>(offsets_section, 0, in_.numbers().at("vertices") + 1)) {
+  const auto damaged = [&](const std::string& why) {
+    throw std::runtime_error(path + " is damaged: " + why);
+  };
+  if (offsets_.front() != 0) {
+    damaged("its first offset is " + std::to_string(offsets_.front()) + ", not 0");
+  }
+  for (std::size_t i = 1; i < offsets_.size(); ++i) {
+    if (offsets_[i] < offsets_[i - 1]) {
+      damaged("offset " + std::to_string(i) + " is less than the one before");
+    }
+  }
+  if (offsets_.back() != in_.numbers().at("edges")) {
+    damaged("its last offset is " + std::to_string(offsets_.back()) + ", its edges are " +
+            std::to_string(in_.numbers().at("edges")));
+  }
+}

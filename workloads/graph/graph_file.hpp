@@ -1,0 +1,39 @@
+// Graphs in files: a page with the numbers, 64-bit offsets, 32-bit neighbours (CSR).
+#pragma once
+
+#include "workloads/graph/graph_kernel.hpp"
+#include "workloads/papers/file.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+inline constexpr std::size_t offsets_section = 0;
+inline constexpr std::size_t neighbours_section = 1;
+
+Format graph_format();
+
+// An open graph, its offsets read and checked: they begin with 0, do not fall, and end with the
+// number of edges; throws std::runtime_error otherwise. Neighbours are not looked at.
+class GraphFile {
+ public:
+  explicit GraphFile(const std::string& path);
+
+  [[nodiscard]] const File& file() const { return in_.file(); }
+
+  [[nodiscard]] const Section& neighbours() const { return in_.section(neighbours_section); }
+
+  [[nodiscard]] const std::vector<std::uint64_t>& offsets() const { return offsets_; }
+
+  [[nodiscard]] std::uint64_t vertices() const { return offsets_.size() - 1; }
+
+  [[nodiscard]] std::uint64_t edges() const { return offsets_.back(); }
+
+  [[nodiscard]] std::uint64_t degree(std::uint64_t vertex) const {
+    return offsets_[vertex + 1] - offsets_[vertex];
+  }
+
+ private:
+  Input in_;
+  std::vector<std::uint64_t> offsets_;
+};

@@ -1,0 +1,85 @@
+#!/bin/sh
+# Runs `graph` as a user would, on device host or another: all modes give what the oracle says, and damaged graphs are
+# refused. Usage: graph_test.sh PROGRAM [DEVICE]
+set -eu
+program=$1
+device=${2:-host}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export HIPPOGRIFF_NODE=off
+
+# shellcheck source=workloads/papers/expect_status.sh
+. "$(dirname "$0")/../papers/expect_status.sh"
+
+# Writes bytes at an offset: spoil FILE OFFSET BYTES
+spoil() {
+  printf %b "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+
+# A graph is the same however much memory it is made with, and another for another seed or kind.
+"$program" generate "$folder/graph" --scale 11
+"$program" generate "$folder/same" --scale 11 --memory 10000
+cmp "$folder/graph" "$folder/same"
+"$program" generate "$folder/same" --scale 11 --seed 1
+expect_status 1 cmp "$folder/graph" "$folder/same"
+"$program" generate "$folder/uniform" --scale 9 --kind uniform --edge-factor 3
+"$program" generate "$folder/tiny" --scale 1 --edge-factor 1
+# One vertex' list is longer than what a warp takes at a time.
+"$program" generate "$folder/dense" --scale 12 --edge-factor 600
+
+for graph in graph uniform tiny dense; do
+  for algorithm in bfs cc pagerank; do
+    "$program" run "$folder/$graph" --algorithm $algorithm --mode all --check --json --device "$device" \
+      --cache 32KiB --line 512 --sources 3 --iterations 3 >"$folder/json"
+    test "$(grep -c '"checked": true' "$folder/json")" = 3
+  done
+done
+"$program" run "$folder/graph" --mode array --check --json --device "$device" --cache 512 --line 512 >"$folder/json"
+for word in open compute total_seconds edges_per_second needed_bytes read_bytes amplification misses; do
+  grep -q "\"$word\": " "$folder/json"
+done
+# A cache that holds all of it reads nothing twice.
+"$program" run "$folder/graph" --algorithm pagerank --device "$device" --cache 1MiB --json >"$folder/json"
+misses=$(sed -n 's/.*"misses": \([0-9]*\).*/\1/p' "$folder/json")
+size=$(sed -n 's/.*"data_bytes": \([0-9]*\).*/\1/p' "$folder/json")
+test "$misses" -le $((size / 4096 + 1))
+
+# What is not what it says: cut, longer, of another program, offsets that fall, start late or end elsewhere.
+for change in -1 +1 0 100 4096; do
+  cp "$folder/uniform" "$folder/damaged"
+  truncate -s "$change" "$folder/damaged"
+  expect_status 1 "$program" run "$folder/damaged" --device "$device"
+  grep -q "damaged\|no input" "$folder/said"
+done
+for offset in 0 8 24 29 4096 4112 $((4096 + 512 * 8)); do
+  cp "$folder/uniform" "$folder/damaged"
+  spoil "$folder/damaged" "$offset" '\0377\0377'
+  expect_status 1 "$program" run "$folder/damaged" --device "$device"
+  grep -q "damaged\|no input" "$folder/said"
+done
+# Neighbours that are no vertices are seen by the kernels, whatever the mode.
+last=$(($(stat -c %s "$folder/uniform") - 2))
+cp "$folder/uniform" "$folder/damaged"
+spoil "$folder/damaged" $last '\0377\0377'
+for mode in array resident zero-copy; do
+  for algorithm in cc pagerank; do
+    expect_status 1 "$program" run "$folder/damaged" --algorithm $algorithm --mode $mode --device "$device"
+    grep -q "damaged.*no vertices" "$folder/said"
+  done
+done
+expect_status 1 "$program" run "$folder/damaged" --check --device "$device"
+
+expect_status 1 "$program" run "$folder/absent" --device "$device"
+expect_status 1 "$program" generate "$folder/absent/graph"
+for wrong in "--algorithm sort" "--mode paper" "--source 512" "--line 600 --mode array" "--pace 3" "--cache"; do
+  # shellcheck disable=SC2086 # options and their values
+  if "$program" run "$folder/uniform" --device "$device" $wrong >"$folder/said" 2>&1; then
+    echo "not refused: $wrong" >&2
+    exit 1
+  fi
+  test -s "$folder/said"
+done
+expect_status 2 "$program" generate "$folder/same" --scale 32
+expect_status 2 "$program" run "$folder/uniform" --device nowhere:7
+expect_status 2 "$program" dance
+echo "graph works from end to end"

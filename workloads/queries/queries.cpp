@@ -1,0 +1,251 @@
+// The program: makes trips, and asks what drivers make a mile on long ones, in each of the modes.
+#include "workloads/arrays/arguments.hpp"
+#include "workloads/arrays/stored.hpp"
+#include "workloads/papers/program.hpp"
+#include "workloads/queries/columns.hpp"
+#include "workloads/queries/queries_kernel.hpp"
+
+#include <hippogriff/hippogriff.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+
+namespace {
+
+constexpr std::uint64_t no_bound = std::numeric_limits<std::uint64_t>::max();
+constexpr double tolerance = 1e-9;  // relative: sums come in another order
+constexpr const char* usage =
+    "queries generate FOLDER --rows N [--long-per-million 300] [--seed N]\n"
+    "queries run FOLDER [--query 0..5|all] [--mode array|resident|zero-copy|all]\n"
+    "            [--device host|cuda:N] [--miles 30] [--cache 64MiB] [--line 4KiB] [--check]\n"
+    "            [--json]";
+
+struct Wish {
+  std::vector<std::size_t> queries;
+  std::vector<std::string> modes;
+  std::string device;
+  std::uint64_t cache_bytes = 0;
+  std::uint32_t line_bytes = 0;
+  double miles = 0;
+  bool check = false;
+  bool json = false;
+};
+
+struct Answer {
+  std::uint64_t rows = 0;  // that are long
+  double miles = 0;
+  double dollars_a_mile = 0;  // of all of them, added up
+};
+
+Wish read_wish(Arguments& words) {
+  Wish wish;
+  const std::string query = words.text("query", "all");
+  for (std::size_t i = 0; i <= dependent_max; ++i) {
+    if (query == "all" || query == std::to_string(i)) {
+      wish.queries.push_back(i);
+    }
+  }
+  if (wish.queries.empty()) {
+    throw std::invalid_argument("--query is 0 to 5 or all, not " + query);
+  }
+  wish.modes = chosen_modes(words.text("mode", "array"), {"array", "resident", "zero-copy"});
+  wish.device = resolve_device(words.text("device", ""));
+  wish.cache_bytes = words.number({"cache", 64U << 20U, 512, no_bound, "bytes, of all columns"});
+  wish.line_bytes = static_cast<std::uint32_t>(
+      words.number({"line", 4096, 512, 1U << 20U, "bytes, a power of two"}));
+  wish.miles = static_cast<double>(words.number({"miles", 30, 1, 1'000'000, "of a long trip"}));
+  wish.check = words.given("check");
+  wish.json = words.given("json");
+  words.refuse_others();
+  return wish;
+}
+
+// Column by column, a piece at a time, as plainly as it can be.
+Answer oracle(const Columns& columns, const Wish& wish) {
+  constexpr std::uint64_t piece = 1U << 17U;
+  Answer answer;
+  std::vector<std::vector<double>> values(columns.count(), std::vector<double>(piece));
+  for (std::uint64_t first = 0; first < columns.rows(); first += piece) {
+    const std::uint64_t count = std::min(piece, columns.rows() - first);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      columns.file(i).read(values[i].data(), count * sizeof(double), first * sizeof(double));
+    }
+    for (std::uint64_t row = 0; row < count; ++row) {
+      const double distance = values[0][row];
+      if (!(distance >= wish.miles)) {
+        continue;
+      }
+      ++answer.rows;
+      answer.miles += distance;
+      double dollars = values.size() > 1 ? values[1][row] : 0;
+      for (std::size_t i = 2; i < values.size(); ++i) {
+        dollars -= values[i][row];
+      }
+      answer.dollars_a_mile += dollars / distance;
+    }
+  }
+  return answer;
+}
+
+bool close_to(double one, double other) {
+  return one == other ||
+         std::abs(one - other) <= tolerance * std::max(std::abs(one), std::abs(other));
+}
+
+using Stored = std::vector<std::unique_ptr<StoredData<double>>>;
+
+// Asks for what kernels take, which is the same type for all columns.
+template <typename Source, typename SourceOf>
+Answer ask(const Stored& stored, const Wish& wish, Workspace& memory, const SourceOf& source_of) {
+  const Source distances = source_of(*stored[0]);
+  const std::uint64_t rows = distances.size();
+  auto* wanted = memory.allocate<Wanted>(std::min(rows, rows_a_part));
+  auto* findings = memory.allocate<Findings>(1);
+  Findings found{};
+  Answer answer;
+  for (std::uint64_t first = 0; first < rows; first += rows_a_part) {
+    found.rows = 0;
+    memory.put(findings, found);
+    const ScanDistances<Source> scan{
+        distances, {first, std::min(first + rows_a_part, rows)}, wish.miles, wanted, findings};
+    run_warps(memory.device(), scan, scan.items());
+    found = memory.get(findings);
+    answer.rows += found.rows;
+    DollarsAMile<Source> dollars{{}, 0, wanted, found.rows, findings};
+    for (std::size_t i = 1; i < stored.size(); ++i) {
+      dollars.columns[dollars.column_count++] = source_of(*stored[i]);
+    }
+    if (dollars.column_count > 0) {
+      run_warps(memory.device(), dollars, dollars.items());
+      found = memory.get(findings);
+    }
+  }
+  for (const auto& column : stored) {
+    column->check();
+  }
+  answer.miles = found.miles;
+  answer.dollars_a_mile = found.dollars_a_mile;
+  return answer;
+}
+
+void tell(JsonObject& json, const Answer& answer, std::size_t query, const Phases& phases) {
+  double total = 0;
+  for (const auto& [phase, seconds] : phases.seconds()) {
+    total += phase == "check" ? 0 : seconds;
+  }
+  const auto rows = static_cast<double>(answer.rows);
+  json.text("query", "Q" + std::to_string(query)).seconds(phases);
+  json.number("total_seconds", total).number("wanted_rows", answer.rows);
+  json.number("average_miles", answer.rows > 0 ? answer.miles / rows : 0.0);
+  if (query > 0) {
+    json.number("average_dollars_a_mile", answer.rows > 0 ? answer.dollars_a_mile / rows : 0.0);
+  }
+}
+
+struct Run {
+  const Columns& columns;
+  const Wish& wish;
+  Device& device;
+};
+
+std::string run_query(const Run& run, std::size_t query, const std::string& mode) {
+  Phases phases;
+  const Wish& wish = run.wish;
+  const std::uint64_t share = wish.cache_bytes / run.columns.count();
+  const Storing storing{mode_of(mode),
+                        run.device,
+                        wish.device,
+                        std::max<std::uint64_t>(share, wish.line_bytes),
+                        wish.line_bytes};
+  Stored stored;
+  for (std::size_t i = 0; i < run.columns.count(); ++i) {
+    stored.push_back(
+        std::make_unique<StoredData<double>>(storing, run.columns.file(i), run.columns.section()));
+  }
+  const bool array = stored[0]->is_array();
+  phases.end(array ? "open" : "load");
+  Workspace memory(run.device, Workspace::Allocator::device);
+  const Answer answer =
+      array ? ask<hippogriff::array_view<double>>(
+                  stored, wish, memory, [](const auto& column) { return column.view(); })
+            : ask<PlainData<double>>(
+                  stored, wish, memory, [](const auto& column) { return column.plain(); });
+  phases.end("compute");
+  if (wish.check) {
+    const Answer expected = oracle(run.columns, wish);
+    if (answer.rows != expected.rows || !close_to(answer.miles, expected.miles) ||
+        (query > 0 && !close_to(answer.dollars_a_mile, expected.dollars_a_mile))) {
+      throw std::runtime_error("WRONG: the answer to Q" + std::to_string(query));
+    }
+    phases.end("check");
+  }
+  ReadCost cost;
+  for (const auto& column : stored) {
+    cost.add(column->cost());
+  }
+  JsonObject json;
+  json.text("mode", mode);
+  tell(json, answer, query, phases);
+  describe(json, cost, sizeof(double) * (run.columns.rows() + query * answer.rows));
+  return json.raw("checked", wish.check ? "true" : "false").str();
+}
+
+int run(Arguments& words) {
+  const std::string folder = words.word(1);
+  const Wish wish = read_wish(words);
+  const hippogriff::Runtime runtime;
+  const std::unique_ptr<Device> device = open_device(wish.device);
+  std::vector<std::string> runs;
+  std::uint64_t rows = 0;
+  for (const std::size_t query : wish.queries) {
+    const Columns columns(folder, query + 1);
+    rows = columns.rows();
+    for (const std::string& mode : wish.modes) {
+      runs.push_back(run_query({columns, wish, *device}, query, mode));
+      if (!wish.json) {
+        print_line(runs.back());
+      }
+    }
+  }
+  if (wish.json) {
+    JsonObject json;
+    json.text("program", "queries").text("device", wish.device).number("rows", rows);
+    json.number("cache_bytes", wish.cache_bytes);
+    json.number("line_bytes", std::uint64_t{wish.line_bytes});
+    print_line(json.raw("runs", json_list(runs)).str());
+  }
+  return EXIT_SUCCESS;
+}
+
+int generate(Arguments& words) {
+  TripsWish wish;
+  wish.rows = words.number({"rows", 0, 1, std::uint64_t{1} << 40U, "trips"});
+  wish.long_per_million =
+      words.number({"long-per-million", wish.long_per_million, 0, 1'000'000, "trips of 30 miles"});
+  wish.seed = words.number({"seed", wish.seed, 0, no_bound, "of the trips"});
+  words.refuse_others();
+  generate_trips(words.word(1), wish);
+  return EXIT_SUCCESS;
+}
+
+int program(int argc, char** argv) {
+  Arguments words(argc, argv, {"check", "json"});
+  const std::string verb = words.word_count() == 2 ? words.word(0) : "";
+  if (verb == "generate") {
+    return generate(words);
+  }
+  if (verb == "run") {
+    return run(words);
+  }
+  throw std::invalid_argument(std::string("what is to be done?\n") + usage);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return array_program_main(argc, argv, "queries", usage, program);
+}

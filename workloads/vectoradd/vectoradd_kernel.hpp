@@ -1,0 +1,85 @@
+// The kernels of `vectoradd`: C = A + B through arrays in storage, or in device memory.
+#pragma once
+
+#include "workloads/arrays/warp.hpp"
+
+#include <hippogriff/array.hpp>
+
+#ifndef __CUDACC__
+#include "workloads/arrays/warp_launch.hpp"
+#endif
+
+using Number = std::uint64_t;
+
+// What a warp adds at a time: a line of C, at most so many bytes. Then C's lines are written as a
+// whole, and never read.
+inline constexpr unsigned line_bytes_max = 4096;
+
+struct AddThroughArrays {
+  static constexpr unsigned at_once = 16;
+
+  struct Two {
+    alignas(16) Number a[line_bytes_max / sizeof(Number)];
+    alignas(16) Number b[line_bytes_max / sizeof(Number)];
+  };
+
+  template <unsigned Bytes>
+  using Buffer = Two;
+
+  hippogriff::array_view<Number> a;
+  hippogriff::array_view<Number> b;
+  hippogriff::array_view<Number> c;
+  std::uint64_t numbers_a_line = 0;
+
+  [[nodiscard]] std::uint64_t items() const { return parts_of(c.size(), numbers_a_line); }
+
+  [[nodiscard]] HIPPO_HOST_DEVICE Range line(std::uint64_t item) const {
+    const std::uint64_t begin = item * numbers_a_line;
+    const std::uint64_t end = begin + numbers_a_line;
+    return {begin, end < c.size() ? end : c.size()};
+  }
+
+  // What cannot be read or written the arrays remember.
+  template <typename Warp>
+  HIPPO_DEVICE void operator()(const Warp& warp, Two& buffer, std::uint64_t item) const {
+    using Status = hippogriff::array_view<Number>::status;
+    const Range range = line(item);
+    const std::uint64_t count = range.end - range.begin;
+    if (a.read_range(warp.group(), range.begin, count, buffer.a) != Status::success ||
+        b.read_range(warp.group(), range.begin, count, buffer.b) != Status::success) {
+      return;
+    }
+    for (std::uint64_t i = warp.rank(); i < count; i += Warp::lanes) {
+      buffer.a[i] += buffer.b[i];
+    }
+    warp.meet();
+    static_cast<void>(c.write_range(warp.group(), range.begin, count, buffer.a));
+  }
+
+#ifndef __CUDACC__
+  [[nodiscard]] std::uint64_t ahead(std::uint64_t first,
+                                    std::uint64_t end,
+                                    unsigned threads) const {
+    const auto range_of = [&](std::uint64_t item) { return line(item); };
+    return smaller(read_ahead(a, threads, {first, end}, range_of),
+                   read_ahead(b, threads, {first, end}, range_of));
+  }
+#endif
+};
+
+struct AddInMemory {
+  const Number* a;
+  const Number* b;
+  Number* c;
+
+  HIPPO_DEVICE void operator()(std::uint64_t i) const { c[i] = a[i] + b[i]; }
+};
+
+// Writes what a GPU's kernels wrote, and waits until the storage keeps it.
+void flush_on_gpu(hippogriff::array<Number>& numbers);
+
+#if !defined(__CUDACC__) && !HIPPOGRIFF_HAS_CUDA
+inline void flush_on_gpu(hippogriff::array<Number>& /*numbers*/) {
+  throw std::runtime_error("built without CUDA");
+}
+#endif
