@@ -108,7 +108,7 @@ read_together(const Cache& cache, const Group& group, const ByteRange& range, un
 
 // All of the group call, with the same arguments, holding no line.
 template <typename Group>
-HIPPO_ANYWHERE NvmeStatus read_bytes(
+HIPPO_ANYWHERE HIPPO_APART NvmeStatus read_bytes(
     const Cache& cache, const Group& group, uint64_t offset, uint64_t bytes, unsigned char* to) {
   while (bytes != 0) {
     const uint64_t line_begin = offset & ~(uint64_t{cache.line_bytes()} - 1);
@@ -126,11 +126,11 @@ HIPPO_ANYWHERE NvmeStatus read_bytes(
 }
 
 template <typename Group>
-HIPPO_ANYWHERE NvmeStatus write_bytes(const Cache& cache,
-                                      const Group& group,
-                                      uint64_t offset,
-                                      uint64_t bytes,
-                                      const unsigned char* from) {
+HIPPO_ANYWHERE HIPPO_APART NvmeStatus write_bytes(const Cache& cache,
+                                                  const Group& group,
+                                                  uint64_t offset,
+                                                  uint64_t bytes,
+                                                  const unsigned char* from) {
   while (bytes != 0) {
     const Piece piece = piece_at(cache, offset, bytes);
     const Held held = cache.hold(group, piece.line, piece.whole ? Intent::overwrite : Intent::use);
