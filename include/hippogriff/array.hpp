@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 namespace hippogriff::inline v0 {
 
@@ -35,6 +36,8 @@ struct array_options {
   std::uint32_t queue_count = 0;
   std::uint32_t queue_depth = 0;
   std::chrono::milliseconds wait_limit{0};
+  const char* layout = nullptr;   // of several files: "striped" or "replicated"
+  std::uint64_t stripe_size = 0;  // in bytes
 };
 
 // Move-only. Closing it ends its threads' waits; what they wrote stays if it was flushed.
@@ -48,7 +51,24 @@ class array {
     const std::string name = path.string();
     open(options, [&](hippogriff_array_options& raw) {
       raw.path = name.c_str();
-      raw.size = options.count > SIZE_MAX / sizeof(T) ? SIZE_MAX : options.count * sizeof(T);
+      raw.size = size_of(options);
+    });
+  }
+
+  // Several files, as options.layout says.
+  explicit array(std::span<const std::filesystem::path> paths, const array_options& options = {}) {
+    std::vector<std::string> names;
+    std::vector<const char*> pointers;
+    for (const std::filesystem::path& path : paths) {
+      names.push_back(path.string());
+    }
+    for (const std::string& name : names) {
+      pointers.push_back(name.c_str());
+    }
+    open(options, [&](hippogriff_array_options& raw) {
+      raw.paths = pointers.data();
+      raw.path_count = pointers.size();
+      raw.size = size_of(options);
     });
   }
 
@@ -98,6 +118,10 @@ class array {
     }
   }
 
+  static std::uint64_t size_of(const array_options& options) {
+    return options.count > SIZE_MAX / sizeof(T) ? SIZE_MAX : options.count * sizeof(T);
+  }
+
   template <typename Fill>
   void open(const array_options& options, Fill fill) {
     check(hippogriff_init());
@@ -111,6 +135,8 @@ class array {
     raw.queue_count = options.queue_count;
     raw.queue_depth = options.queue_depth;
     raw.wait_limit_ms = options.wait_limit.count();
+    raw.layout = options.layout;
+    raw.stripe_size = options.stripe_size;
     fill(raw);
     hippogriff_storage_array* opened = nullptr;
     check(hippogriff_array_open(&raw, &opened));

@@ -22,6 +22,10 @@ class ArrayOptions(ctypes.Structure):
         ("queue_count", ctypes.c_uint32),
         ("queue_depth", ctypes.c_uint32),
         ("wait_limit_ms", ctypes.c_int64),
+        ("paths", ctypes.POINTER(ctypes.c_char_p)),
+        ("path_count", ctypes.c_size_t),
+        ("layout", ctypes.c_char_p),
+        ("stripe_size", ctypes.c_uint64),
     )
 
 
@@ -39,6 +43,7 @@ class ArrayStatistics(ctypes.Structure):
         ("written_bytes", ctypes.c_uint64),
         ("failures", ctypes.c_uint64),
         ("metadata_bytes", ctypes.c_uint64),
+        ("other_copies", ctypes.c_uint64),
     )
 
 

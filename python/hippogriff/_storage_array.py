@@ -36,8 +36,8 @@ class StorageArray:
 
     Parameters
     ----------
-    path : path
-        The file.
+    path : path or sequence of paths
+        The file, or up to 64 files as one array: see `layout`.
     dtype : dtype
         Element type: a name, a NumPy or torch dtype.
     shape : int or sequence of int, optional
@@ -51,7 +51,13 @@ class StorageArray:
     line : int
         Bytes that are read and written at once: a power of two, 512 to 1 MiB.
     offset : int
-        Where the array begins in the file, in bytes.
+        Where the array begins in the file (in each of several), in bytes.
+    layout : str, optional
+        Of several files: ``"striped"`` (stripes in turn, as where `stripe` is given), or
+        ``"replicated"``: each is a copy; reads are spread over them and go on with another where
+        one fails, writes go to all.
+    stripe : int or str
+        Bytes of a stripe, a multiple of the line; 1 MiB if striped files do not say it.
 
     Raises
     ------
@@ -65,7 +71,7 @@ class StorageArray:
 
     def __init__(
         self,
-        path: PathLike,
+        path: PathLike | Sequence[PathLike],
         dtype: object,
         shape: int | Sequence[int] | None = None,
         *,
@@ -74,23 +80,32 @@ class StorageArray:
         cache: int | str = 64 << 20,
         line: int = 4096,
         offset: int = 0,
+        layout: str | None = None,
+        stripe: int | str = 0,
     ) -> None:
         self._handle = ctypes.c_void_p()
         self._lock = threading.Lock()
         self._numpy = _numpy()
         element = find_element(dtype)
-        self._path = os.fsdecode(path)
+        paths = [path] if isinstance(path, str | bytes | os.PathLike) else list(path)
+        if not paths:
+            raise InvalidArgument("an array has at least one file")
+        self._paths = tuple(os.fsdecode(each) for each in paths)
         self._mode = mode
         name = device_name(device)
         if name != "host":
             raise Unsupported(f"StorageArray on {name}: in Python only device host has it so far")
         options = _storage_abi.ArrayOptions(struct_size=ctypes.sizeof(_storage_abi.ArrayOptions))
-        options.path = encode_path(path)
+        if len(paths) == 1:
+            options.path = encode_path(paths[0])
+        else:
+            options.paths = (ctypes.c_char_p * len(paths))(*map(encode_path, paths))
+            options.path_count = len(paths)
+        options.layout = None if layout is None else layout.encode()
+        options.stripe_size = _bytes("stripe", stripe)
         options.mode = mode.encode()
         options.device = encode_device(name)
-        options.cache_size = _natural(
-            "cache", parse_size(cache) if isinstance(cache, str) else cache
-        )
+        options.cache_size = _bytes("cache", cache)
         options.line_size = _natural("line", line, 2**32)
         options.offset = _natural("offset", offset)
         if shape is not None and -1 not in as_lengths(shape):
@@ -110,8 +125,13 @@ class StorageArray:
 
     @property
     def path(self) -> str:
-        """The path it was opened by."""
-        return self._path
+        """The path it was opened by; of several files the first one's."""
+        return self._paths[0]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of all files."""
+        return self._paths
 
     @property
     def mode(self) -> str:
@@ -313,6 +333,10 @@ def _numpy() -> Any:
         return importlib.import_module("numpy")
     except ImportError:
         raise Unsupported("StorageArray needs NumPy (pip install numpy)") from None
+
+
+def _bytes(name: str, value: int | str) -> int:
+    return _natural(name, parse_size(value) if isinstance(value, str) else value)
 
 
 def _natural(name: str, value: int, limit: int = 2**63) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import shutil
 import subprocess
@@ -110,6 +111,42 @@ def test_a_new_file_has_the_size_of_its_shape(tmp_path: Path) -> None:
         array[99, 2] = -1
     assert path.stat().st_size == 610
     assert path.read_bytes()[-2:] == b"\xff\xff"
+
+
+def test_stripes_of_several_files_are_one_array(tmp_path: Path) -> None:
+    expected = np.random.default_rng(2).integers(0, 2**31, 10_000)
+    stripes = [expected[begin : begin + 512] for begin in range(0, 10_000, 512)]
+    paths = [tmp_path / name for name in "abc"]
+    for number, path in enumerate(paths):
+        path.write_bytes(b"".join(stripe.tobytes() for stripe in stripes[number::3]))
+    with hippogriff.StorageArray(paths, "int64", mode="r+", cache=8192, stripe="4KiB") as array:
+        assert array.paths == tuple(map(str, paths))
+        np.testing.assert_array_equal(array[...], expected)
+        array[512:1024] = 5
+    assert (np.fromfile(paths[1], "int64")[:512] == 5).all()
+    np.testing.assert_array_equal(np.fromfile(paths[0], "int64")[:512], expected[:512])
+    with pytest.raises(hippogriff.InvalidArgument, match="striped"):
+        hippogriff.StorageArray(paths, "int64")
+    paths[2].write_bytes(b"short")
+    with pytest.raises(hippogriff.InvalidArgument, match=re.escape(str(paths[0]))):
+        hippogriff.StorageArray(paths, "int64", stripe="4KiB")
+
+
+def test_a_copy_that_is_broken_is_read_elsewhere(numbers: tuple[Path, Any], tmp_path: Path) -> None:
+    path, expected = numbers
+    other = tmp_path / "copy"
+    shutil.copy(path, other)
+    with hippogriff.StorageArray(
+        [path, other], "float32", (500, 37), mode="r+", cache=4096, layout="replicated"
+    ) as array:
+        array[7] = 1
+        expected[7] = 1
+        array.flush()
+        assert path.read_bytes() == other.read_bytes() == expected.tobytes()
+        os.truncate(other, 0)
+        np.testing.assert_array_equal(array[...], expected)
+        assert array.statistics()["other_copies"] > 0
+        assert array.statistics()["failures"] == 0
 
 
 def test_what_cannot_be_is_refused(numbers: tuple[Path, Any]) -> None:

@@ -45,6 +45,8 @@ class ControllerThread {
     std::span<std::byte> memory;
     std::size_t wanted = 0;  // of the file; the rest of the memory is beyond its end
     std::size_t done = 0;
+    std::uint64_t copy = 0;         // of the array, that is read or written now
+    std::uint64_t copies_left = 0;  // to write, or to try
     int attempts = 0;
   };
 
@@ -64,7 +66,10 @@ class ControllerThread {
   void begin(Served& served, const Command& command);
   void begin_memory(Pending& pending);
   void begin_file(Pending& pending);
+  void begin_copy(Pending& pending);
   void continue_file(Pending& pending);
+  void end_copy(Pending& pending);
+  void fail_copy(Pending& pending, const Failure& failure);
   void begin_flush(Pending& pending);
   bool reap(std::chrono::nanoseconds timeout);
   void advance(Pending& pending, std::int64_t result);

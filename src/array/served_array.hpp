@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -22,6 +23,7 @@ struct ServedCounts {
   std::uint64_t written_bytes = 0;
   std::uint64_t flushes = 0;
   std::uint64_t failures = 0;
+  std::uint64_t other_copies = 0;  // times that a read went on with another copy
 };
 
 // Thread-safe. What it points to must stay until the controller has let go of it.
@@ -52,6 +54,16 @@ class ServedArray {
     const std::scoped_lock lock(mutex_);
     if (!first_failure_ || system_ref<std::uint32_t>(*options_.sticky).load(relaxed) == 0) {
       first_failure_ = failure;
+    }
+  }
+
+  // A copy of the array could not be read, and another one is asked. Tells of the first on stderr.
+  void note_other_copy(const Failure& failure) {
+    if (other_copies_.fetch_add(1, std::memory_order_relaxed) == 0) {
+      std::fprintf(stderr,
+                   "hippogriff: %s; array %s goes on with other copies\n",
+                   failure.message().c_str(),
+                   backing().name.c_str());
     }
   }
 
@@ -105,6 +117,7 @@ class ServedArray {
       sum.flushes += counter.flushes.load(std::memory_order_relaxed);
     }
     sum.failures = failures_.load(std::memory_order_relaxed);
+    sum.other_copies = other_copies_.load(std::memory_order_relaxed);
     return sum;
   }
 
@@ -112,6 +125,7 @@ class ServedArray {
   Options options_;
   std::vector<Counter> counters_;
   std::atomic<std::uint64_t> failures_{0};
+  std::atomic<std::uint64_t> other_copies_{0};
   mutable std::mutex mutex_;
   std::optional<Failure> first_failure_;
 };

@@ -114,6 +114,11 @@ void StorageArray::check_options(StorageArrayOptions& options) {
   if ((options.backing.size_bytes - 1) / line >= no_line) {
     throw_invalid(operation, "it has more than 2^40 - 1 lines: take longer lines");
   }
+  if (options.backing.stripe_bytes % line != 0) {
+    throw_invalid(operation,
+                  "a stripe of " + std::to_string(options.backing.stripe_bytes) +
+                      " bytes is not whole lines of " + std::to_string(line));
+  }
   if (options.cache_bytes < line || options.cache_bytes / line > UINT32_MAX / 2) {
     throw_invalid(operation,
                   "a cache of " + std::to_string(options.cache_bytes) +
@@ -153,18 +158,19 @@ void StorageArray::map_backing() {
   }
   answers_with_addresses_ = false;
   try {
-    if (backing.file != nullptr && device.info().can.registers_read_only &&
+    if (backing.files.size() == 1 && device.info().can.registers_read_only &&
         backing.mapping.empty() && backing.file_offset % page_bytes == 0 &&
-        backing.file->size_now() >= backing.file_offset + backing.size_bytes) {
-      const auto residency = backing.file->residency({backing.file_offset, backing.size_bytes});
+        backing.files[0].file->size_now() >= backing.file_offset + backing.size_bytes) {
+      File& file = *backing.files[0].file;
+      const auto residency = file.residency({backing.file_offset, backing.size_bytes});
       if (residency && residency->resident_bytes == residency->total_bytes) {
-        mapping_ = backing.file->map(
-            {backing.file_offset, align_up(backing.size_bytes, page_bytes)}, FileAccess::read);
+        mapping_ = file.map({backing.file_offset, align_up(backing.size_bytes, page_bytes)},
+                            FileAccess::read);
         device.register_host(mapping_.data(), mapping_.size(), HostAccess::read_only);
         registered_ = mapping_.data();
         backing.mapping = std::span<const std::byte>(mapping_).first(backing.size_bytes);
       }
-    } else if (backing.file == nullptr &&
+    } else if (backing.in_memory() &&
                reinterpret_cast<std::uintptr_t>(backing.memory.data()) % page_bytes == 0) {
       device.register_host(backing.memory.data(),
                            align_up(backing.memory.size(), page_bytes),
@@ -282,8 +288,8 @@ void StorageArray::flush() {
 
 void StorageArray::sync() {
   if (!options_.device->info().can.host_addressable) {
-    if (options_.backing.file != nullptr && options_.backing.writable) {
-      options_.backing.file->sync();
+    if (options_.backing.writable) {
+      options_.backing.sync();
     }
     check();
     return;
@@ -386,7 +392,7 @@ void StorageArray::give_back() {
     device.unregister_host(registered_);
   }
   if (!mapping_.empty()) {
-    options_.backing.file->unmap(mapping_);
+    options_.backing.files[0].file->unmap(mapping_);
   }
   if (!lines_.is_null()) {
     device.release(lines_);

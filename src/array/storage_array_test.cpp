@@ -102,6 +102,10 @@ TEST_P(ArrayOracle, random_operations_of_many_threads_leave_what_memory_would_ho
   {
     TestArray array(given.options);
     EXPECT_EQ(random_operations<12>(array, given.threads, rounds), 0U) << "elements of 12 bytes";
+    for (std::uint32_t copy = 1; given.options.stripe_bytes == 0 && copy < given.options.files;
+         ++copy) {
+      EXPECT_EQ(array.stored(copy), array.stored()) << "copy " << copy;
+    }
   }
   {
     TestArray array(given.options);
@@ -124,6 +128,14 @@ INSTANTIATE_TEST_SUITE_P(
              {.size_bytes = 40000, .cache_bytes = 8 * short_line, .file_offset = 1111}},
         Case{"in_memory", {.cache_bytes = 8 * short_line, .in_memory = true}},
         Case{"odd_memory", {.size_bytes = 30001, .cache_bytes = 8 * short_line, .in_memory = true}},
+        Case{"striped", {.cache_bytes = 8 * short_line, .files = 3, .stripe_bytes = short_line}},
+        Case{"odd_stripes",
+             {.size_bytes = 61234,
+              .cache_bytes = 8 * short_line,
+              .file_offset = 77,
+              .files = 4,
+              .stripe_bytes = 5 * short_line}},
+        Case{"replicated", {.size_bytes = 40000, .cache_bytes = 8 * short_line, .files = 3}},
         Case{"staged", {.cache_bytes = 8 * short_line, .staged = true}},
         Case{"staged_memory",
              {.size_bytes = 30001,

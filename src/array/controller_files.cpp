@@ -1,0 +1,117 @@
+// Reads and writes of a controller's thread in files: copies, stripes, what comes in pieces.
+#include "array/controller_thread.hpp"
+
+#include <hippogriff/array/portable.hpp>
+
+#include <cerrno>
+
+namespace hippogriff::ondemand {
+
+// Reads are spread over the copies by where they begin; writes go to one after the other.
+void ControllerThread::begin_file(Pending& pending) {
+  const Backing& backing = pending.served->array->backing();
+  const bool reads = pending.opcode == Opcode::read;
+  if (reads && !backing.mapping.empty() && pending.wanted == pending.memory.size()) {
+    answer(pending, reinterpret_cast<std::uint64_t>(backing.mapping.data() + pending.offset));
+    return;
+  }
+  pending.copies_left = backing.layout().copies();
+  pending.copy =
+      reads && pending.copies_left > 1 ? spread(pending.offset) % pending.copies_left : 0;
+  begin_copy(pending);
+}
+
+void ControllerThread::begin_copy(Pending& pending) {
+  pending.done = 0;
+  pending.attempts = 0;
+  if (pending.opcode == Opcode::read) {
+    const FilePart part =
+        pending.served->array->backing().part_at(pending.offset, pending.wanted, pending.copy);
+    try {
+      const auto count =
+          part.file->file->read_cached(pending.memory.first(part.size_bytes), part.offset);
+      pending.done = count.value_or(0);
+    } catch (...) {
+      fail_copy(pending, current_failure());
+      return;
+    }
+  }
+  if (pending.done == pending.wanted) {
+    end_copy(pending);
+  } else {
+    continue_file(pending);
+  }
+}
+
+void ControllerThread::continue_file(Pending& pending) {
+  const FilePart part = pending.served->array->backing().part_at(
+      pending.offset + pending.done, pending.wanted - pending.done, pending.copy);
+  IoRequest request;
+  request.kind = pending.opcode == Opcode::read ? IoRequest::Kind::read : IoRequest::Kind::write;
+  request.file = part.file->file.get();
+  request.direct = false;
+  request.offset = part.offset;
+  request.memory = pending.memory.subspan(pending.done, part.size_bytes);
+  request.tag = reinterpret_cast<std::uint64_t>(&pending);
+  try {
+    io_->submit(request);
+  } catch (...) {
+    answer_failure(pending, NvmeStatus::internal_error, current_failure());
+  }
+}
+
+void ControllerThread::advance(Pending& pending, std::int64_t result) {
+  constexpr int attempts_max = 100;
+  const bool again = result == -EAGAIN || result == -EINTR;
+  if (again && ++pending.attempts < attempts_max) {
+    continue_file(pending);
+    return;
+  }
+  if (result > 0) {
+    pending.done += static_cast<std::size_t>(result);
+    if (pending.done < pending.wanted) {
+      continue_file(pending);
+    } else {
+      end_copy(pending);
+    }
+    return;
+  }
+  const FilePart part = pending.served->array->backing().part_at(
+      pending.offset + pending.done, pending.wanted - pending.done, pending.copy);
+  const bool reads = pending.opcode == Opcode::read;
+  Failure failure;
+  failure.status = result == 0 && reads ? Status::short_file : Status::io_error;
+  failure.operation = reads ? "read array" : "write array";
+  failure.object = part.file->name;
+  failure.offset = part.offset;
+  failure.errno_value = result == 0 ? (reads ? 0 : EIO) : static_cast<int>(-result);
+  failure.detail = result == 0 && reads ? "the file has become shorter than the array" : "";
+  fail_copy(pending, failure);
+}
+
+void ControllerThread::end_copy(Pending& pending) {
+  if (pending.opcode == Opcode::write && --pending.copies_left != 0) {
+    ++pending.copy;
+    begin_copy(pending);
+  } else {
+    answer(pending);
+  }
+}
+
+// A read goes on with the next copy. A write does not: its line stays dirty in the cache, which
+// keeps whoever reads from the copies that differ now.
+void ControllerThread::fail_copy(Pending& pending, const Failure& failure) {
+  if (pending.opcode == Opcode::read && --pending.copies_left != 0) {
+    const ServedArray& array = *pending.served->array;
+    pending.served->array->note_other_copy(failure);
+    pending.copy = (pending.copy + 1) % array.backing().layout().copies();
+    begin_copy(pending);
+    return;
+  }
+  answer_failure(
+      pending,
+      pending.opcode == Opcode::read ? NvmeStatus::unrecovered_read : NvmeStatus::write_fault,
+      failure);
+}
+
+}  // namespace hippogriff::ondemand
