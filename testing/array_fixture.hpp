@@ -1,6 +1,7 @@
 // An array over a file of a known pattern, on a device host of its own, with faults on request.
 #pragma once
 
+#include "array/overlay.hpp"
 #include "array/storage_array.hpp"
 #include "device/host_device.hpp"
 #include "testing/faulty_storage.hpp"
@@ -31,6 +32,7 @@ struct TestArrayOptions {
   bool staged = false;
   std::uint32_t files = 1;
   std::uint64_t stripe_bytes = 0;  // 0: the files are copies of each other
+  bool overlaid = false;           // mode c
 };
 
 class TestArray {
@@ -52,12 +54,21 @@ class TestArray {
     } else {
       for (std::uint32_t file = 0; file < options.files; ++file) {
         backing.files.push_back(
-            {storage_->open(path(file),
-                            options.writable ? FileAccess::read_write : FileAccess::read),
+            {storage_->open(
+                 path(file),
+                 options.writable && !options.overlaid ? FileAccess::read_write : FileAccess::read),
              path(file)});
       }
       backing.stripe_bytes = options.stripe_bytes;
       backing.file_offset = options.file_offset;
+    }
+    if (options.overlaid) {
+      backing.overlay = std::make_shared<Overlay>(
+          *storage_,
+          OverlayOptions{.array = backing.name,
+                         .size_bytes = options.size_bytes,
+                         .line_bytes = options.line_bytes,
+                         .folders = {folder_.file("none"), folder_.path().string()}});
     }
     StorageArrayOptions given;
     given.backing = std::move(backing);
@@ -79,6 +90,8 @@ class TestArray {
   [[nodiscard]] std::string path(std::uint32_t file = 0) const {
     return folder_.file(file == 0 ? "array" : "array" + std::to_string(file));
   }
+
+  [[nodiscard]] const TestArrayOptions& options() const { return options_; }
 
   void drop_controller() { controller_.reset(); }
 

@@ -27,7 +27,7 @@ namespace hippogriff::inline v0 {
 // is open.
 // NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
 struct array_options {
-  const char* mode = "r";  // "r", "r+", "w+"
+  const char* mode = "r";  // "r", "r+", "w+", "c"
   const char* device = nullptr;
   std::uint64_t cache_size = 0;
   std::uint32_t line_size = 0;
@@ -38,6 +38,7 @@ struct array_options {
   std::chrono::milliseconds wait_limit{0};
   const char* layout = nullptr;   // of several files: "striped" or "replicated"
   std::uint64_t stripe_size = 0;  // in bytes
+  const char* overlay_folder = nullptr;
 };
 
 // Move-only. Closing it ends its threads' waits; what they wrote stays if it was flushed.
@@ -137,6 +138,7 @@ class array {
     raw.wait_limit_ms = options.wait_limit.count();
     raw.layout = options.layout;
     raw.stripe_size = options.stripe_size;
+    raw.overlay_folder = options.overlay_folder;
     fill(raw);
     hippogriff_storage_array* opened = nullptr;
     check(hippogriff_array_open(&raw, &opened));

@@ -26,6 +26,7 @@ class ArrayOptions(ctypes.Structure):
         ("path_count", ctypes.c_size_t),
         ("layout", ctypes.c_char_p),
         ("stripe_size", ctypes.c_uint64),
+        ("overlay_folder", ctypes.c_char_p),
     )
 
 

@@ -45,7 +45,8 @@ class StorageArray:
     device : str
         ``"host"``.
     mode : str
-        As `numpy.memmap` has it: ``"r"``, ``"r+"``, ``"w+"`` (makes the file; needs the shape).
+        As `numpy.memmap` has it: ``"r"``, ``"r+"``, ``"w+"`` (makes the file; needs the shape),
+        ``"c"``: assignments are seen in this array and go into no file.
     cache : int or str
         Bytes of the cache, or ``"8GiB"``.
     line : int
@@ -58,6 +59,10 @@ class StorageArray:
         one fails, writes go to all.
     stripe : int or str
         Bytes of a stripe, a multiple of the line; 1 MiB if striped files do not say it.
+    overlay : path, optional
+        Of mode ``"c"``: the folder for what was written and left the cache, in a file without a
+        name, at most as long as the array. Not given: ``TMPDIR``, else beside the file, else
+        ``/var/tmp``, else ``/tmp``.
 
     Raises
     ------
@@ -82,6 +87,7 @@ class StorageArray:
         offset: int = 0,
         layout: str | None = None,
         stripe: int | str = 0,
+        overlay: PathLike | None = None,
     ) -> None:
         self._handle = ctypes.c_void_p()
         self._lock = threading.Lock()
@@ -103,6 +109,7 @@ class StorageArray:
             options.path_count = len(paths)
         options.layout = None if layout is None else layout.encode()
         options.stripe_size = _bytes("stripe", stripe)
+        options.overlay_folder = None if overlay is None else encode_path(overlay)
         options.mode = mode.encode()
         options.device = encode_device(name)
         options.cache_size = _bytes("cache", cache)

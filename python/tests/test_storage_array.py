@@ -149,10 +149,46 @@ def test_a_copy_that_is_broken_is_read_elsewhere(numbers: tuple[Path, Any], tmp_
         assert array.statistics()["failures"] == 0
 
 
+def test_mode_c_changes_the_array_and_no_file(numbers: tuple[Path, Any], tmp_path: Path) -> None:
+    path, expected = numbers
+    before = path.read_bytes()
+    path.chmod(0o400)
+    overlay = tmp_path / "overlay"
+    overlay.mkdir()
+    with hippogriff.StorageArray(
+        path, "float32", (500, 37), mode="c", cache=4096, line=512, overlay=overlay
+    ) as array:
+        array[::2] = 3
+        expected[::2] = 3
+        array.flush()
+        np.testing.assert_array_equal(array[...], expected)
+        array[1, :5] = 4
+        expected[1, :5] = 4
+        np.testing.assert_array_equal(array.take(np.arange(500)), expected)
+        assert not list(overlay.iterdir())
+    assert path.read_bytes() == before
+    with pytest.raises(hippogriff.IoError, match="nowhere"):
+        hippogriff.StorageArray(path, "float32", mode="c", overlay=tmp_path / "nowhere")
+
+
+def test_changes_of_mode_c_are_in_tmpdir_else_beside_the_file(
+    numbers: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, expected = numbers
+    monkeypatch.delenv("TMPDIR", raising=False)
+    with hippogriff.StorageArray(path, "float32", mode="c", cache=512, line=512) as array:
+        array[:1000] = 1
+        np.testing.assert_array_equal(array[1000:], expected.reshape(-1)[1000:])
+        assert (array[:1000] == 1).all()
+    monkeypatch.setenv("TMPDIR", str(path / "nowhere"))
+    with pytest.raises(hippogriff.IoError, match="nowhere"):
+        hippogriff.StorageArray(path, "float32", mode="c")
+
+
 def test_what_cannot_be_is_refused(numbers: tuple[Path, Any]) -> None:
     path, _ = numbers
     refused = [
-        {"mode": "c"},
+        {"mode": "x"},
         {"line": 1000},
         {"cache": 100},
         {"cache": "much"},

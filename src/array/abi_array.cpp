@@ -1,4 +1,5 @@
 // The C functions of arrays: checks, files by mode, the controller that a process has.
+#include "array/overlay.hpp"
 #include "array/storage_array.hpp"
 #include "transfer/abi.hpp"
 #include "transfer/runtime.hpp"
@@ -27,6 +28,8 @@ using hippogriff::ondemand::BackingRequest;
 using hippogriff::ondemand::Cache;
 using hippogriff::ondemand::Controller;
 using hippogriff::ondemand::NvmeStatus;
+using hippogriff::ondemand::Overlay;
+using hippogriff::ondemand::OverlayOptions;
 using hippogriff::ondemand::RangeWalk;
 using hippogriff::ondemand::StorageArray;
 using hippogriff::ondemand::StorageArrayOptions;
@@ -174,8 +177,8 @@ Backing backing_of(Runtime& runtime,
                    const hippogriff_array_options& options,
                    const StorageArrayOptions& given) {
   const std::string_view mode = options.mode == nullptr ? "r" : options.mode;
-  if (mode != "r" && mode != "r+" && mode != "w+") {
-    throw_invalid("open array", "mode \"" + std::string(mode) + "\" is not r, r+ or w+");
+  if (mode != "r" && mode != "r+" && mode != "w+" && mode != "c") {
+    throw_invalid("open array", "mode \"" + std::string(mode) + "\" is not r, r+, w+ or c");
   }
   if (options.memory != nullptr) {
     return memory_backing(options, mode);
@@ -185,6 +188,19 @@ Backing backing_of(Runtime& runtime,
     check_new_files(given, request);
   }
   return hippogriff::ondemand::open_backing(runtime.storage(), request);
+}
+
+void add_overlay(Runtime& runtime,
+                 const hippogriff_array_options& options,
+                 StorageArrayOptions& given) {
+  const bool said = options.overlay_folder != nullptr;
+  given.backing.overlay = std::make_shared<Overlay>(
+      runtime.storage(),
+      OverlayOptions{.array = given.backing.name,
+                     .size_bytes = given.backing.size_bytes,
+                     .line_bytes = given.line_bytes,
+                     .folders = said ? std::vector<std::string>{options.overlay_folder}
+                                     : hippogriff::ondemand::overlay_folders(given.backing)});
 }
 
 std::unique_ptr<StorageArray> open_array(const hippogriff_array_options& options) {
@@ -200,6 +216,10 @@ std::unique_ptr<StorageArray> open_array(const hippogriff_array_options& options
     given.wait_limit = std::chrono::milliseconds(options.wait_limit_ms);
   }
   given.backing = backing_of(*runtime, options, given);
+  if (options.mode != nullptr && std::string_view(options.mode) == "c") {
+    StorageArray::check_options(given);
+    add_overlay(*runtime, options, given);
+  }
   return std::make_unique<StorageArray>(given);
 }
 

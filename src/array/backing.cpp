@@ -125,6 +125,9 @@ FilePart Backing::part_at(std::uint64_t offset, std::uint64_t bytes_max, std::ui
 }
 
 void Backing::sync() const {
+  if (overlay != nullptr) {
+    return;
+  }
   std::exception_ptr first;
   for (const BackingFile& each : files) {
     try {
@@ -152,6 +155,7 @@ Backing open_backing(Storage& storage, const BackingRequest& request) {
   backing.stripe_bytes = request.stripe_bytes;
   backing.file_offset = request.file_offset;
   backing.writable = request.mode != "r";
+  const bool changes_files = backing.writable && request.mode != "c";
   const FileLayout layout{request.paths.size(), request.stripe_bytes, request.file_offset};
   for (std::size_t i = 0; i < request.paths.size(); ++i) {
     const std::string& path = request.paths[i];
@@ -159,7 +163,7 @@ Backing open_backing(Storage& storage, const BackingRequest& request) {
       storage.create(path)->truncate(request.file_offset + layout.bytes_in(request.size_bytes, i));
     }
     backing.files.push_back(
-        {storage.open(path, backing.writable ? FileAccess::read_write : FileAccess::read), path});
+        {storage.open(path, changes_files ? FileAccess::read_write : FileAccess::read), path});
   }
   backing.size_bytes = checked_size(backing, request.size_bytes);
   return backing;

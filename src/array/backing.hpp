@@ -14,6 +14,8 @@ namespace hippogriff::ondemand {
 
 inline constexpr std::size_t backing_files_max = 64;
 
+class Overlay;
+
 struct BackingFile {
   std::shared_ptr<File> file;
   std::string name;  // for messages: a path
@@ -55,7 +57,8 @@ struct Backing {
   std::span<const std::byte> mapping;
   std::uint64_t size_bytes = 0;
   bool writable = false;
-  std::string name;  // for messages: a path
+  std::shared_ptr<Overlay> overlay;  // where writes go instead; null: into files or memory
+  std::string name;                  // for messages: a path
 
   [[nodiscard]] bool in_memory() const { return files.empty(); }
 
@@ -66,14 +69,15 @@ struct Backing {
                                  std::uint64_t bytes_max,
                                  std::uint64_t copy) const;
 
-  // fdatasync of every file, also of those behind one that fails. Throws the first failure.
+  // fdatasync of every file, also of those behind one that fails. Throws the first failure. Does
+  // nothing where there is an overlay.
   void sync() const;
 };
 
 // What somebody asks for. The strings are paths; sizes in bytes.
 struct BackingRequest {
   std::vector<std::string> paths;
-  std::string mode = "r";  // "r", "r+", "w+"
+  std::string mode = "r";  // "r", "r+", "w+"; "c" opens the files for reading
   std::uint64_t file_offset = 0;
   std::uint64_t size_bytes = 0;    // 0: what the files hold
   std::uint64_t stripe_bytes = 0;  // as FileLayout has it

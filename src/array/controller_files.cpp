@@ -1,11 +1,32 @@
 // Reads and writes of a controller's thread in files: copies, stripes, what comes in pieces.
 #include "array/controller_thread.hpp"
+#include "array/overlay.hpp"
 
 #include <hippogriff/array/portable.hpp>
 
 #include <cerrno>
 
 namespace hippogriff::ondemand {
+
+// Lines that were written are in the overlay, and so is what is written: whole lines only, for a
+// line is there or in the files.
+void ControllerThread::begin_overlay(Pending& pending) {
+  const Backing& backing = pending.served->array->backing();
+  const Range range{pending.offset, pending.wanted};
+  const auto line = backing.overlay->line_with(range);
+  const bool writes = pending.opcode == Opcode::write;
+  if (!line || (writes && !backing.overlay->is_line(range))) {
+    refuse(pending, NvmeStatus::invalid_field, "the blocks are not those of a line");
+  } else if (writes || backing.overlay->has(*line)) {
+    pending.in_overlay = true;
+    pending.copies_left = 1;
+    begin_copy(pending);
+  } else if (backing.in_memory()) {
+    begin_memory(pending);
+  } else {
+    begin_file(pending);
+  }
+}
 
 // Reads are spread over the copies by where they begin; writes go to one after the other.
 void ControllerThread::begin_file(Pending& pending) {
@@ -15,6 +36,7 @@ void ControllerThread::begin_file(Pending& pending) {
     answer(pending, reinterpret_cast<std::uint64_t>(backing.mapping.data() + pending.offset));
     return;
   }
+  pending.in_overlay = false;
   pending.copies_left = backing.layout().copies();
   pending.copy =
       reads && pending.copies_left > 1 ? spread(pending.offset) % pending.copies_left : 0;
@@ -25,8 +47,7 @@ void ControllerThread::begin_copy(Pending& pending) {
   pending.done = 0;
   pending.attempts = 0;
   if (pending.opcode == Opcode::read) {
-    const FilePart part =
-        pending.served->array->backing().part_at(pending.offset, pending.wanted, pending.copy);
+    const FilePart part = rest_of(pending);
     try {
       const auto count =
           part.file->file->read_cached(pending.memory.first(part.size_bytes), part.offset);
@@ -43,9 +64,17 @@ void ControllerThread::begin_copy(Pending& pending) {
   }
 }
 
+// What is still to be moved, as far as it lies together.
+FilePart ControllerThread::rest_of(const Pending& pending) {
+  const Backing& backing = pending.served->array->backing();
+  const std::uint64_t offset = pending.offset + pending.done;
+  const std::uint64_t left = pending.wanted - pending.done;
+  return pending.in_overlay ? FilePart{&backing.overlay->file(), offset, left}
+                            : backing.part_at(offset, left, pending.copy);
+}
+
 void ControllerThread::continue_file(Pending& pending) {
-  const FilePart part = pending.served->array->backing().part_at(
-      pending.offset + pending.done, pending.wanted - pending.done, pending.copy);
+  const FilePart part = rest_of(pending);
   IoRequest request;
   request.kind = pending.opcode == Opcode::read ? IoRequest::Kind::read : IoRequest::Kind::write;
   request.file = part.file->file.get();
@@ -76,8 +105,7 @@ void ControllerThread::advance(Pending& pending, std::int64_t result) {
     }
     return;
   }
-  const FilePart part = pending.served->array->backing().part_at(
-      pending.offset + pending.done, pending.wanted - pending.done, pending.copy);
+  const FilePart part = rest_of(pending);
   const bool reads = pending.opcode == Opcode::read;
   Failure failure;
   failure.status = result == 0 && reads ? Status::short_file : Status::io_error;
@@ -85,7 +113,11 @@ void ControllerThread::advance(Pending& pending, std::int64_t result) {
   failure.object = part.file->name;
   failure.offset = part.offset;
   failure.errno_value = result == 0 ? (reads ? 0 : EIO) : static_cast<int>(-result);
-  failure.detail = result == 0 && reads ? "the file has become shorter than the array" : "";
+  if (result == 0 && reads) {
+    failure.detail = "the file has become shorter than the array";
+  } else if (pending.in_overlay) {
+    failure.detail = "TMPDIR, or the array's overlay option, names another folder for changes";
+  }
   fail_copy(pending, failure);
 }
 
@@ -93,9 +125,13 @@ void ControllerThread::end_copy(Pending& pending) {
   if (pending.opcode == Opcode::write && --pending.copies_left != 0) {
     ++pending.copy;
     begin_copy(pending);
-  } else {
-    answer(pending);
+    return;
   }
+  if (pending.in_overlay && pending.opcode == Opcode::write) {
+    Overlay& overlay = *pending.served->array->backing().overlay;
+    overlay.note(*overlay.line_with({pending.offset, pending.wanted}));
+  }
+  answer(pending);
 }
 
 // A read goes on with the next copy. A write does not: its line stays dirty in the cache, which

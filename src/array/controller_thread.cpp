@@ -242,6 +242,8 @@ void ControllerThread::begin(Served& served, const Command& command) {
   pending.wanted = std::min<std::uint64_t>(bytes, options.backing.size_bytes - pending.offset);
   if (pending.opcode == Opcode::write && !options.backing.writable) {
     refuse(pending, NvmeStatus::access_denied, "the array is read-only");
+  } else if (options.backing.overlay != nullptr) {
+    begin_overlay(pending);
   } else if (options.backing.in_memory()) {
     begin_memory(pending);
   } else {
@@ -277,7 +279,8 @@ bool ControllerThread::reap(std::chrono::nanoseconds timeout) {
 
 // fdatasync may take seconds: another thread waits for it.
 void ControllerThread::begin_flush(Pending& pending) {
-  if (pending.served->array->backing().in_memory()) {
+  const Backing& backing = pending.served->array->backing();
+  if (backing.in_memory() || backing.overlay != nullptr) {
     answer(pending);
     return;
   }

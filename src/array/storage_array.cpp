@@ -275,6 +275,9 @@ void StorageArray::flush() {
     throw_unsupported("flush array " + options_.backing.name,
                       "a kernel of the device writes its lines");
   }
+  if (options_.backing.overlay != nullptr) {
+    return;  // nothing is kept beyond the array's end
+  }
   NvmeStatus status = NvmeStatus::success;
   for (std::uint32_t place = 0; place < cache_.place_count(); ++place) {
     const NvmeStatus result = cache_.flush_place(Alone{}, place);

@@ -79,7 +79,8 @@ std::uint64_t random_operations(TestArray& under_test, int threads, int rounds) 
   under_test.array().flush();
   const std::vector<T> stored = elements_of<T>(under_test.stored());
   for (std::size_t i = 0; i < stored.size(); ++i) {
-    wrong.fetch_add(stored[i] == oracle[i] ? 0 : 1);
+    const T& now = under_test.options().overlaid ? view[i] : stored[i];
+    wrong.fetch_add(now == oracle[i] ? 0 : 1);
   }
   return wrong.load();
 }
@@ -136,6 +137,19 @@ INSTANTIATE_TEST_SUITE_P(
               .files = 4,
               .stripe_bytes = 5 * short_line}},
         Case{"replicated", {.size_bytes = 40000, .cache_bytes = 8 * short_line, .files = 3}},
+        Case{"copy_on_write", {.cache_bytes = 4 * short_line, .overlaid = true}},
+        Case{"copy_on_write_of_stripes",
+             {.size_bytes = 61234,
+              .cache_bytes = 8 * short_line,
+              .files = 4,
+              .stripe_bytes = 5 * short_line,
+              .overlaid = true}},
+        Case{"copy_on_write_of_memory",
+             {.size_bytes = 30001,
+              .cache_bytes = 8 * short_line,
+              .in_memory = true,
+              .staged = true,
+              .overlaid = true}},
         Case{"staged", {.cache_bytes = 8 * short_line, .staged = true}},
         Case{"staged_memory",
              {.size_bytes = 30001,
