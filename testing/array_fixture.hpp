@@ -1,6 +1,7 @@
 // An array over a file of a known pattern, on a device host of its own, with faults on request.
 #pragma once
 
+#include "array/io_choice.hpp"
 #include "array/overlay.hpp"
 #include "array/storage_array.hpp"
 #include "device/host_device.hpp"
@@ -33,6 +34,7 @@ struct TestArrayOptions {
   std::uint32_t files = 1;
   std::uint64_t stripe_bytes = 0;  // 0: the files are copies of each other
   bool overlaid = false;           // mode c
+  IoKind io = IoKind::cached;
 };
 
 class TestArray {
@@ -62,6 +64,8 @@ class TestArray {
       backing.stripe_bytes = options.stripe_bytes;
       backing.file_offset = options.file_offset;
     }
+    choose_io(backing, {.kind = options.io, .line_bytes = options.line_bytes});
+    is_direct_ = backing.is_direct;
     if (options.overlaid) {
       backing.overlay = std::make_shared<Overlay>(
           *storage_,
@@ -92,6 +96,9 @@ class TestArray {
   }
 
   [[nodiscard]] const TestArrayOptions& options() const { return options_; }
+
+  // Whether IoKind::direct is possible here.
+  [[nodiscard]] bool is_direct() const { return is_direct_; }
 
   void drop_controller() { controller_.reset(); }
 
@@ -155,6 +162,7 @@ class TestArray {
   }
 
   TestArrayOptions options_;
+  bool is_direct_ = false;
   TemporaryFolder folder_;
   std::vector<std::byte> memory_;
   std::shared_ptr<FaultPlan> plan_ = std::make_shared<FaultPlan>();

@@ -42,6 +42,9 @@ typedef struct hippogriff_array_options {
   const char* overlay_folder; /**< mode "c": what was written and left the cache is in a file
                                  without a name there, at most as long as the array. NULL: TMPDIR,
                                  else beside the file, else /var/tmp, else /tmp */
+  const char* io; /**< of files: "cached" (through the page cache), "direct" (past it, where lines
+                     and offset are aligned; else cached), "auto" (NULL): direct when what is not in
+                       the page cache when it is opened is more than memory has room for */
 } hippogriff_array_options;
 
 typedef struct hippogriff_array_statistics {

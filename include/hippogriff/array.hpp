@@ -39,6 +39,7 @@ struct array_options {
   const char* layout = nullptr;   // of several files: "striped" or "replicated"
   std::uint64_t stripe_size = 0;  // in bytes
   const char* overlay_folder = nullptr;
+  const char* io = nullptr;  // "auto", "cached", "direct"
 };
 
 // Move-only. Closing it ends its threads' waits; what they wrote stays if it was flushed.
@@ -139,6 +140,7 @@ class array {
     raw.layout = options.layout;
     raw.stripe_size = options.stripe_size;
     raw.overlay_folder = options.overlay_folder;
+    raw.io = options.io;
     fill(raw);
     hippogriff_storage_array* opened = nullptr;
     check(hippogriff_array_open(&raw, &opened));

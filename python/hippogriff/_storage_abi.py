@@ -27,6 +27,7 @@ class ArrayOptions(ctypes.Structure):
         ("layout", ctypes.c_char_p),
         ("stripe_size", ctypes.c_uint64),
         ("overlay_folder", ctypes.c_char_p),
+        ("io", ctypes.c_char_p),
     )
 
 

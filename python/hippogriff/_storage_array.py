@@ -63,6 +63,10 @@ class StorageArray:
         Of mode ``"c"``: the folder for what was written and left the cache, in a file without a
         name, at most as long as the array. Not given: ``TMPDIR``, else beside the file, else
         ``/var/tmp``, else ``/tmp``.
+    io : str
+        ``"cached"`` (through the page cache), ``"direct"`` (past it, where lines and offset are
+        aligned; else cached), or ``"auto"``: direct when what is not in the page cache now is more
+        than memory has room for.
 
     Raises
     ------
@@ -88,6 +92,7 @@ class StorageArray:
         layout: str | None = None,
         stripe: int | str = 0,
         overlay: PathLike | None = None,
+        io: str = "auto",
     ) -> None:
         self._handle = ctypes.c_void_p()
         self._lock = threading.Lock()
@@ -110,6 +115,7 @@ class StorageArray:
         options.layout = None if layout is None else layout.encode()
         options.stripe_size = _bytes("stripe", stripe)
         options.overlay_folder = None if overlay is None else encode_path(overlay)
+        options.io = io.encode()
         options.mode = mode.encode()
         options.device = encode_device(name)
         options.cache_size = _bytes("cache", cache)

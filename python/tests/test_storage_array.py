@@ -149,6 +149,20 @@ def test_a_copy_that_is_broken_is_read_elsewhere(numbers: tuple[Path, Any], tmp_
         assert array.statistics()["failures"] == 0
 
 
+@pytest.mark.parametrize("io", ["cached", "direct", "auto"])
+def test_the_page_cache_or_not_is_no_difference_to_the_bytes(
+    numbers: tuple[Path, Any], io: str
+) -> None:
+    path, expected = numbers
+    with hippogriff.StorageArray(path, "float32", (500, 37), mode="r+", cache=8192, io=io) as array:
+        np.testing.assert_array_equal(array[...], expected)
+        array[100:400, 3] = 9
+    expected[100:400, 3] = 9
+    assert path.read_bytes() == expected.tobytes()
+    with pytest.raises(hippogriff.InvalidArgument, match="io"):
+        hippogriff.StorageArray(path, "float32", io="quick")
+
+
 def test_mode_c_changes_the_array_and_no_file(numbers: tuple[Path, Any], tmp_path: Path) -> None:
     path, expected = numbers
     before = path.read_bytes()

@@ -1,4 +1,5 @@
 // The C functions of arrays: checks, files by mode, the controller that a process has.
+#include "array/io_choice.hpp"
 #include "array/overlay.hpp"
 #include "array/storage_array.hpp"
 #include "transfer/abi.hpp"
@@ -27,6 +28,7 @@ using hippogriff::ondemand::Backing;
 using hippogriff::ondemand::BackingRequest;
 using hippogriff::ondemand::Cache;
 using hippogriff::ondemand::Controller;
+using hippogriff::ondemand::IoWish;
 using hippogriff::ondemand::NvmeStatus;
 using hippogriff::ondemand::Overlay;
 using hippogriff::ondemand::OverlayOptions;
@@ -180,6 +182,8 @@ Backing backing_of(Runtime& runtime,
   if (mode != "r" && mode != "r+" && mode != "w+" && mode != "c") {
     throw_invalid("open array", "mode \"" + std::string(mode) + "\" is not r, r+, w+ or c");
   }
+  IoWish wish{.kind = hippogriff::ondemand::io_kind_of(options.io == nullptr ? "auto" : options.io),
+              .line_bytes = given.line_bytes};
   if (options.memory != nullptr) {
     return memory_backing(options, mode);
   }
@@ -187,7 +191,10 @@ Backing backing_of(Runtime& runtime,
   if (mode == "w+") {
     check_new_files(given, request);
   }
-  return hippogriff::ondemand::open_backing(runtime.storage(), request);
+  Backing backing = hippogriff::ondemand::open_backing(runtime.storage(), request);
+  wish.available_bytes = hippogriff::ondemand::available_memory_bytes();
+  hippogriff::ondemand::choose_io(backing, wish);
+  return backing;
 }
 
 void add_overlay(Runtime& runtime,

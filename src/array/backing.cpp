@@ -119,9 +119,17 @@ std::uint64_t FileLayout::together_from(std::uint64_t offset) const {
 
 FilePart Backing::part_at(std::uint64_t offset, std::uint64_t bytes_max, std::uint64_t copy) const {
   const FileLayout where = layout();
-  return {&files[where.file_of(offset, copy)],
-          where.offset_in_file(offset),
-          std::min(bytes_max, where.together_from(offset))};
+  const BackingFile& file = files[where.file_of(offset, copy)];
+  FilePart part{
+      &file, where.offset_in_file(offset), std::min(bytes_max, where.together_from(offset)), false};
+  const Range direct = file.direct;
+  if (part.offset < direct.offset) {
+    part.size_bytes = std::min(part.size_bytes, direct.offset - part.offset);
+  } else if (part.offset < direct.end()) {
+    part.size_bytes = std::min(part.size_bytes, direct.end() - part.offset);
+    part.is_direct = true;
+  }
+  return part;
 }
 
 void Backing::sync() const {

@@ -19,6 +19,9 @@ class Overlay;
 struct BackingFile {
   std::shared_ptr<File> file;
   std::string name;  // for messages: a path
+  // What of it is moved past the page cache (choose_io): whole pages. The rest goes through it.
+  Range direct;
+  std::uint32_t direct_alignment = 0;
 };
 
 // A part of the array that lies together in one file.
@@ -26,6 +29,7 @@ struct FilePart {
   const BackingFile* file = nullptr;
   std::uint64_t offset = 0;  // in the file
   std::uint64_t size_bytes = 0;
+  bool is_direct = false;  // past the page cache
 };
 
 // How an array is laid out in files: round robin by stripes, or whole in each.
@@ -59,12 +63,15 @@ struct Backing {
   bool writable = false;
   std::shared_ptr<Overlay> overlay;  // where writes go instead; null: into files or memory
   std::string name;                  // for messages: a path
+  bool is_direct = false;            // the files' whole pages are moved past the page cache,
+  std::string io_reason;             // and why, or why not: a clause for people
 
   [[nodiscard]] bool in_memory() const { return files.empty(); }
 
   [[nodiscard]] FileLayout layout() const { return {files.size(), stripe_bytes, file_offset}; }
 
-  // The part that begins at `offset` of the array, at most `bytes_max` long, in the given copy.
+  // The part that begins at `offset` of the array, at most `bytes_max` long, in the given copy:
+  // together, and of one kind.
   [[nodiscard]] FilePart part_at(std::uint64_t offset,
                                  std::uint64_t bytes_max,
                                  std::uint64_t copy) const;

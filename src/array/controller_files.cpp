@@ -49,9 +49,11 @@ void ControllerThread::begin_copy(Pending& pending) {
   if (pending.opcode == Opcode::read) {
     const FilePart part = rest_of(pending);
     try {
-      const auto count =
-          part.file->file->read_cached(pending.memory.first(part.size_bytes), part.offset);
-      pending.done = count.value_or(0);
+      if (!part.is_direct) {
+        const auto count =
+            part.file->file->read_cached(pending.memory.first(part.size_bytes), part.offset);
+        pending.done = count.value_or(0);
+      }
     } catch (...) {
       fail_copy(pending, current_failure());
       return;
@@ -69,7 +71,7 @@ FilePart ControllerThread::rest_of(const Pending& pending) {
   const Backing& backing = pending.served->array->backing();
   const std::uint64_t offset = pending.offset + pending.done;
   const std::uint64_t left = pending.wanted - pending.done;
-  return pending.in_overlay ? FilePart{&backing.overlay->file(), offset, left}
+  return pending.in_overlay ? FilePart{&backing.overlay->file(), offset, left, false}
                             : backing.part_at(offset, left, pending.copy);
 }
 
@@ -78,7 +80,7 @@ void ControllerThread::continue_file(Pending& pending) {
   IoRequest request;
   request.kind = pending.opcode == Opcode::read ? IoRequest::Kind::read : IoRequest::Kind::write;
   request.file = part.file->file.get();
-  request.direct = false;
+  request.direct = part.is_direct;
   request.offset = part.offset;
   request.memory = pending.memory.subspan(pending.done, part.size_bytes);
   request.tag = reinterpret_cast<std::uint64_t>(&pending);
@@ -91,6 +93,12 @@ void ControllerThread::continue_file(Pending& pending) {
 
 void ControllerThread::advance(Pending& pending, std::int64_t result) {
   constexpr int attempts_max = 100;
+  const FilePart part = rest_of(pending);
+  if (part.is_direct && result > 0) {
+    // What comes next must be aligned as well.
+    result = static_cast<std::int64_t>(
+        align_down(static_cast<std::uint64_t>(result), part.file->direct_alignment));
+  }
   const bool again = result == -EAGAIN || result == -EINTR;
   if (again && ++pending.attempts < attempts_max) {
     continue_file(pending);
@@ -105,7 +113,6 @@ void ControllerThread::advance(Pending& pending, std::int64_t result) {
     }
     return;
   }
-  const FilePart part = rest_of(pending);
   const bool reads = pending.opcode == Opcode::read;
   Failure failure;
   failure.status = result == 0 && reads ? Status::short_file : Status::io_error;
