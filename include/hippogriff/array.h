@@ -109,6 +109,10 @@ HIPPOGRIFF_API int hippogriff_array_clear(hippogriff_storage_array* array);
 HIPPOGRIFF_API int hippogriff_array_get_statistics(hippogriff_storage_array* array,
                                                    hippogriff_array_statistics* statistics);
 
+/** JSON: what the array stands on and why, what of it is in the page cache, and whether loading all
+ *  of it or mapping it would be better. Free it with hippogriff_free_string. */
+HIPPOGRIFF_API int hippogriff_array_explain(hippogriff_storage_array* array, char** json);
+
 #ifdef __cplusplus
 }
 #endif

@@ -105,6 +105,15 @@ class array {
     return result;
   }
 
+  // JSON of hippogriff_array_explain.
+  [[nodiscard]] std::string explain() const {
+    char* json = nullptr;
+    check(hippogriff_array_explain(get(), &json));
+    const std::unique_ptr<char, decltype(&hippogriff_free_string)> held(json,
+                                                                        &hippogriff_free_string);
+    return json;
+  }
+
   [[nodiscard]] hippogriff_storage_array* get() const { return handle_.get(); }
 
  private:

@@ -69,6 +69,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "hippogriff_array_sync": (_int, [_handle]),
     "hippogriff_array_check": (_int, [_handle]),
     "hippogriff_array_clear": (_int, [_handle]),
+    "hippogriff_array_explain": (_int, [_handle, ctypes.POINTER(_void_p)]),
     "hippogriff_array_get_statistics": (_int, [_handle, ctypes.POINTER(ArrayStatistics)]),
 }
 

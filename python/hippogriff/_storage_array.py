@@ -14,7 +14,7 @@ from hippogriff import _storage_abi
 from hippogriff._dtypes import as_lengths, fit_shape
 from hippogriff._elements import find_element
 from hippogriff._library import lib
-from hippogriff._runtime import device_name, encode_device, encode_path, ensure
+from hippogriff._runtime import device_name, encode_device, encode_path, ensure, explain, take_json
 from hippogriff._sizes import parse_size
 from hippogriff._slices import Extent, find_runs, resolve
 from hippogriff.errors import InvalidArgument, Unsupported, check
@@ -121,6 +121,7 @@ class StorageArray:
         options.cache_size = _bytes("cache", cache)
         options.line_size = _natural("line", line, 2**32)
         options.offset = _natural("offset", offset)
+        self._offset = offset
         if shape is not None and -1 not in as_lengths(shape):
             options.size = _natural(
                 "shape", math.prod(as_lengths(shape)) * element.itemsize_bytes or 2**64
@@ -274,6 +275,20 @@ class StorageArray:
         names = [field[0] for field in found._fields_]
         return {name: int(getattr(found, name)) for name in names if name != "struct_size"}
 
+    def explain(self) -> dict[str, Any]:
+        """Tell what it stands on and why, and whether to load or map all of it would be better.
+
+        ``better`` is ``"load"``, ``"map"`` or ``"array"``, with ``why``. Of one file ``load`` has
+        what the router predicts for loading all of it: the route, its seconds, and whether they
+        come from a calibration.
+        """
+        text = ctypes.c_void_p()
+        check(lib.hippogriff_array_explain(self._opened(), text))
+        told: dict[str, Any] = take_json(text)
+        if len(self._paths) == 1:
+            told["load"] = self._predicted_load()
+        return told
+
     def close(self) -> None:
         """Close it; what was written since the last flush is lost. Closing again does nothing."""
         with self._lock:
@@ -304,6 +319,17 @@ class StorageArray:
     @property
     def _row_bytes(self) -> int:
         return self._extent.strides[0]
+
+    def _predicted_load(self) -> dict[str, Any]:
+        outlook = explain(
+            self.path, offset=self._offset, size=self.nbytes or None, device=self.device
+        )
+        chosen = next(each for each in outlook["routes"] if each["route"] == outlook["chosen"])
+        return {
+            "route": chosen["route"],
+            "seconds": chosen["seconds"],
+            "calibrated": outlook["calibrated"],
+        }
 
     def _opened(self) -> ctypes.c_void_p:
         if not self._handle:

@@ -163,6 +163,18 @@ def test_the_page_cache_or_not_is_no_difference_to_the_bytes(
         hippogriff.StorageArray(path, "float32", io="quick")
 
 
+def test_explain_tells_what_it_stands_on_and_what_would_be_better(
+    numbers: tuple[Path, Any],
+) -> None:
+    path, _ = numbers
+    with hippogriff.StorageArray(path, "float32", cache="1MiB", io="cached") as array:
+        told = array.explain()
+    assert told["files"][0]["path"] == str(path)
+    assert (told["source"], told["reason"]) == ("files through the page cache", "asked for")
+    assert told["better"] == "load"
+    assert told["load"]["seconds"] > 0
+
+
 def test_mode_c_changes_the_array_and_no_file(numbers: tuple[Path, Any], tmp_path: Path) -> None:
     path, expected = numbers
     before = path.read_bytes()

@@ -1,4 +1,5 @@
 // The C functions of arrays: checks, files by mode, the controller that a process has.
+#include "array/array_outlook.hpp"
 #include "array/io_choice.hpp"
 #include "array/overlay.hpp"
 #include "array/storage_array.hpp"
@@ -489,5 +490,16 @@ int hippogriff_array_get_statistics(hippogriff_storage_array* array,
                    .failures = served.failures,
                    .metadata_bytes = the_array.metadata_bytes(),
                    .other_copies = served.other_copies};
+  });
+}
+
+int hippogriff_array_explain(hippogriff_storage_array* array, char** json) {
+  return guarded([&] {
+    StorageArray& the_array = array_of(array);
+    if (json == nullptr) {
+      throw_invalid("explain array", "json is NULL");
+    }
+    *json = hippogriff::copy_string(hippogriff::ondemand::explain_array(
+        the_array, hippogriff::current_runtime()->storage().queue_kind()));
   });
 }

@@ -270,6 +270,11 @@ CacheCounts StorageArray::counts() {
   return {there.misses, there.overwritten, there.written_back};
 }
 
+std::uint64_t StorageArray::device_free_bytes() const {
+  const DeviceScope scope(*options_.device);
+  return options_.device->memory().free_bytes;
+}
+
 void StorageArray::flush() {
   if (!options_.device->info().can.host_addressable) {
     throw_unsupported("flush array " + options_.backing.name,

@@ -51,6 +51,18 @@ class StorageArray {
 
   [[nodiscard]] const Device& device() const { return *options_.device; }
 
+  [[nodiscard]] const Backing& backing() const { return options_.backing; }
+
+  // Of the lines: what was asked for, in whole sets.
+  [[nodiscard]] std::uint64_t cache_bytes() const {
+    return std::uint64_t{cache_.place_count()} * options_.line_bytes;
+  }
+
+  // Whether threads read the backing's memory themselves.
+  [[nodiscard]] bool answers_with_addresses() const { return answers_with_addresses_; }
+
+  [[nodiscard]] std::uint64_t device_free_bytes() const;
+
   // Writes all dirty lines and has the storage keep them. On a device whose memory this thread
   // reaches (host): on others a kernel writes the lines, then sync() does the rest. Waits for lines
   // that are held. Throws Error as check(), or busy or io_error.
