@@ -46,6 +46,9 @@ class ArrayStatistics(ctypes.Structure):
         ("failures", ctypes.c_uint64),
         ("metadata_bytes", ctypes.c_uint64),
         ("other_copies", ctypes.c_uint64),
+        ("accesses", ctypes.c_uint64),
+        ("hits", ctypes.c_uint64),
+        ("in_flight", ctypes.c_uint64),
     )
 
 

@@ -77,7 +77,10 @@ def test_take_and_put_move_rows(numbers: tuple[Path, Any]) -> None:
         assert array[7, 0] == 3
         assert array[9, 36] == 2
         assert array.take([]).shape == (0, 37)
-        assert array.statistics()["misses"] > 0
+        counted = array.statistics()
+        assert counted["misses"] > 0
+        assert counted["hits"] <= counted["accesses"]
+        assert counted["in_flight"] == 0
         with pytest.raises(IndexError):
             array.take([500])
         with pytest.raises(hippogriff.InvalidArgument):

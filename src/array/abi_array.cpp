@@ -489,7 +489,10 @@ int hippogriff_array_get_statistics(hippogriff_storage_array* array,
                    .written_bytes = served.written_bytes,
                    .failures = served.failures,
                    .metadata_bytes = the_array.metadata_bytes(),
-                   .other_copies = served.other_copies};
+                   .other_copies = served.other_copies,
+                   .accesses = lines.accesses,
+                   .hits = lines.hits(),
+                   .in_flight = served.in_flight};
   });
 }
 

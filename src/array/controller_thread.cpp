@@ -342,6 +342,7 @@ void ControllerThread::answer_failure(const Pending& pending,
                                       NvmeStatus status,
                                       const Failure& failure) {
   pending.served->array->note_failure(failure);
+  pending.served->array->count_failed(pending.served->index);
   pending.served->queue.post(pending.slot,
                              {status, 0},
                              {.offset = pending.offset + pending.done,

@@ -24,6 +24,7 @@ struct ServedCounts {
   std::uint64_t flushes = 0;
   std::uint64_t failures = 0;
   std::uint64_t other_copies = 0;  // times that a read went on with another copy
+  std::uint64_t in_flight = 0;     // commands that are not answered at this moment
 };
 
 // Thread-safe. What it points to must stay until the controller has let go of it.
@@ -84,6 +85,7 @@ class ServedArray {
     std::atomic<std::uint64_t> writes{0};
     std::atomic<std::uint64_t> written_bytes{0};
     std::atomic<std::uint64_t> flushes{0};
+    std::atomic<std::uint64_t> failed{0};
   };
 
   // By the thread that serves the queue alone.
@@ -107,6 +109,10 @@ class ServedArray {
     }
   }
 
+  void count_failed(std::size_t queue) {
+    counters_[queue].failed.fetch_add(1, std::memory_order_relaxed);
+  }
+
   [[nodiscard]] ServedCounts counts() const {
     ServedCounts sum;
     for (const Counter& counter : counters_) {
@@ -116,12 +122,28 @@ class ServedArray {
       sum.written_bytes += counter.written_bytes.load(std::memory_order_relaxed);
       sum.flushes += counter.flushes.load(std::memory_order_relaxed);
     }
+    for (std::size_t queue = 0; queue < counters_.size(); ++queue) {
+      sum.in_flight += in_flight(queue);
+    }
     sum.failures = failures_.load(std::memory_order_relaxed);
     sum.other_copies = other_copies_.load(std::memory_order_relaxed);
     return sum;
   }
 
  private:
+  // What the doorbell tells of and is not answered. Answers that come meanwhile may be missed.
+  [[nodiscard]] std::uint64_t in_flight(std::size_t queue) const {
+    const Counter& counter = counters_[queue];
+    const QueuePair& pair = options_.queues[queue];
+    const std::uint64_t answered = counter.reads.load(std::memory_order_relaxed) +
+                                   counter.writes.load(std::memory_order_relaxed) +
+                                   counter.flushes.load(std::memory_order_relaxed) +
+                                   counter.failed.load(std::memory_order_relaxed);
+    const std::uint64_t told =
+        system_ref<std::uint32_t>(pair.doorbells->submission_tail).load(relaxed);
+    return (told - options_.counter_base - answered) & (pair.depth - 1);
+  }
+
   Options options_;
   std::vector<Counter> counters_;
   std::atomic<std::uint64_t> failures_{0};

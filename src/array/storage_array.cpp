@@ -26,6 +26,11 @@ bool is_staged(const StorageArrayOptions& options) {
   return options.staged || !options.device->info().can.host_addressable;
 }
 
+// CPU threads count how often they ask for lines.
+bool counts_accesses(const StorageArrayOptions& options) {
+  return options.device->info().can.host_addressable;
+}
+
 std::uint32_t depth_for(std::uint32_t queues, std::uint32_t line_bytes, bool staged) {
   if (!staged) {
     return 256;
@@ -52,6 +57,7 @@ struct StorageArray::Layout {
     pairs = place(own_end, sizeof(QueuePair) * options.queue_count);
     counters = place(own_end, sizeof(CacheCounters));
     nearby = place(own_end, sizeof(EndingNearby));
+    accesses = place(own_end, counts_accesses(options) ? sizeof(AccessCount) * access_counts : 0);
     words = place(own_end, sizeof(std::uint64_t) * line_count);
     statuses = place(own_end, sizeof(std::uint32_t) * line_count);
     set_states = place(own_end, sizeof(SetState) * sets);
@@ -72,6 +78,7 @@ struct StorageArray::Layout {
   std::uint64_t pairs = 0;
   std::uint64_t counters = 0;
   std::uint64_t nearby = 0;
+  std::uint64_t accesses = 0;
   std::uint64_t words = 0;
   std::uint64_t statuses = 0;
   std::uint64_t set_states = 0;
@@ -214,6 +221,9 @@ void StorageArray::initialize(const Layout& layout) {
   cache_.statuses = reinterpret_cast<std::uint32_t*>(own_there + layout.statuses);
   cache_.sets = reinterpret_cast<SetState*>(own_there + layout.set_states);
   cache_.counters = reinterpret_cast<CacheCounters*>(own_there + layout.counters);
+  cache_.accesses = counts_accesses(options_)
+                        ? reinterpret_cast<AccessCount*>(own_there + layout.accesses)
+                        : nullptr;
   cache_.queues = reinterpret_cast<const QueuePair*>(own_there + layout.pairs);
   cache_.lines = reinterpret_cast<unsigned char*>(lines_.value);
   cache_.staging = staged ? reinterpret_cast<unsigned char*>(shared_ + layout.staging) : nullptr;
@@ -257,9 +267,14 @@ CacheCounts StorageArray::counts() {
   Device& device = *options_.device;
   CacheCounters there;
   if (device.info().can.host_addressable) {
+    std::uint64_t accesses = 0;
+    for (AccessCount& each : std::span(cache_.accesses, access_counts)) {
+      accesses += shared_ref<std::uint64_t>(each.count).load(relaxed);
+    }
     return {shared_ref<std::uint64_t>(cache_.counters->misses).load(relaxed),
             shared_ref<std::uint64_t>(cache_.counters->overwritten).load(relaxed),
-            shared_ref<std::uint64_t>(cache_.counters->written_back).load(relaxed)};
+            shared_ref<std::uint64_t>(cache_.counters->written_back).load(relaxed),
+            accesses};
   }
   const DeviceScope scope(device);
   const auto stream = device.create_stream();
@@ -267,7 +282,7 @@ CacheCounts StorageArray::counts() {
                        {reinterpret_cast<std::uint64_t>(cache_.counters)},
                        sizeof there);
   static_cast<void>(wait_for(*stream, device_patience));
-  return {there.misses, there.overwritten, there.written_back};
+  return {there.misses, there.overwritten, there.written_back, 0};
 }
 
 std::uint64_t StorageArray::device_free_bytes() const {

@@ -6,6 +6,7 @@
 
 #include <hippogriff/array/cache.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -32,6 +33,12 @@ struct CacheCounts {
   std::uint64_t misses = 0;
   std::uint64_t overwritten = 0;
   std::uint64_t written_back = 0;
+  std::uint64_t accesses = 0;  // lines that CPU threads asked for; a cursor asks once for its line
+
+  // Those of them that no miss answered. Lines asked for ahead that nobody wanted are misses too.
+  [[nodiscard]] std::uint64_t hits() const {
+    return accesses - std::min(accesses, misses + overwritten);
+  }
 };
 
 // Thread-safe, but close() wants threads that use the cache to have ended, or ends them with an

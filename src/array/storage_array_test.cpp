@@ -342,6 +342,53 @@ TEST(StorageArray, a_flush_asks_the_storage_to_keep_what_it_has_and_tells_when_i
   EXPECT_EQ(failure_of([&] { array.array().flush(); }).errno_value, EDQUOT);
 }
 
+TEST(StorageArray, accesses_that_found_their_line_are_hits) {
+  TestArray array({.cache_bytes = std::uint64_t{256} << 10});
+  const auto view = array.view<std::uint8_t>();
+  for (int round = 0; round < 3; ++round) {
+    for (std::uint64_t i = 0; i < view.size(); i += short_line) {
+      static_cast<void>(view[i]);
+    }
+  }
+  array_cursor<std::uint8_t> cursor(view);
+  static_cast<void>(cursor[0]);
+  static_cast<void>(cursor[1]);
+  const CacheCounts counts = array.array().counts();
+  EXPECT_EQ(counts.misses, 128U);
+  EXPECT_EQ(counts.accesses, 3U * 128 + 1) << "the cursor kept its line";
+  EXPECT_EQ(counts.hits(), 2U * 128 + 1);
+}
+
+TEST(StorageArray, commands_that_wait_for_the_drive_are_in_flight) {
+  TestArray array({.counter_base = UINT64_MAX - 3});
+  std::uint32_t value = 0;
+  const auto view = array.view<std::uint32_t>();
+  array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::error, .times = 7});
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    static_cast<void>(view.read(i * 128, value));
+  }
+  EXPECT_EQ(array.array().served().in_flight, 0U) << "also after failures";
+  array.plan().add({.point = FaultPoint::read_cached,
+                    .kind = FaultKind::shorten,
+                    .times = UINT64_MAX,
+                    .bytes = 100});
+  array.plan().add(
+      {.point = FaultPoint::queued_read, .kind = FaultKind::hold, .times = UINT64_MAX});
+  std::vector<std::jthread> threads;
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    threads.emplace_back([&view, i] {
+      std::uint32_t other = 0;
+      static_cast<void>(view.read((100 + i) * 128, other));
+    });
+  }
+  while (array.array().served().in_flight != 5) {
+    std::this_thread::yield();
+  }
+  array.plan().release();
+  threads.clear();
+  EXPECT_EQ(array.array().served().in_flight, 0U);
+}
+
 TEST(StorageArray, closing_ends_every_wait) {
   TestArray array({});
   array.plan().add({.point = FaultPoint::read_cached,

@@ -17,6 +17,7 @@
 #ifndef HIPPOGRIFF_ARRAY_CACHE_HPP_
 #define HIPPOGRIFF_ARRAY_CACHE_HPP_
 
+#include <hippogriff/array/counting.hpp>
 #include <hippogriff/array/queue.hpp>
 
 namespace hippogriff::ondemand {
@@ -25,7 +26,7 @@ inline constexpr uint32_t ways_max = 8;
 inline constexpr uint32_t line_shift_min = 9;   // 512 B
 inline constexpr uint32_t line_shift_max = 20;  // 1 MiB
 inline constexpr uint64_t no_line = (uint64_t{1} << 40U) - 1;
-inline constexpr uint32_t view_layout = 1;  // of Cache and what it points to, in memory
+inline constexpr uint32_t view_layout = 2;  // of Cache and what it points to, in memory
 
 // A CPU thread, or a lane for itself. Lanes of a warp: warp.hpp.
 struct Alone {
@@ -67,12 +68,6 @@ struct SetState {
   uint32_t hand = 0;  // guarded by the lock
 };
 
-struct CacheCounters {
-  alignas(128) uint64_t misses = 0;
-  uint64_t overwritten = 0;   // lines that came without a read
-  uint64_t written_back = 0;  // by those who needed the place, or by flush
-};
-
 // overwrite: all bytes of the line; prefetch: only where nothing has to be written back for it.
 enum class Intent : uint32_t { use, overwrite, prefetch };
 
@@ -108,7 +103,8 @@ struct Cache {
   unsigned char* staging = nullptr;  // a line for a slot of a queue; null: commands name lines
   const QueuePair* queues = nullptr;
   CacheCounters* counters = nullptr;
-  uint32_t* sticky = nullptr;  // the first NvmeStatus that was not success, in host's reach
+  AccessCount* accesses = nullptr;  // null: not counted
+  uint32_t* sticky = nullptr;       // the first NvmeStatus that was not success, in host's reach
   Patience patience;
   uint64_t size_bytes = 0;  // of the array
   uint32_t set_count = 0;
@@ -130,6 +126,7 @@ struct Cache {
   template <typename Group>
   HIPPO_ANYWHERE HIPPO_APART Held hold(const Group& group, uint64_t line, Intent intent) const {
     Wait wait(patience);
+    count_access(group.leads() ? accesses : nullptr);
     for (;;) {
       Found found;
       if (group.leads()) {
@@ -165,6 +162,7 @@ struct Cache {
     const uint64_t old = word_at(place).fetch_add(PlaceWord::reference, acquire);
     if (PlaceWord::line(old) == line && (old & PlaceWord::busy) == 0 && !crowded(old)) {
       touch(place, old);
+      count_access(accesses);
       return true;
     }
     word_at(place).fetch_sub(PlaceWord::reference, relaxed);
