@@ -149,6 +149,7 @@ def test_a_copy_that_is_broken_is_read_elsewhere(numbers: tuple[Path, Any], tmp_
         os.truncate(other, 0)
         np.testing.assert_array_equal(array[...], expected)
         assert array.statistics()["other_copies"] > 0
+        assert [each["failed"] for each in array.explain()["files"]] == [False, True]
         assert array.statistics()["failures"] == 0
 
 

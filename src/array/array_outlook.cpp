@@ -63,7 +63,8 @@ const char* layout_of(const Backing& backing) {
   return backing.stripe_bytes == 0 ? "replicated" : "striped";
 }
 
-Json files_of(const Backing& backing, std::uint64_t& resident_bytes) {
+Json files_of(const StorageArray& array, std::uint64_t& resident_bytes) {
+  const Backing& backing = array.backing();
   Json files = Json::array();
   for (std::size_t i = 0; i < backing.files.size(); ++i) {
     const BackingFile& each = backing.files[i];
@@ -77,6 +78,9 @@ Json files_of(const Backing& backing, std::uint64_t& resident_bytes) {
                      {"drive", facts.drive},
                      {"bytes", size},
                      {"cached_bytes", resident}});
+    if (backing.layout().copies() > 1) {
+      files.back()["failed"] = array.copy_failed(i);
+    }
   }
   if (backing.stripe_bytes == 0 && !backing.files.empty()) {
     resident_bytes /= backing.files.size();
@@ -111,7 +115,7 @@ std::string explain_array(StorageArray& array, const std::string& queue_kind) {
   Json told{{"array", backing.name},
             {"layout", layout_of(backing)},
             {"stripe_bytes", backing.stripe_bytes},
-            {"files", files_of(backing, resident_bytes)},
+            {"files", files_of(array, resident_bytes)},
             {"bytes", array.size_bytes()},
             {"writable", backing.writable},
             {"device", array.device().info().name},

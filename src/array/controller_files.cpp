@@ -2,8 +2,6 @@
 #include "array/controller_thread.hpp"
 #include "array/overlay.hpp"
 
-#include <hippogriff/array/portable.hpp>
-
 #include <cerrno>
 
 namespace hippogriff::ondemand {
@@ -38,8 +36,7 @@ void ControllerThread::begin_file(Pending& pending) {
   }
   pending.in_overlay = false;
   pending.copies_left = backing.layout().copies();
-  pending.copy =
-      reads && pending.copies_left > 1 ? spread(pending.offset) % pending.copies_left : 0;
+  pending.copy = reads ? pending.served->array->copy_for(pending.offset) : 0;
   begin_copy(pending);
 }
 
@@ -145,8 +142,8 @@ void ControllerThread::end_copy(Pending& pending) {
 // keeps whoever reads from the copies that differ now.
 void ControllerThread::fail_copy(Pending& pending, const Failure& failure) {
   if (pending.opcode == Opcode::read && --pending.copies_left != 0) {
-    const ServedArray& array = *pending.served->array;
-    pending.served->array->note_other_copy(failure);
+    ServedArray& array = *pending.served->array;
+    array.note_other_copy(pending.copy, failure);
     pending.copy = (pending.copy + 1) % array.backing().layout().copies();
     begin_copy(pending);
     return;

@@ -59,13 +59,34 @@ class ServedArray {
   }
 
   // A copy of the array could not be read, and another one is asked. Tells of the first on stderr.
-  void note_other_copy(const Failure& failure) {
+  void note_other_copy(std::uint64_t copy, const Failure& failure) {
+    failed_copies_.fetch_or(std::uint64_t{1} << copy, std::memory_order_relaxed);
     if (other_copies_.fetch_add(1, std::memory_order_relaxed) == 0) {
       std::fprintf(stderr,
                    "hippogriff: %s; array %s goes on with other copies\n",
                    failure.message().c_str(),
                    backing().name.c_str());
     }
+  }
+
+  // The copy that a read of these bytes asks first: not one that has failed, which may take a
+  // drive's timeout each time, while there are others.
+  [[nodiscard]] std::uint64_t copy_for(std::uint64_t offset) const {
+    const std::uint64_t copies = backing().layout().copies();
+    if (copies == 1) {
+      return 0;
+    }
+    const std::uint64_t first = spread(offset) % copies;
+    for (std::uint64_t i = 0; i < copies; ++i) {
+      if (!copy_failed((first + i) % copies)) {
+        return (first + i) % copies;
+      }
+    }
+    return first;
+  }
+
+  [[nodiscard]] bool copy_failed(std::uint64_t copy) const {
+    return (failed_copies_.load(std::memory_order_relaxed) >> copy & 1U) != 0;
   }
 
   [[nodiscard]] std::optional<Failure> first_failure() const {
@@ -148,6 +169,7 @@ class ServedArray {
   std::vector<Counter> counters_;
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<std::uint64_t> other_copies_{0};
+  std::atomic<std::uint64_t> failed_copies_{0};  // a bit each
   mutable std::mutex mutex_;
   std::optional<Failure> first_failure_;
 };

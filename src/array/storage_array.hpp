@@ -82,6 +82,9 @@ class StorageArray {
 
   [[nodiscard]] ServedCounts served() const { return served_->counts(); }
 
+  // Whether a read of this copy has failed: others are asked first since.
+  [[nodiscard]] bool copy_failed(std::uint64_t copy) const { return served_->copy_failed(copy); }
+
   [[nodiscard]] CacheCounts counts();
 
   // Throws Error(invalid_argument) or Error(unsupported) for what the constructor would refuse, and
