@@ -59,7 +59,7 @@ TEST(IoChoice, a_cold_file_that_memory_has_no_room_for_is_read_directly) {
     EXPECT_FALSE(backing.io_reason.empty());
     return backing.is_direct;
   };
-  const FileFacts& facts = opened(array.path(), 1).files[0].file->facts();
+  const FileFacts facts = opened(array.path(), 1).files[0].file->facts();
   if (!facts.direct) {
     EXPECT_FALSE(choice(0, line)) << "falls back";
     GTEST_SKIP() << facts.why_not_direct;
