@@ -1,6 +1,8 @@
 // An array over a file of a known pattern, on a device host of its own, with faults on request.
 #pragma once
 
+#include "array/io_choice.hpp"
+#include "array/overlay.hpp"
 #include "array/storage_array.hpp"
 #include "device/host_device.hpp"
 #include "testing/faulty_storage.hpp"
@@ -29,15 +31,19 @@ struct TestArrayOptions {
   bool writable = true;
   std::uint64_t file_offset = 0;
   bool staged = false;
+  std::uint32_t files = 1;
+  std::uint64_t stripe_bytes = 0;  // 0: the files are copies of each other
+  bool overlaid = false;           // mode c
+  IoKind io = IoKind::cached;
 };
 
 class TestArray {
  public:
   explicit TestArray(const TestArrayOptions& options) : options_(options) {
     const std::vector<std::byte> bytes = pattern(0, options.file_offset + options.size_bytes);
-    std::ofstream(path(), std::ios::binary)
-        .write(reinterpret_cast<const char*>(bytes.data()),
-               static_cast<std::streamsize>(bytes.size()));
+    for (std::uint32_t file = 0; file < options.files; ++file) {
+      write_file(file, bytes);
+    }
     storage_ = make_faulty_storage(make_system_storage(), plan_);
     controller_ = std::make_shared<Controller>(storage_, 2);
     Backing backing;
@@ -48,9 +54,25 @@ class TestArray {
       memory_.assign(bytes.begin() + static_cast<std::ptrdiff_t>(options.file_offset), bytes.end());
       backing.memory = memory_;
     } else {
-      backing.file =
-          storage_->open(path(), options.writable ? FileAccess::read_write : FileAccess::read);
+      for (std::uint32_t file = 0; file < options.files; ++file) {
+        backing.files.push_back(
+            {storage_->open(
+                 path(file),
+                 options.writable && !options.overlaid ? FileAccess::read_write : FileAccess::read),
+             path(file)});
+      }
+      backing.stripe_bytes = options.stripe_bytes;
       backing.file_offset = options.file_offset;
+    }
+    choose_io(backing, {.kind = options.io, .line_bytes = options.line_bytes});
+    is_direct_ = backing.is_direct;
+    if (options.overlaid) {
+      backing.overlay = std::make_shared<Overlay>(
+          *storage_,
+          OverlayOptions{.array = backing.name,
+                         .size_bytes = options.size_bytes,
+                         .line_bytes = options.line_bytes,
+                         .folders = {folder_.file("none"), folder_.path().string()}});
     }
     StorageArrayOptions given;
     given.backing = std::move(backing);
@@ -69,7 +91,14 @@ class TestArray {
 
   [[nodiscard]] FaultPlan& plan() { return *plan_; }
 
-  [[nodiscard]] std::string path() const { return folder_.file("array"); }
+  [[nodiscard]] std::string path(std::uint32_t file = 0) const {
+    return folder_.file(file == 0 ? "array" : "array" + std::to_string(file));
+  }
+
+  [[nodiscard]] const TestArrayOptions& options() const { return options_; }
+
+  // Whether IoKind::direct is possible here.
+  [[nodiscard]] bool is_direct() const { return is_direct_; }
 
   void drop_controller() { controller_.reset(); }
 
@@ -78,20 +107,62 @@ class TestArray {
     return {array_->cache(), array_->size_bytes() / sizeof(T)};
   }
 
-  // What the file, or the memory, holds now.
-  [[nodiscard]] std::vector<std::byte> stored() const {
+  // What the file, the stripes or the memory hold now; `file` is the copy.
+  [[nodiscard]] std::vector<std::byte> stored(std::uint32_t copy = 0) const {
     if (options_.in_memory) {
       return memory_;
     }
-    std::ifstream file(path(), std::ios::binary);
-    file.seekg(static_cast<std::streamoff>(options_.file_offset));
-    std::vector<std::byte> bytes(options_.size_bytes);
-    file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    if (options_.stripe_bytes == 0) {
+      std::vector<std::byte> bytes = read_file(copy);
+      bytes.resize(options_.size_bytes);
+      return bytes;
+    }
+    std::vector<std::vector<std::byte>> parts;
+    for (std::uint32_t file = 0; file < options_.files; ++file) {
+      parts.push_back(read_file(file));
+    }
+    std::vector<std::byte> bytes;
+    std::vector<std::size_t> taken(options_.files);
+    for (std::uint32_t file = 0; bytes.size() < options_.size_bytes;
+         file = (file + 1) % options_.files) {
+      for (std::uint64_t i = 0; i < options_.stripe_bytes && bytes.size() < options_.size_bytes;
+           ++i) {
+        bytes.push_back(parts.at(file).at(taken[file]++));
+      }
+    }
     return bytes;
   }
 
  private:
+  // The file's part of the array, byte by byte: a slow twin of the code under test.
+  void write_file(std::uint32_t file, const std::vector<std::byte>& bytes) const {
+    std::vector<std::byte> part;
+    for (std::uint64_t i = 0; i < bytes.size(); ++i) {
+      const bool before = i < options_.file_offset;
+      const std::uint64_t at = before ? 0 : i - options_.file_offset;
+      if (before || options_.stripe_bytes == 0 ||
+          at / options_.stripe_bytes % options_.files == file) {
+        part.push_back(bytes[i]);
+      }
+    }
+    std::ofstream(path(file), std::ios::binary)
+        .write(reinterpret_cast<const char*>(part.data()),
+               static_cast<std::streamsize>(part.size()));
+  }
+
+  // What the file holds from the array's first byte on.
+  [[nodiscard]] std::vector<std::byte> read_file(std::uint32_t number) const {
+    std::ifstream file(path(number), std::ios::binary);
+    file.seekg(0, std::ios::end);
+    const auto size = static_cast<std::uint64_t>(file.tellg()) - options_.file_offset;
+    file.seekg(static_cast<std::streamoff>(options_.file_offset));
+    std::vector<std::byte> bytes(size);
+    file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
+    return bytes;
+  }
+
   TestArrayOptions options_;
+  bool is_direct_ = false;
   TemporaryFolder folder_;
   std::vector<std::byte> memory_;
   std::shared_ptr<FaultPlan> plan_ = std::make_shared<FaultPlan>();
@@ -99,6 +170,22 @@ class TestArray {
   std::shared_ptr<Controller> controller_;
   std::unique_ptr<StorageArray> array_;
 };
+
+// Sends a command of the test's own to the array's first queue; `aborted` when the array has ended.
+inline Outcome answer_to(const Cache& cache, const Command& command) {
+  const QueuePair pair = cache.queue(0);
+  std::uint64_t ticket = 0;
+  if (!pair.take(Alone{}, 1, ticket, cache.patience)) {
+    return {NvmeStatus::aborted, 0};
+  }
+  pair.post(ticket, command);
+  if (!pair.finish(Alone{}, ticket, 1, cache.patience)) {
+    return {NvmeStatus::aborted, 0};
+  }
+  const Outcome outcome = pair.outcome(ticket);
+  pair.let_go(ticket);
+  return outcome;
+}
 
 // Runs `work(thread)` on so many threads and waits for all.
 inline void on_threads(int count, const std::function<void(int)>& work) {

@@ -21,17 +21,30 @@ typedef struct hippogriff_storage_array hippogriff_storage_array;
 /** Fill with zeros, set struct_size, then what is wanted. */
 typedef struct hippogriff_array_options {
   size_t struct_size;
-  const char* path;     /**< a file, or */
-  void* memory;         /**< host memory, which must stay; on a GPU best page-aligned */
-  uint64_t offset;      /**< of the array in the file */
-  uint64_t size;        /**< 0: the rest of the file */
-  const char* mode;     /**< as numpy.memmap: "r" (NULL), "r+", "w+" (makes the file; needs size) */
-  const char* device;   /**< "host", "cuda:0"; NULL: as hippogriff_options.device */
-  uint64_t cache_size;  /**< of the lines, in the device's memory; 0: 64 MiB */
-  uint32_t line_size;   /**< a power of two, 512 to 1 MiB; 0: 4096 */
-  uint32_t queue_count; /**< 0: as the device needs */
-  uint32_t queue_depth; /**< a power of two, 4 to 32768; 0: as the device needs */
-  int64_t wait_limit_ms; /**< a thread that waits longer ends the array; 0: a minute */
+  const char* path;   /**< a file, or paths below, or */
+  void* memory;       /**< host memory, which must stay; on a GPU best page-aligned */
+  uint64_t offset;    /**< of the array in the file */
+  uint64_t size;      /**< 0: the rest of the file */
+  const char* mode;   /**< as numpy.memmap: "r" (NULL), "r+", "w+" (makes the file; needs size), "c"
+                         (writes are seen by this array's threads and go into no file) */
+  const char* device; /**< "host", "cuda:0"; NULL: as hippogriff_options.device */
+  uint64_t cache_size;        /**< of the lines, in the device's memory; 0: 64 MiB */
+  uint32_t line_size;         /**< a power of two, 512 to 1 MiB; 0: 4096 */
+  uint32_t queue_count;       /**< 0: as the device needs */
+  uint32_t queue_depth;       /**< a power of two, 4 to 32768; 0: as the device needs */
+  int64_t wait_limit_ms;      /**< a thread that waits longer ends the array; 0: a minute */
+  const char* const* paths;   /**< several files as one array; `offset` is in each of them */
+  size_t path_count;          /**< at most 64 */
+  const char* layout;         /**< of them: "striped" (NULL where stripe_size is given): stripes in
+                                   turn; "replicated": each is a copy, reads are spread over them and
+                                   go on with another where one fails, writes go to all */
+  uint64_t stripe_size;       /**< a multiple of the line; 0: 1 MiB */
+  const char* overlay_folder; /**< mode "c": what was written and left the cache is in a file
+                                 without a name there, at most as long as the array. NULL: TMPDIR,
+                                 else beside the file, else /var/tmp, else /tmp */
+  const char* io; /**< of files: "cached" (through the page cache), "direct" (past it, where lines
+                     and offset are aligned; else cached), "auto" (NULL): direct when what is not in
+                       the page cache when it is opened is more than memory has room for */
 } hippogriff_array_options;
 
 typedef struct hippogriff_array_statistics {
@@ -45,6 +58,11 @@ typedef struct hippogriff_array_statistics {
   uint64_t written_bytes;
   uint64_t failures;
   uint64_t metadata_bytes; /**< of the device's memory, beside the lines */
+  uint64_t other_copies;   /**< times that a read went on with another copy of the array */
+  uint64_t accesses;       /**< lines that CPU threads asked for; a cursor asks once for the line it
+                              keeps. 0 on a GPU, whose threads count nothing */
+  uint64_t hits;           /**< those that no miss answered */
+  uint64_t in_flight;      /**< commands that are not answered now: the queues' depth */
 } hippogriff_array_statistics;
 
 HIPPOGRIFF_API int hippogriff_array_open(const hippogriff_array_options* options,
@@ -138,6 +156,10 @@ HIPPOGRIFF_API int hippogriff_array_clear(hippogriff_storage_array* array);
 
 HIPPOGRIFF_API int hippogriff_array_get_statistics(hippogriff_storage_array* array,
                                                    hippogriff_array_statistics* statistics);
+
+/** JSON: what the array stands on and why, what of it is in the page cache, and whether loading all
+ *  of it or mapping it would be better. Free it with hippogriff_free_string. */
+HIPPOGRIFF_API int hippogriff_array_explain(hippogriff_storage_array* array, char** json);
 
 #ifdef __cplusplus
 }

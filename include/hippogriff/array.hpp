@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 namespace hippogriff::inline v0 {
 
@@ -26,7 +27,7 @@ namespace hippogriff::inline v0 {
 // is open.
 // NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
 struct array_options {
-  const char* mode = "r";  // "r", "r+", "w+"
+  const char* mode = "r";  // "r", "r+", "w+", "c"
   const char* device = nullptr;
   std::uint64_t cache_size = 0;
   std::uint32_t line_size = 0;
@@ -35,6 +36,10 @@ struct array_options {
   std::uint32_t queue_count = 0;
   std::uint32_t queue_depth = 0;
   std::chrono::milliseconds wait_limit{0};
+  const char* layout = nullptr;   // of several files: "striped" or "replicated"
+  std::uint64_t stripe_size = 0;  // in bytes
+  const char* overlay_folder = nullptr;
+  const char* io = nullptr;  // "auto", "cached", "direct"
 };
 
 // Move-only. Closing it ends its threads' waits; what they wrote stays if it was flushed.
@@ -48,7 +53,24 @@ class array {
     const std::string name = path.string();
     open(options, [&](hippogriff_array_options& raw) {
       raw.path = name.c_str();
-      raw.size = options.count > SIZE_MAX / sizeof(T) ? SIZE_MAX : options.count * sizeof(T);
+      raw.size = size_of(options);
+    });
+  }
+
+  // Several files, as options.layout says.
+  explicit array(std::span<const std::filesystem::path> paths, const array_options& options = {}) {
+    std::vector<std::string> names;
+    std::vector<const char*> pointers;
+    for (const std::filesystem::path& path : paths) {
+      names.push_back(path.string());
+    }
+    for (const std::string& name : names) {
+      pointers.push_back(name.c_str());
+    }
+    open(options, [&](hippogriff_array_options& raw) {
+      raw.paths = pointers.data();
+      raw.path_count = pointers.size();
+      raw.size = size_of(options);
     });
   }
 
@@ -83,6 +105,15 @@ class array {
     return result;
   }
 
+  // JSON of hippogriff_array_explain.
+  [[nodiscard]] std::string explain() const {
+    char* json = nullptr;
+    check(hippogriff_array_explain(get(), &json));
+    const std::unique_ptr<char, decltype(&hippogriff_free_string)> held(json,
+                                                                        &hippogriff_free_string);
+    return json;
+  }
+
   [[nodiscard]] hippogriff_storage_array* get() const { return handle_.get(); }
 
  private:
@@ -98,6 +129,10 @@ class array {
     }
   }
 
+  static std::uint64_t size_of(const array_options& options) {
+    return options.count > SIZE_MAX / sizeof(T) ? SIZE_MAX : options.count * sizeof(T);
+  }
+
   template <typename Fill>
   void open(const array_options& options, Fill fill) {
     check(hippogriff_init());
@@ -111,6 +146,10 @@ class array {
     raw.queue_count = options.queue_count;
     raw.queue_depth = options.queue_depth;
     raw.wait_limit_ms = options.wait_limit.count();
+    raw.layout = options.layout;
+    raw.stripe_size = options.stripe_size;
+    raw.overlay_folder = options.overlay_folder;
+    raw.io = options.io;
     fill(raw);
     hippogriff_storage_array* opened = nullptr;
     check(hippogriff_array_open(&raw, &opened));

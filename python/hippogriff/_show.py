@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hippogriff._bench import Row
+    from hippogriff._bench_array import ArrayRow
 
 
 def show_info(facts: Mapping[str, Any]) -> None:
@@ -107,6 +108,28 @@ def show_outlook(outlook: Mapping[str, Any]) -> None:
         )
 
 
+def show_array(told: Mapping[str, Any]) -> None:
+    """Show what `StorageArray.explain` returns."""
+    console = stdout()
+    cached = f", {format_size(told['cached_bytes'])} cached" if "cached_bytes" in told else ""
+    load = told.get("load")
+    for line in (
+        f"{told['array']}: {format_size(told['bytes'])}, {told['layout']}{cached}, device "
+        f"{told['device']}",
+        f"cache of {format_size(told['cache_bytes'])}, lines of {told['line_bytes']} bytes",
+        f"lines come from {told['source']}: {told['reason']}",
+        *([f"by {told['io_queue']}"] if "io_queue" in told else []),
+        f"better: {told['better']}: {told['why']}",
+        *([_load_sentence(load)] if load else []),
+    ):
+        console.print(line, markup=False)
+
+
+def _load_sentence(load: Mapping[str, Any]) -> str:
+    basis = "" if load["calibrated"] else ", from defaults: `hippogriff calibrate` measures"
+    return f"loading all of it: {load['seconds']:.4f} s predicted by {load['route']}{basis}"
+
+
 def other_processes(outlook: Mapping[str, Any]) -> list[str]:
     """Say in sentences who shares the drive and the link, and what that changed."""
     others = outlook.get("other_processes", {})
@@ -169,6 +192,27 @@ def show_rows(title: str, rows: Sequence[Row]) -> None:
             )
         else:
             table.add_row(row.case, row.asked, "", "", "", "", row.why_not)
+    stdout().print(table)
+
+
+def show_array_rows(title: str, rows: Sequence[ArrayRow]) -> None:
+    """Show what `bench array` measured; the ratio is to the fastest way that is no array."""
+    numbers = ("thousand rows/s", "MB/s", "ratio")
+    table = make_table(title, ("case", "bytes", "way", *numbers), numbers=("bytes", *numbers))
+    before = None
+    for row in rows:
+        if before not in (None, (row.case, row.line)):
+            table.add_section()
+        before = (row.case, row.line)
+        rate = row.rows_per_second
+        table.add_row(
+            row.case,
+            str(row.line),
+            row.way,
+            f"{rate / 1e3:.1f}",
+            f"{rate * row.line / 1e6:.1f}",
+            f"{row.ratio:.2f}",
+        )
     stdout().print(table)
 
 

@@ -22,6 +22,12 @@ class ArrayOptions(ctypes.Structure):
         ("queue_count", ctypes.c_uint32),
         ("queue_depth", ctypes.c_uint32),
         ("wait_limit_ms", ctypes.c_int64),
+        ("paths", ctypes.POINTER(ctypes.c_char_p)),
+        ("path_count", ctypes.c_size_t),
+        ("layout", ctypes.c_char_p),
+        ("stripe_size", ctypes.c_uint64),
+        ("overlay_folder", ctypes.c_char_p),
+        ("io", ctypes.c_char_p),
     )
 
 
@@ -39,6 +45,10 @@ class ArrayStatistics(ctypes.Structure):
         ("written_bytes", ctypes.c_uint64),
         ("failures", ctypes.c_uint64),
         ("metadata_bytes", ctypes.c_uint64),
+        ("other_copies", ctypes.c_uint64),
+        ("accesses", ctypes.c_uint64),
+        ("hits", ctypes.c_uint64),
+        ("in_flight", ctypes.c_uint64),
     )
 
 
@@ -91,6 +101,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "hippogriff_array_sync": (_int, [_handle]),
     "hippogriff_array_check": (_int, [_handle]),
     "hippogriff_array_clear": (_int, [_handle]),
+    "hippogriff_array_explain": (_int, [_handle, ctypes.POINTER(_void_p)]),
     "hippogriff_array_get_statistics": (_int, [_handle, ctypes.POINTER(ArrayStatistics)]),
 }
 

@@ -15,7 +15,15 @@ from hippogriff._dtypes import as_lengths, fit_shape
 from hippogriff._elements import find_element
 from hippogriff._library import lib
 from hippogriff._node import claim
-from hippogriff._runtime import default_device, device_name, encode_device, encode_path, ensure
+from hippogriff._runtime import (
+    default_device,
+    device_name,
+    encode_device,
+    encode_path,
+    ensure,
+    explain,
+    take_json,
+)
 from hippogriff._sizes import parse_size
 from hippogriff._slices import Extent, find_runs, resolve
 from hippogriff.errors import InvalidArgument, Unsupported, check
@@ -38,8 +46,8 @@ class StorageArray:
 
     Parameters
     ----------
-    path : path
-        The file.
+    path : path or sequence of paths
+        The file, or up to 64 files as one array: see `layout`.
     dtype : dtype
         Element type: a name, a NumPy or torch dtype.
     shape : int or sequence of int, optional
@@ -47,13 +55,28 @@ class StorageArray:
     device : str
         ``"host"``, ``"cuda:0"``; None: the default one.
     mode : str
-        As `numpy.memmap` has it: ``"r"``, ``"r+"``, ``"w+"`` (makes the file; needs the shape).
+        As `numpy.memmap` has it: ``"r"``, ``"r+"``, ``"w+"`` (makes the file; needs the shape),
+        ``"c"``: assignments are seen in this array and go into no file.
     cache : int or str
         Bytes of the cache in the device's memory, or ``"8GiB"``.
     line : int
         Bytes that are read and written at once: a power of two, 512 to 1 MiB.
     offset : int
-        Where the array begins in the file, in bytes.
+        Where the array begins in the file (in each of several), in bytes.
+    layout : str, optional
+        Of several files: ``"striped"`` (stripes in turn, as where `stripe` is given), or
+        ``"replicated"``: each is a copy; reads are spread over them and go on with another where
+        one fails, writes go to all.
+    stripe : int or str
+        Bytes of a stripe, a multiple of the line; 1 MiB if striped files do not say it.
+    overlay : path, optional
+        Of mode ``"c"``: the folder for what was written and left the cache, in a file without a
+        name, at most as long as the array. Not given: ``TMPDIR``, else beside the file, else
+        ``/var/tmp``, else ``/tmp``.
+    io : str
+        ``"cached"`` (through the page cache), ``"direct"`` (past it, where lines and offset are
+        aligned; else cached), or ``"auto"``: direct when what is not in the page cache now is more
+        than memory has room for.
 
     Raises
     ------
@@ -69,7 +92,7 @@ class StorageArray:
 
     def __init__(
         self,
-        path: PathLike,
+        path: PathLike | Sequence[PathLike],
         dtype: object,
         shape: int | Sequence[int] | None = None,
         *,
@@ -78,23 +101,37 @@ class StorageArray:
         cache: int | str = 64 << 20,
         line: int = 4096,
         offset: int = 0,
+        layout: str | None = None,
+        stripe: int | str = 0,
+        overlay: PathLike | None = None,
+        io: str = "auto",
     ) -> None:
         self._handle = ctypes.c_void_p()
         self._lock = threading.Lock()
         self._numpy = _numpy()
         element = find_element(dtype)
-        self._path = os.fsdecode(path)
+        paths = [path] if isinstance(path, str | bytes | os.PathLike) else list(path)
+        if not paths:
+            raise InvalidArgument("an array has at least one file")
+        self._paths = tuple(os.fsdecode(each) for each in paths)
         self._mode = mode
         self._device = device_name(device) or default_device()
         options = _storage_abi.ArrayOptions(struct_size=ctypes.sizeof(_storage_abi.ArrayOptions))
-        options.path = encode_path(path)
+        if len(paths) == 1:
+            options.path = encode_path(paths[0])
+        else:
+            options.paths = (ctypes.c_char_p * len(paths))(*map(encode_path, paths))
+            options.path_count = len(paths)
+        options.layout = None if layout is None else layout.encode()
+        options.stripe_size = _bytes("stripe", stripe)
+        options.overlay_folder = None if overlay is None else encode_path(overlay)
+        options.io = io.encode()
         options.mode = mode.encode()
         options.device = encode_device(self._device)
-        options.cache_size = _natural(
-            "cache", parse_size(cache) if isinstance(cache, str) else cache
-        )
+        options.cache_size = _bytes("cache", cache)
         options.line_size = _natural("line", line, 2**32)
         options.offset = _natural("offset", offset)
+        self._offset = offset
         if shape is not None and -1 not in as_lengths(shape):
             options.size = _natural(
                 "shape", math.prod(as_lengths(shape)) * element.itemsize_bytes or 2**64
@@ -114,8 +151,13 @@ class StorageArray:
 
     @property
     def path(self) -> str:
-        """The path it was opened by."""
-        return self._path
+        """The path it was opened by; of several files the first one's."""
+        return self._paths[0]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of all files."""
+        return self._paths
 
     @property
     def mode(self) -> str:
@@ -313,6 +355,20 @@ class StorageArray:
         names = [field[0] for field in found._fields_]
         return {name: int(getattr(found, name)) for name in names if name != "struct_size"}
 
+    def explain(self) -> dict[str, Any]:
+        """Tell what it stands on and why, and whether to load or map all of it would be better.
+
+        ``better`` is ``"load"``, ``"map"`` or ``"array"``, with ``why``. Of one file ``load`` has
+        what the router predicts for loading all of it: the route, its seconds, and whether they
+        come from a calibration.
+        """
+        text = ctypes.c_void_p()
+        check(lib.hippogriff_array_explain(self._opened(), text))
+        told: dict[str, Any] = take_json(text)
+        if len(self._paths) == 1:
+            told["load"] = self._predicted_load()
+        return told
+
     def close(self) -> None:
         """Close it; what was written since the last flush is lost. Closing again does nothing."""
         with self._lock:
@@ -381,6 +437,17 @@ class StorageArray:
     def _row_bytes(self) -> int:
         return self._extent.strides[0]
 
+    def _predicted_load(self) -> dict[str, Any]:
+        outlook = explain(
+            self.path, offset=self._offset, size=self.nbytes or None, device=self.device
+        )
+        chosen = next(each for each in outlook["routes"] if each["route"] == outlook["chosen"])
+        return {
+            "route": chosen["route"],
+            "seconds": chosen["seconds"],
+            "calibrated": outlook["calibrated"],
+        }
+
     def _opened(self) -> ctypes.c_void_p:
         if not self._handle:
             raise InvalidArgument(f"{self.path} is closed", object=self.path)
@@ -422,6 +489,10 @@ def _numpy() -> Any:
         return importlib.import_module("numpy")
     except ImportError:
         raise Unsupported("StorageArray needs NumPy (pip install numpy)") from None
+
+
+def _bytes(name: str, value: int | str) -> int:
+    return _natural(name, parse_size(value) if isinstance(value, str) else value)
 
 
 def _natural(name: str, value: int, limit: int = 2**63) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import secrets
 import sys
 import time
@@ -19,7 +20,14 @@ from hippogriff._console import Follower, print_json
 from hippogriff._copy import CopyOptions, copy_file
 from hippogriff._file import File
 from hippogriff._measurement import backed
-from hippogriff._show import show_facts, show_info, show_outlook, show_rows
+from hippogriff._show import (
+    show_array,
+    show_array_rows,
+    show_facts,
+    show_info,
+    show_outlook,
+    show_rows,
+)
 from hippogriff._sizes import format_size, parse_size
 from hippogriff.errors import (
     Busy,
@@ -202,9 +210,18 @@ def explain(
     size: Annotated[str | None, typer.Option("--size", help="Else the rest of the file.")] = None,
     direction: Annotated[str, typer.Option(help="send or recv.")] = "send",
     run: Annotated[bool, typer.Option("--run", help="Read it, and compare.")] = False,
+    as_array: Annotated[
+        bool, typer.Option("--array", help="As a StorageArray with --cache, --line and --io.")
+    ] = False,
+    cache: Size = "64MiB",
+    line: Size = "4096",
+    io: Annotated[str, typer.Option(help="auto, cached or direct.")] = "auto",
     json: Json = False,
 ) -> None:
     """Show every route's predicted seconds for FILE, or why not, and the choice."""
+    if as_array:
+        _explain_array(file, device or "host", cache=cache, line=line, io=io, json=json)
+        return
     begin, length = parse_size(offset), None if size is None else parse_size(size)
     if run and direction != "send":
         raise InvalidArgument("explain --run reads the file: it goes with --direction send")
@@ -218,6 +235,20 @@ def explain(
         print_json(outlook)
     else:
         show_outlook(outlook)
+
+
+def _explain_array(file: Path, device: str, *, json: bool, **options: str) -> None:
+    from hippogriff._storage_array import StorageArray
+
+    cache, line = parse_size(options["cache"]), parse_size(options["line"])
+    with StorageArray(
+        file, "uint8", device=device, cache=cache, line=line, io=options["io"]
+    ) as opened:
+        told = opened.explain()
+    if json:
+        print_json(told)
+    else:
+        show_array(told)
 
 
 @app.command()
@@ -345,6 +376,38 @@ def bench_loaders(
         print_json(document(plan, rows, started))
     else:
         show_loaders(plan, rows)
+
+
+@bench_app.command(name="array")
+@_reporting
+def bench_array(
+    folder: Annotated[Path, typer.Option("--dir", help="Where to write the file.")] = Path(),
+    size: Annotated[str, typer.Option("--size", help="Of the file.")] = "1GiB",
+    lines: Annotated[
+        list[str] | None, typer.Option("--line", help="512 bytes to 1MiB; may be repeated.")
+    ] = None,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, max=1000)] = 3,
+    json: Json = False,
+) -> None:
+    """Gather rows of a file through a StorageArray on device host, beside mmap and pread."""
+    from hippogriff._bench_array import ArrayBench, Plan
+
+    path = folder / f".hippogriff-bench-{secrets.token_hex(8)}"
+    lengths = tuple(map(parse_size, lines or ["512", "4KiB"]))
+    cores = len(os.sched_getaffinity(0))
+    try:
+        with Follower("write the file", parse_size(size)) as follower:
+            make_file(path, parse_size(size), follower.tell)
+        bench = ArrayBench(Plan(path, lengths, repeat, cores), lambda *step: follower.tell(*step))
+        with Follower("bench array", bench.steps, in_bytes=False) as follower:
+            rows = bench.run()
+    finally:
+        path.unlink(missing_ok=True)
+    if json:
+        facts = {"device": "host", "bytes": parse_size(size), "threads": cores}
+        print_json({**facts, "rows": [row.as_dict() for row in rows]})
+    else:
+        show_array_rows(f"{size} on host, {cores} threads, medians of {repeat}", rows)
 
 
 @app.command()

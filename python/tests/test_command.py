@@ -199,6 +199,30 @@ def test_explain_shows_the_choice_and_compares_a_run(big_file: Path) -> None:
     assert "run" not in _json("explain", big_file, "--direction", "recv")
 
 
+def test_explain_tells_of_a_file_as_an_array(big_file: Path) -> None:
+    pytest.importorskip("numpy")
+    told = _json("explain", big_file, "--array", "--cache", "1MiB", "--line", "512")
+    assert told["line_bytes"] == 512
+    assert told["better"] in ("map", "array")
+    done = _run("explain", big_file, "--array", "--cache", "4GiB")
+    assert "better: load" in done.stdout
+    _assert_one_line(_run("explain", big_file, "--array", "--line", "1000"))
+
+
+def test_bench_array_shows_a_mapping_and_pread_beside_it(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    arguments = ("bench", "array", "--size", "4MiB", "--dir", tmp_path, "--repeat", "1")
+    told = _json(*arguments, "--line", "512", "--line", "64KiB")
+    ways = {(row["case"], row["line"], row["way"]) for row in told["rows"]}
+    for line in (512, 65536):
+        assert {("cached", line, way) for way in ("array", "mmap", "pread")} <= ways
+        assert {("hit", line, way) for way in ("array", "memory")} <= ways
+    assert all(row["rows_per_second"] > 0 for row in told["rows"])
+    assert "ratio" in _run(*arguments).stdout
+    assert not list(tmp_path.iterdir())
+    _assert_one_line(_run(*arguments, "--line", "1MiB"))
+
+
 def test_bench_shows_routes_beside_the_naive_way(tmp_path: Path) -> None:
     arguments = ("bench", "--size", "4MiB", "--dir", tmp_path, "--device", "host", "--repeat", "2")
     done = _run(*arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import shutil
 import subprocess
@@ -76,7 +77,10 @@ def test_take_and_put_move_rows(numbers: tuple[Path, Any]) -> None:
         assert array[7, 0] == 3
         assert array[9, 36] == 2
         assert array.take([]).shape == (0, 37)
-        assert array.statistics()["misses"] > 0
+        counted = array.statistics()
+        assert counted["misses"] > 0
+        assert counted["hits"] <= counted["accesses"]
+        assert counted["in_flight"] == 0
         with pytest.raises(IndexError):
             array.take([500])
         with pytest.raises(hippogriff.InvalidArgument):
@@ -112,10 +116,109 @@ def test_a_new_file_has_the_size_of_its_shape(tmp_path: Path) -> None:
     assert path.read_bytes()[-2:] == b"\xff\xff"
 
 
+def test_stripes_of_several_files_are_one_array(tmp_path: Path) -> None:
+    expected = np.random.default_rng(2).integers(0, 2**31, 10_000)
+    stripes = [expected[begin : begin + 512] for begin in range(0, 10_000, 512)]
+    paths = [tmp_path / name for name in "abc"]
+    for number, path in enumerate(paths):
+        path.write_bytes(b"".join(stripe.tobytes() for stripe in stripes[number::3]))
+    with hippogriff.StorageArray(paths, "int64", mode="r+", cache=8192, stripe="4KiB") as array:
+        assert array.paths == tuple(map(str, paths))
+        np.testing.assert_array_equal(array[...], expected)
+        array[512:1024] = 5
+    assert (np.fromfile(paths[1], "int64")[:512] == 5).all()
+    np.testing.assert_array_equal(np.fromfile(paths[0], "int64")[:512], expected[:512])
+    with pytest.raises(hippogriff.InvalidArgument, match="striped"):
+        hippogriff.StorageArray(paths, "int64")
+    paths[2].write_bytes(b"short")
+    with pytest.raises(hippogriff.InvalidArgument, match=re.escape(str(paths[0]))):
+        hippogriff.StorageArray(paths, "int64", stripe="4KiB")
+
+
+def test_a_copy_that_is_broken_is_read_elsewhere(numbers: tuple[Path, Any], tmp_path: Path) -> None:
+    path, expected = numbers
+    other = tmp_path / "copy"
+    shutil.copy(path, other)
+    with hippogriff.StorageArray(
+        [path, other], "float32", (500, 37), mode="r+", cache=4096, layout="replicated"
+    ) as array:
+        array[7] = 1
+        expected[7] = 1
+        array.flush()
+        assert path.read_bytes() == other.read_bytes() == expected.tobytes()
+        os.truncate(other, 0)
+        np.testing.assert_array_equal(array[...], expected)
+        assert array.statistics()["other_copies"] > 0
+        assert [each["failed"] for each in array.explain()["files"]] == [False, True]
+        assert array.statistics()["failures"] == 0
+
+
+@pytest.mark.parametrize("io", ["cached", "direct", "auto"])
+def test_the_page_cache_or_not_is_no_difference_to_the_bytes(
+    numbers: tuple[Path, Any], io: str
+) -> None:
+    path, expected = numbers
+    with hippogriff.StorageArray(path, "float32", (500, 37), mode="r+", cache=8192, io=io) as array:
+        np.testing.assert_array_equal(array[...], expected)
+        array[100:400, 3] = 9
+    expected[100:400, 3] = 9
+    assert path.read_bytes() == expected.tobytes()
+    with pytest.raises(hippogriff.InvalidArgument, match="io"):
+        hippogriff.StorageArray(path, "float32", io="quick")
+
+
+def test_explain_tells_what_it_stands_on_and_what_would_be_better(
+    numbers: tuple[Path, Any],
+) -> None:
+    path, _ = numbers
+    with hippogriff.StorageArray(path, "float32", cache="1MiB", io="cached") as array:
+        told = array.explain()
+    assert told["files"][0]["path"] == str(path)
+    assert (told["source"], told["reason"]) == ("files through the page cache", "asked for")
+    assert told["better"] == "load"
+    assert told["load"]["seconds"] > 0
+
+
+def test_mode_c_changes_the_array_and_no_file(numbers: tuple[Path, Any], tmp_path: Path) -> None:
+    path, expected = numbers
+    before = path.read_bytes()
+    path.chmod(0o400)
+    overlay = tmp_path / "overlay"
+    overlay.mkdir()
+    with hippogriff.StorageArray(
+        path, "float32", (500, 37), mode="c", cache=4096, line=512, overlay=overlay
+    ) as array:
+        array[::2] = 3
+        expected[::2] = 3
+        array.flush()
+        np.testing.assert_array_equal(array[...], expected)
+        array[1, :5] = 4
+        expected[1, :5] = 4
+        np.testing.assert_array_equal(array.take(np.arange(500)), expected)
+        assert not list(overlay.iterdir())
+    assert path.read_bytes() == before
+    with pytest.raises(hippogriff.IoError, match="nowhere"):
+        hippogriff.StorageArray(path, "float32", mode="c", overlay=tmp_path / "nowhere")
+
+
+def test_changes_of_mode_c_are_in_tmpdir_else_beside_the_file(
+    numbers: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, expected = numbers
+    monkeypatch.delenv("TMPDIR", raising=False)
+    with hippogriff.StorageArray(path, "float32", mode="c", cache=512, line=512) as array:
+        array[:1000] = 1
+        np.testing.assert_array_equal(array[1000:], expected.reshape(-1)[1000:])
+        assert (array[:1000] == 1).all()
+    monkeypatch.setenv("TMPDIR", str(path / "nowhere"))
+    with pytest.raises(hippogriff.IoError, match="nowhere"):
+        hippogriff.StorageArray(path, "float32", mode="c")
+
+
 def test_what_cannot_be_is_refused(numbers: tuple[Path, Any]) -> None:
     path, _ = numbers
     refused = [
-        {"mode": "c"},
+        {"mode": "x"},
         {"line": 1000},
         {"cache": 100},
         {"cache": "much"},

@@ -1,5 +1,8 @@
 // The C functions of arrays: checks, files by mode, the controller that a process has.
 #include "array/array_handle.hpp"
+#include "array/array_outlook.hpp"
+#include "array/io_choice.hpp"
+#include "array/overlay.hpp"
 #include "transfer/abi.hpp"
 #include "transfer/runtime.hpp"
 
@@ -17,18 +20,21 @@
 #include <vector>
 
 using hippogriff::Device;
-using hippogriff::FileAccess;
 using hippogriff::guarded;
 using hippogriff::Runtime;
 using hippogriff::throw_invalid;
 using hippogriff::ondemand::Alone;
 using hippogriff::ondemand::array_of;
 using hippogriff::ondemand::Backing;
+using hippogriff::ondemand::BackingRequest;
 using hippogriff::ondemand::Cache;
 using hippogriff::ondemand::Controller;
 using hippogriff::ondemand::DeviceAccess;
 using hippogriff::ondemand::Direction;
+using hippogriff::ondemand::IoWish;
 using hippogriff::ondemand::NvmeStatus;
+using hippogriff::ondemand::Overlay;
+using hippogriff::ondemand::OverlayOptions;
 using hippogriff::ondemand::RangeWalk;
 using hippogriff::ondemand::StorageArray;
 using hippogriff::ondemand::StorageArrayOptions;
@@ -82,8 +88,20 @@ hippogriff_array_options checked(const hippogriff_array_options* given) {
                   "struct_size is " + std::to_string(given->struct_size) + ", not " +
                       std::to_string(sizeof(hippogriff_array_options)));
   }
-  if ((given->path == nullptr) == (given->memory == nullptr)) {
-    throw_invalid(operation, "an array is a file (path) or memory: one of them");
+  const int said = (given->path != nullptr ? 1 : 0) + (given->memory != nullptr ? 1 : 0) +
+                   (given->paths != nullptr ? 1 : 0);
+  if (said != 1) {
+    throw_invalid(operation, "an array is a file (path), files (paths) or memory: one of them");
+  }
+  if (given->paths != nullptr &&
+      (given->path_count == 0 || given->path_count > hippogriff::ondemand::backing_files_max)) {
+    throw_invalid(operation, "an array has 1 to 64 files");
+  }
+  if (given->paths == nullptr && given->path_count != 0) {
+    throw_invalid(operation, "path_count without paths");
+  }
+  if (given->memory != nullptr && (given->layout != nullptr || given->stripe_size != 0)) {
+    throw_invalid(operation, "memory has no layout and no stripes");
   }
   if (given->memory != nullptr && (given->size == 0 || given->offset != 0)) {
     throw_invalid(operation, "memory has a size and no offset");
@@ -94,42 +112,100 @@ hippogriff_array_options checked(const hippogriff_array_options* given) {
   return *given;
 }
 
-Backing open_file(Runtime& runtime,
-                  const hippogriff_array_options& options,
-                  std::string_view mode) {
-  const std::string operation = "open array " + std::string(options.path);
-  Backing backing;
-  backing.name = options.path;
-  backing.file_offset = options.offset;
-  if (mode == "w+") {
-    runtime.storage().create(options.path)->truncate(options.offset + options.size);
+// Layout and stripe of several files; 0: copies of each other.
+std::uint64_t stripe_of(const hippogriff_array_options& options) {
+  constexpr std::uint64_t usual_stripe_bytes = std::uint64_t{1} << 20;
+  const std::string_view layout = options.layout != nullptr  ? options.layout
+                                  : options.stripe_size != 0 ? "striped"
+                                  : options.paths == nullptr ? "replicated"  // the one file
+                                                             : "";
+  if (layout == "striped") {
+    return options.stripe_size == 0 ? usual_stripe_bytes : options.stripe_size;
   }
-  backing.writable = mode != "r";
-  backing.file = runtime.storage().open(
-      options.path, backing.writable ? FileAccess::read_write : FileAccess::read);
-  const std::uint64_t size = backing.file->size_now();
-  if (options.offset > size || options.size > size - options.offset) {
-    throw_invalid(operation,
-                  "the array ends beyond the file, which has " + std::to_string(size) + " bytes");
+  if (layout != "replicated") {
+    throw_invalid("open array",
+                  "several files are \"striped\" or \"replicated\": say which, not \"" +
+                      std::string(layout) + "\"");
   }
-  backing.size_bytes = options.size == 0 ? size - options.offset : options.size;
-  return backing;
+  if (options.stripe_size != 0) {
+    throw_invalid("open array", "replicated files have no stripes");
+  }
+  return 0;
 }
 
-Backing backing_of(Runtime& runtime, const hippogriff_array_options& options) {
-  const std::string_view mode = options.mode == nullptr ? "r" : options.mode;
-  if (mode != "r" && mode != "r+" && mode != "w+") {
-    throw_invalid("open array", "mode \"" + std::string(mode) + "\" is not r, r+ or w+");
-  }
+BackingRequest file_request(const hippogriff_array_options& options) {
+  BackingRequest request;
   if (options.path != nullptr) {
-    return open_file(runtime, options, mode);
+    request.paths.emplace_back(options.path);
+  } else {
+    for (const char* path : std::span(options.paths, options.path_count)) {
+      if (path == nullptr) {
+        throw_invalid("open array", "a path is NULL");
+      }
+      request.paths.emplace_back(path);
+    }
   }
+  request.mode = options.mode == nullptr ? "r" : options.mode;
+  request.file_offset = options.offset;
+  request.size_bytes = options.size;
+  request.stripe_bytes = stripe_of(options);
+  return request;
+}
+
+Backing memory_backing(const hippogriff_array_options& options, std::string_view mode) {
   Backing backing;
   backing.memory = {static_cast<std::byte*>(options.memory), options.size};
   backing.size_bytes = options.size;
   backing.writable = mode != "r";
   backing.name = "memory";
   return backing;
+}
+
+// Before the files that are there become others: what is wrong with the rest is told.
+void check_new_files(StorageArrayOptions options, const BackingRequest& request) {
+  options.backing.name = hippogriff::ondemand::name_of(request.paths);
+  if (request.size_bytes == 0 || request.file_offset > UINT64_MAX - request.size_bytes) {
+    throw_invalid("open array " + options.backing.name,
+                  "mode w+ makes a file and needs the array's size");
+  }
+  options.backing.size_bytes = request.size_bytes;
+  options.backing.stripe_bytes = request.stripe_bytes;
+  StorageArray::check_options(options);
+}
+
+Backing backing_of(Runtime& runtime,
+                   const hippogriff_array_options& options,
+                   const StorageArrayOptions& given) {
+  const std::string_view mode = options.mode == nullptr ? "r" : options.mode;
+  if (mode != "r" && mode != "r+" && mode != "w+" && mode != "c") {
+    throw_invalid("open array", "mode \"" + std::string(mode) + "\" is not r, r+, w+ or c");
+  }
+  IoWish wish{.kind = hippogriff::ondemand::io_kind_of(options.io == nullptr ? "auto" : options.io),
+              .line_bytes = given.line_bytes};
+  if (options.memory != nullptr) {
+    return memory_backing(options, mode);
+  }
+  const BackingRequest request = file_request(options);
+  if (mode == "w+") {
+    check_new_files(given, request);
+  }
+  Backing backing = hippogriff::ondemand::open_backing(runtime.storage(), request);
+  wish.available_bytes = hippogriff::ondemand::available_memory_bytes();
+  hippogriff::ondemand::choose_io(backing, wish);
+  return backing;
+}
+
+void add_overlay(Runtime& runtime,
+                 const hippogriff_array_options& options,
+                 StorageArrayOptions& given) {
+  const bool said = options.overlay_folder != nullptr;
+  given.backing.overlay = std::make_shared<Overlay>(
+      runtime.storage(),
+      OverlayOptions{.array = given.backing.name,
+                     .size_bytes = given.backing.size_bytes,
+                     .line_bytes = given.line_bytes,
+                     .folders = said ? std::vector<std::string>{options.overlay_folder}
+                                     : hippogriff::ondemand::overlay_folders(given.backing)});
 }
 
 std::unique_ptr<StorageArray> open_array(const hippogriff_array_options& options) {
@@ -144,19 +220,11 @@ std::unique_ptr<StorageArray> open_array(const hippogriff_array_options& options
   if (options.wait_limit_ms != 0) {
     given.wait_limit = std::chrono::milliseconds(options.wait_limit_ms);
   }
-  if (options.path != nullptr && options.mode != nullptr &&
-      std::string_view(options.mode) == "w+") {
-    // Before the file that is there becomes another: what is wrong with the rest is told.
-    if (options.size == 0 || options.offset > UINT64_MAX - options.size) {
-      throw_invalid("open array " + std::string(options.path),
-                    "mode w+ makes a file and needs the array's size");
-    }
-    StorageArrayOptions tried = given;
-    tried.backing.name = options.path;
-    tried.backing.size_bytes = options.size;
-    StorageArray::check_options(tried);
+  given.backing = backing_of(*runtime, options, given);
+  if (options.mode != nullptr && std::string_view(options.mode) == "c") {
+    StorageArray::check_options(given);
+    add_overlay(*runtime, options, given);
   }
-  given.backing = backing_of(*runtime, options);
   return std::make_unique<StorageArray>(given);
 }
 
@@ -451,6 +519,21 @@ int hippogriff_array_get_statistics(hippogriff_storage_array* array,
                    .writes = served.writes,
                    .written_bytes = served.written_bytes,
                    .failures = served.failures,
-                   .metadata_bytes = the_array.metadata_bytes()};
+                   .metadata_bytes = the_array.metadata_bytes(),
+                   .other_copies = served.other_copies,
+                   .accesses = lines.accesses,
+                   .hits = lines.hits(),
+                   .in_flight = served.in_flight};
+  });
+}
+
+int hippogriff_array_explain(hippogriff_storage_array* array, char** json) {
+  return guarded([&] {
+    StorageArray& the_array = array_of(array);
+    if (json == nullptr) {
+      throw_invalid("explain array", "json is NULL");
+    }
+    *json = hippogriff::copy_string(hippogriff::ondemand::explain_array(
+        the_array, hippogriff::current_runtime()->storage().queue_kind()));
   });
 }

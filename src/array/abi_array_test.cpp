@@ -101,7 +101,7 @@ TEST(Array, what_cannot_be_opened_says_why) {
     return status_of([&] { const array<char> opened(path, options); });
   };
   EXPECT_EQ(open({.device = "host"}), HIPPOGRIFF_OK);
-  EXPECT_EQ(open({.mode = "c", .device = "host"}), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(open({.mode = "x", .device = "host"}), HIPPOGRIFF_INVALID_ARGUMENT);
   EXPECT_EQ(open({.mode = "w+", .device = "host"}), HIPPOGRIFF_INVALID_ARGUMENT);
   EXPECT_EQ(open({.device = "host", .line_size = 1000}), HIPPOGRIFF_INVALID_ARGUMENT);
   EXPECT_EQ(open({.device = "host", .offset = 13}), HIPPOGRIFF_INVALID_ARGUMENT);

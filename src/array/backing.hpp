@@ -1,4 +1,4 @@
-// What an array stands on: a part of a file, or memory of this process.
+// What an array stands on: a part of each of some files, or memory of this process.
 #pragma once
 
 #include "storage/storage.hpp"
@@ -8,19 +8,93 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace hippogriff::ondemand {
 
-// Either `file` or `memory`. The memory must stay as long as the array does.
-struct Backing {
+inline constexpr std::size_t backing_files_max = 64;
+
+class Overlay;
+
+struct BackingFile {
   std::shared_ptr<File> file;
-  std::uint64_t file_offset = 0;  // of the array's first byte
+  std::string name;  // for messages: a path
+  // What of it is moved past the page cache (choose_io): whole pages. The rest goes through it.
+  Range direct;
+  std::uint32_t direct_alignment = 0;
+};
+
+// A part of the array that lies together in one file.
+struct FilePart {
+  const BackingFile* file = nullptr;
+  std::uint64_t offset = 0;  // in the file
+  std::uint64_t size_bytes = 0;
+  bool is_direct = false;  // past the page cache
+};
+
+// How an array is laid out in files: round robin by stripes, or whole in each.
+struct FileLayout {
+  std::uint64_t file_count = 1;
+  std::uint64_t stripe_bytes = 0;  // 0: every file is a copy of the array
+  std::uint64_t file_offset = 0;   // of the array's first byte, in each file
+
+  [[nodiscard]] std::uint64_t copies() const { return stripe_bytes == 0 ? file_count : 1; }
+
+  // The bytes that an array takes of file `index`.
+  [[nodiscard]] std::uint64_t bytes_in(std::uint64_t array_bytes, std::uint64_t index) const;
+
+  // The number of the file with byte `offset` of the array, in the given copy.
+  [[nodiscard]] std::uint64_t file_of(std::uint64_t offset, std::uint64_t copy) const;
+
+  // Where that byte is in its file, and how many that follow lie behind it there.
+  [[nodiscard]] std::uint64_t offset_in_file(std::uint64_t offset) const;
+  [[nodiscard]] std::uint64_t together_from(std::uint64_t offset) const;
+};
+
+// Either `files` or `memory`. The memory must stay as long as the array does.
+struct Backing {
+  std::vector<BackingFile> files;
+  std::uint64_t stripe_bytes = 0;  // as FileLayout has them
+  std::uint64_t file_offset = 0;
   std::span<std::byte> memory;
   // The array's bytes as a mapping of the file that its threads may read; may be empty.
   std::span<const std::byte> mapping;
   std::uint64_t size_bytes = 0;
   bool writable = false;
-  std::string name;  // for messages: a path
+  std::shared_ptr<Overlay> overlay;  // where writes go instead; null: into files or memory
+  std::string name;                  // for messages: a path
+  bool is_direct = false;            // the files' whole pages are moved past the page cache,
+  std::string io_reason;             // and why, or why not: a clause for people
+
+  [[nodiscard]] bool in_memory() const { return files.empty(); }
+
+  [[nodiscard]] FileLayout layout() const { return {files.size(), stripe_bytes, file_offset}; }
+
+  // The part that begins at `offset` of the array, at most `bytes_max` long, in the given copy:
+  // together, and of one kind.
+  [[nodiscard]] FilePart part_at(std::uint64_t offset,
+                                 std::uint64_t bytes_max,
+                                 std::uint64_t copy) const;
+
+  // fdatasync of every file, also of those behind one that fails. Throws the first failure. Does
+  // nothing where there is an overlay.
+  void sync() const;
 };
+
+// What somebody asks for. The strings are paths; sizes in bytes.
+struct BackingRequest {
+  std::vector<std::string> paths;
+  std::string mode = "r";  // "r", "r+", "w+"; "c" opens the files for reading
+  std::uint64_t file_offset = 0;
+  std::uint64_t size_bytes = 0;    // 0: what the files hold
+  std::uint64_t stripe_bytes = 0;  // as FileLayout has it
+};
+
+// "a.bin", or "a.bin and 3 more".
+[[nodiscard]] std::string name_of(const std::vector<std::string>& paths);
+
+// Opens the files (makes them: w+, which wants a size) and checks that each is as long as the array
+// needs, and no longer where no size was given. Throws Error, which names the file.
+[[nodiscard]] Backing open_backing(Storage& storage, const BackingRequest& request);
 
 }  // namespace hippogriff::ondemand

@@ -1,6 +1,8 @@
 // The loop of a controller's thread: changes, commands, completions of the drive, sleep.
 #include "array/controller_thread.hpp"
 
+#include "array/overlay.hpp"
+
 #include <pthread.h>
 
 #include <algorithm>
@@ -227,6 +229,12 @@ std::uint64_t ControllerThread::answer_at_once(Served& served, const Command& co
       size - (block << block_shift) < bytes) {
     return 0;
   }
+  if (const Overlay* overlay = served.array->backing().overlay.get()) {
+    const auto line = overlay->line_with({block << block_shift, bytes});
+    if (!line || overlay->has(*line)) {
+      return 0;
+    }
+  }
   const std::byte* place = served.reachable.data() + (block << block_shift);
   served.queue.post(command.id, {NvmeStatus::success, reinterpret_cast<std::uint64_t>(place)});
   return bytes;
@@ -264,7 +272,9 @@ void ControllerThread::begin(Served& served, const Command& command) {
   pending.wanted = std::min<std::uint64_t>(bytes, options.backing.size_bytes - pending.offset);
   if (pending.opcode == Opcode::write && !options.backing.writable) {
     refuse(pending, NvmeStatus::access_denied, "the array is read-only");
-  } else if (options.backing.file == nullptr) {
+  } else if (options.backing.overlay != nullptr) {
+    begin_overlay(pending);
+  } else if (options.backing.in_memory()) {
     begin_memory(pending);
   } else {
     begin_file(pending);
@@ -282,41 +292,6 @@ void ControllerThread::begin_memory(Pending& pending) {
   answer(pending);
 }
 
-void ControllerThread::begin_file(Pending& pending) {
-  const Backing& backing = pending.served->array->backing();
-  if (pending.opcode == Opcode::read) {
-    try {
-      const auto count = backing.file->read_cached(pending.memory.first(pending.wanted),
-                                                   backing.file_offset + pending.offset);
-      pending.done = count.value_or(0);
-    } catch (...) {
-      answer_failure(pending, NvmeStatus::unrecovered_read, current_failure());
-      return;
-    }
-  }
-  if (pending.done == pending.wanted) {
-    answer(pending);
-  } else {
-    continue_file(pending);
-  }
-}
-
-void ControllerThread::continue_file(Pending& pending) {
-  const Backing& backing = pending.served->array->backing();
-  IoRequest request;
-  request.kind = pending.opcode == Opcode::read ? IoRequest::Kind::read : IoRequest::Kind::write;
-  request.file = backing.file.get();
-  request.direct = false;
-  request.offset = backing.file_offset + pending.offset + pending.done;
-  request.memory = pending.memory.subspan(pending.done, pending.wanted - pending.done);
-  request.tag = reinterpret_cast<std::uint64_t>(&pending);
-  try {
-    io_->submit(request);
-  } catch (...) {
-    answer_failure(pending, NvmeStatus::internal_error, current_failure());
-  }
-}
-
 bool ControllerThread::reap(std::chrono::nanoseconds timeout) {
   if (io_->in_flight() == 0) {
     return false;
@@ -329,37 +304,10 @@ bool ControllerThread::reap(std::chrono::nanoseconds timeout) {
   return count != 0;
 }
 
-void ControllerThread::advance(Pending& pending, std::int64_t result) {
-  constexpr int attempts_max = 100;
-  const bool again = result == -EAGAIN || result == -EINTR;
-  if (again && ++pending.attempts < attempts_max) {
-    continue_file(pending);
-    return;
-  }
-  if (result > 0) {
-    pending.done += static_cast<std::size_t>(result);
-    if (pending.done < pending.wanted) {
-      continue_file(pending);
-    } else {
-      answer(pending);
-    }
-    return;
-  }
-  const Backing& backing = pending.served->array->backing();
-  const bool reads = pending.opcode == Opcode::read;
-  Failure failure;
-  failure.status = result == 0 && reads ? Status::short_file : Status::io_error;
-  failure.operation = reads ? "read array" : "write array";
-  failure.object = backing.name;
-  failure.offset = backing.file_offset + pending.offset + pending.done;
-  failure.errno_value = result == 0 ? (reads ? 0 : EIO) : static_cast<int>(-result);
-  failure.detail = result == 0 && reads ? "the file has become shorter than the array" : "";
-  answer_failure(pending, reads ? NvmeStatus::unrecovered_read : NvmeStatus::write_fault, failure);
-}
-
 // fdatasync may take seconds: another thread waits for it.
 void ControllerThread::begin_flush(Pending& pending) {
-  if (pending.served->array->backing().file == nullptr) {
+  const Backing& backing = pending.served->array->backing();
+  if (backing.in_memory() || backing.overlay != nullptr) {
     answer(pending);
     return;
   }
@@ -383,7 +331,7 @@ void ControllerThread::flush_loop() {
     lock.unlock();
     Failure failure;
     try {
-      pending->served->array->backing().file->sync();
+      pending->served->array->backing().sync();
     } catch (...) {
       failure = current_failure();
     }
@@ -421,6 +369,7 @@ void ControllerThread::answer_failure(const Pending& pending,
                                       NvmeStatus status,
                                       const Failure& failure) {
   pending.served->array->note_failure(failure);
+  pending.served->array->count_failed(pending.served->index);
   pending.served->queue.post(pending.slot,
                              {status, 0},
                              {.offset = pending.offset + pending.done,

@@ -45,6 +45,9 @@ class ControllerThread {
     std::span<std::byte> memory;
     std::size_t wanted = 0;  // of the file; the rest of the memory is beyond its end
     std::size_t done = 0;
+    std::uint64_t copy = 0;         // of the array, that is read or written now
+    std::uint64_t copies_left = 0;  // to write, or to try
+    bool in_overlay = false;        // not in the files
     int attempts = 0;
   };
 
@@ -65,8 +68,13 @@ class ControllerThread {
   std::uint64_t answer_at_once(Served& served, const Command& command);
   void begin(Served& served, const Command& command);
   void begin_memory(Pending& pending);
+  void begin_overlay(Pending& pending);
   void begin_file(Pending& pending);
+  void begin_copy(Pending& pending);
   void continue_file(Pending& pending);
+  void end_copy(Pending& pending);
+  [[nodiscard]] static FilePart rest_of(const Pending& pending);
+  void fail_copy(Pending& pending, const Failure& failure);
   void begin_flush(Pending& pending);
   bool reap(std::chrono::nanoseconds timeout);
   void advance(Pending& pending, std::int64_t result);

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -22,6 +23,8 @@ struct ServedCounts {
   std::uint64_t written_bytes = 0;
   std::uint64_t flushes = 0;
   std::uint64_t failures = 0;
+  std::uint64_t other_copies = 0;  // times that a read went on with another copy
+  std::uint64_t in_flight = 0;     // commands that are not answered at this moment
 };
 
 // Thread-safe. What it points to must stay until the controller has let go of it.
@@ -64,6 +67,37 @@ class ServedArray {
     }
   }
 
+  // A copy of the array could not be read, and another one is asked. Tells of the first on stderr.
+  void note_other_copy(std::uint64_t copy, const Failure& failure) {
+    failed_copies_.fetch_or(std::uint64_t{1} << copy, std::memory_order_relaxed);
+    if (other_copies_.fetch_add(1, std::memory_order_relaxed) == 0) {
+      std::fprintf(stderr,
+                   "hippogriff: %s; array %s goes on with other copies\n",
+                   failure.message().c_str(),
+                   backing().name.c_str());
+    }
+  }
+
+  // The copy that a read of these bytes asks first: not one that has failed, which may take a
+  // drive's timeout each time, while there are others.
+  [[nodiscard]] std::uint64_t copy_for(std::uint64_t offset) const {
+    const std::uint64_t copies = backing().layout().copies();
+    if (copies == 1) {
+      return 0;
+    }
+    const std::uint64_t first = spread(offset) % copies;
+    for (std::uint64_t i = 0; i < copies; ++i) {
+      if (!copy_failed((first + i) % copies)) {
+        return (first + i) % copies;
+      }
+    }
+    return first;
+  }
+
+  [[nodiscard]] bool copy_failed(std::uint64_t copy) const {
+    return (failed_copies_.load(std::memory_order_relaxed) >> copy & 1U) != 0;
+  }
+
   [[nodiscard]] std::optional<Failure> first_failure() const {
     const std::scoped_lock lock(mutex_);
     return first_failure_;
@@ -81,6 +115,7 @@ class ServedArray {
     std::atomic<std::uint64_t> writes{0};
     std::atomic<std::uint64_t> written_bytes{0};
     std::atomic<std::uint64_t> flushes{0};
+    std::atomic<std::uint64_t> failed{0};
   };
 
   // By the thread that serves the queue alone.
@@ -106,6 +141,10 @@ class ServedArray {
     add(counter.read_bytes, bytes);
   }
 
+  void count_failed(std::size_t queue) {
+    counters_[queue].failed.fetch_add(1, std::memory_order_relaxed);
+  }
+
   [[nodiscard]] ServedCounts counts() const {
     ServedCounts sum;
     for (const Counter& counter : counters_) {
@@ -115,7 +154,11 @@ class ServedArray {
       sum.written_bytes += counter.written_bytes.load(std::memory_order_relaxed);
       sum.flushes += counter.flushes.load(std::memory_order_relaxed);
     }
+    for (std::size_t queue = 0; queue < counters_.size(); ++queue) {
+      sum.in_flight += in_flight(queue);
+    }
     sum.failures = failures_.load(std::memory_order_relaxed);
+    sum.other_copies = other_copies_.load(std::memory_order_relaxed);
     return sum;
   }
 
@@ -124,9 +167,24 @@ class ServedArray {
     counter.store(counter.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
   }
 
+  // What the doorbell tells of and is not answered. Answers that come meanwhile may be missed.
+  [[nodiscard]] std::uint64_t in_flight(std::size_t queue) const {
+    const Counter& counter = counters_[queue];
+    const QueuePair& pair = options_.queues[queue];
+    const std::uint64_t answered = counter.reads.load(std::memory_order_relaxed) +
+                                   counter.writes.load(std::memory_order_relaxed) +
+                                   counter.flushes.load(std::memory_order_relaxed) +
+                                   counter.failed.load(std::memory_order_relaxed);
+    const std::uint64_t told =
+        system_ref<std::uint32_t>(pair.bells().doorbells.submission_tail).load(relaxed);
+    return (told - options_.counter_base - answered) & (pair.depth - 1);
+  }
+
   Options options_;
   std::vector<Counter> counters_;
   std::atomic<std::uint64_t> failures_{0};
+  std::atomic<std::uint64_t> other_copies_{0};
+  std::atomic<std::uint64_t> failed_copies_{0};  // a bit each
   mutable std::mutex mutex_;
   std::optional<Failure> first_failure_;
 };

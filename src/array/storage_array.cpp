@@ -26,6 +26,11 @@ bool is_staged(const StorageArrayOptions& options) {
   return options.staged || !options.device->info().can.host_addressable;
 }
 
+// CPU threads count how often they ask for lines.
+bool counts_accesses(const StorageArrayOptions& options) {
+  return options.device->info().can.host_addressable;
+}
+
 std::uint32_t depth_for(std::uint32_t queues, std::uint32_t line_bytes, bool staged) {
   if (!staged) {
     return 256;
@@ -51,6 +56,7 @@ struct StorageArray::Layout {
     place(own_end, queue.own_bytes() * options.queue_count);
     counters = place(own_end, sizeof(CacheCounters));
     nearby = place(own_end, sizeof(EndingNearby));
+    accesses = place(own_end, counts_accesses(options) ? sizeof(AccessCount) * access_counts : 0);
     words = place(own_end, sizeof(std::uint64_t) * line_count);
     statuses = place(own_end, sizeof(std::uint32_t) * line_count);
     set_states = place(own_end, sizeof(SetState) * sets);
@@ -70,6 +76,7 @@ struct StorageArray::Layout {
   std::uint64_t own_end = 0;
   std::uint64_t counters = 0;
   std::uint64_t nearby = 0;
+  std::uint64_t accesses = 0;
   std::uint64_t words = 0;
   std::uint64_t statuses = 0;
   std::uint64_t set_states = 0;
@@ -112,6 +119,11 @@ void StorageArray::check_options(StorageArrayOptions& options) {
   if ((options.backing.size_bytes - 1) / line >= no_line) {
     throw_invalid(operation, "it has more than 2^40 - 1 lines: take longer lines");
   }
+  if (options.backing.stripe_bytes % line != 0) {
+    throw_invalid(operation,
+                  "a stripe of " + std::to_string(options.backing.stripe_bytes) +
+                      " bytes is not whole lines of " + std::to_string(line));
+  }
   if (options.cache_bytes < line || options.cache_bytes / line > UINT32_MAX / 2) {
     throw_invalid(operation,
                   "a cache of " + std::to_string(options.cache_bytes) +
@@ -151,18 +163,19 @@ void StorageArray::map_backing() {
   }
   answers_with_addresses_ = false;
   try {
-    if (backing.file != nullptr && device.info().can.registers_read_only &&
+    if (backing.files.size() == 1 && !backing.is_direct && device.info().can.registers_read_only &&
         backing.mapping.empty() && backing.file_offset % page_bytes == 0 &&
-        backing.file->size_now() >= backing.file_offset + backing.size_bytes) {
-      const auto residency = backing.file->residency({backing.file_offset, backing.size_bytes});
+        backing.files[0].file->size_now() >= backing.file_offset + backing.size_bytes) {
+      File& file = *backing.files[0].file;
+      const auto residency = file.residency({backing.file_offset, backing.size_bytes});
       if (residency && residency->resident_bytes == residency->total_bytes) {
-        mapping_ = backing.file->map(
-            {backing.file_offset, align_up(backing.size_bytes, page_bytes)}, FileAccess::read);
+        mapping_ = file.map({backing.file_offset, align_up(backing.size_bytes, page_bytes)},
+                            FileAccess::read);
         device.register_host(mapping_.data(), mapping_.size(), HostAccess::read_only);
         registered_ = mapping_.data();
         backing.mapping = std::span<const std::byte>(mapping_).first(backing.size_bytes);
       }
-    } else if (backing.file == nullptr &&
+    } else if (backing.in_memory() &&
                reinterpret_cast<std::uintptr_t>(backing.memory.data()) % page_bytes == 0) {
       device.register_host(backing.memory.data(),
                            align_up(backing.memory.size(), page_bytes),
@@ -211,6 +224,9 @@ void StorageArray::initialize(const Layout& layout) {
       .set_count = static_cast<std::uint32_t>(layout.sets),
       .ways = layout.ways,
   };
+  cache_.accesses = counts_accesses(options_)
+                        ? reinterpret_cast<AccessCount*>(own_there + layout.accesses)
+                        : nullptr;
   cache_.lines = reinterpret_cast<unsigned char*>(lines_.value);
   cache_.staging = staged ? reinterpret_cast<unsigned char*>(shared_ + layout.staging) : nullptr;
   cache_.size_bytes = options_.backing.size_bytes;
@@ -251,9 +267,14 @@ CacheCounts StorageArray::counts() {
   Device& device = *options_.device;
   CacheCounters there;
   if (device.info().can.host_addressable) {
+    std::uint64_t accesses = 0;
+    for (AccessCount& each : std::span(cache_.accesses, access_counts)) {
+      accesses += shared_ref<std::uint64_t>(each.count).load(relaxed);
+    }
     return {shared_ref<std::uint64_t>(cache_.places.counters->misses).load(relaxed),
             shared_ref<std::uint64_t>(cache_.places.counters->overwritten).load(relaxed),
-            shared_ref<std::uint64_t>(cache_.places.counters->written_back).load(relaxed)};
+            shared_ref<std::uint64_t>(cache_.places.counters->written_back).load(relaxed),
+            accesses};
   }
   const DeviceScope scope(device);
   const auto stream = device.create_stream();
@@ -261,13 +282,21 @@ CacheCounts StorageArray::counts() {
                        {reinterpret_cast<std::uint64_t>(cache_.places.counters)},
                        sizeof there);
   static_cast<void>(wait_for(*stream, device_patience));
-  return {there.misses, there.overwritten, there.written_back};
+  return {there.misses, there.overwritten, there.written_back, 0};
+}
+
+std::uint64_t StorageArray::device_free_bytes() const {
+  const DeviceScope scope(*options_.device);
+  return options_.device->memory().free_bytes;
 }
 
 void StorageArray::flush() {
   if (!options_.device->info().can.host_addressable) {
     throw_unsupported("flush array " + options_.backing.name,
                       "a kernel of the device writes its lines");
+  }
+  if (options_.backing.overlay != nullptr) {
+    return;  // nothing is kept beyond the array's end
   }
   NvmeStatus status = NvmeStatus::success;
   for (std::uint32_t place = 0; place < cache_.places.place_count(); ++place) {
@@ -282,8 +311,8 @@ void StorageArray::flush() {
 
 void StorageArray::sync() {
   if (!options_.device->info().can.host_addressable) {
-    if (options_.backing.file != nullptr && options_.backing.writable) {
-      options_.backing.file->sync();
+    if (options_.backing.writable) {
+      options_.backing.sync();
     }
     check();
     return;
@@ -386,7 +415,7 @@ void StorageArray::give_back() {
     device.unregister_host(registered_);
   }
   if (!mapping_.empty()) {
-    options_.backing.file->unmap(mapping_);
+    options_.backing.files[0].file->unmap(mapping_);
   }
   if (!lines_.is_null()) {
     device.release(lines_);

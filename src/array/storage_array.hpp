@@ -6,6 +6,7 @@
 
 #include <hippogriff/array/cache.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -32,6 +33,12 @@ struct CacheCounts {
   std::uint64_t misses = 0;
   std::uint64_t overwritten = 0;
   std::uint64_t written_back = 0;
+  std::uint64_t accesses = 0;  // lines that CPU threads asked for; a cursor asks once for its line
+
+  // Those of them that no miss answered. Lines asked for ahead that nobody wanted are misses too.
+  [[nodiscard]] std::uint64_t hits() const {
+    return accesses - std::min(accesses, misses + overwritten);
+  }
 };
 
 // Thread-safe, but close() wants threads that use the cache to have ended, or ends them with an
@@ -51,6 +58,18 @@ class StorageArray {
 
   [[nodiscard]] Device& device() const { return *options_.device; }
 
+  [[nodiscard]] const Backing& backing() const { return options_.backing; }
+
+  // Of the lines: what was asked for, in whole sets.
+  [[nodiscard]] std::uint64_t cache_bytes() const {
+    return std::uint64_t{cache_.places.place_count()} * options_.line_bytes;
+  }
+
+  // Whether threads read the backing's memory themselves.
+  [[nodiscard]] bool answers_with_addresses() const { return answers_with_addresses_; }
+
+  [[nodiscard]] std::uint64_t device_free_bytes() const;
+
   // Writes all dirty lines and has the storage keep them. On a device whose memory this thread
   // reaches (host): on others a kernel writes the lines, then sync() does the rest. Waits for lines
   // that are held. Throws Error as check(), or busy or io_error.
@@ -62,6 +81,9 @@ class StorageArray {
   void clear_failure();
 
   [[nodiscard]] ServedCounts served() const { return served_->counts(); }
+
+  // Whether a read of this copy has failed: others are asked first since.
+  [[nodiscard]] bool copy_failed(std::uint64_t copy) const { return served_->copy_failed(copy); }
 
   [[nodiscard]] CacheCounts counts();
 

@@ -79,7 +79,8 @@ std::uint64_t random_operations(TestArray& under_test, int threads, int rounds) 
   under_test.array().flush();
   const std::vector<T> stored = elements_of<T>(under_test.stored());
   for (std::size_t i = 0; i < stored.size(); ++i) {
-    wrong.fetch_add(stored[i] == oracle[i] ? 0 : 1);
+    const T& now = under_test.options().overlaid ? view[i] : stored[i];
+    wrong.fetch_add(now == oracle[i] ? 0 : 1);
   }
   return wrong.load();
 }
@@ -102,6 +103,10 @@ TEST_P(ArrayOracle, random_operations_of_many_threads_leave_what_memory_would_ho
   {
     TestArray array(given.options);
     EXPECT_EQ(random_operations<12>(array, given.threads, rounds), 0U) << "elements of 12 bytes";
+    for (std::uint32_t copy = 1; given.options.stripe_bytes == 0 && copy < given.options.files;
+         ++copy) {
+      EXPECT_EQ(array.stored(copy), array.stored()) << "copy " << copy;
+    }
   }
   {
     TestArray array(given.options);
@@ -124,6 +129,45 @@ INSTANTIATE_TEST_SUITE_P(
              {.size_bytes = 40000, .cache_bytes = 8 * short_line, .file_offset = 1111}},
         Case{"in_memory", {.cache_bytes = 8 * short_line, .in_memory = true}},
         Case{"odd_memory", {.size_bytes = 30001, .cache_bytes = 8 * short_line, .in_memory = true}},
+        Case{"striped", {.cache_bytes = 8 * short_line, .files = 3, .stripe_bytes = short_line}},
+        Case{"odd_stripes",
+             {.size_bytes = 61234,
+              .cache_bytes = 8 * short_line,
+              .file_offset = 77,
+              .files = 4,
+              .stripe_bytes = 5 * short_line}},
+        Case{"replicated", {.size_bytes = 40000, .cache_bytes = 8 * short_line, .files = 3}},
+        Case{"direct",
+             {.size_bytes = 65537,
+              .cache_bytes = std::uint64_t{4} * 4096,
+              .line_bytes = 4096,
+              .io = IoKind::direct}},
+        Case{"direct_short_lines",
+             {.size_bytes = 61000,
+              .cache_bytes = 8 * short_line,
+              .file_offset = 512,
+              .io = IoKind::direct}},
+        Case{"direct_stripes",
+             {.size_bytes = 123456,
+              .cache_bytes = std::uint64_t{5} * 8192,
+              .line_bytes = 8192,
+              .file_offset = 4096,
+              .files = 3,
+              .stripe_bytes = 8192,
+              .io = IoKind::direct}},
+        Case{"copy_on_write", {.cache_bytes = 4 * short_line, .overlaid = true}},
+        Case{"copy_on_write_of_stripes",
+             {.size_bytes = 61234,
+              .cache_bytes = 8 * short_line,
+              .files = 4,
+              .stripe_bytes = 5 * short_line,
+              .overlaid = true}},
+        Case{"copy_on_write_of_memory",
+             {.size_bytes = 30001,
+              .cache_bytes = 8 * short_line,
+              .in_memory = true,
+              .staged = true,
+              .overlaid = true}},
         Case{"staged", {.cache_bytes = 8 * short_line, .staged = true}},
         Case{"staged_memory",
              {.size_bytes = 30001,
@@ -298,6 +342,53 @@ TEST(StorageArray, a_flush_asks_the_storage_to_keep_what_it_has_and_tells_when_i
   EXPECT_EQ(failure_of([&] { array.array().flush(); }).errno_value, EDQUOT);
 }
 
+TEST(StorageArray, accesses_that_found_their_line_are_hits) {
+  TestArray array({.cache_bytes = std::uint64_t{256} << 10});
+  const auto view = array.view<std::uint8_t>();
+  for (int round = 0; round < 3; ++round) {
+    for (std::uint64_t i = 0; i < view.size(); i += short_line) {
+      static_cast<void>(view[i]);
+    }
+  }
+  array_cursor<std::uint8_t> cursor(view);
+  static_cast<void>(cursor[0]);
+  static_cast<void>(cursor[1]);
+  const CacheCounts counts = array.array().counts();
+  EXPECT_EQ(counts.misses, 128U);
+  EXPECT_EQ(counts.accesses, 3U * 128 + 1) << "the cursor kept its line";
+  EXPECT_EQ(counts.hits(), 2U * 128 + 1);
+}
+
+TEST(StorageArray, commands_that_wait_for_the_drive_are_in_flight) {
+  TestArray array({.counter_base = UINT64_MAX - 3});
+  std::uint32_t value = 0;
+  const auto view = array.view<std::uint32_t>();
+  array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::error, .times = 7});
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    static_cast<void>(view.read(i * 128, value));
+  }
+  EXPECT_EQ(array.array().served().in_flight, 0U) << "also after failures";
+  array.plan().add({.point = FaultPoint::read_cached,
+                    .kind = FaultKind::shorten,
+                    .times = UINT64_MAX,
+                    .bytes = 100});
+  array.plan().add(
+      {.point = FaultPoint::queued_read, .kind = FaultKind::hold, .times = UINT64_MAX});
+  std::vector<std::jthread> threads;
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    threads.emplace_back([&view, i] {
+      std::uint32_t other = 0;
+      static_cast<void>(view.read((100 + i) * 128, other));
+    });
+  }
+  while (array.array().served().in_flight != 5) {
+    std::this_thread::yield();
+  }
+  array.plan().release();
+  threads.clear();
+  EXPECT_EQ(array.array().served().in_flight, 0U);
+}
+
 TEST(StorageArray, closing_ends_every_wait) {
   TestArray array({});
   array.plan().add({.point = FaultPoint::read_cached,
@@ -348,16 +439,7 @@ TEST(StorageArray, commands_that_name_memory_or_blocks_of_others_are_refused) {
   TestArray array({});
   const Cache& cache = array.array().cache();
   const auto lines = reinterpret_cast<std::uint64_t>(cache.lines);
-  const auto status_of = [&](const Command& command) {
-    std::uint64_t ticket = 0;
-    const QueuePair pair = cache.queue(0);
-    EXPECT_TRUE(pair.take(Alone{}, 1, ticket, cache.patience));
-    pair.post(ticket, command);
-    EXPECT_TRUE(pair.finish(Alone{}, ticket, 1, cache.patience));
-    const Outcome outcome = pair.outcome(ticket);
-    pair.let_go(ticket);
-    return outcome.status;
-  };
+  const auto status_of = [&](const Command& command) { return answer_to(cache, command).status; };
   EXPECT_EQ(status_of(make_command(Opcode::read, {0, 1}, lines)), NvmeStatus::success);
   EXPECT_EQ(status_of(make_command(Opcode::read, {128, 1}, lines)), NvmeStatus::out_of_range);
   EXPECT_EQ(status_of(make_command(Opcode::read, {UINT64_MAX, 1}, lines)),

@@ -51,7 +51,8 @@ class CudaArrayTest : public ::testing::Test {
     std::ofstream(folder_.file("array"), std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()),
                static_cast<std::streamsize>(bytes.size()));
-    options_.backing.file = make_system_storage()->open(folder_.file("array"), access);
+    options_.backing.files = {
+        {make_system_storage()->open(folder_.file("array"), access), folder_.file("array")}};
     options_.backing.file_offset = offset;
     options_.backing.size_bytes = size_bytes;
     options_.backing.writable = access != FileAccess::read;

@@ -15,7 +15,7 @@ namespace hippogriff::ondemand {
 
 inline constexpr uint32_t line_shift_min = 9;   // 512 B
 inline constexpr uint32_t line_shift_max = 20;  // 1 MiB
-inline constexpr uint32_t view_layout = 2;      // of Cache and what it points to, in memory
+inline constexpr uint32_t view_layout = 3;      // of Cache and what it points to, in memory
 
 // A place with a reference of ours.
 struct Held {
@@ -43,6 +43,7 @@ struct Cache {
   unsigned char* lines = nullptr;
   unsigned char* staging = nullptr;  // a line for a slot of a queue; null: commands name lines
   QueuePair first_queue;             // each begins where the one before ends
+  AccessCount* accesses = nullptr;   // null: not counted
   uint32_t* sticky = nullptr;        // the first NvmeStatus that was not success, in host's reach
   Patience patience;
   uint64_t size_bytes = 0;  // of the array
@@ -68,6 +69,7 @@ struct Cache {
   template <typename Group>
   HIPPO_ANYWHERE HIPPO_APART Held hold(const Group& group, uint64_t line, Intent intent) const {
     Wait wait(patience);
+    count_access(group.leads() ? accesses : nullptr);
     for (;;) {
       const Found found = find(group, line, intent, wait);
       switch (found.step) {
@@ -90,7 +92,9 @@ struct Cache {
 
   // Takes a reference if the line is there and needs no wait. One thread.
   [[nodiscard]] HIPPO_ANYWHERE bool try_hold(uint64_t line, uint32_t& place) const {
-    return places.try_hold(line, place);
+    const bool there = places.try_hold(line, place);
+    count_access(there ? accesses : nullptr);
+    return there;
   }
 
   // Gives the reference back; one thread of the group, after all are done with the bytes. `wrote`:

@@ -14,6 +14,7 @@
 #ifndef HIPPOGRIFF_ARRAY_PLACES_HPP_
 #define HIPPOGRIFF_ARRAY_PLACES_HPP_
 
+#include <hippogriff/array/counting.hpp>
 #include <hippogriff/array/nvme.hpp>
 #include <hippogriff/array/waiting.hpp>
 
@@ -46,12 +47,6 @@ struct PlaceWord {
 struct SetState {
   uint32_t lock = 0;
   uint32_t hand = 0;  // guarded by the lock
-};
-
-struct CacheCounters {
-  alignas(128) uint64_t misses = 0;
-  uint64_t overwritten = 0;   // lines that came without a read
-  uint64_t written_back = 0;  // by those who needed the place, or by flush
 };
 
 // overwrite: all bytes of the line; prefetch: only where nothing has to be written back for it.

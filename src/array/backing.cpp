@@ -1,0 +1,180 @@
+// Where an array's bytes are in its files, and whether the files are as long as that.
+#include "array/backing.hpp"
+
+#include "base/error.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace hippogriff::ondemand {
+
+namespace {
+
+constexpr std::uint64_t array_bytes_max = std::uint64_t{1} << 60;
+
+std::string operation_on(const std::string& path) {
+  return "open array " + path;
+}
+
+// How long an array is that takes all of these files: it ends with the first stripe that is not
+// whole.
+std::uint64_t whole_size(const FileLayout& layout, const std::vector<std::uint64_t>& held) {
+  if (layout.stripe_bytes == 0) {
+    return *std::ranges::min_element(held);
+  }
+  std::uint64_t end = UINT64_MAX;
+  for (std::uint64_t i = 0; i < held.size(); ++i) {
+    const std::uint64_t stripe = held[i] / layout.stripe_bytes * held.size() + i;
+    end = std::min(end, stripe * layout.stripe_bytes + held[i] % layout.stripe_bytes);
+  }
+  return end;
+}
+
+std::string bytes(std::uint64_t count) {
+  return std::to_string(count) + " bytes";
+}
+
+// The array's size, as given or as the files tell.
+std::uint64_t checked_size(const Backing& backing, std::uint64_t wanted) {
+  const FileLayout layout = backing.layout();
+  std::vector<std::uint64_t> held;
+  for (const BackingFile& each : backing.files) {
+    const std::uint64_t size = each.file->size_now();
+    if (size > array_bytes_max / layout.file_count) {
+      throw_invalid(operation_on(each.name), "a file of " + bytes(size) + " is too large");
+    }
+    if (layout.file_offset > size) {
+      throw_invalid(operation_on(each.name),
+                    "the array begins at byte " + std::to_string(layout.file_offset) +
+                        " of a file of " + bytes(size));
+    }
+    held.push_back(size - layout.file_offset);
+  }
+  const std::uint64_t size = wanted == 0 ? whole_size(layout, held) : wanted;
+  for (std::uint64_t i = 0; i < held.size(); ++i) {
+    const std::uint64_t needed = layout.bytes_in(size, i);
+    if (held[i] < needed) {
+      throw_invalid(
+          operation_on(backing.files[i].name),
+          "the array ends beyond the file: it takes " + bytes(needed) + " of " + bytes(held[i]));
+    }
+    if (wanted == 0 && held[i] > needed) {
+      throw_invalid(operation_on(backing.files[i].name),
+                    "the file has " + bytes(held[i]) + " where the others leave the array " +
+                        bytes(needed) + ": give the array's size if that is right");
+    }
+  }
+  return size;
+}
+
+// Before anything is made or cut: one file twice would be written over itself.
+void refuse_twice(const std::vector<std::string>& paths) {
+  const auto same = [](const std::filesystem::path& one, const std::filesystem::path& other) {
+    std::error_code none;
+    return std::filesystem::equivalent(one, other, none) ||
+           std::filesystem::weakly_canonical(one, none) ==
+               std::filesystem::weakly_canonical(other, none);
+  };
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (same(paths[i], paths[j])) {
+        throw_invalid(operation_on(paths[i]), "it is the same file as " + paths[j]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::uint64_t FileLayout::bytes_in(std::uint64_t array_bytes, std::uint64_t index) const {
+  if (stripe_bytes == 0) {
+    return array_bytes;
+  }
+  const std::uint64_t stripes = array_bytes / stripe_bytes;
+  const std::uint64_t last = array_bytes % stripe_bytes;
+  const std::uint64_t whole = stripes / file_count + (index < stripes % file_count ? 1 : 0);
+  return whole * stripe_bytes + (index == stripes % file_count ? last : 0);
+}
+
+std::uint64_t FileLayout::file_of(std::uint64_t offset, std::uint64_t copy) const {
+  return stripe_bytes == 0 ? copy : offset / stripe_bytes % file_count;
+}
+
+std::uint64_t FileLayout::offset_in_file(std::uint64_t offset) const {
+  if (stripe_bytes == 0) {
+    return file_offset + offset;
+  }
+  return file_offset + offset / stripe_bytes / file_count * stripe_bytes + offset % stripe_bytes;
+}
+
+std::uint64_t FileLayout::together_from(std::uint64_t offset) const {
+  if (stripe_bytes == 0 || file_count == 1) {
+    return UINT64_MAX;
+  }
+  return stripe_bytes - offset % stripe_bytes;
+}
+
+FilePart Backing::part_at(std::uint64_t offset, std::uint64_t bytes_max, std::uint64_t copy) const {
+  const FileLayout where = layout();
+  const BackingFile& file = files[where.file_of(offset, copy)];
+  FilePart part{
+      &file, where.offset_in_file(offset), std::min(bytes_max, where.together_from(offset)), false};
+  const Range direct = file.direct;
+  if (part.offset < direct.offset) {
+    part.size_bytes = std::min(part.size_bytes, direct.offset - part.offset);
+  } else if (part.offset < direct.end()) {
+    part.size_bytes = std::min(part.size_bytes, direct.end() - part.offset);
+    part.is_direct = true;
+  }
+  return part;
+}
+
+void Backing::sync() const {
+  if (overlay != nullptr) {
+    return;
+  }
+  std::exception_ptr first;
+  for (const BackingFile& each : files) {
+    try {
+      each.file->sync();
+    } catch (...) {
+      first = first ? first : std::current_exception();
+    }
+  }
+  if (first) {
+    std::rethrow_exception(first);
+  }
+}
+
+std::string name_of(const std::vector<std::string>& paths) {
+  if (paths.size() < 2) {
+    return paths.empty() ? "" : paths.front();
+  }
+  return paths.front() + " and " + std::to_string(paths.size() - 1) + " more";
+}
+
+Backing open_backing(Storage& storage, const BackingRequest& request) {
+  refuse_twice(request.paths);
+  Backing backing;
+  backing.name = name_of(request.paths);
+  backing.stripe_bytes = request.stripe_bytes;
+  backing.file_offset = request.file_offset;
+  backing.writable = request.mode != "r";
+  const bool changes_files = backing.writable && request.mode != "c";
+  const FileLayout layout{request.paths.size(), request.stripe_bytes, request.file_offset};
+  for (std::size_t i = 0; i < request.paths.size(); ++i) {
+    const std::string& path = request.paths[i];
+    if (request.mode == "w+") {
+      storage.create(path)->truncate(request.file_offset + layout.bytes_in(request.size_bytes, i));
+    }
+    backing.files.push_back(
+        {storage.open(path, changes_files ? FileAccess::read_write : FileAccess::read), path});
+  }
+  backing.size_bytes = checked_size(backing, request.size_bytes);
+  return backing;
+}
+
+}  // namespace hippogriff::ondemand

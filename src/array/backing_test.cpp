@@ -1,0 +1,251 @@
+// Several files as one array: where bytes are, sizes that do not fit, files that fail.
+#include "array/backing.hpp"
+
+#include "testing/array_fixture.hpp"
+
+#include <hippogriff/array.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace hippogriff::ondemand {
+namespace {
+
+constexpr std::uint64_t line = 512;
+
+void make_file(const std::string& path, std::uint64_t size) {
+  std::ofstream(path) << "";
+  std::filesystem::resize_file(path, size);
+}
+
+TEST(FileLayout, every_byte_has_a_place_of_its_own_and_files_have_no_holes) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 50; ++round) {
+    const FileLayout layout{1 + random() % 5, 1 + random() % 9, random() % 4};
+    const std::uint64_t size = 1 + random() % 200;
+    std::vector<std::uint64_t> next(layout.file_count, layout.file_offset);
+    for (std::uint64_t at = 0; at < size; ++at) {
+      const std::uint64_t file = layout.file_of(at, 0);
+      ASSERT_EQ(layout.offset_in_file(at), next.at(file)++) << "byte " << at;
+      if (at + 1 < size && layout.together_from(at) > 1) {
+        ASSERT_EQ(layout.file_of(at + 1, 0), file);
+      }
+    }
+    for (std::uint64_t file = 0; file < layout.file_count; ++file) {
+      ASSERT_EQ(layout.bytes_in(size, file), next[file] - layout.file_offset);
+    }
+  }
+}
+
+class OpenBacking : public ::testing::Test {
+ protected:
+  Backing open(const std::vector<std::uint64_t>& sizes, BackingRequest request) {
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      request.paths.push_back(folder_.file("part" + std::to_string(i)));
+      make_file(request.paths.back(), sizes[i]);
+    }
+    return open_backing(*storage_, request);
+  }
+
+  Failure refusal(const std::vector<std::uint64_t>& sizes, const BackingRequest& request) {
+    return failure_of([&] { static_cast<void>(open(sizes, request)); });
+  }
+
+  TemporaryFolder folder_;
+  std::shared_ptr<Storage> storage_ = make_system_storage();
+};
+
+TEST_F(OpenBacking, an_array_ends_with_the_first_stripe_that_is_not_whole) {
+  EXPECT_EQ(open({3000, 2048, 2048}, {.stripe_bytes = 1024}).size_bytes, 1024U * 6 + 952);
+  EXPECT_EQ(open({2048, 1500}, {.stripe_bytes = 1024}).size_bytes, 3548U);
+  EXPECT_EQ(open({100, 0}, {.stripe_bytes = 1024}).size_bytes, 100U);
+  EXPECT_EQ(open({3000}, {.file_offset = 500, .stripe_bytes = 1024}).size_bytes, 2500U);
+  EXPECT_EQ(open({5000, 5000}, {.size_bytes = 4000}).size_bytes, 4000U);
+}
+
+TEST_F(OpenBacking, files_that_are_too_short_or_too_long_are_named) {
+  const auto named = [&](const Failure& failure, const char* part) {
+    EXPECT_EQ(failure.status, Status::invalid_argument);
+    EXPECT_NE(failure.message().find(folder_.file(part)), std::string::npos) << failure.message();
+  };
+  named(refusal({3000, 3000}, {.stripe_bytes = 1024}), "part1");
+  named(refusal({3000, 2999}, {}), "part0");
+  named(refusal({3000, 2047}, {.size_bytes = 4097, .stripe_bytes = 1024}), "part1");
+  named(refusal({3000, 3000}, {.file_offset = 3001, .stripe_bytes = 1024}), "part0");
+  EXPECT_EQ(open({3000, 3000}, {.size_bytes = 4096, .stripe_bytes = 1024}).size_bytes, 4096U);
+}
+
+TEST_F(OpenBacking, a_file_that_is_given_twice_is_refused_before_it_is_cut) {
+  make_file(folder_.file("one"), 5000);
+  std::filesystem::create_symlink(folder_.file("one"), folder_.file("other"));
+  const BackingRequest request{.paths = {folder_.file("one"), folder_.file("other")},
+                               .mode = "w+",
+                               .size_bytes = 100,
+                               .stripe_bytes = 1024};
+  EXPECT_EQ(failure_of([&] { static_cast<void>(open_backing(*storage_, request)); }).status,
+            Status::invalid_argument);
+  EXPECT_EQ(std::filesystem::file_size(folder_.file("one")), 5000U);
+}
+
+TEST_F(OpenBacking, new_files_are_as_long_as_their_stripes) {
+  const BackingRequest request{.paths = {folder_.file("a"), folder_.file("b"), folder_.file("c")},
+                               .mode = "w+",
+                               .file_offset = 10,
+                               .size_bytes = 5000,
+                               .stripe_bytes = 1024};
+  EXPECT_EQ(open_backing(*storage_, request).size_bytes, 5000U);
+  EXPECT_EQ(std::filesystem::file_size(folder_.file("a")), 10U + 2048);
+  EXPECT_EQ(std::filesystem::file_size(folder_.file("b")), 10U + 1024 + 904);
+  EXPECT_EQ(std::filesystem::file_size(folder_.file("c")), 10U + 1024);
+}
+
+TEST(StripedArray, a_failure_names_the_file_of_the_stripe_and_the_offset_there) {
+  TestArray array({.file_offset = 100, .files = 3, .stripe_bytes = 2 * line});
+  array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::error, .times = 1});
+  std::uint8_t value = 0;
+  // Stripe 7 is the third one of file 1; the second line of it.
+  EXPECT_EQ(array.view<std::uint8_t>().read(15 * line + 5, value), NvmeStatus::unrecovered_read);
+  const Failure failure = failure_of([&] { array.array().check(); });
+  EXPECT_EQ(failure.object, array.path(1));
+  EXPECT_EQ(failure.offset, 100 + 5 * line);
+  EXPECT_EQ(failure.errno_value, EIO);
+}
+
+TEST(StripedArray, a_file_that_was_cut_is_named) {
+  TestArray array({.files = 2, .stripe_bytes = line});
+  std::filesystem::resize_file(array.path(1), 0);
+  std::uint8_t value = 0;
+  EXPECT_EQ(array.view<std::uint8_t>().read(0, value), NvmeStatus::success);
+  EXPECT_EQ(array.view<std::uint8_t>().read(line, value), NvmeStatus::unrecovered_read);
+  EXPECT_EQ(failure_of([&] { array.array().check(); }).object, array.path(1));
+}
+
+TEST(StripedArray, a_flush_asks_every_file_to_keep_its_part) {
+  TestArray array({.files = 3, .stripe_bytes = line});
+  array.array().flush();
+  EXPECT_EQ(array.plan().seen(FaultPoint::sync), 3U);
+  array.plan().add({.point = FaultPoint::sync, .kind = FaultKind::error, .errno_value = EDQUOT});
+  EXPECT_EQ(failure_of([&] { array.array().flush(); }).errno_value, EDQUOT);
+  EXPECT_EQ(array.plan().seen(FaultPoint::sync), 6U) << "those behind it as well";
+}
+
+TEST(StripedArray, stripes_are_whole_lines) {
+  EXPECT_EQ(failure_of([] { TestArray array({.files = 2, .stripe_bytes = 700}); }).status,
+            Status::invalid_argument);
+}
+
+TEST(ReplicatedArray, a_read_that_fails_goes_on_with_another_copy) {
+  TestArray array({.files = 3});
+  array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::error, .times = 2});
+  std::uint8_t value = 0;
+  EXPECT_EQ(array.view<std::uint8_t>().read(5000, value), NvmeStatus::success);
+  EXPECT_EQ(static_cast<std::byte>(value), pattern_at(5000));
+  EXPECT_EQ(array.array().served().other_copies, 2U);
+  EXPECT_EQ(array.array().served().failures, 0U);
+  array.array().check();
+}
+
+TEST(ReplicatedArray, a_copy_that_failed_is_asked_no_more_while_there_are_others) {
+  TestArray array({.files = 3});
+  std::filesystem::resize_file(array.path(1), 100);
+  std::uint8_t value = 0;
+  for (std::uint64_t i = 0; i < array.array().size_bytes(); i += line) {
+    ASSERT_EQ(array.view<std::uint8_t>().read(i, value), NvmeStatus::success);
+    ASSERT_EQ(static_cast<std::byte>(value), pattern_at(i));
+  }
+  EXPECT_EQ(array.array().served().other_copies, 1U);
+  EXPECT_TRUE(array.array().copy_failed(1));
+  EXPECT_FALSE(array.array().copy_failed(0));
+}
+
+TEST(ReplicatedArray, a_read_that_fails_on_every_copy_is_a_failure) {
+  TestArray array({.files = 3});
+  array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::error, .times = 3});
+  std::uint8_t value = 0;
+  EXPECT_EQ(array.view<std::uint8_t>().read(0, value), NvmeStatus::unrecovered_read);
+  EXPECT_EQ(failure_of([&] { array.array().check(); }).errno_value, EIO);
+  EXPECT_EQ(array.array().served().other_copies, 2U);
+}
+
+TEST(ReplicatedArray, reads_are_spread_over_the_copies) {
+  TestArray array({.files = 2});
+  std::ofstream(array.path(1)) << std::string(array.array().size_bytes(), 'x');
+  int of_second = 0;
+  for (std::uint64_t i = 0; i < array.array().size_bytes(); i += line) {
+    of_second += array.view<char>()[i] == 'x' ? 1 : 0;
+  }
+  EXPECT_GT(of_second, 32);
+  EXPECT_LT(of_second, 96);
+}
+
+TEST(ReplicatedArray, a_write_that_fails_on_one_copy_is_told_and_made_again) {
+  TestArray array({.files = 2});
+  const auto view = array.view<std::uint32_t>();
+  ASSERT_EQ(view.write(40, 7), NvmeStatus::success);
+  array.plan().add({.point = FaultPoint::queued_write,
+                    .kind = FaultKind::error,
+                    .after = 1,
+                    .errno_value = ENOSPC});
+  const Failure failure = failure_of([&] { array.array().flush(); });
+  EXPECT_EQ(failure.errno_value, ENOSPC);
+  EXPECT_EQ(failure.object, array.path(1));
+  EXPECT_NE(array.stored(0), array.stored(1));
+  array.array().clear_failure();
+  array.array().flush();
+  EXPECT_EQ(array.stored(0), array.stored(1));
+}
+
+TEST(ReplicatedArray, writes_that_come_in_pieces_reach_every_copy_whole) {
+  TestArray array({.files = 3});
+  array.plan().randomize({.seed = 8, .try_again = 0.1, .shorten = 0.3});
+  const auto view = array.view<std::uint32_t>();
+  for (std::uint32_t i = 0; i < view.size(); ++i) {
+    ASSERT_EQ(view.write(i, i), NvmeStatus::success);
+  }
+  array.array().flush();
+  EXPECT_NE(array.stored()[4], pattern_at(4));
+  EXPECT_EQ(array.stored(0), array.stored(1));
+  EXPECT_EQ(array.stored(0), array.stored(2));
+}
+
+TEST(SeveralFiles, are_one_array_for_programs) {
+  const TemporaryFolder folder;
+  const std::vector<std::filesystem::path> paths{folder.file("a"), folder.file("b")};
+  constexpr std::uint64_t count = 3000;
+  {
+    array<std::uint32_t> made(
+        paths, {.mode = "w+", .device = "host", .count = count, .stripe_size = 4096});
+    for (std::uint32_t i = 0; i < count; ++i) {
+      made.view().write(i, i);
+    }
+    made.flush();
+  }
+  EXPECT_EQ(std::filesystem::file_size(paths[0]), 7904U);
+  EXPECT_EQ(std::filesystem::file_size(paths[1]), 4096U);
+  const array<std::uint32_t> opened(paths, {.device = "host", .stripe_size = 4096});
+  ASSERT_EQ(opened.size(), count);
+  EXPECT_EQ(opened.view()[2999], 2999U);
+  const auto status = [&](const array_options& options) {
+    try {
+      const array<std::uint32_t> refused(paths, options);
+    } catch (const TransferError& error) {
+      return error.status();
+    }
+    return HIPPOGRIFF_OK;
+  };
+  EXPECT_EQ(status({.device = "host"}), HIPPOGRIFF_INVALID_ARGUMENT) << "which layout?";
+  EXPECT_EQ(status({.device = "host", .layout = "raid5"}), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(status({.device = "host", .layout = "replicated", .stripe_size = 4096}),
+            HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(status({.device = "host", .layout = "replicated"}), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(status({.device = "host", .count = 900, .layout = "replicated"}), HIPPOGRIFF_OK);
+}
+
+}  // namespace
+}  // namespace hippogriff::ondemand
