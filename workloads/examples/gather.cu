@@ -1,0 +1,71 @@
+// Gathers numbers of a file that is larger than the cache, in a kernel, and compares them with the
+// file. Usage: gather_cuda FILE_OF_FLOATS
+#include <hippogriff/array.cuh>
+
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <stdexcept>
+#include <vector>
+
+namespace {
+
+constexpr int count = 1 << 20;
+
+void check_cuda(cudaError_t error) {
+  if (error != cudaSuccess) {
+    throw std::runtime_error(cudaGetErrorString(error));
+  }
+}
+
+// quickstart-begin
+__global__ void gather(hippogriff::array_view<float> data, float* out) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < count) {
+    out[i] = data[i * 7919ULL % data.size()];  // what is not in the cache is read from the file
+  }
+}
+
+std::vector<float> gathered(const char* path) {
+  const hippogriff::array<float> data(path, {.device = "cuda:0", .cache_size = 1 << 20});
+  float* out = nullptr;
+  check_cuda(cudaMalloc(&out, count * sizeof(float)));
+  gather<<<count / 256, 256>>>(data.view(), out);
+  check_cuda(cudaDeviceSynchronize());
+  data.check_accesses();  // throws the first failure, with offset and errno
+  // quickstart-end
+  std::vector<float> result(count);
+  check_cuda(cudaMemcpy(result.data(), out, count * sizeof(float), cudaMemcpyDeviceToHost));
+  check_cuda(cudaFree(out));
+  return result;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fputs("usage: gather_cuda FILE_OF_FLOATS\n", stderr);
+    return 2;
+  }
+  try {
+    const std::vector<float> result = gathered(argv[1]);
+    std::ifstream file(argv[1], std::ios::binary | std::ios::ate);
+    const auto size = static_cast<unsigned long long>(file.tellg()) / sizeof(float);
+    for (int i = 0; i < count; i += 97) {
+      float value = 0;
+      file.seekg(static_cast<std::streamoff>(i * 7919ULL % size * sizeof(float)));
+      file.read(reinterpret_cast<char*>(&value), sizeof value);
+      if (value != result[static_cast<std::size_t>(i)]) {
+        std::fprintf(stderr, "number %d is wrong\n", i);
+        return 1;
+      }
+    }
+    std::printf("%d numbers are those of the file\n", count);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gather_cuda: %s\n", error.what());
+    return 1;
+  }
+}
