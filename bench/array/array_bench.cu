@@ -119,6 +119,22 @@ __global__ void elements(array_view<std::uint64_t> view,
   }
 }
 
+// Plain view[i] at a place of each lane's own: as many lines as lanes.
+__global__ void scattered(array_view<std::uint64_t> view,
+                          std::uint64_t count,
+                          unsigned rounds,
+                          std::uint64_t salt,
+                          unsigned long long* wrong) {
+  unsigned long long mine = 0;
+  for (unsigned round = 0; round < rounds; ++round) {
+    const std::uint64_t index = mixed(picked(round, salt, count) * 32 + threadIdx.x % 32) % count;
+    mine += view[index] == value_at(index) ? 0 : 1;
+  }
+  if (mine != 0) {
+    atomicAdd(wrong, mine);
+  }
+}
+
 // Each thread goes through a stretch of its own.
 __global__ void cursors(array_view<std::uint64_t> view,
                         std::uint64_t count,
@@ -273,6 +289,14 @@ void measure_misses(const Data& data, const Sizes& sizes, unsigned line, DeviceN
   }
   view.check_accesses();
   tell("misses", line, best, misses, misses * line, wrong.read());
+  const auto before = view.statistics().misses;
+  const double seconds = timed("misses of view[i]", kernel_limit, [&] {
+    scattered<<<grid, block>>>(
+        view.view(), data.values().size(), std::max(1U, rounds / 32), 20, wrong.get());
+  });
+  misses = static_cast<double>(view.statistics().misses - before);
+  view.check_accesses();
+  tell("misses of view[i]", line, seconds, misses, misses * line, wrong.read());
   wrong.reset();
 }
 
