@@ -13,7 +13,9 @@ add_library(hippogriff_cuda_headers INTERFACE)
 set(HIPPOGRIFF_CUDA_TARGETS -gencode=arch=compute_80,code=sm_80
                             -gencode=arch=compute_90,code=[sm_90,compute_90]
     CACHE STRING "nvcc's -gencode options")
-mark_as_advanced(HIPPOGRIFF_CUDA_TARGETS)
+set(HIPPOGRIFF_CUDA_PROGRAM_TARGETS "${HIPPOGRIFF_CUDA_TARGETS}"
+    CACHE STRING "the same for workloads and benchmarks; the library has all")
+mark_as_advanced(HIPPOGRIFF_CUDA_TARGETS HIPPOGRIFF_CUDA_PROGRAM_TARGETS)
 
 function(hippogriff_find_cuda)
   set(root "${HIPPOGRIFF_CUDA_ROOT}")
@@ -63,7 +65,7 @@ function(hippogriff_add_cuda_object target)
     set(object "${CMAKE_CURRENT_BINARY_DIR}/${target}.${stem}.cu.o")
     add_custom_command(
       OUTPUT "${object}"
-      COMMAND "${HIPPOGRIFF_NVCC}" -c -std=c++20 -O3 -lineinfo ${HIPPOGRIFF_CUDA_TARGETS}
+      COMMAND "${HIPPOGRIFF_NVCC}" -c -std=c++20 -O3 -lineinfo ${HIPPOGRIFF_CUDA_PROGRAM_TARGETS}
               -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}" -Xcompiler -fPIC,-Wall,-Wextra
               -DHIPPOGRIFF_HAS_CUDA=1 -DHIPPOGRIFF_HAS_NVTX=${HIPPOGRIFF_HAS_NVTX}
               "-I${PROJECT_SOURCE_DIR}/include" "-I${PROJECT_SOURCE_DIR}/src"
