@@ -1,21 +1,37 @@
 // CPU threads that stand for the lanes of a warp: what groups do is tested without a GPU.
 #pragma once
 
+#include <sched.h>
+
+#include <array>
+#include <atomic>
 #include <barrier>
 #include <bit>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 namespace hippogriff {
 
-// The threads of one crew call everything of a group together, as lanes do.
+// The threads of one crew call everything of a group together, as lanes do. As with lanes, votes
+// and what is told order nothing in memory, for TSan to see: meet() does.
 class Crew {
  public:
-  explicit Crew(std::uint32_t size) : said_(size), all_(size) {}
+  static constexpr std::uint32_t most = 8;
+
+  // What lanes of one group tell each other.
+  struct Exchange {
+    std::array<std::atomic<std::uint64_t>, most> said{};
+    std::array<std::atomic<std::uint64_t>, most> steps{};
+    std::unique_ptr<std::barrier<>> barrier;
+  };
+
+  explicit Crew(std::uint32_t size) : exchanges_(std::size_t{1} << size), all_(size) {
+    for (std::uint32_t lanes = 1; lanes < exchanges_.size(); ++lanes) {
+      exchanges_[lanes].barrier = std::make_unique<std::barrier<>>(std::popcount(lanes));
+    }
+  }
 
   // A group as include/hippogriff/array/group.hpp has them: one thread's part in it.
   class Member {
@@ -31,34 +47,30 @@ class Crew {
       return static_cast<std::uint32_t>(std::popcount(lanes_));
     }
 
-    void meet() const { crew_->barrier_of(lanes_).arrive_and_wait(); }
+    void meet() const { here().barrier->arrive_and_wait(); }
 
     template <typename T>
     [[nodiscard]] T told(T value) const {
-      return told_by(static_cast<std::uint32_t>(std::countr_zero(lanes_)), value);
+      value = told_by(static_cast<std::uint32_t>(std::countr_zero(lanes_)), value);
+      meet();
+      return value;
     }
 
     template <typename T>
     [[nodiscard]] T told_by(std::uint32_t voter, T value) const {
-      crew_->said_[lane_] = static_cast<std::uint64_t>(value);
-      meet();
-      const auto heard = static_cast<T>(crew_->said_[voter]);
-      meet();
+      say(static_cast<std::uint64_t>(value));
+      const auto heard = static_cast<T>(said_by(voter));
+      step();
       return heard;
     }
 
-    [[nodiscard]] std::uint32_t vote(bool value) const {
-      crew_->said_[lane_] = value ? 1 : 0;
-      meet();
-      std::uint32_t votes = 0;
-      for (std::uint32_t lane = 0; lane < crew_->said_.size(); ++lane) {
-        votes |= (lanes_ >> lane & 1U) != 0 && crew_->said_[lane] != 0 ? 1U << lane : 0U;
-      }
-      meet();
-      return votes;
-    }
+    [[nodiscard]] std::uint32_t vote(bool value) const { return who_says(value ? 1 : 0, 1); }
 
-    [[nodiscard]] bool all(bool value) const { return vote(value) == lanes_; }
+    [[nodiscard]] bool all(bool value) const {
+      const bool everyone = vote(value) == lanes_;
+      meet();
+      return everyone;
+    }
 
     [[nodiscard]] std::uint32_t leading(bool value) const {
       const std::uint32_t no = lanes_ & ~vote(value);
@@ -70,17 +82,45 @@ class Crew {
     }
 
     [[nodiscard]] Member with_same(std::uint64_t value) const {
-      crew_->said_[lane_] = value;
-      meet();
-      std::uint32_t same = 0;
-      for (std::uint32_t lane = 0; lane < crew_->said_.size(); ++lane) {
-        same |= (lanes_ >> lane & 1U) != 0 && crew_->said_[lane] == value ? 1U << lane : 0U;
-      }
-      meet();
-      return {*crew_, same, lane_};
+      return {*crew_, who_says(value, value), lane_};
     }
 
    private:
+    [[nodiscard]] Exchange& here() const { return crew_->exchanges_[lanes_]; }
+
+    [[nodiscard]] bool is_here(std::uint32_t lane) const { return (lanes_ >> lane & 1U) != 0; }
+
+    void say(std::uint64_t value) const {
+      here().said[lane_].store(value, std::memory_order_relaxed);
+      step();
+    }
+
+    [[nodiscard]] std::uint64_t said_by(std::uint32_t lane) const {
+      return here().said[lane].load(std::memory_order_relaxed);
+    }
+
+    // Who says what is looked for, a bit each.
+    [[nodiscard]] std::uint32_t who_says(std::uint64_t mine, std::uint64_t wanted) const {
+      say(mine);
+      std::uint32_t those = 0;
+      for (std::uint32_t lane = 0; lane < most; ++lane) {
+        those |= is_here(lane) && said_by(lane) == wanted ? 1U << lane : 0U;
+      }
+      step();
+      return those;
+    }
+
+    // All have come as far.
+    void step() const {
+      const std::uint64_t mine = here().steps[lane_].load(std::memory_order_relaxed) + 1;
+      here().steps[lane_].store(mine, std::memory_order_relaxed);
+      for (std::uint32_t lane = 0; lane < most; ++lane) {
+        while (is_here(lane) && here().steps[lane].load(std::memory_order_relaxed) < mine) {
+          static_cast<void>(sched_yield());
+        }
+      }
+    }
+
     Crew* crew_;
     std::uint32_t lanes_;
     std::uint32_t lane_;
@@ -96,19 +136,8 @@ class Crew {
   }
 
  private:
-  std::barrier<>& barrier_of(std::uint32_t lanes) {
-    const std::scoped_lock lock(mutex_);
-    auto& barrier = barriers_[lanes];
-    if (!barrier) {
-      barrier = std::make_unique<std::barrier<>>(std::popcount(lanes));
-    }
-    return *barrier;
-  }
-
-  std::vector<std::uint64_t> said_;
-  std::uint32_t all_;  // at most 31
-  std::mutex mutex_;
-  std::map<std::uint32_t, std::unique_ptr<std::barrier<>>> barriers_;
+  std::vector<Exchange> exchanges_;  // for each set of lanes
+  std::uint32_t all_;                // at most `most`
 };
 
 }  // namespace hippogriff

@@ -67,7 +67,8 @@ typedef struct hippogriff_array_statistics {
 
 HIPPOGRIFF_API int hippogriff_array_open(const hippogriff_array_options* options,
                                          hippogriff_storage_array** array);
-/** Ends all waits and frees. What was written and not flushed is lost: flush first. */
+/** Ends waits of kernels and frees. No other thread may be in a call of the array, or use a view of
+    it. What was written and not flushed is lost: flush first. */
 HIPPOGRIFF_API int hippogriff_array_close(hippogriff_storage_array* array);
 
 HIPPOGRIFF_API int hippogriff_array_size(hippogriff_storage_array* array, uint64_t* size);

@@ -42,7 +42,8 @@ struct array_options {
   const char* io = nullptr;  // "auto", "cached", "direct"
 };
 
-// Move-only. Closing it ends its threads' waits; what they wrote stays if it was flushed.
+// Move-only. Threads that use it, or its views, must have ended when it is; what they wrote stays
+// if it was flushed.
 template <typename T>
 // NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
 class array {

@@ -59,9 +59,9 @@ class StorageArray:
         ``"c"``: assignments are seen in this array and go into no file.
     cache : int or str
         Bytes of the cache in the device's memory, or ``"8GiB"``.
-    line : int
+    line : int or str
         Bytes that are read and written at once: a power of two, 512 to 1 MiB.
-    offset : int
+    offset : int or str
         Where the array begins in the file (in each of several), in bytes.
     layout : str, optional
         Of several files: ``"striped"`` (stripes in turn, as where `stripe` is given), or
@@ -99,8 +99,8 @@ class StorageArray:
         device: object = "host",
         mode: str = "r",
         cache: int | str = 64 << 20,
-        line: int = 4096,
-        offset: int = 0,
+        line: int | str = 4096,
+        offset: int | str = 0,
         layout: str | None = None,
         stripe: int | str = 0,
         overlay: PathLike | None = None,
@@ -129,9 +129,11 @@ class StorageArray:
         options.mode = mode.encode()
         options.device = encode_device(self._device)
         options.cache_size = _bytes("cache", cache)
-        options.line_size = _natural("line", line, 2**32)
-        options.offset = _natural("offset", offset)
-        self._offset = offset
+        options.line_size = _natural(
+            "line", parse_size(line) if isinstance(line, str) else line, 2**32
+        )
+        options.offset = _bytes("offset", offset)
+        self._offset = int(options.offset)
         if shape is not None and -1 not in as_lengths(shape):
             options.size = _natural(
                 "shape", math.prod(as_lengths(shape)) * element.itemsize_bytes or 2**64
@@ -491,8 +493,8 @@ def _numpy() -> Any:
         raise Unsupported("StorageArray needs NumPy (pip install numpy)") from None
 
 
-def _bytes(name: str, value: int | str) -> int:
-    return _natural(name, parse_size(value) if isinstance(value, str) else value)
+def _bytes(name: str, value: int | str, limit: int = 2**63) -> int:
+    return _natural(name, parse_size(value) if isinstance(value, str) else value, limit)
 
 
 def _natural(name: str, value: int, limit: int = 2**63) -> int:

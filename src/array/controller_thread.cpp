@@ -166,7 +166,7 @@ void ControllerThread::loop() {
 // own is under way.
 void ControllerThread::take_changes() {
   const std::uint64_t changes = changes_.load(std::memory_order_acquire);
-  if (changes == changes_seen_) {
+  if (changes == changes_seen_ && !somebody_leaves_) {
     return;
   }
   changes_seen_ = changes;
@@ -174,6 +174,7 @@ void ControllerThread::take_changes() {
   const std::scoped_lock lock(mutex_);
   std::ranges::move(arriving_, std::back_inserter(served_));
   arriving_.clear();
+  somebody_leaves_ = false;
   for (auto array = leaving_.begin(); array != leaving_.end();) {
     const auto is_its = [&](const std::unique_ptr<Served>& served) {
       return served->array == *array;
@@ -182,7 +183,7 @@ void ControllerThread::take_changes() {
       return is_its(served) && served->queue.under_way() != 0;
     });
     if (under_way) {
-      changes_seen_ = changes - 1;  // look again
+      somebody_leaves_ = true;  // look again
       ++array;
       continue;
     }
@@ -390,7 +391,9 @@ void ControllerThread::refuse(const Pending& pending, NvmeStatus status, const c
 bool ControllerThread::something_to_do() {
   return changes_.load(std::memory_order_seq_cst) != changes_seen_ ||
          std::ranges::any_of(served_, [](const std::unique_ptr<Served>& served) {
-           return served->queue.has_commands() || served->queue.has_untold();
+           return served->queue.has_untold() ||
+                  (served->array->options().patience.ended() == Ending::none &&
+                   served->queue.has_commands());
          });
 }
 

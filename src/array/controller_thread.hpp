@@ -108,6 +108,7 @@ class ControllerThread {
   std::unique_ptr<IoQueue> io_;
   std::vector<std::unique_ptr<Served>> served_;
   std::uint64_t changes_seen_ = 0;
+  bool somebody_leaves_ = false;  // once its commands are answered
   std::uint32_t quiet_rounds_ = 0;
   bool polls_ = false;  // some queue's submitters cannot wake us
 };

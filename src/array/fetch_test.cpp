@@ -180,6 +180,38 @@ TEST(Fetch, by_a_group_that_needs_a_dirty_place_writes_those_beside_it_as_well) 
   }
 }
 
+TEST(StorageArray, a_line_that_cannot_be_written_does_not_fail_accesses_to_others) {
+  TestArray array({.cache_bytes = 8 * line_bytes});
+  const array_view<std::uint32_t> view = array.view<std::uint32_t>();
+  for (std::uint64_t line = 0; line < 8; ++line) {
+    ASSERT_EQ(view.write(line * 128, 7), NvmeStatus::success);
+  }
+  array.plan().add({.point = FaultPoint::queued_write,
+                    .kind = FaultKind::error,
+                    .times = 1,
+                    .errno_value = ENOSPC});
+  std::uint32_t value = 0;
+  EXPECT_EQ(view.read(std::uint64_t{9} * 128, value), NvmeStatus::success);
+  EXPECT_EQ(view.read(std::uint64_t{10} * 128, value), NvmeStatus::success);
+  EXPECT_EQ(failure_of([&] { array.array().flush(); }).errno_value, ENOSPC) << "it is told";
+  array.array().clear_failure();
+  array.array().flush();
+  for (std::uint64_t line = 0; line < 8; ++line) {
+    EXPECT_EQ(array.stored()[line * line_bytes], std::byte{7});
+  }
+}
+
+TEST(StorageArray, a_flush_tells_of_a_write_that_was_lost) {
+  TestArray array({});
+  array.plan().add(
+      {.point = FaultPoint::read_cached, .kind = FaultKind::error, .times = 1, .errno_value = EIO});
+  const array_view<std::uint32_t> view = array.view<std::uint32_t>();
+  array_cursor<std::uint32_t> cursor(view);
+  EXPECT_NE(cursor.write(5, 1), NvmeStatus::success);
+  cursor.let_go();
+  EXPECT_EQ(failure_of([&] { array.array().flush(); }).errno_value, EIO);
+}
+
 TEST(Fetch, of_lines_that_fail_is_told_to_each_of_its_own) {
   TestArray array({.cache_bytes = 64 * line_bytes});
   array.plan().add({.point = FaultPoint::read_cached,

@@ -36,7 +36,8 @@ std::uint32_t depth_for(std::uint32_t queues, std::uint32_t line_bytes, bool sta
     return 256;
   }
   const std::uint64_t fit = staging_bytes_max / queues / line_bytes;
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(std::bit_floor(fit), 16, 1024));
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(std::bit_floor(fit), queue_depth_min, 1024));
 }
 
 }  // namespace
@@ -233,6 +234,7 @@ void StorageArray::initialize(const Layout& layout) {
   cache_.line_shift = static_cast<std::uint32_t>(std::countr_zero(options_.line_bytes));
   cache_.queue_count = options_.queue_count;
   cache_.writable = options_.backing.writable;
+  cache_.keeps_writes = options_.backing.overlay == nullptr;
   served.backing = options_.backing;
   served.patience = cache_.patience;
   served.sticky = cache_.sticky;
@@ -296,7 +298,8 @@ void StorageArray::flush() {
                       "a kernel of the device writes its lines");
   }
   if (options_.backing.overlay != nullptr) {
-    return;  // nothing is kept beyond the array's end
+    check();  // nothing is kept beyond the array's end
+    return;
   }
   NvmeStatus status = NvmeStatus::success;
   for (std::uint32_t place = 0; place < cache_.places.place_count(); ++place) {
@@ -314,13 +317,10 @@ void StorageArray::sync() {
     if (options_.backing.writable) {
       options_.backing.sync();
     }
-    check();
-    return;
-  }
-  const NvmeStatus status = cache_.sync();
-  if (status != NvmeStatus::success) {
+  } else if (const NvmeStatus status = cache_.sync(); status != NvmeStatus::success) {
     throw_status(status, "flush array");
   }
+  check();
 }
 
 void StorageArray::check() const {

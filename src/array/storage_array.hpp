@@ -41,8 +41,8 @@ struct CacheCounts {
   }
 };
 
-// Thread-safe, but close() wants threads that use the cache to have ended, or ends them with an
-// error.
+// Thread-safe, but close() wants CPU threads that use the cache to have ended; waits of a GPU's it
+// ends with an error.
 class StorageArray {
  public:
   // Throws Error: invalid_argument for options that cannot be, out_of_device_memory and the like.

@@ -15,7 +15,7 @@ namespace hippogriff::ondemand {
 
 inline constexpr uint32_t line_shift_min = 9;   // 512 B
 inline constexpr uint32_t line_shift_max = 20;  // 1 MiB
-inline constexpr uint32_t view_layout = 3;      // of Cache and what it points to, in memory
+inline constexpr uint32_t view_layout = 4;      // of Cache and what it points to, in memory
 
 // A place with a reference of ours.
 struct Held {
@@ -50,6 +50,7 @@ struct Cache {
   uint32_t line_shift = 0;
   uint32_t queue_count = 0;
   bool writable = false;
+  bool keeps_writes = true;  // false: in mode c a flush has nothing to do
 
   [[nodiscard]] HIPPO_ANYWHERE uint32_t line_bytes() const { return 1U << line_shift; }
 
@@ -69,6 +70,7 @@ struct Cache {
   template <typename Group>
   HIPPO_ANYWHERE HIPPO_APART Held hold(const Group& group, uint64_t line, Intent intent) const {
     Wait wait(patience);
+    uint32_t lost = 0;  // victims that could not be written
     count_access(group.leads() ? accesses : nullptr);
     for (;;) {
       const Found found = find(group, line, intent, wait);
@@ -84,9 +86,11 @@ struct Cache {
           break;
       }
       const NvmeStatus status = write_back(group, found.other, found.place);
-      if (status != NvmeStatus::success) {
+      lost += status == NvmeStatus::success ? 0 : 1;
+      if (status == NvmeStatus::aborted || lost == places.ways) {
         return {0, false, status};
       }
+      wait.restart();
     }
   }
 
@@ -197,6 +201,9 @@ struct Cache {
   // holds it. All of the group call, holding nothing; the status is of the thread's own places.
   template <typename Group>
   HIPPO_ANYWHERE HIPPO_APART NvmeStatus flush_places(const Group& group, uint32_t first) const {
+    if (!keeps_writes) {
+      return NvmeStatus::success;
+    }
     Loading mine;
     mine.place = first + group.rank();
     const bool is_one = mine.place < places.place_count();
@@ -213,15 +220,18 @@ struct Cache {
     return noted(status);
   }
 
-  // Has the storage keep what was written. One thread.
+  // Has the storage keep what was written. One thread. As long as that takes, or until the array
+  // has ended.
   HIPPO_ANYWHERE NvmeStatus sync() const {
     const QueuePair pair = queue(0);
+    Patience long_patience = patience;
+    long_patience.limit_ns = ~uint64_t{0};
     uint64_t ticket = 0;
     if (!pair.take(Alone{}, 1, ticket, patience)) {
       return noted(NvmeStatus::aborted);
     }
     pair.post(ticket, make_command(Opcode::flush, {0, 0}, 0));
-    if (!pair.finish(Alone{}, ticket, 1, patience)) {
+    if (!pair.finish(Alone{}, ticket, 1, long_patience)) {
       return noted(NvmeStatus::aborted);
     }
     const NvmeStatus status = pair.outcome(ticket).status;
@@ -313,7 +323,9 @@ struct Cache {
     pair.let_go(loading.transit.ticket);
     if (What == Opcode::write) {
       places.open_and_drop(loading.place, status != NvmeStatus::success);
-      PlaceTable::count(places.counters->written_back);
+      if (status == NvmeStatus::success) {
+        PlaceTable::count(places.counters->written_back);
+      }
     } else if (status == NvmeStatus::success) {
       places.open(loading.place);
     } else {

@@ -311,7 +311,7 @@ struct PlaceTable {
       const uint32_t way = clock.next(open, used);
       if (take_clean(first + way, seen.of(way), line)) {
         unmark(first, clock.passed(way, open, used));
-        sets[set].hand = way + 1 == ways ? 0 : way + 1;
+        sets[set].hand = clock.after(way);
         found.place = first + way;
         found.step = intent == Intent::overwrite ? Step::overwrite : Step::load;
         count(intent == Intent::overwrite ? counters->overwritten : counters->misses);
@@ -323,9 +323,11 @@ struct PlaceTable {
     if (intent == Intent::prefetch || open == 0) {
       return false;
     }
-    found.place = first + clock.next(open, used);
+    const uint32_t way = clock.next(open, used);
+    found.place = first + way;
     found.step = Step::write_back;
     unmark(first, used);
+    sets[set].hand = clock.after(way);  // should it not be possible to write this one
     return take_dirty(found.place, found.other, PlaceWord::used);
   }
 
@@ -339,6 +341,10 @@ struct PlaceTable {
       const uint32_t unmarked = open & ~used;
       const uint32_t way = hand + lowest(turned(unmarked != 0 ? unmarked : open));
       return way >= ways ? way - ways : way;
+    }
+
+    [[nodiscard]] HIPPO_ANYWHERE uint32_t after(uint32_t way) const {
+      return way + 1 == ways ? 0 : way + 1;
     }
 
     // The marks that the hand takes away on its way there: where all of `open` had one, it has gone

@@ -83,6 +83,7 @@ read_together(const Cache& cache, const Group& group, const ByteRange& range, un
     holds = wants && cache.try_hold(mine, place);
     holds = fetch(cache, group, mine, wants && !holds, place) || holds;
   }
+  group.meet();  // what each has acquired, all read
   for (uint32_t left = group.vote(holds); left != 0; left &= left - 1) {
     const uint32_t one = lowest(left);
     copy_part(cache, group, range, group.told_by(one, mine), group.told_by(one, place), to);
@@ -361,6 +362,8 @@ inline namespace v0 {
 // one in it costs no look-up. At most one in a thread, or linked ones (KeptLine::link): a thread
 // that waits for a line while another cursor of it holds one could wait for itself. Ranges and
 // plain accesses of the same thread want them let go (let_go_all) for the same reason.
+// So does waiting for other threads of the array, as __syncthreads does: they may wait for its
+// place.
 template <typename T>
 // NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
 class array_cursor : public ondemand::KeptLine {
