@@ -162,8 +162,12 @@ unsigned long long differences(const std::string& path, const std::vector<T>& ex
   return wrong;
 }
 
+// `groups` of 256 threads; few where they get on one after the other.
 template <typename T>
-void check_reads(const std::string& path, const char* name, hippogriff::array_options options) {
+void check_reads(const std::string& path,
+                 const char* name,
+                 hippogriff::array_options options,
+                 unsigned groups = 256) {
   // With an offset: what stands before counts back from zero.
   const std::uint64_t before = options.offset / sizeof(T);
   write_file(path, elements<T>(1'000'003 + before, 0 - before));
@@ -171,8 +175,8 @@ void check_reads(const std::string& path, const char* name, hippogriff::array_op
   options.wait_limit = std::chrono::seconds(30);
   const array<T> data(path, options);
   DeviceNumber wrong;
-  const double seconds =
-      timed(name, kernel_limit, [&] { read_random<<<256, 256>>>(data.view(), 50, wrong.get()); });
+  const double seconds = timed(
+      name, kernel_limit, [&] { read_random<<<groups, 256>>>(data.view(), 50, wrong.get()); });
   data.check_accesses();
   tell(name,
        wrong.read(),
@@ -263,12 +267,14 @@ void check_all(const std::string& folder) {
   check_reads<Word>(path, "reads, 4 KiB lines", {.cache_size = 1 << 21});
   check_reads<Word>(path, "reads, 64 KiB lines", {.cache_size = 1 << 22, .line_size = 1 << 16});
   check_reads<Word>(path, "reads, all fits", {.cache_size = 1 << 25});
-  check_reads<Word>(path, "reads, a cache of one line", {.cache_size = 512, .line_size = 512});
-  check_reads<Word>(path, "reads, a cache of eight lines", {.cache_size = 32768});
+  check_reads<Word>(path, "reads, a cache of one line", {.cache_size = 512, .line_size = 512}, 4);
+  check_reads<Word>(path, "reads, a cache of eight lines", {.cache_size = 32768}, 16);
   check_reads<Word>(path, "reads, through staging memory", {.cache_size = 1 << 20, .offset = 512});
   check_reads<Odd>(path, "reads of odd elements", {.cache_size = 1 << 20, .line_size = 512});
-  check_reads<Word>(
-      path, "reads, one short queue", {.cache_size = 1 << 20, .queue_count = 1, .queue_depth = 4});
+  check_reads<Word>(path,
+                    "reads, one short queue",
+                    {.cache_size = 1 << 20, .queue_count = 1, .queue_depth = 4},
+                    16);
   check_writes<Word>(path, "writes", {.cache_size = 1 << 18, .line_size = 512});
   check_writes<Word>(
       path, "writes, a cache of eight lines", {.cache_size = 4096, .line_size = 512});

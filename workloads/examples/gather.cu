@@ -4,7 +4,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <fstream>
 #include <stdexcept>
@@ -54,10 +56,10 @@ int main(int argc, char** argv) {
     std::ifstream file(argv[1], std::ios::binary | std::ios::ate);
     const auto size = static_cast<unsigned long long>(file.tellg()) / sizeof(float);
     for (int i = 0; i < count; i += 97) {
-      float value = 0;
+      std::array<char, sizeof(float)> bytes{};
       file.seekg(static_cast<std::streamoff>(i * 7919ULL % size * sizeof(float)));
-      file.read(reinterpret_cast<char*>(&value), sizeof value);
-      if (value != result[static_cast<std::size_t>(i)]) {
+      file.read(bytes.data(), bytes.size());
+      if (std::memcmp(bytes.data(), &result[static_cast<std::size_t>(i)], bytes.size()) != 0) {
         std::fprintf(stderr, "number %d is wrong\n", i);
         return 1;
       }
