@@ -510,6 +510,22 @@ def test_eight_share_a_third_of_what_they_want(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("device", "context_bytes"), [("host", 0), ("cuda:0", 640 << 20)])
+def test_reservation_of_each_of_the_eight_covers_its_context(
+    tmp_path: Path, device: str, context_bytes: int
+) -> None:
+    bench = Bench(Places(tmp_path, tmp_path, tmp_path), device, 60)
+    together = Together(bench, "tiny", dict.fromkeys(BY_NAME, Need(90 << 20, 0)))
+    program = BY_NAME["nn"]
+    ours, beside = (
+        together._command(each, program, tmp_path, tmp_path)
+        for each in (CONFIGURATIONS[-1], CONFIGURATIONS[0])
+    )
+    reserved = int(ours[ours.index("--memory") + 1])
+    assert reserved == together.need_bytes(program) + context_bytes
+    assert "--memory" not in beside
+
+
 def test_slices_of_several_invocations_make_one_report(tmp_path: Path) -> None:
     programs = fake_programs(tmp_path / "bin")
     slices = (

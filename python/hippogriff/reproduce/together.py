@@ -151,13 +151,21 @@ class Together:
         kind = "host" if self._bench.device == "host" else "gpu"
         return self._needs[program.name].device_bytes + _MARGIN_BYTES[kind]
 
+    def reserved_bytes(self, program: Program) -> int:
+        """Return what hippogriff's reserves: on a GPU its context is part of that.
+
+        Else the node promises the contexts' memory, too, and the driver refuses the last of them.
+        """
+        context_bytes = 0 if self._bench.device == "host" else CONTEXT_BYTES
+        return self.need_bytes(program) + context_bytes
+
     def _command(
         self, configuration: Configuration, program: Program, source: Path, target: Path
     ) -> list[str]:
         command = self._bench.command(program, configuration.way, source, target)
         if configuration.way != OURS:
             return command
-        need = str(self.need_bytes(program))
+        need = str(self.reserved_bytes(program))
         timeout = str(max(int(self._bench.timeout_seconds) - 5, 1))
         reserve = ["run", "--memory", need, "--device", self._bench.child_device]
         reserve += ["--timeout", timeout, "--wait", "first-use", "--"]
