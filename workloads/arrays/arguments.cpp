@@ -150,19 +150,26 @@ void print_line(const std::string& line) {
   }
 }
 
-int array_program_main(
-    int argc, char** argv, const char* name, const char* usage, int (*program)(int, char**)) {
+int array_program_main(int argc, char** argv, const ArrayProgram& program) {
   try {
-    if (argc > 1 && std::string_view(argv[1]) != "--help") {
-      return program(argc, argv);
+    if (argc < 2 || std::string_view(argv[1]) == "--help") {
+      print_line(program.usage);
+      return argc > 1 ? EXIT_SUCCESS : status_usage;
     }
-    print_line(usage);
-    return argc > 1 ? EXIT_SUCCESS : status_usage;
+    Arguments words(argc, argv, {"check", "json"});
+    const std::string verb = words.word_count() == 2 ? words.word(0) : "";
+    if (verb == "generate") {
+      return program.generate(words);
+    }
+    if (verb == "run") {
+      return program.run(words);
+    }
+    throw std::invalid_argument(std::string("what is to be done?\n") + program.usage);
   } catch (const std::invalid_argument& error) {
-    return tell(name, error, status_usage);
+    return tell(program.name, error, status_usage);
   } catch (const NoDeviceMemory& error) {
-    return tell(name, error, status_no_memory);
+    return tell(program.name, error, status_no_memory);
   } catch (const std::exception& error) {
-    return tell(name, error, status_wrong);
+    return tell(program.name, error, status_wrong);
   }
 }

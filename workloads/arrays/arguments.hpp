@@ -59,7 +59,14 @@ std::vector<std::string> chosen_modes(const std::string& words,
 // A line to standard output; a failure to write it is one of the program: std::system_error.
 void print_line(const std::string& line);
 
-// Runs `program` and tells failures. Exit status: 0; 1 wrong or failed; 2 the command line is; 3
-// there was no device memory.
-int array_program_main(
-    int argc, char** argv, const char* name, const char* usage, int (*program)(int, char**));
+// What a program over arrays does. `usage` says it to people.
+struct ArrayProgram {
+  const char* name;
+  const char* usage;
+  int (*generate)(Arguments& words);
+  int (*run)(Arguments& words);
+};
+
+// `generate FILE` or `run FILE`, with options; tells failures. Exit status: 0; 1 wrong or failed; 2
+// the command line is; 3 there was no device memory.
+int array_program_main(int argc, char** argv, const ArrayProgram& program);

@@ -292,20 +292,8 @@ int run(Arguments& words) {
   return EXIT_SUCCESS;
 }
 
-int program(int argc, char** argv) {
-  Arguments words(argc, argv, {"check", "json"});
-  const std::string verb = words.word_count() == 2 ? words.word(0) : "";
-  if (verb == "generate") {
-    return generate(words);
-  }
-  if (verb == "run") {
-    return run(words);
-  }
-  throw std::invalid_argument(std::string("what is to be done?\n") + usage);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  return array_program_main(argc, argv, "graph", usage, program);
+  return array_program_main(argc, argv, {"graph", usage, generate, run});
 }

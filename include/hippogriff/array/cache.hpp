@@ -220,12 +220,13 @@ struct Cache {
     return noted(status);
   }
 
-  // Has the storage keep what was written. One thread. As long as that takes, or until the array
-  // has ended.
+  // Has the storage keep what was written. One thread. A drive may take long for that: the limit is
+  // that of 60 accesses.
   HIPPO_ANYWHERE NvmeStatus sync() const {
     const QueuePair pair = queue(0);
     Patience long_patience = patience;
-    long_patience.limit_ns = ~uint64_t{0};
+    constexpr uint64_t most = ~uint64_t{0};
+    long_patience.limit_ns = patience.limit_ns < most / 60 ? 60 * patience.limit_ns : most;
     uint64_t ticket = 0;
     if (!pair.take(Alone{}, 1, ticket, patience)) {
       return noted(NvmeStatus::aborted);
