@@ -10,7 +10,7 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t content_bytes = 24 * test_mebibyte + 12345;
+constexpr std::uint64_t content_bytes = 12 * test_mebibyte + 12345;
 
 constexpr std::array send_routes = {Route::pipelined, Route::mapped, Route::parked};
 constexpr std::array recv_routes = {Route::pipelined, Route::parked};
@@ -299,7 +299,7 @@ TEST_F(DeviceFaultsTest, cancelled_transfer_ends_when_the_held_copies_do) {
 
 TEST_F(DeviceFaultsTest, allocation_that_fails_while_data_is_parked_ends_the_wait) {
   DeviceState& state = on_.state();
-  const DeviceAddress holder = state.allocate(240 * test_mebibyte);
+  const DeviceAddress holder = state.allocate(250 * test_mebibyte);
   {
     const auto transfer = on_.runtime->submit({.path = input_, .memory_timeout_ms = 60'000});
     for (int wait = 0; wait < 4000 && transfer->parked_bytes() < content_bytes; ++wait) {

@@ -157,7 +157,7 @@ TEST_F(RuntimeTest, send_that_mixes_mapped_windows_with_reads_gives_the_files_by
   Runtime runtime(settings, make_system_storage(), {device});
   std::uint64_t mapped_bytes = 0;
   std::uint64_t read_bytes = 0;
-  for (const std::uint64_t offset : {std::uint64_t{0}, std::uint64_t{12345}, 40 * mebibyte + 1}) {
+  for (const std::uint64_t offset : {std::uint64_t{0}, 40 * mebibyte + 1}) {
     Submission submission{.path = path};
     submission.offset = offset;
     forget_what_was_seen(runtime);
