@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -55,6 +55,23 @@ def closed(reading: int) -> bool:
     poll = select.poll()
     poll.register(reading, select.POLLIN)
     return poll.poll(int(_LONG_SECONDS * 1000)) == [(reading, select.POLLHUP)]
+
+
+def test_an_interrupt_while_a_program_starts_leaves_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self)
+            signal.raise_signal(signal.SIGINT)  # Before anyone else knows of the process.
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        children.run(["sleep", "600"], Surroundings({}, (), _LONG_SECONDS))
+    assert [process.returncode for process in started] == [-signal.SIGTERM]
 
 
 @pytest.mark.parametrize("obeys", [True, False])

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
@@ -92,6 +93,26 @@ def _on_cores(cores: Sequence[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold back the signals that would interrupt the block until its end."""
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # What is ignored stays so: a child takes that over.
+    held = {number: each for number, each in before.items() if callable(each)}
+    if threading.current_thread() is not threading.main_thread():
+        held = {}  # They are handled by the main thread alone.
+    try:
+        for number in held:
+            signal.signal(number, lambda number, _: came.append(number))
+        yield
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
+        for arrived in came:
+            signal.raise_signal(arrived)
+
+
 def _start(command: Sequence[str], around: Surroundings) -> _Child:
     output, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
     begin = time.monotonic()
@@ -106,6 +127,15 @@ def _start(command: Sequence[str], around: Surroundings) -> _Child:
             start_new_session=True,
         )
     return _Child(process, output, errors, begin)
+
+
+def _start_all(
+    commands: Sequence[Sequence[str]], around: Surroundings, children: list[_Child]
+) -> None:
+    """Start one by one: those in `children` are to be ended if the next does not start."""
+    for command in commands:
+        with _uninterrupted():  # Else one could run that nobody knows of.
+            children.append(_start(command, around))
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -130,10 +160,12 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_all(children: Iterable[_Child]) -> None:
-    """End each; an interruption on the way does not spare the others."""
+    """End each and forget what it said; an interruption on the way does not spare the others."""
     interrupted: BaseException | None = None
     for child in children:
         try:
+            child.output.close()
+            child.errors.close()
             end(child.process)
         except BaseException as error:
             interrupted = error
@@ -161,8 +193,7 @@ def run_together(commands: Sequence[Sequence[str]], around: Surroundings) -> lis
     """Run programs side by side until all have ended, or their time is over."""
     children: list[_Child] = []
     try:
-        for command in commands:  # One by one: those started are ended if the next is not.
-            children.append(_start(command, around))  # noqa: PERF401
+        _start_all(commands, around, children)
         deadline = time.monotonic() + around.timeout_seconds
         running = list(children)
         while running:
@@ -192,11 +223,7 @@ def beside(commands: Sequence[Sequence[str]], around: Surroundings) -> Iterator[
     """Programs that run as long as the block does."""
     children: list[_Child] = []
     try:
-        for command in commands:
-            children.append(_start(command, around))  # noqa: PERF401
+        _start_all(commands, around, children)
         yield
     finally:
         end_all(children)
-        for child in children:
-            child.output.close()
-            child.errors.close()
