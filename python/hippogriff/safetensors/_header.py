@@ -168,9 +168,9 @@ def _parse_json(text: str) -> dict[str, Any]:
         raise SafetensorError("the header nests too deep") from None
     except ValueError as error:
         raise SafetensorError(f"the header is not JSON: {error}") from None
-    # It begins with '{'.
-    fields: dict[str, Any] = value
-    return fields
+    if not isinstance(value, dict):
+        raise SafetensorError("the header is no JSON object")
+    return value
 
 
 def check_unicode(texts: Iterable[str]) -> None:
