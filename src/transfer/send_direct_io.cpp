@@ -4,7 +4,7 @@
 // There are as many slots as requests, and a slot is read into again as soon as its copy is done:
 // a copy takes a twentieth of a read, and memory that was just used is still in the processors'
 // caches (a virtual drive is 10 to 25 % faster with two slots than with four). Where copies take
-// longer, the link being busy, slots are added; once it keeps up again, they are not used any more.
+// longer, the link being busy, slots are added.
 #include "transfer/direct_queue.hpp"
 #include "transfer/slot_ring.hpp"
 
@@ -18,8 +18,6 @@ constexpr std::uint32_t depth_max = DepthController::tried_max;
 constexpr std::size_t slots_wanted = depth_max + 4;
 // Copies of this size end sooner on a link that is free.
 constexpr std::chrono::microseconds copy_patience{60};
-// So many times in a row all copies were over when the next read was: the link is free.
-constexpr unsigned calm_reads_min = 8;
 
 class DirectIoSend {
  public:
@@ -88,11 +86,7 @@ class DirectIoSend {
     // The next thing to do comes with a read, unless one could be started but for a slot.
     const auto patience =
         wants_slots() ? std::chrono::microseconds(50) : std::chrono::milliseconds(20);
-    auto finished = queue_.reap(patience);
-    if (!finished.empty()) {
-      look_at_link();
-    }
-    for (auto& read : finished) {
+    for (auto& read : queue_.reap(patience)) {
       auto* slot = reinterpret_cast<Slot*>(read.tag);
       if (read.failure.status != Status::ok) {
         transfer_.fail(std::move(read.failure));
@@ -111,22 +105,6 @@ class DirectIoSend {
     }
   }
 
-  // The cached part of a file keeps the link busy for a moment, and slots added then would stay.
-  void look_at_link() {
-    while (Slot* slot = ring_.take_copied()) {
-      copied(slot);
-    }
-    calm_reads_ = ring_.copies_in_flight() == 0 ? calm_reads_ + 1 : 0;
-    if (calm_reads_ >= calm_reads_min) {
-      slots_ = depth_.depth();
-    }
-  }
-
-  void copied(Slot* slot) {
-    transfer_.piece_done(Lane::direct_io, slot->piece);
-    ring_.make_idle(slot);
-  }
-
   // Reads go on into each slot as soon as it is free.
   void collect_copies() {
     const auto patience_end = Clock::now() + copy_patience;
@@ -137,7 +115,8 @@ class DirectIoSend {
         slot = ring_.wait_copied("copy to device");
       }
       if (slot != nullptr) {
-        copied(slot);
+        transfer_.piece_done(Lane::direct_io, slot->piece);
+        ring_.make_idle(slot);
         submit_reads();
       } else if (!wants_slots()) {
         return;
@@ -154,7 +133,6 @@ class DirectIoSend {
   DepthController depth_;
   DriveShare share_;
   std::size_t slots_;  // to use now
-  unsigned calm_reads_ = 0;
   SlotRing ring_;      // outlives the queue, whose requests use its memory
   DirectQueue queue_;
   bool claiming_ = true;  // cold pieces may be left
