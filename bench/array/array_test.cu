@@ -1,6 +1,7 @@
 // Checks arrays on a GPU: reads, writes, tiny caches, odd elements, errors. Prints a JSON line for
 // each case; exit status 1 when one is wrong, 2 for a failure of the machine, 3 when a kernel hung.
 // usage: array_gpu_test [FOLDER]
+#define HIPPOGRIFF_COUNT_ACCESSES
 #include "array_check.cuh"
 
 #include <hippogriff/array.cuh>
@@ -178,10 +179,14 @@ void check_reads(const std::string& path,
   const double seconds = timed(
       name, kernel_limit, [&] { read_random<<<groups, 256>>>(data.view(), 50, wrong.get()); });
   data.check_accesses();
+  const auto seen = data.statistics();
+  // Four of five rounds read, an element from a line or two; they are counted about.
+  const double asked = static_cast<double>(seen.accesses) / (groups * 256.0 * 50 * 0.8);
+  const bool counted = groups < 256 || (asked > 0.9 && asked < 2.1);
   tell(name,
-       wrong.read(),
-       ", \"seconds\": " + std::to_string(seconds) +
-           ", \"misses\": " + std::to_string(data.statistics().misses));
+       wrong.read() + (counted ? 0 : 1),
+       ", \"seconds\": " + std::to_string(seconds) + ", \"misses\": " +
+           std::to_string(seen.misses) + ", \"accesses\": " + std::to_string(seen.accesses));
 }
 
 template <typename T>

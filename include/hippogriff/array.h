@@ -59,8 +59,8 @@ typedef struct hippogriff_array_statistics {
   uint64_t failures;
   uint64_t metadata_bytes; /**< of the device's memory, beside the lines */
   uint64_t other_copies;   /**< times that a read went on with another copy of the array */
-  uint64_t accesses;       /**< lines that CPU threads asked for; a cursor asks once for the line it
-                              keeps. 0 on a GPU, whose threads count nothing */
+  uint64_t accesses;       /**< lines that threads asked for; a cursor asks once for the line it
+                              keeps. Of a GPU those of kernels that count (array/counting.hpp) */
   uint64_t hits;           /**< those that no miss answered */
   uint64_t in_flight;      /**< commands that are not answered now: the queues' depth */
 } hippogriff_array_statistics;

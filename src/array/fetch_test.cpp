@@ -161,6 +161,8 @@ TEST(Fetch, gets_lines_that_are_not_there_by_one_command_each) {
   EXPECT_EQ(come.load(), 4) << "the second time they are there";
   EXPECT_EQ(right.load(), 4);
   EXPECT_EQ(array.array().served().reads, 4U);
+  EXPECT_EQ(array.array().counts().accesses, 4U);
+  EXPECT_EQ(array.array().counts().hits(), 0U);
 }
 
 TEST(Fetch, by_a_group_that_needs_a_dirty_place_writes_those_beside_it_as_well) {

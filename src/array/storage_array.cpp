@@ -5,6 +5,7 @@
 #include "base/range.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdio>
 #include <cstring>
@@ -24,11 +25,6 @@ constexpr std::uint64_t page_bytes = 4096;
 // Whether commands name staging memory, because the host does not reach the lines.
 bool is_staged(const StorageArrayOptions& options) {
   return options.staged || !options.device->info().can.host_addressable;
-}
-
-// CPU threads count how often they ask for lines.
-bool counts_accesses(const StorageArrayOptions& options) {
-  return options.device->info().can.host_addressable;
 }
 
 std::uint32_t depth_for(std::uint32_t queues, std::uint32_t line_bytes, bool staged) {
@@ -57,7 +53,7 @@ struct StorageArray::Layout {
     place(own_end, queue.own_bytes() * options.queue_count);
     counters = place(own_end, sizeof(CacheCounters));
     nearby = place(own_end, sizeof(EndingNearby));
-    accesses = place(own_end, counts_accesses(options) ? sizeof(AccessCount) * access_counts : 0);
+    accesses = place(own_end, sizeof(AccessCount) * access_counts);
     words = place(own_end, sizeof(std::uint64_t) * line_count);
     statuses = place(own_end, sizeof(std::uint32_t) * line_count);
     set_states = place(own_end, sizeof(SetState) * sets);
@@ -225,9 +221,7 @@ void StorageArray::initialize(const Layout& layout) {
       .set_count = static_cast<std::uint32_t>(layout.sets),
       .ways = layout.ways,
   };
-  cache_.accesses = counts_accesses(options_)
-                        ? reinterpret_cast<AccessCount*>(own_there + layout.accesses)
-                        : nullptr;
+  cache_.accesses = reinterpret_cast<AccessCount*>(own_there + layout.accesses);
   cache_.lines = reinterpret_cast<unsigned char*>(lines_.value);
   cache_.staging = staged ? reinterpret_cast<unsigned char*>(shared_ + layout.staging) : nullptr;
   cache_.size_bytes = options_.backing.size_bytes;
@@ -267,9 +261,8 @@ void StorageArray::write_own(const std::vector<std::byte>& image) {
 
 CacheCounts StorageArray::counts() {
   Device& device = *options_.device;
-  CacheCounters there;
+  std::uint64_t accesses = 0;
   if (device.info().can.host_addressable) {
-    std::uint64_t accesses = 0;
     for (AccessCount& each : std::span(cache_.accesses, access_counts)) {
       accesses += shared_ref<std::uint64_t>(each.count).load(relaxed);
     }
@@ -278,13 +271,21 @@ CacheCounts StorageArray::counts() {
             shared_ref<std::uint64_t>(cache_.places.counters->written_back).load(relaxed),
             accesses};
   }
+  CacheCounters there;
+  std::array<AccessCount, access_counts> asked{};
   const DeviceScope scope(device);
   const auto stream = device.create_stream();
   stream->copy_to_host(reinterpret_cast<std::byte*>(&there),
                        {reinterpret_cast<std::uint64_t>(cache_.places.counters)},
                        sizeof there);
+  stream->copy_to_host(reinterpret_cast<std::byte*>(asked.data()),
+                       {reinterpret_cast<std::uint64_t>(cache_.accesses)},
+                       sizeof asked);
   static_cast<void>(wait_for(*stream, device_patience));
-  return {there.misses, there.overwritten, there.written_back, 0};
+  for (const AccessCount& each : asked) {
+    accesses += each.count;
+  }
+  return {there.misses, there.overwritten, there.written_back, accesses};
 }
 
 std::uint64_t StorageArray::device_free_bytes() const {

@@ -33,7 +33,7 @@ struct CacheCounts {
   std::uint64_t misses = 0;
   std::uint64_t overwritten = 0;
   std::uint64_t written_back = 0;
-  std::uint64_t accesses = 0;  // lines that CPU threads asked for; a cursor asks once for its line
+  std::uint64_t accesses = 0;  // lines asked for, about; a cursor asks once for its line
 
   // Those of them that no miss answered. Lines asked for ahead that nobody wanted are misses too.
   [[nodiscard]] std::uint64_t hits() const {

@@ -43,8 +43,8 @@ struct Cache {
   unsigned char* lines = nullptr;
   unsigned char* staging = nullptr;  // a line for a slot of a queue; null: commands name lines
   QueuePair first_queue;             // each begins where the one before ends
-  AccessCount* accesses = nullptr;   // null: not counted
-  uint32_t* sticky = nullptr;        // the first NvmeStatus that was not success, in host's reach
+  AccessCount* accesses = nullptr;
+  uint32_t* sticky = nullptr;  // the first NvmeStatus that was not success, in host's reach
   Patience patience;
   uint64_t size_bytes = 0;  // of the array
   uint32_t line_shift = 0;

@@ -1,5 +1,5 @@
-// What a cache counts: lines that come and go; and how often CPU threads asked for lines, which
-// many threads count up at every hit.
+// What a cache counts: lines that come and go; and how often threads asked for lines, which many
+// threads count up at every hit.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef HIPPOGRIFF_ARRAY_COUNTING_HPP_
@@ -15,13 +15,16 @@ struct CacheCounters {
   uint64_t written_back = 0;  // by those who needed the place, or by flush
 };
 
-// One for each thread, as long as there are enough. Threads that share one may lose a count when
-// they meet: the sum is for people.
+// One for each CPU thread, as long as there are enough, or for each multiprocessor. CPU threads
+// that share one may lose a count when they meet, and threads of a GPU count one access in so many:
+// the sum is for people. Kernels count where HIPPOGRIFF_COUNT_ACCESSES is defined before all of the
+// program's includes.
 struct alignas(64) AccessCount {
   uint64_t count = 0;
 };
 
 inline constexpr uint32_t access_counts = 64;
+inline constexpr uint32_t access_sample = 64;
 
 #ifndef __CUDA_ARCH__
 // From 1; threads that come one after the other have others.
@@ -35,9 +38,21 @@ inline uint32_t number_of_thread() {
 }
 #endif
 
-// `counts` has access_counts of them, or is null. Threads of a GPU count nothing.
+// `counts` has access_counts of them, or is null.
 HIPPO_ANYWHERE inline void count_access([[maybe_unused]] AccessCount* counts) {
-#ifndef __CUDA_ARCH__
+#if defined(__CUDA_ARCH__) && defined(HIPPOGRIFF_COUNT_ACCESSES)
+  if (counts != nullptr) {
+    // The multiprocessor's clock draws: 16 cycles of every 1024.
+    uint32_t cycles = 0;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(cycles));
+    if (cycles / 16 % access_sample == 0) {
+      uint32_t multiprocessor = 0;
+      asm("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
+      shared_ref<uint64_t> mine(counts[multiprocessor % access_counts].count);
+      static_cast<void>(mine.fetch_add(access_sample, relaxed));
+    }
+  }
+#elif !defined(__CUDA_ARCH__)
   if (counts != nullptr) {
     shared_ref<uint64_t> mine(counts[number_of_thread() % access_counts].count);
     mine.store(mine.load(relaxed) + 1, relaxed);

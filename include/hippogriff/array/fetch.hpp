@@ -25,6 +25,7 @@ HIPPO_ANYWHERE HIPPO_APART bool fetch(
   }
   const bool has_come = claimed && status == NvmeStatus::success;
   place = has_come ? mine.place : place;
+  count_access(has_come ? cache.accesses : nullptr);
   return has_come;
 }
 
