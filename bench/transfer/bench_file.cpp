@@ -203,6 +203,11 @@ void create_source(const Place& place, std::uint64_t size) {
   if (fdatasync(file.get()) != 0) {
     throw_errno("fdatasync " + place.source());
   }
+  if (place.in_memory) {
+    // The kernel makes each page an active one at the first read after its writing, which takes as
+    // long as the read: whoever came first would pay for all.
+    warm(file.get(), {0, size}, place.source());
+  }
 }
 
 void set_cached(const Place& place, std::uint64_t size, std::span<const Extent> cached) {
