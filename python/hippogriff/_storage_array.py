@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import itertools
 import math
 import os
-import threading
 from typing import TYPE_CHECKING, Any
 
 from hippogriff import _device_rows, _storage_abi
@@ -26,6 +26,7 @@ from hippogriff._runtime import (
 )
 from hippogriff._sizes import parse_size
 from hippogriff._slices import Extent, find_runs, resolve
+from hippogriff._uses import Uses
 from hippogriff.errors import InvalidArgument, Unsupported, check
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class StorageArray:
 
     On device ``"host"`` CPU threads use it. On a GPU kernels do: those behind `take` and `put`, and
     your own, which take `view`. Thread-safe, but who writes and reads the same elements at the same
-    time must agree among themselves, and nobody may use it while it is closed.
+    time must agree among themselves.
 
     Parameters
     ----------
@@ -107,7 +108,7 @@ class StorageArray:
         io: str = "auto",
     ) -> None:
         self._handle = ctypes.c_void_p()
-        self._lock = threading.Lock()
+        self._uses = Uses()
         self._numpy = _numpy()
         element = find_element(dtype)
         paths = [path] if isinstance(path, str | bytes | os.PathLike) else list(path)
@@ -214,8 +215,8 @@ class StorageArray:
         check(lib.hippogriff_array_element_view(None, itemsize, None, size, layout))
         view = self._numpy.zeros(1, f"V{size.value}")
         address = view.ctypes.data
-        handle = self._opened()
-        check(lib.hippogriff_array_element_view(handle, itemsize, address, size, layout))
+        with self._opened() as handle:
+            check(lib.hippogriff_array_element_view(handle, itemsize, address, size, layout))
         return view
 
     @property
@@ -224,7 +225,8 @@ class StorageArray:
         self._require_gpu("view_address")
         address = ctypes.c_uint64()
         itemsize = self._extent.itemsize_bytes
-        check(lib.hippogriff_array_view_address(self._opened(), itemsize, address))
+        with self._opened() as handle:
+            check(lib.hippogriff_array_view_address(handle, itemsize, address))
         return address.value
 
     def __len__(self) -> int:
@@ -241,21 +243,21 @@ class StorageArray:
         elements is a kernel, after the work on the current stream: for small parts.
         """
         selection = resolve(index, self.shape)
-        self._follow()
         array = self._numpy.empty(selection.counts, self.dtype)
-        for offset, address, size in self._pieces(selection, array):
-            check(lib.hippogriff_array_read(self._opened(), offset, address, size))
+        with self._followed() as handle:
+            for offset, address, size in self._pieces(selection, array):
+                check(lib.hippogriff_array_read(handle, offset, address, size))
         return array.reshape(selection.shape)[()]
 
     def __setitem__(self, index: Any, values: Any) -> None:
         """Write a part, to which the values are broadcast."""
         selection = resolve(index, self.shape)
-        self._follow()
         given = self._numpy.asarray(values, self.dtype)
         whole = self._numpy.broadcast_to(given, selection.shape).reshape(selection.counts)
         array = self._numpy.ascontiguousarray(whole)
-        for offset, address, size in self._pieces(selection, array):
-            check(lib.hippogriff_array_write(self._opened(), offset, address, size))
+        with self._followed() as handle:
+            for offset, address, size in self._pieces(selection, array):
+                check(lib.hippogriff_array_write(handle, offset, address, size))
 
     def take(self, indices: Any, out: Any = None) -> Any:
         """Gather rows: ``array[indices]`` along the first dimension, by several threads.
@@ -298,12 +300,12 @@ class StorageArray:
         elif not out.flags.writeable:
             raise InvalidArgument("out is read-only")
         if rows.size and out.size:
-            self._follow()
-            check(
-                lib.hippogriff_array_gather(
-                    self._opened(), rows.ctypes.data, rows.size, self._row_bytes, out.ctypes.data
+            with self._followed() as handle:
+                check(
+                    lib.hippogriff_array_gather(
+                        handle, rows.ctypes.data, rows.size, self._row_bytes, out.ctypes.data
+                    )
                 )
-            )
         return out
 
     def put(self, indices: Any, values: Any) -> None:
@@ -322,38 +324,41 @@ class StorageArray:
         shape = (*rows.shape, *self.shape[1:])
         array = self._numpy.ascontiguousarray(self._numpy.broadcast_to(given, shape))
         if rows.size and array.size:
-            self._follow()
-            check(
-                lib.hippogriff_array_scatter(
-                    self._opened(), rows.ctypes.data, rows.size, self._row_bytes, array.ctypes.data
+            with self._followed() as handle:
+                check(
+                    lib.hippogriff_array_scatter(
+                        handle, rows.ctypes.data, rows.size, self._row_bytes, array.ctypes.data
+                    )
                 )
-            )
 
     def check(self) -> None:
         """Raise the first failure of any access since the array was opened or cleared.
 
         What kernels met is told here and by `flush`, when they have ended: it waits for nothing.
         """
-        check(lib.hippogriff_array_check(self._opened()))
+        with self._opened() as handle:
+            check(lib.hippogriff_array_check(handle))
 
     def clear(self) -> None:
         """Forget the failure that `check` raises."""
-        check(lib.hippogriff_array_clear(self._opened()))
+        with self._opened() as handle:
+            check(lib.hippogriff_array_clear(handle))
 
     def flush(self) -> None:
         """Write what is dirty and have the file keep it (fdatasync).
 
         On a GPU after the work on the current stream. Raises what `check` would.
         """
-        self._follow()
-        check(lib.hippogriff_array_flush(self._opened()))
+        with self._followed() as handle:
+            check(lib.hippogriff_array_flush(handle))
 
     def statistics(self) -> dict[str, int]:
         """Lines and commands since it was opened, as `hippogriff_array_statistics` counts them."""
         found = _storage_abi.ArrayStatistics(
             struct_size=ctypes.sizeof(_storage_abi.ArrayStatistics)
         )
-        check(lib.hippogriff_array_get_statistics(self._opened(), found))
+        with self._opened() as handle:
+            check(lib.hippogriff_array_get_statistics(handle, found))
         names = [field[0] for field in found._fields_]
         return {name: int(getattr(found, name)) for name in names if name != "struct_size"}
 
@@ -365,17 +370,20 @@ class StorageArray:
         come from a calibration.
         """
         text = ctypes.c_void_p()
-        check(lib.hippogriff_array_explain(self._opened(), text))
+        with self._opened() as handle:
+            check(lib.hippogriff_array_explain(handle, text))
         told: dict[str, Any] = take_json(text)
         if len(self._paths) == 1:
             told["load"] = self._predicted_load()
         return told
 
     def close(self) -> None:
-        """Close it; what was written since the last flush is lost. Closing again does nothing."""
-        with self._lock:
+        """Close it; what was written since the last flush is lost. Closing again does nothing.
+
+        Calls of other threads that are under way are waited for, and later ones refused.
+        """
+        if self._uses.end():
             handle, self._handle = self._handle, ctypes.c_void_p()
-        if handle:
             check(lib.hippogriff_array_close(handle))
 
     def __enter__(self) -> StorageArray:
@@ -406,11 +414,14 @@ class StorageArray:
         if not self._on_gpu:
             raise Unsupported(f"{what} is for kernels: the array is on device host")
 
-    def _follow(self) -> None:
-        """On a GPU: what follows comes after the work that frameworks have queued here."""
-        if self._on_gpu:
-            for stream in _device_rows.current_streams(self._device):
-                check(lib.hippogriff_array_after(self._opened(), stream))
+    @contextlib.contextmanager
+    def _followed(self) -> Iterator[ctypes.c_void_p]:
+        """Do what `_opened` does, on a GPU after the work that frameworks have queued here."""
+        with self._opened() as handle:
+            if self._on_gpu:
+                for stream in _device_rows.current_streams(self._device):
+                    check(lib.hippogriff_array_after(handle, stream))
+            yield handle
 
     def _numbers(self, indices: Any) -> tuple[_device_rows.Tensor, tuple[int, ...]]:
         """Return indices on the GPU, and the shape that their rows have together."""
@@ -428,12 +439,12 @@ class StorageArray:
         *,
         writable: bool,
     ) -> None:
-        handle = self._opened()
         wanted = _device_rows.rows_for(numbers, rows, self._extent.dtype, shape, writable=writable)
-        if math.prod(shape):
-            check(call(handle, wanted))
-            if not numbers.in_order:
-                check(lib.hippogriff_array_wait(handle))
+        with self._opened() as handle:
+            if math.prod(shape):
+                check(call(handle, wanted))
+                if not numbers.in_order:
+                    check(lib.hippogriff_array_wait(handle))
 
     @property
     def _row_bytes(self) -> int:
@@ -450,10 +461,13 @@ class StorageArray:
             "calibrated": outlook["calibrated"],
         }
 
-    def _opened(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise InvalidArgument(f"{self.path} is closed", object=self.path)
-        return self._handle
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[ctypes.c_void_p]:
+        """Yield the handle, which stays as long as the block runs."""
+        with self._uses.one() as is_open:
+            if not is_open:
+                raise InvalidArgument(f"{self.path} is closed", object=self.path)
+            yield self._handle
 
     def _pieces(self, selection: Any, array: Any) -> Iterator[tuple[int, int, int]]:
         """Yield what lies together: offset in the array, address in memory, bytes."""
