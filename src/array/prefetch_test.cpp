@@ -135,5 +135,68 @@ TEST(Prefetch, ends_with_the_array) {
   EXPECT_EQ(array.view<std::uint32_t>().read(0, value), NvmeStatus::aborted);
 }
 
+TEST(WriteBack, writes_each_dirty_line_once_but_for_those_that_are_held) {
+  for (const bool staged : {false, true}) {
+    TestArray array({.cache_bytes = std::uint64_t{256} << 10, .queue_depth = 16, .staged = staged});
+    const Cache& cache = array.array().cache();
+    const auto view = array.view<std::uint32_t>();
+    for (std::uint32_t line = 0; line < 100; ++line) {
+      ASSERT_EQ(view.write(std::uint64_t{line} * 128, line + 1), NvmeStatus::success);
+    }
+    const Held held = cache.hold(Alone{}, 3, Intent::use);
+    ASSERT_EQ(held.status, NvmeStatus::success);
+    WriteBack writes(cache);
+    for (std::uint32_t place = 0; place < cache.places.place_count(); ++place) {
+      writes.ask(place);
+      writes.ask(place);
+    }
+    EXPECT_EQ(writes.finish(), NvmeStatus::success);
+    EXPECT_EQ(array.array().served().writes, 99U);
+    cache.drop(held, false);
+    array.array().flush();
+    EXPECT_EQ(array.array().served().writes, 100U);
+    const std::vector<std::byte> stored = array.stored();
+    for (std::uint32_t line = 0; line < 100; ++line) {
+      std::uint32_t value = 0;
+      std::memcpy(&value, &stored[std::size_t{line} * 512], sizeof value);
+      EXPECT_EQ(value, line + 1);
+    }
+  }
+}
+
+TEST(WriteBack, tells_of_a_line_that_was_not_written_and_leaves_it_dirty) {
+  TestArray array({});
+  const Cache& cache = array.array().cache();
+  ASSERT_EQ(array.view<std::uint32_t>().write(0, 7), NvmeStatus::success);
+  array.plan().add({.point = FaultPoint::queued_write,
+                    .kind = FaultKind::error,
+                    .times = 1,
+                    .errno_value = ENOSPC});
+  EXPECT_EQ(failure_of([&] { array.array().flush(); }).errno_value, ENOSPC);
+  array.array().clear_failure();
+  std::uint64_t line = 0;
+  std::uint32_t dirty = 0;
+  for (std::uint32_t place = 0; place < cache.places.place_count(); ++place) {
+    dirty += cache.places.is_dirty(place, line) ? 1 : 0;
+  }
+  EXPECT_EQ(dirty, 1U);
+  array.array().flush();
+  EXPECT_EQ(array.stored()[0], std::byte{7});
+}
+
+TEST(WriteBack, ends_with_the_array) {
+  TestArray array({});
+  const Cache& cache = array.array().cache();
+  for (std::uint32_t line = 0; line < 32; ++line) {
+    ASSERT_EQ(array.view<std::uint32_t>().write(std::uint64_t{line} * 128, 1), NvmeStatus::success);
+  }
+  cache.patience.end(Ending::stopped);
+  WriteBack writes(cache);
+  for (std::uint32_t place = 0; place < cache.places.place_count(); ++place) {
+    writes.ask(place);
+  }
+  EXPECT_EQ(writes.finish(), NvmeStatus::aborted);
+}
+
 }  // namespace
 }  // namespace hippogriff::ondemand

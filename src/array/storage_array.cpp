@@ -4,6 +4,8 @@
 #include "array/queue_memory.hpp"
 #include "base/range.hpp"
 
+#include <hippogriff/array/prefetch.hpp>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -12,6 +14,7 @@
 #include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace hippogriff::ondemand {
 
@@ -302,8 +305,10 @@ void StorageArray::flush() {
     check();  // nothing is kept beyond the array's end
     return;
   }
-  NvmeStatus status = NvmeStatus::success;
-  for (std::uint32_t place = 0; place < cache_.places.place_count(); ++place) {
+  // Many at once, in the order of the file; then those that somebody held meanwhile.
+  NvmeStatus status = write_idle_lines();
+  const std::uint32_t left = status == NvmeStatus::success ? cache_.places.place_count() : 0;
+  for (std::uint32_t place = 0; place < left; ++place) {
     const NvmeStatus result = cache_.flush_places(Alone{}, place);
     status = status == NvmeStatus::success ? result : status;
   }
@@ -311,6 +316,22 @@ void StorageArray::flush() {
     throw_status(status, "flush array");
   }
   sync();
+}
+
+NvmeStatus StorageArray::write_idle_lines() const {
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> dirty;
+  for (std::uint32_t place = 0; place < cache_.places.place_count(); ++place) {
+    std::uint64_t line = 0;
+    if (cache_.places.is_dirty(place, line)) {
+      dirty.emplace_back(line, place);
+    }
+  }
+  std::ranges::sort(dirty);
+  WriteBack writes(cache_);
+  for (const auto& [line, place] : dirty) {
+    writes.ask(place);
+  }
+  return writes.finish();
 }
 
 void StorageArray::sync() {

@@ -103,6 +103,7 @@ class StorageArray {
   struct Layout;
 
   [[nodiscard]] bool kernels_ended() noexcept;
+  NvmeStatus write_idle_lines() const;
   void allocate(const Layout& layout);
   void initialize(const Layout& layout);
   void map_backing();

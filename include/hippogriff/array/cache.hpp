@@ -111,22 +111,28 @@ struct Cache {
     }
   }
 
-  // Steps of prefetch.hpp, by one thread, after places.try_claim. Posts the command. False when the
-  // array has ended, and when no slot is free: who waits for one must have finished all else that
-  // it has begun.
-  HIPPO_ANYWHERE bool begin_load(Loading& loading, bool may_wait) const {
+  // Steps of prefetch.hpp, by one thread, for a place that is busy and its own. Posts the command.
+  // False when the array has ended, and when no slot is free: who waits for one must have finished
+  // all else that it has begun.
+  template <Opcode What>
+  HIPPO_ANYWHERE bool begin(Loading& loading, bool may_wait) const {
     loading.transit.queue = queue_of(loading.line);
     const QueuePair pair = queue(loading.transit.queue);
     uint64_t& ticket = loading.transit.ticket;
     if (!(may_wait ? pair.take(Alone{}, 1, ticket, patience) : pair.try_take(ticket))) {
       return false;
     }
-    pair.post(ticket, command(loading, Opcode::read));
+    if (What == Opcode::write && staging != nullptr) {
+      move(Alone{}, 1, loading, What);
+    }
+    pair.post(ticket, command(loading, What));
     return true;
   }
 
-  // Gives the line to all when the answer has come: true. A failure is for those who want the line.
-  HIPPO_ANYWHERE bool try_finish_load(const Loading& loading) const {
+  // Gives the line to all when the answer has come: true. A failure is also for those who want the
+  // line.
+  template <Opcode What>
+  HIPPO_ANYWHERE bool try_finish(const Loading& loading, NvmeStatus& status) const {
     const QueuePair pair = queue(loading.transit.queue);
     const uint64_t ticket = loading.transit.ticket;
     if (!pair.urge(ticket)) {
@@ -138,8 +144,11 @@ struct Cache {
         return false;
       }
     }
-    move(Alone{}, 1, loading, Opcode::read);
-    if (settle<Opcode::read>(loading) == NvmeStatus::success) {
+    if (What == Opcode::read) {
+      move(Alone{}, 1, loading, What);
+    }
+    status = settle<What>(loading);
+    if (What == Opcode::read && status == NvmeStatus::success) {
       places.drop(loading.place, false);
     }
     return true;

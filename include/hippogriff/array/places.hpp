@@ -169,6 +169,13 @@ struct PlaceTable {
     return ours;
   }
 
+  // Whether a place is dirty now, and with which line.
+  [[nodiscard]] HIPPO_ANYWHERE bool is_dirty(uint32_t place, uint64_t& line) const {
+    const uint64_t word = word_at(place).load(relaxed);
+    line = PlaceWord::line(word);
+    return (word & PlaceWord::dirty) != 0;
+  }
+
   // Until the place is clean (then `line` stays as it is) or ours to write back. False when the
   // array has ended.
   HIPPO_ANYWHERE bool claim_dirty(uint32_t place, uint64_t& line, Wait& wait) const {

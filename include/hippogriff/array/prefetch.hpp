@@ -1,5 +1,5 @@
-// Lines that one thread asks for together, so that the storage works at many of them at once: what
-// thousands of threads of a GPU do by themselves.
+// Lines that one thread asks for, or writes, together, so that the storage works at many of them at
+// once: what thousands of threads of a GPU do by themselves.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef HIPPOGRIFF_ARRAY_PREFETCH_HPP_
@@ -9,44 +9,41 @@
 
 namespace hippogriff::ondemand {
 
-// One thread's. Between the first ask and finish() the thread must not touch the array otherwise:
-// it may wait for nothing but its own answers.
-class Prefetch {
+// Commands of one thread. Between the first and finish() it must not touch the array otherwise: it
+// may wait for nothing but its own answers.
+template <Opcode What>
+class UnderWay {
  public:
   static constexpr uint32_t most = 64;
 
-  HIPPO_ANYWHERE explicit Prefetch(const Cache& cache) : cache_(cache) {}
+  HIPPO_ANYWHERE explicit UnderWay(const Cache& cache) : cache_(cache) {}
 
-  HIPPO_ANYWHERE ~Prefetch() { finish(); }
+  HIPPO_ANYWHERE ~UnderWay() { finish(); }
 
-  Prefetch(const Prefetch&) = delete;
-  Prefetch& operator=(const Prefetch&) = delete;
-  Prefetch(Prefetch&&) = delete;
-  Prefetch& operator=(Prefetch&&) = delete;
+  UnderWay(const UnderWay&) = delete;
+  UnderWay& operator=(const UnderWay&) = delete;
+  UnderWay(UnderWay&&) = delete;
+  UnderWay& operator=(UnderWay&&) = delete;
 
-  // A hint: nothing happens where the line is there, or could only be had by waiting for others.
-  HIPPO_ANYWHERE void ask(uint64_t line) {
+  // For a place that is busy and ours.
+  HIPPO_ANYWHERE void begin(const Loading& claimed) {
     if (count_ == most) {
       finish();
     }
-    Loading& loading = under_way_[count_];
-    loading.line = line;
-    if (!cache_.places.try_claim(loading.line, loading.place)) {
-      return;
-    }
-    if (!cache_.begin_load(loading, false)) {
-      const Loading claimed = loading;
+    under_way_[count_] = claimed;
+    if (!cache_.begin<What>(under_way_[count_], false)) {
       finish();  // its slots may be the ones that are wanted
       under_way_[0] = claimed;
-      if (!cache_.begin_load(under_way_[0], true)) {
-        return;  // the array has ended
+      if (!cache_.begin<What>(under_way_[0], true)) {
+        status_ = NvmeStatus::aborted;  // the array has ended
+        return;
       }
     }
     ++count_;
   }
 
-  // Waits until all have come or failed. A failure is told to who reads the line, and asks again.
-  // In any order: a slot that an answer has come to may be what the others' commands wait for.
+  // Waits until all have been answered, in any order: a slot that an answer has come to may be what
+  // the others' commands wait for.
   HIPPO_ANYWHERE void finish() {
     while (count_ != 0) {
       Wait wait(cache_.patience);  // for the next answer
@@ -54,20 +51,26 @@ class Prefetch {
         const Transit& next = under_way_[0].transit;
         if (!cache_.queue(next.queue).rest(next.ticket, wait)) {
           count_ = 0;  // the array has ended: the places stay busy
+          status_ = NvmeStatus::aborted;
           return;
         }
       }
     }
   }
 
+  // The first failure of all that was answered.
+  [[nodiscard]] HIPPO_ANYWHERE NvmeStatus status() const { return status_; }
+
  private:
   // Whether an answer had come.
   HIPPO_ANYWHERE bool finish_some() {
     uint32_t left = 0;
     for (uint32_t i = 0; i < count_; ++i) {
-      if (!cache_.try_finish_load(under_way_[i])) {
+      NvmeStatus its = NvmeStatus::success;
+      if (!cache_.try_finish<What>(under_way_[i], its)) {
         under_way_[left++] = under_way_[i];
       }
+      status_ = status_ == NvmeStatus::success ? its : status_;
     }
     const bool some = left != count_;
     count_ = left;
@@ -77,6 +80,56 @@ class Prefetch {
   const Cache& cache_;
   Loading under_way_[most];
   uint32_t count_ = 0;
+  NvmeStatus status_ = NvmeStatus::success;
+};
+
+// Reads of lines before they are wanted. One thread's, see UnderWay. A failure is told to who reads
+// the line, and asks again.
+class Prefetch {
+ public:
+  static constexpr uint32_t most = UnderWay<Opcode::read>::most;
+
+  HIPPO_ANYWHERE explicit Prefetch(const Cache& cache) : cache_(cache), reads_(cache) {}
+
+  // A hint: nothing happens where the line is there, or could only be had by waiting for others.
+  HIPPO_ANYWHERE void ask(uint64_t line) {
+    Loading loading;
+    loading.line = line;
+    if (cache_.places.try_claim(line, loading.place)) {
+      reads_.begin(loading);
+    }
+  }
+
+  HIPPO_ANYWHERE void finish() { reads_.finish(); }
+
+ private:
+  const Cache& cache_;
+  UnderWay<Opcode::read> reads_;
+};
+
+// Writes of dirty lines. One thread's, see UnderWay.
+class WriteBack {
+ public:
+  HIPPO_ANYWHERE explicit WriteBack(const Cache& cache) : cache_(cache), writes_(cache) {}
+
+  // Nothing happens where the place is clean, or somebody holds it.
+  HIPPO_ANYWHERE void ask(uint32_t place) {
+    Loading loading;
+    loading.place = place;
+    if (cache_.places.take_dirty(place, loading.line, PlaceWord::used)) {
+      writes_.begin(loading);
+    }
+  }
+
+  // Waits; the first failure.
+  HIPPO_ANYWHERE NvmeStatus finish() {
+    writes_.finish();
+    return cache_.noted(writes_.status());
+  }
+
+ private:
+  const Cache& cache_;
+  UnderWay<Opcode::write> writes_;
 };
 
 // Goes through the ranges from `first` on, `bytes` each, in pieces that lie in one line. Range i
