@@ -35,6 +35,7 @@ struct TestArrayOptions {
   std::uint64_t stripe_bytes = 0;  // 0: the files are copies of each other
   bool overlaid = false;           // mode c
   IoKind io = IoKind::cached;
+  std::shared_ptr<node::ArrayNotice> notice;
 };
 
 class TestArray {
@@ -84,6 +85,7 @@ class TestArray {
     given.queue_depth = options.queue_depth;
     given.counter_base = options.counter_base;
     given.staged = options.staged;
+    given.notice = options.notice;
     array_ = std::make_unique<StorageArray>(given);
   }
 

@@ -368,8 +368,8 @@ HIPPOGRIFF_API int hippogriff_reservation_get(hippogriff_reservation* reservatio
 HIPPOGRIFF_API int hippogriff_reservation_release(hippogriff_reservation* reservation);
 
 /** JSON: the node's devices (capacity, promised, used outside, really used), reservations and who
- *  waits, the programs that take part, their transfers in flight. Free it with
- * hippogriff_free_string. */
+ *  waits, the programs that take part, their transfers in flight and arrays in storage. Free it
+ *  with hippogriff_free_string. */
 HIPPOGRIFF_API int hippogriff_node_status(char** json);
 
 /** Who is served next, for all programs of the node: "fifo", "mmu", "priority-fifo", "priority-mmu"

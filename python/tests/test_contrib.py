@@ -34,7 +34,7 @@ def test_every_metric_that_the_dashboard_asks_for_exists() -> None:
     dashboard = json.loads((CONTRIB / "grafana" / "hippogriff.json").read_text(encoding="utf-8"))
     asked = {name for query in queries(dashboard) for name in NAME.findall(query)}
     with hippogriff.reserve("1MiB", device="host"):
-        told = set(re.findall(r"^# TYPE (\w+) gauge$", metrics.text(), re.MULTILINE))
+        told = set(re.findall(r"^# TYPE (\w+) (?:gauge|counter)$", metrics.text(), re.MULTILINE))
     assert "hippogriff_waiting" in asked
     assert asked <= told
 

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from hippogriff import _show
 from hippogriff.sharing import metrics, show
+from hippogriff.sharing.arrays import ArrayRates
 
 
 def transfer(pid: int, **changes: Any) -> dict[str, Any]:
@@ -40,13 +41,14 @@ def status(*transfers: dict[str, Any]) -> dict[str, Any]:
         "reservations": [],
         "clients": [],
         "transfers": list(transfers),
+        "arrays": [],
     }
 
 
 def rendered(**of: Any) -> str:
     console = Console(width=160, record=True, quiet=False, force_terminal=False)
     with console.capture() as captured:
-        for part in show.parts(of["status"]):
+        for part in show.parts(of["status"], ArrayRates()):
             console.print(part)
     return captured.get()
 

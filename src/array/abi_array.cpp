@@ -213,6 +213,7 @@ std::unique_ptr<StorageArray> open_array(const hippogriff_array_options& options
   StorageArrayOptions given;
   given.device = runtime->device(options.device == nullptr ? "" : options.device).device;
   given.controller = controller_for(*runtime);
+  given.notice = runtime->notice_array();
   given.cache_bytes = options.cache_size == 0 ? given.cache_bytes : options.cache_size;
   given.line_bytes = options.line_size == 0 ? given.line_bytes : options.line_size;
   given.queue_count = options.queue_count;

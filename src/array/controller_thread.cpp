@@ -20,6 +20,8 @@ namespace {
 constexpr std::size_t io_depth = 256;
 constexpr std::uint32_t commands_in_turn = 32;  // of one queue, before the next one has its turn
 constexpr std::uint32_t rounds_awake = 64;
+constexpr std::uint32_t rounds_unseen = 16;  // between two looks at the clock
+constexpr std::chrono::milliseconds show_interval{100};
 constexpr std::chrono::nanoseconds io_look{20'000};
 constexpr std::uint64_t longest_sleep_ns = 500'000'000;
 
@@ -147,6 +149,9 @@ void ControllerThread::loop() {
     busy = reap(std::chrono::nanoseconds(0)) || busy;
     for (const auto& served : served_) {
       served->queue.tell(served->array->options().patience);
+    }
+    if (++rounds_ % rounds_unseen == 0) {
+      show_arrays();
     }
     if (busy) {
       quiet_rounds_ = 0;
@@ -397,6 +402,21 @@ bool ControllerThread::something_to_do() {
          });
 }
 
+// The thread of an array's first queue shows it: at most every `show_interval`, and while it sleeps
+// as often as it wakes anyway.
+void ControllerThread::show_arrays() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - shown_ < show_interval) {
+    return;
+  }
+  shown_ = now;
+  for (const auto& served : served_) {
+    if (served->index == 0) {
+      served->array->show();
+    }
+  }
+}
+
 // Nothing to do: waits for the drive, naps, or sleeps until somebody rings.
 void ControllerThread::rest() {
   if (io_->in_flight() != 0) {
@@ -408,6 +428,7 @@ void ControllerThread::rest() {
     std::this_thread::yield();
     return;
   }
+  show_arrays();
   const std::uint64_t nap_ns = quiet_rounds_ < 10 * rounds_awake ? 20'000 : 100'000;
   const system_ref<std::uint32_t> sleeping(wake_.sleeping);
   sleeping.store(1, seq_cst);

@@ -82,6 +82,7 @@ class ControllerThread {
   void answer(Pending& pending);
   void answer_failure(const Pending& pending, NvmeStatus status, const Failure& failure);
   void refuse(const Pending& pending, NvmeStatus status, const char* why);
+  void show_arrays();
   void rest();
   [[nodiscard]] bool something_to_do();
   void flush_loop();
@@ -110,7 +111,9 @@ class ControllerThread {
   std::uint64_t changes_seen_ = 0;
   bool somebody_leaves_ = false;  // once its commands are answered
   std::uint32_t quiet_rounds_ = 0;
-  bool polls_ = false;  // some queue's submitters cannot wake us
+  std::uint32_t rounds_ = 0;
+  std::chrono::steady_clock::time_point shown_;  // when show_arrays did
+  bool polls_ = false;                           // some queue's submitters cannot wake us
 };
 
 }  // namespace hippogriff::ondemand

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -38,6 +39,8 @@ class ServedArray {
     std::uint64_t counter_base = 0;      // of the queues, as in initialize_shared
     std::span<std::byte> target;         // where data of commands may be: all else is refused
     bool answers_with_addresses = true;  // its threads can read the backing's memory themselves
+    // Told the counters now and then, by one thread of the controller; null: nobody wants to know.
+    std::function<void(const ServedCounts&)> show = nullptr;
   };
 
   explicit ServedArray(Options options)
@@ -143,6 +146,12 @@ class ServedArray {
 
   void count_failed(std::size_t queue) {
     counters_[queue].failed.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  void show() const {
+    if (options_.show) {
+      options_.show(counts());
+    }
   }
 
   [[nodiscard]] ServedCounts counts() const {

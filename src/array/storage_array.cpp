@@ -3,6 +3,7 @@
 
 #include "array/queue_memory.hpp"
 #include "base/range.hpp"
+#include "node/board.hpp"
 
 #include <hippogriff/array/prefetch.hpp>
 
@@ -28,6 +29,18 @@ constexpr std::uint64_t page_bytes = 4096;
 // Whether commands name staging memory, because the host does not reach the lines.
 bool is_staged(const StorageArrayOptions& options) {
   return options.staged || !options.device->info().can.host_addressable;
+}
+
+// Of a cache whose memory this thread reaches.
+CacheCounts read_counts(const Cache& cache) {
+  std::uint64_t accesses = 0;
+  for (AccessCount& each : std::span(cache.accesses, access_counts)) {
+    accesses += shared_ref<std::uint64_t>(each.count).load(relaxed);
+  }
+  return {shared_ref<std::uint64_t>(cache.places.counters->misses).load(relaxed),
+          shared_ref<std::uint64_t>(cache.places.counters->overwritten).load(relaxed),
+          shared_ref<std::uint64_t>(cache.places.counters->written_back).load(relaxed),
+          accesses};
 }
 
 std::uint32_t depth_for(std::uint32_t queues, std::uint32_t line_bytes, bool staged) {
@@ -92,6 +105,12 @@ StorageArray::StorageArray(StorageArrayOptions options) : options_(std::move(opt
   try {
     allocate(layout);
     initialize(layout);
+    if (options_.notice != nullptr) {
+      options_.notice->show({.device = node::device_key(options_.device->info().uuid),
+                             .size_bytes = size_bytes(),
+                             .cache_bytes = cache_bytes(),
+                             .line_bytes = options_.line_bytes});
+    }
     attached_ = true;  // also in part, should it throw
     options_.controller->attach(served_);
   } catch (...) {
@@ -243,7 +262,29 @@ void StorageArray::initialize(const Layout& layout) {
                          : std::span(reinterpret_cast<std::byte*>(lines_.value),
                                      layout.line_count * options_.line_bytes);
   served.answers_with_addresses = answers_with_addresses_;
+  served.show = shows_counts();
   served_ = std::make_shared<ServedArray>(std::move(served));
+}
+
+// Without this array, which may be gone before a drive that hangs has let the controller go. What a
+// GPU counts is in its memory; a line that it misses is one command, as is one that it writes back.
+std::function<void(const ServedCounts&)> StorageArray::shows_counts() const {
+  if (options_.notice == nullptr) {
+    return nullptr;
+  }
+  const bool on_host = options_.device->info().can.host_addressable;
+  return [notice = options_.notice, cache = cache_, on_host](const ServedCounts& served) {
+    const CacheCounts lines =
+        on_host ? read_counts(cache)
+                : CacheCounts{.misses = served.reads, .written_back = served.writes};
+    notice->count({.accesses = lines.accesses,
+                   .misses = lines.misses,
+                   .overwritten = lines.overwritten,
+                   .written_back = lines.written_back,
+                   .read_bytes = served.read_bytes,
+                   .written_bytes = served.written_bytes,
+                   .in_flight = served.in_flight});
+  };
 }
 
 void StorageArray::write_own(const std::vector<std::byte>& image) {
@@ -264,15 +305,8 @@ void StorageArray::write_own(const std::vector<std::byte>& image) {
 
 CacheCounts StorageArray::counts() {
   Device& device = *options_.device;
-  std::uint64_t accesses = 0;
   if (device.info().can.host_addressable) {
-    for (AccessCount& each : std::span(cache_.accesses, access_counts)) {
-      accesses += shared_ref<std::uint64_t>(each.count).load(relaxed);
-    }
-    return {shared_ref<std::uint64_t>(cache_.places.counters->misses).load(relaxed),
-            shared_ref<std::uint64_t>(cache_.places.counters->overwritten).load(relaxed),
-            shared_ref<std::uint64_t>(cache_.places.counters->written_back).load(relaxed),
-            accesses};
+    return read_counts(cache_);
   }
   CacheCounters there;
   std::array<AccessCount, access_counts> asked{};
@@ -285,6 +319,7 @@ CacheCounts StorageArray::counts() {
                        {reinterpret_cast<std::uint64_t>(cache_.accesses)},
                        sizeof asked);
   static_cast<void>(wait_for(*stream, device_patience));
+  std::uint64_t accesses = 0;
   for (const AccessCount& each : asked) {
     accesses += each.count;
   }
@@ -405,6 +440,9 @@ void StorageArray::close() noexcept {
     // Never deleted: they may still write there, so device, file and controller stay as well.
     static_cast<void>(new (std::nothrow) StorageArrayOptions(options_));
     return;
+  }
+  if (options_.notice != nullptr) {
+    options_.notice->end();
   }
   try {
     give_back();

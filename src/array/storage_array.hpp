@@ -3,12 +3,14 @@
 
 #include "array/controller.hpp"
 #include "device/device.hpp"
+#include "node/arrays.hpp"
 
 #include <hippogriff/array/cache.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -26,6 +28,8 @@ struct StorageArrayOptions {
   std::chrono::milliseconds wait_limit{60'000};         // of each wait of a device's thread
   std::uint64_t counter_base = 0;                       // for tests: where all counters begin
   bool staged = false;  // for tests: as where the host reaches no line
+  // Shows it to the machine's other processes until close(); null: it is not shown.
+  std::shared_ptr<node::ArrayNotice> notice;
 };
 
 // Lines of the cache, since the array was opened.
@@ -107,6 +111,7 @@ class StorageArray {
   void allocate(const Layout& layout);
   void initialize(const Layout& layout);
   void map_backing();
+  [[nodiscard]] std::function<void(const ServedCounts&)> shows_counts() const;
   void write_own(const std::vector<std::byte>& image);
   void give_back();
   [[noreturn]] void throw_status(NvmeStatus status, const char* operation) const;

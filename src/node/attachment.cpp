@@ -27,6 +27,7 @@ Attachment::Attachment(const SegmentPlace& place,
       slot_(segment_, leader, served_pid),
       board_(segment_, slot_),
       transfers_(segment_, slot_),
+      arrays_(segment_, slot_),
       lock_(segment_, slot_, steps) {}
 
 std::span<const std::byte> Attachment::half(std::uint64_t sequence) const noexcept {

@@ -1,6 +1,7 @@
 // One client's way into a segment: lock, read the books, commit them, wake who was granted.
 #pragma once
 
+#include "node/arrays.hpp"
 #include "node/board.hpp"
 #include "node/books.hpp"
 #include "node/client_slot.hpp"
@@ -58,6 +59,8 @@ class Attachment {
 
   [[nodiscard]] TransferTable& transfers() noexcept { return transfers_; }
 
+  [[nodiscard]] ArrayTable& arrays() noexcept { return arrays_; }
+
   void hand_over() { slot_.hand_over(); }
 
   void lock(MonotonicTime deadline) { lock_.lock(deadline); }
@@ -96,6 +99,7 @@ class Attachment {
   ClientSlot slot_;
   Board board_;
   TransferTable transfers_;
+  ArrayTable arrays_;
   SegmentLock lock_;
   std::uint64_t sequence_ = 0;  // of the books read last
   std::vector<std::byte> image_;

@@ -2,6 +2,7 @@
 // lowered last, so that it is never less than what its members use.
 #include "node/board.hpp"
 
+#include "node/arrays.hpp"
 #include "node/books_image.hpp"
 #include "node/layout.hpp"
 #include "node/transfers.hpp"
@@ -169,6 +170,7 @@ void clear_board(const Segment& segment,
     use.key.store(0, relaxed);
   }
   clear_transfers(shared, client);
+  clear_arrays(shared, client);
 }
 
 }  // namespace hippogriff::node

@@ -104,23 +104,32 @@ void Node::show_used(std::uint32_t device, std::uint64_t size_bytes) noexcept {
 }
 
 // Of the segment as it was at the last operation: one that was replaced since is found by the next.
-std::shared_ptr<TransferTable> Node::transfer_table() const noexcept {
+std::shared_ptr<Attachment> Node::shown_now() const noexcept {
   if (forked()) {
     return nullptr;
   }
   const std::scoped_lock turn(shown_mutex_);
-  return shown_ != nullptr ? std::shared_ptr<TransferTable>(shown_, &shown_->transfers()) : nullptr;
+  return shown_;
 }
 
 std::unique_ptr<TransferNotice> Node::notice_transfer() const {
-  auto table = transfer_table();
-  return table != nullptr ? std::make_unique<TransferNotice>(std::move(table), fork_page_)
+  const auto place = shown_now();
+  return place != nullptr
+             ? std::make_unique<TransferNotice>(
+                   std::shared_ptr<TransferTable>(place, &place->transfers()), fork_page_)
+             : nullptr;
+}
+
+std::unique_ptr<ArrayNotice> Node::notice_array() const {
+  const auto place = shown_now();
+  return place != nullptr ? std::make_unique<ArrayNotice>(
+                                std::shared_ptr<ArrayTable>(place, &place->arrays()), fork_page_)
                           : nullptr;
 }
 
 std::vector<SeenTransfer> Node::transfers_of_others() const {
-  const auto table = transfer_table();
-  return table != nullptr ? table->of_others() : std::vector<SeenTransfer>{};
+  const auto place = shown_now();
+  return place != nullptr ? place->transfers().of_others() : std::vector<SeenTransfer>{};
 }
 
 // Under the lock. Asking for a life costs system calls: only of those who ever had a slot.
@@ -135,7 +144,8 @@ std::vector<NodeView::Client> Node::clients() {
                             .leader = *leader,
                             .pid = attachment_->user_pid_of(index),
                             .used_bytes = {},
-                            .unshown_transfers = attachment_->transfers().unshown(index)};
+                            .unshown_transfers = attachment_->transfers().unshown(index),
+                            .unshown_arrays = attachment_->arrays().unshown(index)};
     for (const DeviceRecord& device : books_.devices) {
       client.used_bytes.push_back(attachment_->board().used(index, device_key(device.name_view())));
     }

@@ -11,7 +11,7 @@
 namespace hippogriff::node {
 
 inline constexpr std::uint64_t segment_magic = 0x45444f4e4f504948;  // "HIPONODE"
-inline constexpr std::uint32_t segment_version = 4;
+inline constexpr std::uint32_t segment_version = 5;
 
 // Keeps its meaning in every version, so that versions can tell each other apart.
 struct SegmentHeader {
@@ -49,7 +49,7 @@ struct DeviceUse {
   std::atomic<std::uint64_t> granted_bytes;
 };
 
-// A transfer that its owner has in flight: see transfers.cpp.
+// A transfer that its owner has in flight: see shown_records.hpp.
 struct alignas(64) TransferRecord {
   std::atomic<std::uint64_t> sequence;              // even and not 0: the rest is one transfer's
   std::atomic<std::uint64_t> device;                // device_key of its name
@@ -62,16 +62,45 @@ struct alignas(64) TransferRecord {
 
 inline constexpr std::size_t transfers_shown_max = 8;
 
+// An array in storage that its owner has open: see shown_records.hpp, and arrays.cpp for the
+// counts.
+struct alignas(64) ArrayRecord {
+  std::atomic<std::uint64_t>
+      sequence;                       // even and not 0: what follows, to opened_ns, is one array's
+  std::atomic<std::uint64_t> device;  // device_key of its name
+  std::atomic<std::uint64_t> size_bytes;
+  std::atomic<std::uint64_t> cache_bytes;
+  std::atomic<std::uint64_t> line_bytes;
+  std::atomic<std::int64_t> opened_ns;
+  std::atomic<std::int64_t> counted_ns;  // when the counts were written
+  std::atomic<std::uint64_t> accesses;
+  std::atomic<std::uint64_t> misses;
+  std::atomic<std::uint64_t> overwritten;
+  std::atomic<std::uint64_t> written_back;
+  std::atomic<std::uint64_t> read_bytes;
+  std::atomic<std::uint64_t> written_bytes;
+  std::atomic<std::uint64_t> in_flight;
+};
+
+inline constexpr std::size_t arrays_shown_max = 4;
+
 // What a client shows: written without the lock, by itself but for `group_used_bytes`.
 struct alignas(64) ClientBoard {
   std::array<DeviceUse, devices_max> uses;
   std::array<TransferRecord, transfers_shown_max> transfers;
   std::atomic<std::uint64_t> unshown_transfers;  // that found no record free
+  std::atomic<std::uint64_t> unshown_arrays;
+  std::array<ArrayRecord, arrays_shown_max> arrays;
 };
 
+// Clients whose boards show something, by bit, so that nobody looks at all of them.
+using ShowingBits = std::array<std::atomic<std::uint64_t>, clients_max / 64>;
+
 static_assert(sizeof(TransferRecord) == 64);
+static_assert(sizeof(ArrayRecord) == 128);
 static_assert(offsetof(ClientBoard, transfers) == 512);
-static_assert(sizeof(ClientBoard) == 512 + transfers_shown_max * 64 + 64);
+static_assert(offsetof(ClientBoard, arrays) == 512 + transfers_shown_max * 64 + 64);
+static_assert(sizeof(ClientBoard) == offsetof(ClientBoard, arrays) + arrays_shown_max * 128);
 
 inline constexpr std::size_t half_bytes = (image_bytes_max + 4095) / 4096 * 4096;
 
@@ -81,8 +110,8 @@ struct SegmentLayout {
   alignas(64) std::atomic<std::uint64_t> commit;  // sequence of the image that counts
   alignas(64) std::array<std::atomic<std::uint32_t>, clients_max> signals;
   alignas(64) std::array<ClientIdentity, clients_max> identities;
-  // By bit, the clients whose boards have transfers, so that nobody looks at all of them.
-  alignas(64) std::array<std::atomic<std::uint64_t>, clients_max / 64> showing;
+  alignas(64) ShowingBits showing;  // transfers
+  alignas(64) ShowingBits showing_arrays;
   alignas(4096) std::array<std::array<std::byte, half_bytes>, 2> halves;
   alignas(4096) std::array<ClientBoard, clients_max> boards;
 };
@@ -95,6 +124,7 @@ static_assert(offsetof(SegmentLayout, commit) == 128);
 static_assert(offsetof(SegmentLayout, signals) == 192);
 static_assert(offsetof(SegmentLayout, identities) == 192 + 1024);
 static_assert(offsetof(SegmentLayout, showing) == 192 + 1024 + clients_max * 48);
+static_assert(offsetof(SegmentLayout, showing_arrays) == offsetof(SegmentLayout, showing) + 64);
 static_assert(offsetof(SegmentLayout, halves) == 16384);
 static_assert(offsetof(SegmentLayout, boards) == 16384 + 2 * half_bytes);
 static_assert(sizeof(SegmentLayout) ==

@@ -57,11 +57,15 @@ int work(const NodeOptions& options, std::uint64_t seed, std::chrono::seconds ti
       retried([&] { base = node.reserve({.device = device, .size_bytes = 10}); }) != Status::ok) {
     return 3;
   }
+  const auto array = node.notice_array();
+  array->show({.device = 1, .size_bytes = 1000, .cache_bytes = 100, .line_bytes = 10});
   const auto end = std::chrono::steady_clock::now() + time;
   while (std::chrono::steady_clock::now() < end) {
     const auto notice = node.notice_transfer();
     notice->show({.device = 1, .drive = "vda", .bytes_total = random() % 1000});
     static_cast<void>(node.transfers_of_others());
+    array->count({.accesses = random(), .misses = random(), .in_flight = random()});
+    static_cast<void>(status_of([&] { static_cast<void>(node.view()); }));
     std::uint64_t handle = 0;
     const Status status = status_of([&] {
       handle = node.reserve({.device = device,
@@ -82,7 +86,7 @@ int work(const NodeOptions& options, std::uint64_t seed, std::chrono::seconds ti
 }
 
 std::size_t random_offset(std::mt19937_64& random) {
-  const std::array<std::size_t, 10> regions = {
+  const std::array<std::size_t, 12> regions = {
       0,
       offsetof(SegmentLayout, lock),
       offsetof(SegmentLayout, commit),
@@ -92,7 +96,9 @@ std::size_t random_offset(std::mt19937_64& random) {
       offsetof(SegmentLayout, halves) + half_bytes,
       offsetof(SegmentLayout, boards),
       offsetof(SegmentLayout, boards) + offsetof(ClientBoard, transfers),
+      offsetof(SegmentLayout, boards) + offsetof(ClientBoard, arrays),
       offsetof(SegmentLayout, showing),
+      offsetof(SegmentLayout, showing_arrays),
   };
   const std::size_t spread = random() % 2 == 0 ? 8 : 2048;
   return regions.at(random() % regions.size()) + random() % spread;

@@ -260,6 +260,7 @@ NodeView Node::view() {
     }
     view.clients = clients();
     view.transfers = attachment_->transfers().of_all();
+    view.arrays = attachment_->arrays().of_all();
     return Effects{.changed = changed};
   });
   return view;

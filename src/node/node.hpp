@@ -55,6 +55,7 @@ struct NodeView {
     std::uint64_t pid = 0;
     std::vector<std::uint64_t> used_bytes;  // by device
     std::uint64_t unshown_transfers = 0;    // in flight, beyond those that are shown
+    std::uint64_t unshown_arrays = 0;
   };
 
   std::uint64_t now_ns = 0;  // of the clock that `since_ns` counts in
@@ -64,6 +65,7 @@ struct NodeView {
   std::vector<Reservation> reservations;
   std::vector<Client> clients;  // that live
   std::vector<SeenTransfer> transfers;
+  std::vector<SeenArray> arrays;
 };
 
 class ForkPage;
@@ -145,6 +147,8 @@ class Node final : public NodeClient {
   void show_used(std::uint32_t device, std::uint64_t size_bytes) noexcept;
   // A line for a transfer, that shows nothing yet. Null in a forked child.
   [[nodiscard]] std::unique_ptr<TransferNotice> notice_transfer() const;
+  // The same for an array.
+  [[nodiscard]] std::unique_ptr<ArrayNotice> notice_array() const;
   // Of all other clients, of this process also. A few 100 ns for each that has any.
   [[nodiscard]] std::vector<SeenTransfer> transfers_of_others() const;
   // In a child of the process that made it.
@@ -238,7 +242,7 @@ class Node final : public NodeClient {
   void show_board();
   std::vector<NodeView::Client> clients();
   std::shared_ptr<Attachment> shown(std::uint32_t device, std::uint64_t& key) const noexcept;
-  std::shared_ptr<TransferTable> transfer_table() const noexcept;
+  std::shared_ptr<Attachment> shown_now() const noexcept;
   std::uint32_t place_device(const Device& device);
   [[noreturn]] void refuse(Answer answer,
                            const char* operation,

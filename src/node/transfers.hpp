@@ -4,6 +4,7 @@
 #include "node/client_slot.hpp"
 #include "node/fork_page.hpp"
 #include "node/segment.hpp"
+#include "node/shown_records.hpp"
 
 #include <array>
 #include <atomic>
@@ -51,20 +52,15 @@ struct SeenTransfer {
 // One client's part of the boards. Thread-safe; no call waits for another process.
 class TransferTable {
  public:
-  TransferTable(const Segment& segment, const ClientSlot& slot) noexcept
-      : segment_(segment), slot_(slot) {}
+  TransferTable(const Segment& segment, const ClientSlot& slot) noexcept;
 
-  // Null when `transfers_shown_max` are shown already; then it is only counted. End both.
-  TransferRecord* begin() noexcept;
-  void end(TransferRecord* record) noexcept;
+  [[nodiscard]] RecordRow<TransferRecord, transfers_shown_max>& own() noexcept { return own_; }
 
   // Of clients that lived a tenth of a second ago. Costs nothing for clients that show none.
   [[nodiscard]] std::vector<SeenTransfer> of_others();
   [[nodiscard]] std::vector<SeenTransfer> of_all();
   // Transfers of a client beyond those that are shown.
   [[nodiscard]] std::uint64_t unshown(std::uint32_t client) const noexcept;
-  // There is something on this client's board.
-  void show_client() noexcept;
 
  private:
   // What was last found out about a client's life.
@@ -79,8 +75,7 @@ class TransferTable {
 
   const Segment& segment_;
   const ClientSlot& slot_;
-  std::mutex mutex_;        // guards used_, and what follows from it
-  std::uint32_t used_ = 0;  // of this client's records, by bit
+  RecordRow<TransferRecord, transfers_shown_max> own_;
   std::mutex lives_mutex_;  // guards lives_
   std::array<Life, clients_max> lives_{};
 };
@@ -94,7 +89,7 @@ class TransferNotice {
  public:
   TransferNotice(std::shared_ptr<TransferTable> table,
                  std::shared_ptr<const ForkPage> page) noexcept
-      : table_(std::move(table)), page_(std::move(page)), record_(table_->begin()) {}
+      : table_(std::move(table)), page_(std::move(page)), record_(table_->own().take()) {}
 
   ~TransferNotice() { end(); }
 

@@ -126,7 +126,8 @@ Json client_json(const node::NodeView& view, const node::NodeView::Client& clien
           {"leader", client.leader},
           {"pid", client.pid},
           {"used_bytes", used},
-          {"unshown_transfers", client.unshown_transfers}};
+          {"unshown_transfers", client.unshown_transfers},
+          {"unshown_arrays", client.unshown_arrays}};
 }
 
 // UUIDs by what stands for them on boards.
@@ -142,6 +143,11 @@ std::map<std::uint64_t, std::string> uuids_by_key(const node::NodeView& view,
   return uuids;
 }
 
+std::string uuid_of(std::uint64_t key, const std::map<std::uint64_t, std::string>& uuids) {
+  const auto at = uuids.find(key);
+  return at != uuids.end() ? at->second : "";
+}
+
 Json transfer_json(const node::NodeView& view,
                    const node::SeenTransfer& seen,
                    const std::map<std::uint64_t, std::string>& uuids) {
@@ -149,12 +155,11 @@ Json transfer_json(const node::NodeView& view,
   const node::ShownTransfer& shown = seen.shown;
   const auto started = static_cast<std::uint64_t>(std::max<std::int64_t>(shown.started_ns, 0));
   const double seconds = static_cast<double>(view.now_ns - std::min(view.now_ns, started)) / 1e9;
-  const auto device = uuids.find(shown.device);
   const bool known = shown.route < HIPPOGRIFF_ROUTE_COUNT;
   return {
       {"pid", seen.pid},
       {"client", seen.client},
-      {"device", device != uuids.end() ? device->second : ""},
+      {"device", uuid_of(shown.device, uuids)},
       {"drive", shown.drive},
       {"direction", shown.sends ? "send" : "recv"},
       {"route", known ? route_name(static_cast<Route>(shown.route)) : "unknown"},
@@ -166,6 +171,30 @@ Json transfer_json(const node::NodeView& view,
       {"bytes_done", shown.bytes_done},
       {"seconds", seconds},
       {"gb_per_second", seconds > 0 ? static_cast<double>(shown.bytes_done) / seconds / 1e9 : 0.0}};
+}
+
+// `seconds` is the time in which the counts came about.
+Json array_json(const node::SeenArray& seen, const std::map<std::uint64_t, std::string>& uuids) {
+  const node::ShownArray& shown = seen.shown;
+  const node::ArrayCounts& counts = seen.counts;
+  const std::uint64_t not_hits = counts.misses + counts.overwritten;
+  return {{"pid", seen.pid},
+          {"client", seen.client},
+          {"record", seen.record},
+          {"device", uuid_of(shown.device, uuids)},
+          {"size_bytes", shown.size_bytes},
+          {"cache_bytes", shown.cache_bytes},
+          {"line_bytes", shown.line_bytes},
+          {"opened_ns", seen.opened_ns},
+          {"seconds", static_cast<double>(seen.counted_ns - seen.opened_ns) / 1e9},
+          {"accesses", counts.accesses},
+          {"hits", counts.accesses - std::min(counts.accesses, not_hits)},
+          {"misses", counts.misses},
+          {"overwritten", counts.overwritten},
+          {"written_back", counts.written_back},
+          {"read_bytes", counts.read_bytes},
+          {"written_bytes", counts.written_bytes},
+          {"in_flight", counts.in_flight}};
 }
 
 }  // namespace
@@ -207,6 +236,10 @@ std::string node_json(NodeShare& share) {
   for (const node::SeenTransfer& seen : view.transfers) {
     transfers.push_back(transfer_json(view, seen, uuids));
   }
+  Json arrays = Json::array();
+  for (const node::SeenArray& seen : view.arrays) {
+    arrays.push_back(array_json(seen, uuids));
+  }
   const Json json = {{"node", share.address()},
                      {"policy", policy_name(view.policy)},
                      {"overtakes_max", view.bound.grants_max},
@@ -217,7 +250,8 @@ std::string node_json(NodeShare& share) {
                      {"devices", devices},
                      {"reservations", reservations},
                      {"clients", clients},
-                     {"transfers", transfers}};
+                     {"transfers", transfers},
+                     {"arrays", arrays}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 

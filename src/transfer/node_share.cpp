@@ -233,6 +233,10 @@ std::unique_ptr<node::TransferNotice> NodeShare::notice_transfer() const {
   return segment_ != nullptr ? segment_->notice_transfer() : nullptr;
 }
 
+std::unique_ptr<node::ArrayNotice> NodeShare::notice_array() const {
+  return segment_ != nullptr ? segment_->notice_array() : nullptr;
+}
+
 std::vector<node::SeenTransfer> NodeShare::transfers_of_others() const {
   return segment_ != nullptr ? segment_->transfers_of_others() : std::vector<node::SeenTransfer>{};
 }

@@ -77,8 +77,9 @@ class NodeShare {
   // Tells the node what programs that take no part use of the GPUs, if that was not told lately.
   void look_outside(std::chrono::milliseconds at_most_old);
 
-  // For others to see a transfer of ours; null where the node is asked over a socket.
+  // For others to see a transfer of ours, or an array; null where the node is asked over a socket.
   [[nodiscard]] std::unique_ptr<node::TransferNotice> notice_transfer() const;
+  [[nodiscard]] std::unique_ptr<node::ArrayNotice> notice_array() const;
   [[nodiscard]] std::vector<node::SeenTransfer> transfers_of_others() const;
 
   [[nodiscard]] node::NodeClient& node() { return *node_; }

@@ -402,6 +402,11 @@ std::unique_ptr<node::TransferNotice> Runtime::notice_of(std::uint64_t size_byte
   return node != nullptr ? node->notice_transfer() : nullptr;
 }
 
+std::unique_ptr<node::ArrayNotice> Runtime::notice_array() const {
+  const auto node = share();
+  return node != nullptr ? node->notice_array() : nullptr;
+}
+
 // A depth that was only guessed bounds nobody's looking for a better one, but all together look no
 // deeper than one alone would.
 std::uint32_t Runtime::drive_depth_max(const Transfer& transfer, const DeviceState& state) const {

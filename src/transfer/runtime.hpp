@@ -115,6 +115,9 @@ class Runtime {
 
   Outlook outlook(DeviceState& state, File& file, const OutlookRequest& request);
 
+  // For other processes to see an array of this one; null where nobody can.
+  [[nodiscard]] std::unique_ptr<node::ArrayNotice> notice_array() const;
+
   [[nodiscard]] Storage& storage() { return *storage_; }
 
   [[nodiscard]] const std::shared_ptr<Storage>& shared_storage() const { return storage_; }

@@ -6,13 +6,15 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from hippogriff._node import node_status
 from hippogriff.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from prometheus_client import Metric
 
 _DEVICE_SIZES = {
     "memory": "Memory of the device.",
@@ -22,12 +24,25 @@ _DEVICE_SIZES = {
     "used": "Memory really used.",
 }
 
+_ARRAY_SIZES = {
+    "array_cache_bytes": ("cache_bytes", "Cache of an array in storage."),
+    "array_in_flight": ("in_flight", "Its commands that are not answered."),
+}
+_ARRAY_COUNTS = {
+    "array_accesses": ("accesses", "Lines that CPU threads asked an array for; 0 on a GPU."),
+    "array_misses": ("misses", "Lines that it read."),
+    "array_overwritten": ("overwritten", "Lines that came without a read."),
+    "array_written_back": ("written_back", "Lines that it wrote."),
+    "array_read_bytes": ("read_bytes", "Bytes that it read."),
+    "array_written_bytes": ("written_bytes", "Bytes that it wrote."),
+}
+
 
 class NodeCollector:
     """Asks the node anew for every scrape."""
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the gauges."""
+    def collect(self) -> Iterator[Metric]:
+        """Yield gauges and counters."""
         status = node_status()
         for name, meaning in _DEVICE_SIZES.items():
             gauge = GaugeMetricFamily(f"hippogriff_device_{name}_bytes", meaning, labels=["device"])
@@ -37,6 +52,7 @@ class NodeCollector:
         yield from self._loads(status)
         yield from self._queues(status)
         yield from self._transfers(status)
+        yield from self._arrays(status)
 
     def _loads(self, status: Mapping[str, Any]) -> Iterator[GaugeMetricFamily]:
         gauge = GaugeMetricFamily(
@@ -95,6 +111,19 @@ class NodeCollector:
             speed.add_metric(key, bytes_per_second)
         yield count
         yield speed
+
+    # Each array for itself: a sum would fall, and seem to begin anew, whenever one of them closes.
+    def _arrays(self, status: Mapping[str, Any]) -> Iterator[Metric]:
+        for family, values in (
+            (GaugeMetricFamily, _ARRAY_SIZES),
+            (CounterMetricFamily, _ARRAY_COUNTS),
+        ):
+            for name, (field, meaning) in values.items():
+                labels = ["device", "pid", "client", "record"]
+                metric = family(f"hippogriff_{name}", meaning, labels=labels)
+                for entry in status["arrays"]:
+                    metric.add_metric([str(entry[label]) for label in labels], entry[field])
+                yield metric
 
 
 def registry() -> CollectorRegistry:

@@ -13,6 +13,7 @@ from rich.text import Text
 from hippogriff._console import make_table, stdout
 from hippogriff._node import node_status
 from hippogriff._sizes import format_size
+from hippogriff.sharing.arrays import ArrayRates, arrays_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,19 +45,20 @@ def with_commands(status: dict[str, Any]) -> dict[str, Any]:
 def show_status() -> None:
     """Print devices and reservations once."""
     console = stdout()
-    for part in parts(with_commands(node_status())):
+    for part in parts(with_commands(node_status()), ArrayRates()):
         console.print(part)
 
 
 def follow_status(seconds: float) -> None:
     """Show the same, again and again, until it is interrupted."""
+    rates = ArrayRates()
     with Live(console=stdout(), screen=stdout().is_terminal, auto_refresh=False) as live:
         while True:
-            live.update(Group(*parts(with_commands(node_status()))), refresh=True)
+            live.update(Group(*parts(with_commands(node_status()), rates)), refresh=True)
             time.sleep(seconds)
 
 
-def parts(status: Mapping[str, Any]) -> list[RenderableType]:
+def parts(status: Mapping[str, Any], rates: ArrayRates) -> list[RenderableType]:
     """Return the tables."""
     shown: list[RenderableType] = [Text(f"{status['node']}: {status['policy']}"), _devices(status)]
     if status["reservations"]:
@@ -65,6 +67,9 @@ def parts(status: Mapping[str, Any]) -> list[RenderableType]:
         shown.append(Text("nothing is reserved"))
     if status.get("transfers"):
         shown.append(_transfers(status))
+    if status.get("arrays"):
+        rates.add_to(status)
+        shown.append(arrays_table(status, lambda uuid: _name(status, uuid)))
     return shown
 
 

@@ -1,0 +1,106 @@
+// What other processes are shown of an array, and when.
+#include "node/node.hpp"
+#include "testing/array_fixture.hpp"
+#include "testing/node_segment.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace hippogriff::ondemand {
+namespace {
+
+using hippogriff::testing::eventually;
+using hippogriff::testing::TemporarySegment;
+
+class ShownArray : public ::testing::Test {
+ protected:
+  [[nodiscard]] TestArrayOptions shown(TestArrayOptions options) const {
+    options.notice = mine_.notice_array();
+    return options;
+  }
+
+  [[nodiscard]] std::vector<node::SeenArray> seen() { return other_.view().arrays; }
+
+  // Whether the first array that is seen counts what it says itself.
+  [[nodiscard]] bool agrees(StorageArray& array) {
+    const node::ArrayCounts there = seen().at(0).counts;
+    const CacheCounts lines = array.counts();
+    const ServedCounts served = array.served();
+    return there.accesses == lines.accesses && there.misses == lines.misses &&
+           there.overwritten == lines.overwritten && there.written_back == lines.written_back &&
+           there.read_bytes == served.read_bytes && there.written_bytes == served.written_bytes &&
+           there.in_flight == 0;
+  }
+
+ private:
+  const TemporarySegment place_;
+  const node::Node mine_{place_.options()};
+  node::Node other_{place_.options()};
+};
+
+TEST_F(ShownArray, is_seen_from_its_opening_to_its_end) {
+  TestArray array(shown({.size_bytes = 64 << 10, .cache_bytes = 16 << 10, .line_bytes = 1024}));
+  ASSERT_EQ(seen().size(), 1U);
+  const node::SeenArray first = seen()[0];
+  EXPECT_EQ(first.shown.device, node::device_key("host"));
+  EXPECT_EQ(first.shown.size_bytes, 64U << 10);
+  EXPECT_EQ(first.shown.cache_bytes, array.array().cache_bytes());
+  EXPECT_EQ(first.shown.line_bytes, 1024U);
+  EXPECT_EQ(first.counts.accesses, 0U);
+  array.array().close();
+  EXPECT_TRUE(seen().empty());
+}
+
+TEST_F(ShownArray, counts_what_its_threads_and_its_controller_do) {
+  for (const bool in_memory : {false, true}) {
+    TestArray array(shown({.in_memory = in_memory}));
+    const auto view = array.view<std::uint64_t>();
+    on_threads(4, [&](int thread) {
+      for (auto i = static_cast<std::uint64_t>(thread); i < view.size(); i += 4) {
+        ASSERT_EQ(view.write(i, i), NvmeStatus::success);
+      }
+    });
+    array.array().flush();
+    EXPECT_TRUE(eventually([&] { return agrees(array.array()); }));
+    EXPECT_GT(seen()[0].counts.misses, 0U);
+    EXPECT_GT(seen()[0].counts.written_bytes, 0U);
+  }
+}
+
+// Nobody wakes it for that: it looks up twice a second.
+TEST_F(ShownArray, is_shown_anew_when_only_hits_come_and_its_controller_sleeps) {
+  TestArray array(shown({}));
+  const auto view = array.view<std::uint64_t>();
+  static_cast<void>(view[0]);
+  EXPECT_TRUE(eventually([&] { return agrees(array.array()); }));
+  const node::SeenArray before = seen()[0];
+  for (int i = 0; i < 1000; ++i) {
+    static_cast<void>(view[1]);
+  }
+  EXPECT_TRUE(eventually([&] { return agrees(array.array()); }));
+  const node::SeenArray after = seen()[0];
+  EXPECT_EQ(after.counts.misses, before.counts.misses);
+  EXPECT_EQ(after.counts.accesses, before.counts.accesses + 1000);
+  EXPECT_GT(after.counted_ns, before.counted_ns);
+}
+
+TEST_F(ShownArray, that_could_not_be_opened_is_not_seen) {
+  EXPECT_THROW(TestArray(shown({.line_bytes = 1000})), Error);
+  EXPECT_TRUE(seen().empty());
+}
+
+TEST_F(ShownArray, is_not_the_array_of_others) {
+  const TestArray first(shown({.size_bytes = 1 << 10}));
+  auto second = std::make_unique<TestArray>(shown({.size_bytes = 2 << 10}));
+  const TestArray unseen(TestArrayOptions{});
+  EXPECT_EQ(seen().size(), 2U);
+  second.reset();
+  ASSERT_EQ(seen().size(), 1U);
+  EXPECT_EQ(seen()[0].shown.size_bytes, 1U << 10);
+}
+
+}  // namespace
+}  // namespace hippogriff::ondemand
