@@ -85,7 +85,7 @@ struct Cache {
         case Step::write_back:
           break;
       }
-      const NvmeStatus status = write_back(group, found.other, found.place);
+      const NvmeStatus status = write_back(*this, group, found.other, found.place);
       lost += status == NvmeStatus::success ? 0 : 1;
       if (status == NvmeStatus::aborted || lost == places.ways) {
         return {0, false, status};
@@ -111,7 +111,7 @@ struct Cache {
     }
   }
 
-  // Steps of prefetch.hpp, by one thread, for a place that is busy and its own. Posts the command.
+  // Steps of UnderWay, by one thread, for a place that is busy and its own. Posts the command.
   // False when the array has ended, and when no slot is free: who waits for one must have finished
   // all else that it has begun.
   template <Opcode What>
@@ -310,21 +310,6 @@ struct Cache {
     return noted(group.told(status));
   }
 
-  // Writes the line of the place that the leader has claimed, and those of cold dirty places beside
-  // it that nobody holds: who comes next finds them clean.
-  template <typename Group>
-  HIPPO_ANYWHERE NvmeStatus write_back(const Group& group, uint64_t line, uint32_t place) const {
-    Loading mine{{}, line, place};
-    bool has = group.leads();
-    if (!has) {
-      mine.place = place - place % group.size() + group.rank();
-      has = mine.place < places.place_count() && places.take_dirty(mine.place, mine.line, 0);
-    }
-    NvmeStatus status = NvmeStatus::aborted;
-    static_cast<void>(carry_out<Opcode::write>(group, has, mine, status));
-    return noted(group.told(status));
-  }
-
   // Lets go of the slot and opens the place.
   template <Opcode What>
   HIPPO_ANYWHERE NvmeStatus settle(const Loading& loading) const {
@@ -426,6 +411,132 @@ struct Cache {
 
   static constexpr uint64_t queue_salt = 0x9E3779B97F4A7C15U;
 };
+
+// Commands of one thread. Between the first and finish() it must not touch the array otherwise: it
+// may wait for nothing but its own answers.
+template <Opcode What>
+class UnderWay {
+ public:
+  static constexpr uint32_t most = 64;
+
+  HIPPO_ANYWHERE explicit UnderWay(const Cache& cache) : cache_(cache) {}
+
+  HIPPO_ANYWHERE ~UnderWay() { finish(); }
+
+  UnderWay(const UnderWay&) = delete;
+  UnderWay& operator=(const UnderWay&) = delete;
+  UnderWay(UnderWay&&) = delete;
+  UnderWay& operator=(UnderWay&&) = delete;
+
+  // For a place that is busy and ours.
+  HIPPO_ANYWHERE void begin(const Loading& claimed) {
+    first_ = first_ == no_line ? claimed.line : first_;
+    if (count_ == most) {
+      finish();
+    }
+    under_way_[count_] = claimed;
+    if (!cache_.begin<What>(under_way_[count_], false)) {
+      finish();  // its slots may be the ones that are wanted
+      under_way_[0] = claimed;
+      if (!cache_.begin<What>(under_way_[0], true)) {
+        status_ = NvmeStatus::aborted;  // the array has ended
+        return;
+      }
+    }
+    ++count_;
+  }
+
+  // Waits until all have been answered, in any order: a slot that an answer has come to may be what
+  // the others' commands wait for.
+  HIPPO_ANYWHERE void finish() {
+    while (count_ != 0) {
+      Wait wait(cache_.patience);  // for the next answer
+      while (!finish_some()) {
+        const Transit& next = under_way_[0].transit;
+        if (!cache_.queue(next.queue).rest(next.ticket, wait)) {
+          count_ = 0;  // the array has ended: the places stay busy
+          status_ = NvmeStatus::aborted;
+          return;
+        }
+      }
+    }
+  }
+
+  // The first failure of all that was answered.
+  [[nodiscard]] HIPPO_ANYWHERE NvmeStatus status() const { return status_; }
+
+  // How the first of all ended, once it has.
+  [[nodiscard]] HIPPO_ANYWHERE NvmeStatus status_of_first() const { return status_of_first_; }
+
+ private:
+  // Whether an answer had come.
+  HIPPO_ANYWHERE bool finish_some() {
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < count_; ++i) {
+      NvmeStatus its = NvmeStatus::success;
+      if (!cache_.try_finish<What>(under_way_[i], its)) {
+        under_way_[left++] = under_way_[i];
+        continue;
+      }
+      status_of_first_ = under_way_[i].line == first_ ? its : status_of_first_;
+      status_ = status_ == NvmeStatus::success ? its : status_;
+    }
+    const bool some = left != count_;
+    count_ = left;
+    return some;
+  }
+
+  const Cache& cache_;
+  Loading under_way_[most];
+  uint32_t count_ = 0;
+  uint64_t first_ = no_line;
+  NvmeStatus status_of_first_ = NvmeStatus::aborted;
+  NvmeStatus status_ = NvmeStatus::success;
+};
+
+// Writes the line of the place that the leader has claimed, and those of cold dirty places beside
+// it that nobody holds: who comes next finds them clean. The status is that of the claimed one.
+template <typename Group>
+HIPPO_ANYWHERE NvmeStatus
+write_back(const Cache& cache, const Group& group, uint64_t line, uint32_t place) {
+  Loading mine{{}, line, place};
+  bool has = group.leads();
+  if (!has) {
+    mine.place = place - place % group.size() + group.rank();
+    has = mine.place < cache.places.place_count() &&
+          cache.places.take_dirty(mine.place, mine.line, 0);
+  }
+  NvmeStatus status = NvmeStatus::aborted;
+  static_cast<void>(cache.carry_out<Opcode::write>(group, has, mine, status));
+  return cache.noted(group.told(status));
+}
+
+// The same by one thread; a GPU's, which has no memory of its own to remember many, writes its
+// line.
+HIPPO_ANYWHERE inline NvmeStatus write_back(const Cache& cache,
+                                            const Alone& group,
+                                            uint64_t line,
+                                            uint32_t place) {
+#ifdef __CUDA_ARCH__
+  return write_back<Alone>(cache, group, line, place);
+#else
+  static_cast<void>(group);
+  constexpr uint32_t most = 32;
+  const uint32_t count = cache.places.place_count();
+  UnderWay<Opcode::write> writes(cache);
+  writes.begin({{}, line, place});
+  for (uint32_t i = 1; i < most && i < count; ++i) {
+    Loading beside;
+    beside.place = place + i < count ? place + i : place + i - count;
+    if (cache.places.take_dirty(beside.place, beside.line, 0)) {
+      writes.begin(beside);
+    }
+  }
+  writes.finish();
+  static_cast<void>(cache.noted(writes.status()));
+  return writes.status_of_first();
+#endif
+}
 
 }  // namespace hippogriff::ondemand
 
