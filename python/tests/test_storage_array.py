@@ -65,6 +65,43 @@ def test_assigning_changes_the_file_at_the_flush(numbers: tuple[Path, Any]) -> N
     assert np.fromfile(path, "float32")[0] == 2, "the context flushes"
 
 
+def test_random_rows_move_as_numpy_would(tmp_path: Path) -> None:
+    random = np.random.default_rng(7)
+    path = tmp_path / "rows"
+    for turn in range(60):
+        rows, row, line = (
+            int(random.integers(1, 400)),
+            int(random.integers(1, 3000)),
+            1 << int(random.integers(9, 14)),
+        )
+        before = random.integers(0, 256, (rows, row), dtype="uint8")
+        before.tofile(path)
+        expected = before.copy()
+        mode = ("r+", "c")[turn % 2]
+        cache = line * int(random.integers(1, 40))
+        said = (rows, row, line, cache, mode)
+        with hippogriff.StorageArray(
+            path,
+            "uint8",
+            (rows, row),
+            mode=mode,
+            cache=cache,
+            line=line,
+            io=("cached", "direct", "auto")[turn % 3],
+        ) as array:
+            for _ in range(3):
+                places = random.integers(0, rows, int(random.integers(1, 500)))
+                values = random.integers(0, 256, (places.size, row), dtype="uint8")
+                array.put(places, values)
+                for place, value in zip(places, values, strict=True):
+                    expected[place] = value
+                some = random.integers(0, rows, 50)
+                np.testing.assert_array_equal(array.take(some), expected[some], str(said))
+            np.testing.assert_array_equal(array[:], expected, str(said))
+        left = np.fromfile(path, "uint8").reshape(rows, row)
+        np.testing.assert_array_equal(left, expected if mode == "r+" else before, str(said))
+
+
 def test_take_and_put_move_rows(numbers: tuple[Path, Any]) -> None:
     path, expected = numbers
     rows = np.random.default_rng(5).integers(-500, 500, (40, 50))

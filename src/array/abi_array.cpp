@@ -466,11 +466,21 @@ int hippogriff_array_scatter(hippogriff_storage_array* array,
           Direction::to_array, given.numbers, row_size, unwritten(from));
       return;
     }
+    // Lines that rows change in part are read many at once.
+    const hippogriff::ondemand::Cache& cache = the_array.cache();
+    const auto offset_of = [&](std::uint64_t row) { return given.numbers[row] * row_size; };
+    const std::uint32_t window =
+        row_size < cache.line_bytes() ? hippogriff::ondemand::prefetch_window(cache, 1) : 0;
     // In their order, by this thread: of two rows with the same number the last one stays.
     for (std::size_t i = 0; i < count; ++i) {
+      if (window > 1 && i % window == 0) {
+        hippogriff::ondemand::prefetch(
+            RangeWalk(cache, offset_of, row_size, i, std::min<std::size_t>(count, i + window)),
+            window);
+      }
       throw_failed(the_array,
                    hippogriff::ondemand::write_bytes(
-                       the_array.cache(),
+                       cache,
                        Alone{},
                        given.numbers[i] * row_size,
                        row_size,

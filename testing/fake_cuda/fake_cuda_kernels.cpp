@@ -86,6 +86,7 @@ template <void (*Run)(const ondemand::RowMoves&)>
 CUresult launch_rows(const Shape& shape, CUstream stream, const void* argument) {
   ondemand::RowMoves moves;
   std::memcpy(&moves, argument, sizeof moves);
+  moves.cache.accesses = nullptr;  // the kernels are compiled so that they do not count
   if (shape.groups == 0 || shape.threads != ondemand::row_kernel_threads) {
     return CUDA_ERROR_INVALID_VALUE;
   }
