@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +27,17 @@ def in_thread(body: Callable[[], object]) -> threading.Thread:
     return thread
 
 
+def await_that(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _LONG_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+def is_there(uses: Uses) -> bool:
+    with uses.one() as there:
+        return there
+
+
 def test_the_end_waits_for_uses_and_refuses_later_ones() -> None:
     uses = Uses()
     began, goes_on = threading.Event(), threading.Event()
@@ -42,10 +56,7 @@ def test_the_end_waits_for_uses_and_refuses_later_ones() -> None:
     user = in_thread(use)
     assert began.wait(_LONG_SECONDS)
     ender = in_thread(end)
-    while True:  # Until the other thread's end has begun.
-        with uses.one() as there:
-            if not there:
-                break
+    await_that(lambda: not is_there(uses))  # the other thread's end has begun
     goes_on.set()
     for thread in (user, ender):
         thread.join(_LONG_SECONDS)
@@ -73,6 +84,27 @@ def test_an_interrupted_end_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         assert there
 
 
+def test_a_forked_child_does_not_wait_for_its_parents_uses() -> None:
+    uses = Uses()
+    began, goes_on = threading.Event(), threading.Event()
+
+    def use() -> None:
+        with uses.one():
+            began.set()
+            goes_on.wait(_LONG_SECONDS)
+
+    user = in_thread(use)
+    assert began.wait(_LONG_SECONDS)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # Instead of waiting for ever.
+        os._exit(0 if uses.end() and not is_there(uses) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    goes_on.set()
+    user.join(_LONG_SECONDS)
+    assert uses.end()
+
+
 @pytest.mark.parametrize("mode", ["r+", "c"])
 def test_an_array_may_be_closed_while_others_use_it(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "rows.bin"
@@ -95,8 +127,8 @@ def test_an_array_may_be_closed_while_others_use_it(tmp_path: Path, mode: str) -
 
     threads = [in_thread(work) for _ in range(3)]
     in_use.wait(_LONG_SECONDS)
-    while array.statistics()["reads"] < 4 * len(rows) // 16:  # lines; the cache holds few
-        pass
+    lines = path.stat().st_size // 4096  # of which the cache holds few
+    await_that(lambda: array.statistics()["reads"] >= 4 * lines)
     array.close()
     for thread in threads:
         thread.join(_LONG_SECONDS)

@@ -98,10 +98,9 @@ def _uninterrupted() -> Iterator[None]:
     """Hold back the signals that would interrupt the block until its end."""
     came: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # What is ignored stays so: a child takes that over.
-    held = {number: each for number, each in before.items() if callable(each)}
-    if threading.current_thread() is not threading.main_thread():
-        held = {}  # They are handled by the main thread alone.
+    # What is ignored stays so: a child takes that over. Only the main thread handles any.
+    here = threading.current_thread() is threading.main_thread()
+    held = {number: each for number, each in before.items() if here and callable(each)}
     try:
         for number in held:
             signal.signal(number, lambda number, _: came.append(number))
