@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <map>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -137,49 +136,11 @@ class Ring {
   bool registered_ = false;
 };
 
-// Which block sizes and depths have been fastest so far, so that only they go on to large cases.
-class Tournament {
- public:
-  static constexpr std::size_t finalists = 2;
-  static constexpr std::uint64_t qualifying_size_max = 1024 * mebibyte;
-
-  void record(Direction direction, const void* player, std::uint64_t bytes, double seconds) {
-    Score& score = scores_[direction][player];
-    score.bytes += static_cast<double>(bytes);
-    score.seconds += seconds;
-  }
-
-  [[nodiscard]] bool is_out(Direction direction, const void* player) const {
-    const auto scores = scores_.find(direction);
-    if (scores == scores_.end() || !scores->second.contains(player)) {
-      return false;
-    }
-    const double own = scores->second.at(player).rate();
-    const auto faster = std::count_if(scores->second.begin(),
-                                      scores->second.end(),
-                                      [own](const auto& one) { return one.second.rate() > own; });
-    return static_cast<std::size_t>(faster) >= finalists;
-  }
-
- private:
-  struct Score {
-    double bytes = 0;
-    double seconds = 0;
-
-    [[nodiscard]] double rate() const { return bytes / seconds; }
-  };
-
-  std::map<Direction, std::map<const void*, Score>> scores_;
-};
-
 // The bytes of the case that are not cached, by O_DIRECT alone, no device involved.
 class DriveLimit : public Contender {
  public:
-  DriveLimit(const Bench& bench,
-             std::uint64_t block,
-             unsigned depth,
-             std::shared_ptr<Tournament> tournament)
-      : bench_(bench), block_(block), depth_(depth), tournament_(std::move(tournament)) {}
+  DriveLimit(const Bench& bench, std::uint64_t block, unsigned depth)
+      : bench_(bench), block_(block), depth_(depth) {}
 
   [[nodiscard]] std::string name() const override { return "drive_limit"; }
 
@@ -193,9 +154,6 @@ class DriveLimit : public Contender {
     }
     if (what.state == State::cached) {
       return "the drive is not asked for cached files";
-    }
-    if (what.size > Tournament::qualifying_size_max && tournament_->is_out(what.direction, this)) {
-      return "two other depths were faster";
     }
     return what.size < block_ ? "less than one block" : "";
   }
@@ -212,34 +170,20 @@ class DriveLimit : public Contender {
     if (writing && fallocate(file.get(), 0, 0, static_cast<off_t>(what.size)) != 0) {
       throw std::system_error(errno, std::generic_category(), "fallocate");
     }
-    const double start = now_seconds();
     pump(what, file.get());
     if (writing && fdatasync(file.get()) != 0) {
       throw std::system_error(errno, std::generic_category(), "fdatasync");
-    }
-    if (what.size >= 256 * mebibyte && what.size <= Tournament::qualifying_size_max) {
-      tournament_->record(what.direction, this, bytes_asked(what), now_seconds() - start);
     }
     return nullptr;
   }
 
   [[nodiscard]] double expected_rate(const Case& what) const override {
-    // Of large cases most are spared; the plan's guess shares what is left among all.
-    const double spared = what.size > Tournament::qualifying_size_max ? 2.0 : 1.0;
-    return spared * expected_copy_rate(what, 0);
+    return expected_copy_rate(what, 0);
   }
 
  private:
   static std::vector<Extent> parts(const Case& what) {
     return what.direction == Direction::recv ? std::vector<Extent>{{0, what.size}} : what.cold();
-  }
-
-  static std::uint64_t bytes_asked(const Case& what) {
-    std::uint64_t bytes = 0;
-    for (const Extent& part : parts(what)) {
-      bytes += part.size;
-    }
-    return bytes;
   }
 
   void pump(const Case& what, int fd) {
@@ -275,7 +219,6 @@ class DriveLimit : public Contender {
   Bench bench_;
   std::uint64_t block_;
   unsigned depth_;
-  std::shared_ptr<Tournament> tournament_;
   std::unique_ptr<Ring> ring_;
 };
 
@@ -358,9 +301,8 @@ void add_limits(Contenders& to, const Bench& bench, Effort effort) {
     variants.push_back({4 * mebibyte, 32});
     variants.push_back({mebibyte, 64});
   }
-  const auto tournament = std::make_shared<Tournament>();
   for (const Variant& variant : variants) {
-    to.push_back(std::make_unique<DriveLimit>(bench, variant.block, variant.depth, tournament));
+    to.push_back(std::make_unique<DriveLimit>(bench, variant.block, variant.depth));
   }
 }
 

@@ -4,8 +4,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <limits>
+#include <map>
 #include <numeric>
 #include <random>
+#include <string>
+#include <tuple>
 
 namespace bench {
 
@@ -15,6 +19,8 @@ constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
 constexpr std::uint64_t smallest = mebibyte;  // below it latency says all
 constexpr std::uint64_t verify_whole_max = 1024 * mebibyte;
 constexpr double setting_up_seconds = 0.01;
+// Larger cases take the settings that were fastest at the size before.
+constexpr std::uint64_t heat_size_max = 1024 * mebibyte;
 
 bool applies(const Case& what) {
   if (what.direction == Direction::recv) {
@@ -74,12 +80,17 @@ double expected_seconds(const Contender& contender, const Case& what) {
   return setting_up_seconds + moved / contender.expected_rate(what);
 }
 
+// Runs of each setting before the one that goes on is chosen.
+unsigned heat_turns(const Case& what) {
+  return what.slow() ? 3 : 5;
+}
+
 // Fitting by taking rounds from where they cost most.
 void shorten(std::vector<PlannedCase>& cases, double budget_seconds) {
   const auto total = [&] {
     double seconds = 0;
     for (const PlannedCase& planned : cases) {
-      seconds += planned.seconds(planned.rounds);
+      seconds += planned.heat_seconds + planned.seconds(planned.rounds);
     }
     return seconds;
   };
@@ -109,8 +120,9 @@ class Runner {
 
   std::vector<Measurement> run(const PlannedCase& planned, double rest_seconds) {
     std::vector<Measurement> results = enter(planned);
-    const double started = now_seconds();
     prepare_device(planned.what);
+    hold_heats(planned.what, results);
+    const double started = now_seconds();
     std::vector<std::size_t> order(results.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::mt19937 random(static_cast<unsigned>(results.size()));
@@ -147,6 +159,71 @@ class Runner {
                                 : 0;
     }
     return results;
+  }
+
+  // Of several settings of one contender the fastest goes on. It is chosen by runs of their own:
+  // the best of many medians would be the luckiest of them, which is no setting anybody could
+  // choose. Large cases take what was best at the size before.
+  void hold_heats(const Case& what, std::vector<Measurement>& results) {
+    std::map<std::string, std::vector<Measurement*>> groups;
+    for (Measurement& result : results) {
+      if (result.why_absent.empty()) {
+        groups[result.contender->name()].push_back(&result);
+      }
+    }
+    for (auto& [name, group] : groups) {
+      if (group.size() < 2) {
+        continue;
+      }
+      const Contender*& fastest = fastest_[{what.direction, what.state, what.place, name}];
+      const bool known = std::any_of(group.begin(), group.end(), [&](const Measurement* one) {
+        return one->contender == fastest;
+      });
+      if (!known || what.size <= heat_size_max) {
+        fastest = hold_heat(what, group);
+      }
+      for (Measurement* loser : group) {
+        if (fastest != nullptr && loser->contender != fastest && loser->why_absent.empty()) {
+          loser->why_absent = "another setting was faster";
+          loser->planned = 0;
+        }
+      }
+    }
+  }
+
+  // The setting with the shortest median of its runs; nullptr when all failed.
+  const Contender* hold_heat(const Case& what, const std::vector<Measurement*>& group) {
+    const unsigned turns = heat_turns(what);
+    std::vector<Measurement> heats;
+    for (const Measurement* one : group) {
+      heats.push_back(*one);
+      heats.back().planned = turns;
+    }
+    for (unsigned turn = 0; turn < turns && now_seconds() < plan_.deadline; ++turn) {
+      for (Measurement& heat : heats) {
+        measure(what, heat);
+      }
+    }
+    const Contender* fastest = nullptr;
+    double shortest = std::numeric_limits<double>::infinity();
+    for (std::size_t index = 0; index < heats.size(); ++index) {
+      group[index]->why_absent = heats[index].why_absent;
+      const double seconds = median_seconds(heats[index]);
+      if (heats[index].why_absent.empty() && seconds < shortest) {
+        shortest = seconds;
+        fastest = heats[index].contender;
+      }
+    }
+    return fastest;
+  }
+
+  static double median_seconds(const Measurement& measurement) {
+    std::vector<double> seconds;
+    for (const Cost& cost : measurement.costs) {
+      seconds.push_back(cost.seconds);
+    }
+    return seconds.empty() ? std::numeric_limits<double>::infinity()
+                           : spread_of(std::move(seconds)).median;
   }
 
   void prepare_device(const Case& what) {
@@ -221,6 +298,7 @@ class Runner {
   const Plan& plan_;
   nlohmann::json& dropped_;
   double pace_ = 1.0;
+  std::map<std::tuple<Direction, State, const Place*, std::string>, const Contender*> fastest_;
 };
 
 }  // namespace
@@ -238,12 +316,20 @@ std::vector<PlannedCase> plan_cases(const Plan& plan,
                                     double budget_seconds) {
   std::vector<PlannedCase> cases;
   for (const Case& what : all_cases(plan)) {
-    PlannedCase planned{what, wanted_rounds(what, plan.rounds), 0, {}};
+    PlannedCase planned{what, wanted_rounds(what, plan.rounds), 0, 0, {}};
     planned.rounds = planned.wanted;
+    std::map<std::string, std::vector<const Contender*>> groups;
     for (const auto& contender : contenders) {
       if (contender->refusal(what).empty()) {
-        planned.repetitions.emplace_back(expected_seconds(*contender, what),
-                                         contender->repetitions_max(what));
+        groups[contender->name()].push_back(contender.get());
+      }
+    }
+    for (const auto& [name, settings] : groups) {
+      planned.repetitions.emplace_back(expected_seconds(*settings.front(), what),
+                                       settings.front()->repetitions_max(what));
+      for (const Contender* setting : settings) {
+        const bool runs = settings.size() > 1 && what.size <= heat_size_max;
+        planned.heat_seconds += runs ? heat_turns(what) * expected_seconds(*setting, what) : 0.0;
       }
     }
     cases.push_back(planned);
@@ -261,10 +347,10 @@ void run_cases(const Bench& bench,
   Runner runner(bench, contenders, plan, dropped);
   double rest_seconds = 0;
   for (const PlannedCase& planned : cases) {
-    rest_seconds += planned.seconds(1);
+    rest_seconds += planned.heat_seconds + planned.seconds(1);
   }
   for (const PlannedCase& planned : cases) {
-    rest_seconds -= planned.seconds(1);
+    rest_seconds -= planned.heat_seconds + planned.seconds(1);
     done(planned.what, runner.run(planned, rest_seconds));
   }
 }

@@ -22,8 +22,9 @@ struct Plan {
 // A case with what its rounds are expected to take.
 struct PlannedCase {
   Case what;
-  unsigned wanted = 0;  // rounds without a budget
-  unsigned rounds = 0;  // rounds that fit
+  unsigned wanted = 0;      // rounds without a budget
+  unsigned rounds = 0;      // rounds that fit
+  double heat_seconds = 0;  // for choosing among settings of one contender, before the rounds
   // Of each contender: the seconds of a repetition, and how many are enough.
   std::vector<std::pair<double, unsigned>> repetitions;
 
