@@ -14,10 +14,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds spin_time{2};
 constexpr std::chrono::microseconds yield_time{10};
 constexpr std::chrono::nanoseconds sleep_min = std::chrono::microseconds(10);
-constexpr std::chrono::nanoseconds sleep_max = std::chrono::microseconds(100);
 
 template <typename Done>
-bool poll_until(Done done, std::chrono::nanoseconds timeout) {
+bool poll_until(Done done, std::chrono::nanoseconds timeout, std::chrono::nanoseconds sleep_max) {
   if (done()) {
     return true;
   }
@@ -49,12 +48,14 @@ void Stream::copy_all_to_device(std::span<const CopyPart> parts) {
   }
 }
 
-bool wait_for(Event& event, std::chrono::nanoseconds timeout) {
-  return poll_until([&event] { return event.completed(); }, timeout);
+bool wait_for(Event& event,
+              std::chrono::nanoseconds timeout,
+              std::chrono::nanoseconds longest_sleep) {
+  return poll_until([&event] { return event.completed(); }, timeout, longest_sleep);
 }
 
 bool wait_for(Stream& stream, std::chrono::nanoseconds timeout) {
-  return poll_until([&stream] { return stream.idle(); }, timeout);
+  return poll_until([&stream] { return stream.idle(); }, timeout, usual_longest_sleep);
 }
 
 }  // namespace hippogriff

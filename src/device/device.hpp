@@ -175,9 +175,13 @@ class DeviceScope {
   const bool pushed_;
 };
 
-// Waits for an event or for a stream to run dry by asking again: a short spin, then sleeps of 10 to
-// 100 us. Returns false when the timeout ends first. Never blocks in the driver.
-[[nodiscard]] bool wait_for(Event& event, std::chrono::nanoseconds timeout);
+inline constexpr std::chrono::nanoseconds usual_longest_sleep = std::chrono::microseconds(100);
+
+// Waits for an event or for a stream to run dry by asking again: a short spin, then sleeps of 10 us
+// and more. Returns false when the timeout ends first. Never blocks in the driver.
+[[nodiscard]] bool wait_for(Event& event,
+                            std::chrono::nanoseconds timeout,
+                            std::chrono::nanoseconds longest_sleep = usual_longest_sleep);
 [[nodiscard]] bool wait_for(Stream& stream, std::chrono::nanoseconds timeout);
 
 }  // namespace hippogriff

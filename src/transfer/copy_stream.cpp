@@ -7,8 +7,11 @@ namespace hippogriff {
 
 namespace {
 
-// Two: while one is copied, the next is there.
-constexpr std::size_t batches_max = 2;
+// So much is kept queued: 380 us of a link of 55 GB/s, in which somebody comes by and queues what
+// has gathered meanwhile. Of small copies not so many, because each batch costs calls of the
+// driver.
+constexpr std::size_t queued_bytes_enough = std::size_t{20} << 20;
+constexpr std::size_t queued_batches_enough = 8;
 // So that slots come back in time.
 constexpr std::size_t batch_bytes_max = std::size_t{16} << 20;
 
@@ -20,19 +23,7 @@ std::size_t bytes_of(std::span<const CopyPart> parts) {
   return bytes;
 }
 
-// Whether well or not: whose copy failed hears it from its own event.
-bool has_ended(Event& batch) noexcept {
-  try {
-    return batch.completed();
-  } catch (...) {
-    return true;
-  }
-}
-
 }  // namespace
-
-StreamCopy::StreamCopy(CopyStream& stream, std::unique_ptr<Event> done)
-    : stream_(stream), done_(std::move(done)) {}
 
 StreamCopy::~StreamCopy() {
   if (state_.load(std::memory_order_acquire) == State::waiting) {
@@ -40,19 +31,25 @@ StreamCopy::~StreamCopy() {
   }
 }
 
+bool StreamCopy::is_under_way() const {
+  const State state = state_.load(std::memory_order_acquire);
+  return state == State::waiting ||
+         (state == State::queued &&
+          batch_->state.load(std::memory_order_acquire) == CopyBatch::State::under_way);
+}
+
 bool StreamCopy::completed() {
-  if (state_.load(std::memory_order_acquire) == State::waiting) {
-    stream_.queue_waiting();
+  if (is_under_way()) {
+    stream_.advance();
   }
-  switch (state_.load(std::memory_order_acquire)) {
-    case State::waiting:
-      return false;
-    case State::queued:
-      return done_->completed();
-    case State::failed:
-      std::rethrow_exception(failure_);
-    case State::none:
-      break;
+  if (is_under_way()) {
+    return false;
+  }
+  if (state_.load(std::memory_order_acquire) == State::failed) {
+    std::rethrow_exception(failure_);
+  }
+  if (batch_ != nullptr && batch_->failure != nullptr) {
+    std::rethrow_exception(batch_->failure);
   }
   return true;
 }
@@ -70,23 +67,20 @@ void CopyStream::copy_to_device(std::span<const CopyPart> parts, Event& copied) 
     made().copy_all_to_device(parts);
     stream_->record(copied);
   }
-  queue_waiting();
+  advance();
 }
 
 void CopyStream::copy_to_host(std::byte* to,
                               DeviceAddress from,
                               std::size_t size_bytes,
                               Event& copied) {
-  {
-    const std::lock_guard lock(mutex_);
-    made().copy_to_host(to, from, size_bytes);
-    stream_->record(copied);
-  }
-  queue_waiting();
+  const std::lock_guard lock(mutex_);
+  made().copy_to_host(to, from, size_bytes);
+  stream_->record(copied);
 }
 
 std::unique_ptr<StreamCopy> CopyStream::create_copy() {
-  return std::make_unique<StreamCopy>(*this, device_.create_event());
+  return std::make_unique<StreamCopy>(*this);
 }
 
 void CopyStream::start_to_device(StreamCopy& copy, std::vector<CopyPart> parts) {
@@ -96,15 +90,17 @@ void CopyStream::start_to_device(StreamCopy& copy, std::vector<CopyPart> parts) 
     waiting_.push_back(&copy);
     copy.state_.store(StreamCopy::State::waiting, std::memory_order_release);
   }
-  queue_waiting();
+  advance();
 }
 
 void CopyStream::start_to_host(StreamCopy& copy,
                                std::byte* to,
                                DeviceAddress from,
                                std::size_t size_bytes) {
+  const std::lock_guard lock(mutex_);
   try {
-    copy_to_host(to, from, size_bytes, *copy.done_);
+    made().copy_to_host(to, from, size_bytes);
+    copy.batch_ = end_batch(size_bytes);
     copy.state_.store(StreamCopy::State::queued, std::memory_order_release);
   } catch (...) {
     copy.failure_ = std::current_exception();
@@ -113,29 +109,62 @@ void CopyStream::start_to_host(StreamCopy& copy,
   }
 }
 
-// Who has the lock queues for all, and looks again after giving it back: who found it taken
+// Who has the lock does it for all, and looks again after giving it back: who found it taken
 // meanwhile has gone on.
-void CopyStream::queue_waiting() {
+void CopyStream::advance() {
   bool queued = true;
-  while (queued && any_waits()) {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    queued = lock.owns_lock() && queue_next_batch();
+  while (queued) {
+    {
+      const std::unique_lock lock(mutex_, std::try_to_lock);
+      if (!lock.owns_lock()) {
+        return;
+      }
+      settle_ended();
+      queued = queue_next_batch();
+    }
+    queued = queued && any_waits();
   }
+}
+
+void CopyStream::settle_ended() noexcept {
+  while (!under_way_.empty()) {
+    CopyBatch& batch = *under_way_.front();
+    CopyBatch::State state = CopyBatch::State::copied;
+    try {
+      if (!batch.event->completed()) {
+        return;
+      }
+      events_.push_back(std::move(batch.event));
+    } catch (...) {
+      batch.failure = std::current_exception();
+      state = CopyBatch::State::failed;
+    }
+    batch.state.store(state, std::memory_order_release);
+    under_way_.pop_front();
+  }
+}
+
+bool CopyStream::enough_queued() const {
+  std::size_t bytes = 0;
+  for (const auto& batch : under_way_) {
+    bytes += batch->bytes;
+  }
+  return bytes >= queued_bytes_enough || under_way_.size() >= queued_batches_enough;
 }
 
 bool CopyStream::queue_next_batch() {
   made();
-  if (batches_under_way() >= batches_max) {
+  if (enough_queued()) {
     return false;
   }
-  const std::vector<StreamCopy*> batch = take_batch();
-  if (!batch.empty()) {
-    queue_batch(batch);
+  const std::vector<StreamCopy*> copies = take_waiting();
+  if (!copies.empty()) {
+    queue_all(copies);
   }
-  return !batch.empty();
+  return !copies.empty();
 }
 
-std::vector<StreamCopy*> CopyStream::take_batch() {
+std::vector<StreamCopy*> CopyStream::take_waiting() {
   const std::lock_guard lock(waiting_mutex_);
   std::size_t count = 0;
   std::size_t bytes = 0;
@@ -143,56 +172,63 @@ std::vector<StreamCopy*> CopyStream::take_batch() {
     bytes += bytes_of(waiting_[count++]->parts_);
   }
   const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(count);
-  std::vector<StreamCopy*> batch(waiting_.begin(), end);  // may throw: all still wait then
+  std::vector<StreamCopy*> copies(waiting_.begin(), end);  // may throw: all still wait then
   waiting_.erase(waiting_.begin(), end);
-  return batch;
+  return copies;
 }
 
 // What fails as a whole is tried one by one, so that nobody fails by another's address. Every copy
 // is queued or failed afterwards.
-void CopyStream::queue_batch(std::span<StreamCopy* const> batch) noexcept {
-  bool together = batch.size() > 1;
-  if (together) {
-    try {
-      batch_parts_.clear();
-      for (const StreamCopy* copy : batch) {
-        batch_parts_.insert(batch_parts_.end(), copy->parts_.begin(), copy->parts_.end());
-      }
-      stream_->copy_all_to_device(batch_parts_);
-    } catch (...) {
-      together = false;
-    }
+void CopyStream::queue_all(std::span<StreamCopy* const> copies) noexcept {
+  const bool together = copies.size() > 1 && queue_parts(copies) == nullptr;
+  std::size_t bytes = 0;
+  for (StreamCopy* copy : copies) {
+    copy->failure_ = together ? nullptr : queue_parts({&copy, 1});
+    bytes += copy->failure_ == nullptr ? bytes_of(copy->parts_) : 0;
   }
-  for (StreamCopy* copy : batch) {
-    try {
-      if (!together) {
-        stream_->copy_all_to_device(copy->parts_);
-      }
-      stream_->record(*copy->done_);
-      copy->state_.store(StreamCopy::State::queued, std::memory_order_release);
-    } catch (...) {
-      copy->failure_ = std::current_exception();
-      copy->state_.store(StreamCopy::State::failed, std::memory_order_release);
-    }
-  }
+  std::shared_ptr<CopyBatch> batch;
+  std::exception_ptr without_end;
   try {
-    if (events_.empty()) {
-      events_.push_back(device_.create_event());
-    }
-    stream_->record(*events_.back());
-    under_way_.push_back(std::move(events_.back()));
-    events_.pop_back();
+    batch = end_batch(bytes);
   } catch (...) {
-    return;  // then this batch does not hold the next one up
+    without_end = std::current_exception();
+  }
+  for (StreamCopy* copy : copies) {
+    if (copy->failure_ == nullptr) {
+      copy->failure_ = without_end;
+    }
+    const bool failed = copy->failure_ != nullptr;
+    copy->batch_ = failed ? nullptr : batch;
+    copy->state_.store(failed ? StreamCopy::State::failed : StreamCopy::State::queued,
+                       std::memory_order_release);
   }
 }
 
-std::size_t CopyStream::batches_under_way() {
-  while (!under_way_.empty() && has_ended(*under_way_.front())) {
-    events_.push_back(std::move(under_way_.front()));
-    under_way_.pop_front();
+// Why they could not be queued; nullptr when they are.
+std::exception_ptr CopyStream::queue_parts(std::span<StreamCopy* const> copies) noexcept {
+  try {
+    parts_.clear();
+    for (const StreamCopy* copy : copies) {
+      parts_.insert(parts_.end(), copy->parts_.begin(), copy->parts_.end());
+    }
+    stream_->copy_all_to_device(parts_);
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
   }
-  return under_way_.size();
+}
+
+std::shared_ptr<CopyBatch> CopyStream::end_batch(std::size_t bytes) {
+  auto batch = std::make_shared<CopyBatch>();
+  batch->bytes = bytes;
+  if (events_.empty()) {
+    events_.push_back(device_.create_event());
+  }
+  stream_->record(*events_.back());
+  under_way_.push_back(batch);
+  batch->event = std::move(events_.back());
+  events_.pop_back();
+  return batch;
 }
 
 bool CopyStream::any_waits() {

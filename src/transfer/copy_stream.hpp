@@ -17,12 +17,23 @@ namespace hippogriff {
 
 class CopyStream;
 
+// Copies that were queued together: they are over together, with one event behind them.
+struct CopyBatch {
+  enum class State : std::uint8_t { under_way, copied, failed };
+
+  std::unique_ptr<Event> event;
+  std::size_t bytes = 0;
+  std::exception_ptr failure;                  // before `state` says so
+  std::atomic<State> state{State::under_way};  // set under the stream's lock
+};
+
 // A copy on a CopyStream, again and again: as an event, complete when the last that was started is.
 // Throws why it did not begin, or failed. Used by one thread; a copy that has not begun when it is
 // destroyed never begins.
 class StreamCopy final : public Event {
  public:
-  StreamCopy(CopyStream& stream, std::unique_ptr<Event> done);
+  explicit StreamCopy(CopyStream& stream) : stream_(stream) {}
+
   ~StreamCopy() override;
   StreamCopy(const StreamCopy&) = delete;
   StreamCopy& operator=(const StreamCopy&) = delete;
@@ -32,13 +43,15 @@ class StreamCopy final : public Event {
  private:
   friend class CopyStream;
 
-  // Waiting for its turn, queued on the stream with `done_` behind it, or neither.
+  // Waiting for its turn, queued on the stream in `batch_`, or neither.
   enum class State : std::uint8_t { none, waiting, queued, failed };
 
+  [[nodiscard]] bool is_under_way() const;
+
   CopyStream& stream_;
-  const std::unique_ptr<Event> done_;
   std::atomic<State> state_{State::none};  // what is not its own thread's is done under the lock
   std::vector<CopyPart> parts_;
+  std::shared_ptr<CopyBatch> batch_;
   std::exception_ptr failure_;
 };
 
@@ -58,11 +71,12 @@ class CopyStream {
   void copy_to_device(std::span<const CopyPart> parts, Event& copied);
   void copy_to_host(std::byte* to, DeviceAddress from, std::size_t size_bytes, Event& copied);
 
-  // The same for slots. While two batches of copies are on their way the next ones to the device
-  // wait, and become a batch: the engine would lose 3 us between any two, 7 % of pieces of 2 MiB.
-  // They are queued by whoever starts a copy or asks for one, so each must be asked for until it
-  // is complete. Nobody waits for another's calls: a thread that sleeps on a lock takes 50 us to
-  // come back, and ten channels that begin together would do so one after the other.
+  // The same for slots. While enough copies are on their way the next ones to the device wait, and
+  // become a batch: the engine would lose 3 us between any two, 7 % of pieces of 2 MiB.
+  // Whoever starts a copy or asks for one queues what waits and looks what has ended, for all: so
+  // each must be asked for until it is complete. One thread at a time does so, the others find the
+  // lock taken and go on: calls of the driver wait for each other, and a thread that sleeps on a
+  // lock takes 50 us to come back.
   [[nodiscard]] std::unique_ptr<StreamCopy> create_copy();
   void start_to_device(StreamCopy& copy, std::vector<CopyPart> parts);
   void start_to_host(StreamCopy& copy, std::byte* to, DeviceAddress from, std::size_t size_bytes);
@@ -80,22 +94,26 @@ class CopyStream {
   friend class StreamCopy;
 
   Stream& made();
-  void queue_waiting();
+  void advance();
+  void settle_ended() noexcept;
   bool queue_next_batch();
-  std::vector<StreamCopy*> take_batch();
-  void queue_batch(std::span<StreamCopy* const> batch) noexcept;
-  std::size_t batches_under_way();
+  [[nodiscard]] bool enough_queued() const;
+  std::vector<StreamCopy*> take_waiting();
+  void queue_all(std::span<StreamCopy* const> copies) noexcept;
+  std::exception_ptr queue_parts(std::span<StreamCopy* const> copies) noexcept;
+  // Makes a batch of what was queued since the last.
+  std::shared_ptr<CopyBatch> end_batch(std::size_t bytes);
   bool any_waits();
   void withdraw(StreamCopy& copy);
 
   Device& device_;
   std::mutex waiting_mutex_;  // a leaf, and held for no call of the device
   std::deque<StreamCopy*> waiting_;
-  std::mutex mutex_;                // the rest
-  std::unique_ptr<Stream> stream_;  // made by the first copy
-  std::vector<CopyPart> batch_parts_;
-  std::deque<std::unique_ptr<Event>> under_way_;  // behind each batch, the oldest first
-  std::vector<std::unique_ptr<Event>> events_;    // to use again
+  std::mutex mutex_;                                  // the rest
+  std::unique_ptr<Stream> stream_;                    // made by the first copy
+  std::vector<CopyPart> parts_;                       // of the batch being queued
+  std::deque<std::shared_ptr<CopyBatch>> under_way_;  // the oldest first
+  std::vector<std::unique_ptr<Event>> events_;        // to use again
 };
 
 }  // namespace hippogriff

@@ -17,7 +17,8 @@ namespace hippogriff {
 namespace {
 
 constexpr std::size_t piece_bytes = 64 << 10;
-constexpr std::size_t pieces = 12;
+constexpr std::size_t queued_max = 8;  // small copies that are queued one by one
+constexpr std::size_t pieces = queued_max + 4;
 constexpr std::chrono::seconds patience{60};
 
 class CopyStreamTest : public ::testing::Test {
@@ -33,6 +34,14 @@ class CopyStreamTest : public ::testing::Test {
     copies.push_back(stream.create_copy());
     stream.start_to_device(*copies.back(), part(index));
     return copies.back();
+  }
+
+  // From here on copies wait.
+  void fill_queue() {
+    faults->hold(DeviceOperation::copy_to_device, 1);
+    for (std::size_t index = 0; index < queued_max; ++index) {
+      start(index);
+    }
   }
 
   // What is held goes on.
@@ -62,18 +71,36 @@ class CopyStreamTest : public ::testing::Test {
   std::vector<std::unique_ptr<StreamCopy>> copies;
 };
 
-TEST_F(CopyStreamTest, copies_wait_while_two_batches_are_under_way_and_then_go_together) {
+TEST_F(CopyStreamTest, copies_wait_while_enough_batches_are_under_way_and_then_go_together) {
   faults->hold(DeviceOperation::copy_to_device, 1);
   for (std::size_t index = 0; index < pieces; ++index) {
     start(index);
     EXPECT_FALSE(copies.back()->completed());
   }
-  EXPECT_EQ(faults->calls(DeviceOperation::copy_to_device), 4U) << "two copies of two parts";
+  EXPECT_EQ(faults->calls(DeviceOperation::copy_to_device), 2 * queued_max) << "of two parts each";
   release();
   for (std::size_t index = 0; index < pieces; ++index) {
     EXPECT_TRUE(wait_for(*copies[index], patience));
     EXPECT_TRUE(arrived(index)) << index;
   }
+}
+
+TEST_F(CopyStreamTest, copies_wait_while_enough_bytes_are_under_way) {
+  constexpr std::size_t large_bytes = 7 << 20;
+  constexpr std::size_t enough = 3;  // of 20 MiB
+  const std::vector<std::byte> large(large_bytes);
+  const DeviceAddress there = device->allocate(large_bytes);
+  faults->hold(DeviceOperation::copy_to_device, 1);
+  for (std::size_t index = 0; index < enough + 1; ++index) {
+    copies.push_back(stream.create_copy());
+    stream.start_to_device(*copies.back(), {{there, large.data(), large_bytes}});
+  }
+  EXPECT_EQ(faults->calls(DeviceOperation::copy_to_device), enough);
+  release();
+  for (const auto& copy : copies) {
+    EXPECT_TRUE(wait_for(*copy, patience));
+  }
+  device->release(there);
 }
 
 TEST_F(CopyStreamTest, a_copy_can_be_started_again) {
@@ -89,33 +116,29 @@ TEST_F(CopyStreamTest, a_copy_can_be_started_again) {
 }
 
 TEST_F(CopyStreamTest, who_waits_and_goes_is_never_copied) {
-  faults->hold(DeviceOperation::copy_to_device, 1);
-  start(0);
-  start(1);
+  fill_queue();
   {
     const auto gone = stream.create_copy();
-    stream.start_to_device(*gone, part(2));
+    stream.start_to_device(*gone, part(queued_max));
   }
-  start(3);
+  start(queued_max + 1);
   release();
-  EXPECT_TRUE(wait_for(*copies[2], patience));
+  EXPECT_TRUE(wait_for(*copies.back(), patience));
   EXPECT_TRUE(stream.drain());
-  EXPECT_TRUE(arrived(3));
-  EXPECT_FALSE(arrived(2));
+  EXPECT_TRUE(arrived(queued_max + 1));
+  EXPECT_FALSE(arrived(queued_max));
 }
 
 TEST_F(CopyStreamTest, one_that_is_refused_fails_alone) {
-  faults->hold(DeviceOperation::copy_to_device, 1);
-  start(0);
-  start(1);
-  start(2);
-  start(3);
-  // Parts 5 and 6 are tried together with 7 and 8, and then again, one copy after the other.
+  fill_queue();
+  start(queued_max);
+  start(queued_max + 1);
+  // Their parts are tried together, and then again, one copy after the other.
   faults->fail(DeviceOperation::copy_to_device, 2, some_device_failure(DeviceOperation::record));
   faults->fail(DeviceOperation::copy_to_device, 3, some_device_failure(DeviceOperation::record));
   release();
   int failed = 0;
-  for (std::size_t index = 0; index < 4; ++index) {
+  for (std::size_t index = 0; index < copies.size(); ++index) {
     try {
       EXPECT_TRUE(wait_for(*copies[index], patience));
       EXPECT_TRUE(arrived(index)) << index;

@@ -100,7 +100,7 @@ TEST_F(DriverWatchTest, a_driver_that_is_slow_fails_nothing) {
   const auto transfer = on_.runtime->submit(send_before(*stream));
   while (Clock::now() - begin < 2 * bound) {
     EXPECT_TRUE(faults().wait_until_held(1, no_hang));
-    std::this_thread::sleep_for(bound / 20);
+    std::this_thread::sleep_for(bound / 8);
     faults().release_held();
   }
   EXPECT_FALSE(transfer->finished());

@@ -161,8 +161,11 @@ bool may_register(LaneContext& context,
   return true;
 }
 
-void await_copy(LaneContext& context, Event& event, const char* operation) {
-  if (!wait_for(event, device_timeout)) {
+void await_copy(LaneContext& context,
+                Event& event,
+                const char* operation,
+                std::chrono::nanoseconds longest_sleep) {
+  if (!wait_for(event, device_timeout, longest_sleep)) {
     throw Error({.status = Status::device_error,
                  .operation = operation,
                  .object = context.device.info().name,

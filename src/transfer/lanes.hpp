@@ -99,6 +99,9 @@ inline constexpr std::chrono::milliseconds registrar_patience{1000};
                                 std::chrono::milliseconds patience);
 
 // Waits for a copy; throws Error(device_error) when it takes longer than device_timeout.
-void await_copy(LaneContext& context, Event& event, const char* operation);
+void await_copy(LaneContext& context,
+                Event& event,
+                const char* operation,
+                std::chrono::nanoseconds longest_sleep = usual_longest_sleep);
 
 }  // namespace hippogriff

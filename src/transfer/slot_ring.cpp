@@ -5,6 +5,13 @@
 
 namespace hippogriff {
 
+namespace {
+
+// Who waits for a slot keeps the link busy for all: some ask in time for the next batch.
+constexpr std::chrono::microseconds longest_sleep{50};
+
+}  // namespace
+
 SlotRing::SlotRing(LaneContext& context,
                    Transfer& transfer,
                    std::size_t capacity,
@@ -84,7 +91,7 @@ Slot* SlotRing::wait_copied(const char* operation) {
     return nullptr;
   }
   Slot* slot = copying_.front();
-  await_copy(context_, *slot->copied, operation);
+  await_copy(context_, *slot->copied, operation, longest_sleep);
   copying_.pop_front();
   copy_ended(*slot);
   return slot;
