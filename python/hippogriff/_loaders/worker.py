@@ -44,7 +44,8 @@ class Outcome:
     """What a worker found. Seconds and CPU seconds of each load, the first one's first.
 
     `device_bytes` and `host_bytes` are the most that was in use beside the tensors, seen in one
-    more load; -1 where it cannot be seen.
+    more load; -1 where it cannot be seen. `rounding_bytes`: what torch's allocator alone takes
+    beside empty tensors like these, whoever fills them.
     """
 
     contender: str
@@ -54,6 +55,7 @@ class Outcome:
     size_bytes: int = 0
     device_bytes: int = -1
     host_bytes: int = -1
+    rounding_bytes: int = 0
     failure: str = ""
 
     def as_dict(self) -> dict[str, Any]:
@@ -139,11 +141,13 @@ def _look_at_memory(contender: Contender, task: Task, outcome: Outcome, device: 
         stopping.set()
         thread.join()
     most = [max(most[0], device.used_bytes()), max(most[1], _private_bytes())]
+    kinds = [(array.shape, array.dtype) for array in loaded.values()]
     del loaded
     on_host = 0 if device.on_gpu else outcome.size_bytes
     outcome.host_bytes = max(0, most[1] - host_before - on_host)
     if device.on_gpu:
         outcome.device_bytes = max(0, most[0] - before - outcome.size_bytes)
+        outcome.rounding_bytes = max(0, device.bytes_of_empty(kinds) - outcome.size_bytes)
 
 
 class _Device:
@@ -167,6 +171,15 @@ class _Device:
         gc.collect()
         if self.on_gpu:
             self._torch.cuda.empty_cache()
+
+    def bytes_of_empty(self, kinds: list[tuple[Any, Any]]) -> int:
+        """Return what empty tensors of these shapes and dtypes take of the GPU."""
+        self.forget_cache()
+        before = self.used_bytes()
+        empty = [self._torch.empty(shape, dtype=dtype, device=self._name) for shape, dtype in kinds]
+        taken = self.used_bytes() - before
+        del empty
+        return taken
 
     def used_bytes(self) -> int:
         if not self.on_gpu:
