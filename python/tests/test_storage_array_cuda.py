@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -306,6 +307,10 @@ def test_a_kernel_of_numba_reads_through_a_function_of_ours(features: tuple[Path
     numba_cuda = pytest.importorskip("numba.cuda")
     if not numba_cuda.is_available() or not hasattr(numba_cuda, "CUSource"):
         pytest.skip("no numba-cuda with CUSource that sees a GPU here")
+    try:
+        importlib.import_module("numba.cuda.np.arrayobj")
+    except AttributeError as error:  # As numba-cuda's first kernel would find out.
+        pytest.skip(f"numba-cuda does not know this NumPy: {error}")
     path, expected = features
     from numba.cuda import config
 
