@@ -263,7 +263,10 @@ HIPPOGRIFF_API void hippogriff_release(hippogriff_transfer* transfer);
  *  error. */
 HIPPOGRIFF_API int hippogriff_malloc(const char* device, size_t size, void** pointer);
 
-/** Frees what hippogriff allocated; NULL is fine. HIPPOGRIFF_BUSY while a transfer uses it. */
+/** Frees what hippogriff allocated; NULL is fine. HIPPOGRIFF_BUSY while a transfer uses it. On a
+ * GPU kernels and copies that are queued on it in this process may still use the memory: nobody
+ * gets it before they are over, for which the call does not wait (with drivers before CUDA 12.5 it
+ * does). A graph that a stream captures meanwhile may become invalid, as with cudaFree. */
 HIPPOGRIFF_API int hippogriff_free(void* pointer);
 
 /** Blocking copies between host and device memory, for programs without CUDA and for tests. They go

@@ -54,6 +54,8 @@ const char* bind(CudaDriver& driver) {
   }
   HIPPO_CUDA_FUNCTIONS(HIPPO_BIND)
 #undef HIPPO_BIND
+  driver.ctx_record_event = reinterpret_cast<decltype(driver.ctx_record_event)>(
+      ::dlsym(driver.handle, "cuCtxRecordEvent"));
   driver.memcpy_batch_async = reinterpret_cast<decltype(driver.memcpy_batch_async)>(
       ::dlsym(driver.handle, "cuMemcpyBatchAsync_v2"));
   return nullptr;

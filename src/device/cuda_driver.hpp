@@ -41,13 +41,14 @@ namespace hippogriff {
   X(mem_get_info, cuMemGetInfo_v2)                             \
   X(mem_alloc, cuMemAlloc_v2)                                  \
   X(mem_free, cuMemFree_v2)                                    \
-  X(mem_pool_create, cuMemPoolCreate)                          \
-  X(mem_pool_destroy, cuMemPoolDestroy)                        \
-  X(mem_pool_set_attribute, cuMemPoolSetAttribute)             \
-  X(mem_pool_get_attribute, cuMemPoolGetAttribute)             \
-  X(mem_pool_trim_to, cuMemPoolTrimTo)                         \
-  X(mem_alloc_from_pool_async, cuMemAllocFromPoolAsync)        \
-  X(mem_free_async, cuMemFreeAsync)                            \
+  X(mem_granularity, cuMemGetAllocationGranularity)            \
+  X(mem_address_reserve, cuMemAddressReserve)                  \
+  X(mem_address_free, cuMemAddressFree)                        \
+  X(mem_create, cuMemCreate)                                   \
+  X(mem_release, cuMemRelease)                                 \
+  X(mem_map, cuMemMap)                                         \
+  X(mem_unmap, cuMemUnmap)                                     \
+  X(mem_set_access, cuMemSetAccess)                            \
   X(mem_host_register, cuMemHostRegister_v2)                   \
   X(mem_host_unregister, cuMemHostUnregister)                  \
   X(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2) \
@@ -59,6 +60,7 @@ namespace hippogriff {
   X(stream_query, cuStreamQuery)                               \
   X(stream_wait_event, cuStreamWaitEvent)                      \
   X(stream_is_capturing, cuStreamIsCapturing)                  \
+  X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode)  \
   X(stream_wait_value32, cuStreamWaitValue32_v2)               \
   X(ctx_create, cuCtxCreate_v2)                                \
   X(ctx_destroy, cuCtxDestroy_v2)                              \
@@ -82,6 +84,8 @@ struct CudaDriver {
 #define HIPPO_DECLARE(name, symbol) decltype(&::symbol) name = nullptr;
   HIPPO_CUDA_FUNCTIONS(HIPPO_DECLARE)
 #undef HIPPO_DECLARE
+  // Of CUDA 12.5 and later; else null.
+  decltype(&::cuCtxRecordEvent) ctx_record_event = nullptr;
   // Of CUDA 13.0 and later; else null.
   decltype(&::cuMemcpyBatchAsync_v2) memcpy_batch_async = nullptr;
   void* handle = nullptr;  // dlopen's handle

@@ -1,4 +1,4 @@
-// Device memory: pooled allocation ordered on a stream of its own and made usable at once.
+// Device memory: what is in use, and what was released while work may still use it.
 #include "device/cuda_memory.hpp"
 
 #if HIPPOGRIFF_HAS_CUDA
@@ -6,11 +6,38 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <utility>
 
 namespace hippogriff {
 namespace {
 
 constexpr auto allocation_timeout = std::chrono::seconds(10);
+// Of an idle device the event comes within microseconds; a busy one is not waited for.
+constexpr auto release_timeout = std::chrono::milliseconds(1);
+
+// A thread that asks for events ends global captures of other threads, unless it says that it knows
+// what it does.
+class CaptureScope {
+ public:
+  explicit CaptureScope(const CudaDriver& driver) : driver_(driver) { exchange(); }
+
+  ~CaptureScope() { exchange(); }
+
+  CaptureScope(const CaptureScope&) = delete;
+  CaptureScope& operator=(const CaptureScope&) = delete;
+
+ private:
+  void exchange() { static_cast<void>(driver_.exchange_capture_mode(&mode_)); }
+
+  const CudaDriver& driver_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+// What the driver answers while a stream captures a graph: it may do so a moment later.
+bool is_capture(CUresult result) {
+  return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+         result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
 
 std::string full_detail(std::size_t asked_bytes, const DeviceMemory& memory) {
   return "asked for " + std::to_string(asked_bytes) + " bytes, " +
@@ -52,77 +79,109 @@ std::optional<CudaPlace> locate_cuda_memory(const CudaDriver& driver,
   return CudaPlace{{{start}, size_bytes}, ordinal};
 }
 
+// Allocates anew whenever released memory has become free; completed when that succeeded, failed
+// otherwise than by a full device, or nothing is left to wait for.
+class CudaMemory::Attempt final : public Event {
+ public:
+  Attempt(CudaMemory& memory, std::size_t size_bytes, DeviceAddress* address)
+      : memory_(memory), size_bytes_(size_bytes), address_(address) {}
+
+  [[nodiscard]] bool completed() override {
+    const std::lock_guard lock(memory_.mutex_);
+    if (refused_) {
+      static_cast<void>(memory_.record_released());
+    }
+    memory_.collect();
+    if (!refused_ || collected_count_ != memory_.collected_count_) {
+      collected_count_ = memory_.collected_count_;
+      result_ = memory_.take(size_bytes_, address_);
+      refused_ = result_ == CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return !refused_ || memory_.all_over();
+  }
+
+  [[nodiscard]] CUresult result() const { return result_; }
+
+ private:
+  CudaMemory& memory_;
+  const std::size_t size_bytes_;
+  DeviceAddress* const address_;
+  bool refused_ = false;
+  std::uint64_t collected_count_ = 0;  // when it was tried last
+  CUresult result_ = CUDA_ERROR_OUT_OF_MEMORY;
+};
+
+// Completed when all that was released is given back.
+class CudaMemory::AllOver final : public Event {
+ public:
+  explicit AllOver(CudaMemory& memory) : memory_(memory) {}
+
+  [[nodiscard]] bool completed() override {
+    const std::lock_guard lock(memory_.mutex_);
+    const CUresult result = memory_.record_released();
+    if (result != CUDA_SUCCESS && !is_capture(result)) {
+      memory_.context_.fail(result, "record the work that may use released memory");
+    }
+    memory_.collect();
+    return memory_.all_over();
+  }
+
+ private:
+  CudaMemory& memory_;
+};
+
 CudaMemory::CudaMemory(const CudaContext& context) : context_(context) {
   std::size_t total_bytes = 0;
   context_.check(context_.driver().device_total_mem(&total_bytes, context_.device()),
                  "ask for the device's memory size");
   total_bytes_ = total_bytes;
-  if (context_.attribute(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) != 0) {
-    try {
-      create_pool();
-    } catch (...) {
-      destroy_pool();
-      throw;
-    }
+  if (CudaBlocks::supported(context_)) {
+    blocks_.emplace(context_);
+    slabs_.emplace(*blocks_);
   }
 }
 
 CudaMemory::~CudaMemory() {
-  while (!sizes_.empty()) {
-    release({sizes_.begin()->first});
+  if (!context_.driver().usable()) {
+    return;
   }
-  if (context_.driver().usable()) {
-    destroy_pool();
+  if (!blocks_) {
+    for (const auto& [address, allocation] : live_) {
+      release_plain({address});
+    }
+    return;
   }
+  released_.merge(live_);
+  bool over = false;
+  try {
+    const CudaScope scope(context_);
+    AllOver all(*this);
+    over = wait_for(all, allocation_timeout);
+  } catch (const Error&) {
+    over = true;  // the context is dead, and nothing runs in it
+  } catch (const std::exception&) {
+    over = false;
+  }
+  // Work that finds its memory unmapped ends the context, which others of the process may use.
+  over ? blocks_->unmap_all() : blocks_->unmap_kept();
 }
 
-void CudaMemory::create_pool() {
+DeviceMemory CudaMemory::amount() {
   const CudaScope scope(context_);
-  stream_ = std::make_unique<CudaStream>(context_);
-  CUmemPoolProps properties{};
-  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  properties.location.id = context_.device();
-  const CudaDriver& driver = context_.driver();
-  context_.check(driver.mem_pool_create(&pool_, &properties), "create memory pool");
-  // Nobody synchronizes our stream, so the threshold is kept by trimming; it must not be lower.
-  cuuint64_t kept_bytes = cuda_pool_kept_bytes;
-  context_.check(
-      driver.mem_pool_set_attribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &kept_bytes),
-      "set the memory pool's release threshold");
-}
-
-void CudaMemory::destroy_pool() noexcept {
-  if (pool_ != nullptr) {
-    static_cast<void>(context_.driver().mem_pool_destroy(pool_));
+  const std::lock_guard lock(mutex_);
+  std::uint64_t ours_bytes = 0;
+  if (blocks_) {
+    collect();
+    ours_bytes = blocks_->kept_bytes() + released_bytes_;
   }
-}
-
-std::uint64_t CudaMemory::pool_value(CUmemPool_attribute attribute) const {
-  cuuint64_t value = 0;
-  if (pool_ != nullptr) {
-    context_.check(context_.driver().mem_pool_get_attribute(pool_, attribute, &value),
-                   "ask the memory pool");
-  }
-  return value;
-}
-
-DeviceMemory CudaMemory::amount() const {
-  const CudaScope scope(context_);
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
   context_.check(context_.driver().mem_get_info(&free_bytes, &total_bytes),
                  "ask for free device memory");
-  return {std::min<std::uint64_t>(free_bytes + unused_pool_bytes(), total_bytes), total_bytes};
+  return {std::min<std::uint64_t>(free_bytes + ours_bytes, total_bytes), total_bytes};
 }
 
-CUresult CudaMemory::try_allocate(CUdeviceptr* address, std::size_t size_bytes) const {
-  const CudaDriver& driver = context_.driver();
-  return pool_ == nullptr ? driver.mem_alloc(address, size_bytes)
-                          : driver.mem_alloc_from_pool_async(address, size_bytes, pool_, stream());
-}
-
-void CudaMemory::fail_full(std::size_t size_bytes) const {
+void CudaMemory::fail_full(std::size_t size_bytes) {
   Failure failure;
   failure.status = Status::out_of_device_memory;
   failure.operation = "allocate device memory";
@@ -137,99 +196,163 @@ DeviceAddress CudaMemory::allocate(std::size_t size_bytes) {
     throw_invalid("allocate device memory", "the size is 0");
   }
   const CudaScope scope(context_);
-  CUdeviceptr address = 0;
+  DeviceAddress address;
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   // Sizes beyond the device overflow in the driver, which then calls them invalid.
-  CUresult result =
-      size_bytes > total_bytes_ ? CUDA_ERROR_OUT_OF_MEMORY : try_allocate(&address, size_bytes);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY && pool_ != nullptr && size_bytes <= total_bytes_) {
-    // What the pool keeps may be in pieces too small for this.
-    context_.check(context_.driver().mem_pool_trim_to(pool_, 0), "trim the memory pool");
-    result = try_allocate(&address, size_bytes);
+  if (size_bytes <= total_bytes_) {
+    result = blocks_ ? allocate_block(size_bytes, &address) : allocate_plain(size_bytes, &address);
   }
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     fail_full(size_bytes);
   }
   context_.check(result, "allocate device memory");
+  return address;
+}
+
+CUresult CudaMemory::allocate_block(std::size_t size_bytes, DeviceAddress* address) {
+  Attempt attempt(*this, size_bytes, address);
+  static_cast<void>(wait_for(attempt, allocation_timeout));
+  return attempt.result();
+}
+
+CUresult CudaMemory::take(std::size_t size_bytes, DeviceAddress* address) {
+  Allocations made;  // its memory comes first, so that nothing can fail behind the driver
+  made.emplace(0, Allocation{size_bytes, {}});
+  CudaBlock& block = made.begin()->second.block;
+  const CUresult result = size_bytes <= CudaSlabs::piece_bytes_max
+                              ? slabs_->take(size_bytes, &block)
+                              : blocks_->take(size_bytes, &block);
+  if (result != CUDA_SUCCESS) {
+    return result;
+  }
+  *address = {block.address};
+  auto entry = made.extract(made.begin());
+  entry.key() = address->value;
+  live_.insert(std::move(entry));
+  return CUDA_SUCCESS;
+}
+
+CUresult CudaMemory::allocate_plain(std::size_t size_bytes, DeviceAddress* address) {
+  CUdeviceptr made = 0;
+  const CUresult result = context_.driver().mem_alloc(&made, size_bytes);
+  if (result != CUDA_SUCCESS) {
+    return result;
+  }
   try {
-    wait_until_usable();
     const std::lock_guard lock(mutex_);
-    sizes_.emplace(address, size_bytes);
+    live_.emplace(made, Allocation{size_bytes, {made, size_bytes}});
   } catch (...) {
-    free_on_device(address);
+    static_cast<void>(context_.driver().mem_free(made));
     throw;
   }
-  return {address};
-}
-
-void CudaMemory::wait_until_usable() const {
-  if (pool_ != nullptr && !wait_for(*stream_, allocation_timeout)) {
-    context_.fail(CUDA_ERROR_TIMEOUT, "wait for allocated device memory");
-  }
-}
-
-CUstream CudaMemory::stream() const {
-  return static_cast<CUstream>(stream_->native_handle());
-}
-
-void CudaMemory::free_on_device(CUdeviceptr address) const noexcept {
-  const CudaDriver& driver = context_.driver();
-  if (pool_ == nullptr) {
-    static_cast<void>(driver.mem_free(address));
-    return;
-  }
-  static_cast<void>(driver.mem_free_async(address, stream()));
-}
-
-std::uint64_t CudaMemory::unused_pool_bytes() const {
-  const std::uint64_t used_bytes = pool_value(CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-  const std::uint64_t reserved_bytes = pool_value(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
-  return reserved_bytes > used_bytes ? reserved_bytes - used_bytes : 0;
-}
-
-void CudaMemory::trim_pool() const {
-  // Trimming never goes below what it is told to keep, so one large unused block survives the first
-  // attempt; the second gives it back whole.
-  for (const std::uint64_t kept_bytes : {cuda_pool_kept_bytes, std::uint64_t{0}}) {
-    if (unused_pool_bytes() <= cuda_pool_kept_bytes) {
-      return;
-    }
-    const std::uint64_t used_bytes = pool_value(CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-    context_.check(context_.driver().mem_pool_trim_to(pool_, used_bytes + kept_bytes),
-                   "trim the memory pool");
-  }
+  *address = {made};
+  return CUDA_SUCCESS;
 }
 
 void CudaMemory::release(DeviceAddress address) noexcept {
+  bool much = false;
   {
     const std::lock_guard lock(mutex_);
-    const bool known = sizes_.erase(address.value) == 1;
-    HIPPO_ASSERT(known);
+    auto entry = live_.extract(address.value);
+    HIPPO_ASSERT(!entry.empty());
+    if (!context_.driver().usable()) {
+      return;
+    }
+    if (blocks_) {
+      released_bytes_ += entry.mapped().block.size_bytes;
+      released_.insert(std::move(entry));
+      much = released_bytes_ + blocks_->kept_bytes() > cuda_kept_bytes_max;
+    }
   }
+  if (!blocks_) {
+    release_plain(address);
+  } else if (much) {
+    settle(release_timeout);
+  }
+}
+
+void CudaMemory::release_plain(DeviceAddress address) const noexcept {
   // Driver failures here mean a dead context, which every later call reports.
-  const CudaDriver& driver = context_.driver();
-  if (!driver.usable()) {
-    return;
-  }
   try {
     const CudaScope scope(context_);
-    free_on_device(address.value);
-    if (pool_ != nullptr && stream_->idle()) {
-      trim_pool();
-    }
+    static_cast<void>(context_.driver().mem_free(address.value));
   } catch (const Error&) {
     return;
+  }
+}
+
+void CudaMemory::settle(std::chrono::nanoseconds patience) {
+  // What fails here is tried again by every later call, and reported there.
+  try {
+    const CudaScope scope(context_);
+    bool idle = false;
+    {
+      const std::lock_guard lock(mutex_);
+      collect();
+      idle = batches_.empty();
+      if (record_released() != CUDA_SUCCESS) {
+        return;
+      }
+    }
+    // A device that is busy with work before an earlier release is so still.
+    AllOver all(*this);
+    static_cast<void>(wait_for(all, idle ? patience : std::chrono::nanoseconds(0)));
+  } catch (const std::exception&) {
+    return;
+  }
+}
+
+CUresult CudaMemory::record_released() {
+  if (released_.empty()) {
+    return CUDA_SUCCESS;
+  }
+  std::list<Batch> fresh;
+  fresh.emplace_back(context_);
+  const CUresult result =
+      context_.driver().ctx_record_event(context_.handle(), fresh.front().event.handle());
+  if (result == CUDA_SUCCESS) {
+    fresh.front().allocations.swap(released_);
+    released_bytes_ = 0;
+    batches_.splice(batches_.end(), fresh);
+  }
+  return result;
+}
+
+void CudaMemory::collect() {
+  if (batches_.empty()) {
+    return;
+  }
+  const CaptureScope relaxed(context_.driver());
+  while (!batches_.empty() && batches_.front().event.completed()) {
+    for (const auto& [address, allocation] : batches_.front().allocations) {
+      give(allocation.block);
+    }
+    batches_.pop_front();
+    ++collected_count_;
+  }
+}
+
+void CudaMemory::give(const CudaBlock& block) noexcept {
+  if (block.size_bytes <= CudaSlabs::piece_bytes_max) {
+    slabs_->give(block);
+  } else {
+    blocks_->give(block);
   }
 }
 
 std::optional<AllocationInfo> CudaMemory::find(DeviceAddress address) const {
   {
     const std::lock_guard lock(mutex_);
-    auto after = sizes_.upper_bound(address.value);
-    if (after != sizes_.begin()) {
-      const auto& [base, size_bytes] = *--after;
-      if (address.value - base < size_bytes) {
-        return AllocationInfo{{base}, size_bytes};
+    const auto after = live_.upper_bound(address.value);
+    if (after != live_.begin()) {
+      const auto& [base, allocation] = *std::prev(after);
+      if (address.value - base < allocation.size_bytes) {
+        return AllocationInfo{{base}, allocation.size_bytes};
       }
+    }
+    // The driver would show memory that is nobody's now, or the whole slab.
+    if (blocks_ && blocks_->contains(address.value)) {
+      return std::nullopt;
     }
   }
   const CudaScope scope(context_);

@@ -1,26 +1,27 @@
-// Memory of a CUDA device: our own allocations from a pool, and a look at everybody else's.
+// Memory of a CUDA device: our own allocations, and a look at everybody else's.
 #pragma once
 
 #if HIPPOGRIFF_HAS_CUDA
 
+#include "device/cuda_blocks.hpp"
 #include "device/cuda_context.hpp"
 #include "device/cuda_device.hpp"
+#include "device/cuda_slabs.hpp"
 #include "device/cuda_stream.hpp"
 
+#include <list>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 
 namespace hippogriff {
 
-// How many unused bytes our pool keeps for the next allocation instead of giving them back.
-inline constexpr std::uint64_t cuda_pool_kept_bytes = 256ULL << 20;
-
 std::optional<CudaPlace> locate_cuda_memory(const CudaDriver& driver,
                                             DeviceAddress address) noexcept;
 
-// Thread-safe. Destruction releases what is left.
+// Blocks of more than 1 MiB, smaller pieces from slabs; where CudaBlocks are not supported, what
+// the driver allocates. Thread-safe: one lock, held over the driver's calls, within which no other
+// lock of ours is taken. Destruction releases what is left, and waits for the work that uses it.
 class CudaMemory {
  public:
   explicit CudaMemory(const CudaContext& context);
@@ -28,31 +29,63 @@ class CudaMemory {
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
 
-  // What an allocation may hope for: free on the device, or unused in our pool.
-  [[nodiscard]] DeviceMemory amount() const;
+  // What an allocation may hope for: free on the device, kept, or released and not awaited.
+  [[nodiscard]] DeviceMemory amount();
+  // Waits for the work that uses released memory when there is no other.
   [[nodiscard]] DeviceAddress allocate(std::size_t size_bytes);
+  // What is queued in the device's context up to now may go on using the memory: it is used again
+  // or unmapped when an event behind that work has come. Recording such an event spoils every graph
+  // that a stream of the context is capturing, in whatever mode; so it is done only when more is
+  // released than is kept, or when memory is short.
   void release(DeviceAddress address) noexcept;
   [[nodiscard]] std::optional<AllocationInfo> find(DeviceAddress address) const;
 
  private:
-  void create_pool();
-  void destroy_pool() noexcept;
-  [[nodiscard]] CUresult try_allocate(CUdeviceptr* address, std::size_t size_bytes) const;
-  void free_on_device(CUdeviceptr address) const noexcept;
-  void wait_until_usable() const;
-  [[nodiscard]] CUstream stream() const;
-  [[nodiscard]] std::uint64_t pool_value(CUmemPool_attribute attribute) const;
-  [[nodiscard]] std::uint64_t unused_pool_bytes() const;
-  // Gives back what the pool keeps beyond its limit.
-  void trim_pool() const;
-  [[noreturn]] void fail_full(std::size_t size_bytes) const;
+  struct Allocation {
+    std::uint64_t size_bytes;  // as asked for
+    CudaBlock block;           // what it has: a block or a piece of a slab
+  };
+
+  using Allocations = std::map<std::uint64_t, Allocation>;  // by address
+
+  // Memory that is free once the event has come.
+  struct Batch {
+    explicit Batch(const CudaContext& context) : event(context) {}
+
+    CudaEvent event;
+    Allocations allocations;
+  };
+
+  class Attempt;
+  class AllOver;
+
+  [[nodiscard]] CUresult allocate_block(std::size_t size_bytes, DeviceAddress* address);
+  [[nodiscard]] CUresult allocate_plain(std::size_t size_bytes, DeviceAddress* address);
+  [[noreturn]] void fail_full(std::size_t size_bytes);
+  void release_plain(DeviceAddress address) const noexcept;
+  void settle(std::chrono::nanoseconds patience);
+
+  // With the lock held:
+  [[nodiscard]] CUresult take(std::size_t size_bytes, DeviceAddress* address);
+  void give(const CudaBlock& block) noexcept;
+  // Puts an event behind all work for what was released since the last. Released memory stays where
+  // it is when the driver refuses.
+  CUresult record_released();
+  // Gives back what no work uses any more. Throws Error(device_error) when that work failed.
+  void collect();
+
+  [[nodiscard]] bool all_over() const { return released_.empty() && batches_.empty(); }
 
   const CudaContext& context_;
   std::uint64_t total_bytes_ = 0;
-  CUmemoryPool pool_ = nullptr;         // null where the device has no memory pools
-  std::unique_ptr<CudaStream> stream_;  // orders allocations; only with a pool
   mutable std::mutex mutex_;
-  std::map<std::uint64_t, std::uint64_t> sizes_;  // address -> bytes
+  std::optional<CudaBlocks> blocks_;
+  std::optional<CudaSlabs> slabs_;  // with blocks_
+  Allocations live_;
+  Allocations released_;  // behind which there is no event yet
+  std::uint64_t released_bytes_ = 0;
+  std::list<Batch> batches_;           // oldest first, so that their events come in this order
+  std::uint64_t collected_count_ = 0;  // of batches
 };
 
 }  // namespace hippogriff

@@ -117,10 +117,11 @@ class Device {
   [[nodiscard]] virtual const DeviceInfo& info() const = 0;
   [[nodiscard]] virtual DeviceMemory memory() = 0;
 
-  // At least 256-byte aligned, from a pool. Throws out_of_device_memory at once when there is no
-  // room; never waits.
+  // At least 256-byte aligned. Throws out_of_device_memory when there is no room: at once, but for
+  // released memory that work still uses, which a CUDA device waits for up to 10 s.
   [[nodiscard]] virtual DeviceAddress allocate(std::size_t size_bytes) = 0;
-  // `address` must come from allocate of this device; work that uses it must be complete.
+  // `address` must come from allocate of this device; work that uses it must be complete. A CUDA
+  // device lets work queued before in its context go on using it, and does not wait for that.
   virtual void release(DeviceAddress address) noexcept = 0;
   // The allocation around an address, whoever made it; nothing when it is not this device's memory.
   [[nodiscard]] virtual std::optional<AllocationInfo> find(DeviceAddress address) = 0;

@@ -185,6 +185,9 @@ TEST_F(CudaAbiChecksumTest, of_a_gpus_memory) {
     GTEST_SKIP() << last_message();
   }
   EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_OK);
+  const hippogriff_memory freed{memory, 1};
+  std::vector<std::uint64_t> one(1);
+  refused(&freed, one, nullptr, "not device memory");
   expect_right_on("cuda:0");
   const auto host_memory = options("cuda:0", HIPPOGRIFF_HOST_MEMORY);
   refused(&part_, found_, &host_memory, "ordinary host memory");

@@ -233,7 +233,11 @@ Runtime::Place Runtime::locate(DeviceAddress address) {
   }
   if (!fixed_devices_ && cuda_presence().device_count > 0) {
     if (const auto place = locate_cuda_memory(address)) {
-      return {open_device_locked("cuda:" + std::to_string(place->device_index)), place->allocation};
+      DeviceState& state = open_device_locked("cuda:" + std::to_string(place->device_index));
+      // The device knows which of the memory that it holds is nobody's.
+      if (const auto found = state.device->find(address)) {
+        return {state, *found};
+      }
     }
   }
   throw_invalid("find the device of a pointer",

@@ -1,8 +1,7 @@
 // What the CUDA device does when the driver fails, runs full or behaves oddly: over the fake
 // driver.
 #include "device/cuda_driver.hpp"
-#include "device/cuda_memory.hpp"
-#include "testing/fake_cuda/fake_cuda.hpp"
+#include "testing/fake_cuda/cuda_fault_fixture.hpp"
 
 #include <cuda.h>
 
@@ -11,76 +10,11 @@
 #include <array>
 #include <chrono>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace hippogriff {
 namespace {
-
-constexpr std::size_t mib = 1U << 20;
-
-class CudaFaultTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    fake_ = testing::FakeCuda::of_this_process();
-    ASSERT_TRUE(fake_.has_value()) << "HIPPOGRIFF_CUDA_DRIVER must name the fake driver";
-    fake_->reset();
-    ASSERT_GT(cuda_presence().device_count, 0) << cuda_presence().why_not;
-    device_ = make_cuda_device(0);
-    scope_.emplace(*device_);
-  }
-
-  void TearDown() override {
-    if (!fake_) {
-      return;
-    }
-    fake_->reset();
-    if (device_ != nullptr) {
-      scope_.reset();
-      device_.reset();
-    }
-    for (const char* what :
-         {"streams", "events", "allocations", "registrations", "contexts", "pools"}) {
-      EXPECT_EQ(fake_->count(what), 0) << what << " leaked";
-    }
-  }
-
-  Device& device() { return *device_; }
-
-  const testing::FakeCuda& fake() { return *fake_; }
-
-  void remake_device() {
-    scope_.reset();
-    device_.reset();
-    device_ = make_cuda_device(0);
-    scope_.emplace(*device_);
-  }
-
-  void drop_device() {
-    scope_.reset();
-    device_.reset();
-  }
-
- private:
-  std::optional<testing::FakeCuda> fake_;
-  std::shared_ptr<Device> device_;
-
- protected:
-  std::optional<DeviceScope> scope_;  // goes before the device
-};
-
-// The failure of a call that must fail.
-template <typename Call>
-Failure failure_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.failure();
-  }
-  ADD_FAILURE() << "the call succeeded";
-  return {};
-}
 
 std::string driver_file() {
   return std::getenv("HIPPOGRIFF_CUDA_DRIVER");  // NOLINT(concurrency-mt-unsafe)
@@ -122,9 +56,7 @@ TEST_F(CudaFaultTest, device_that_does_not_start_leaks_nothing) {
                                "cuDeviceGetName",
                                "cuDeviceGetUuid",
                                "cuDeviceTotalMem",
-                               "cuStreamCreate",
-                               "cuMemPoolCreate",
-                               "cuMemPoolSetAttribute"}) {
+                               "cuMemGetAllocationGranularity"}) {
     fake().fail(function, 1, CUDA_ERROR_UNKNOWN);
     const Failure failure = failure_of([] { static_cast<void>(make_cuda_device(0)); });
     EXPECT_EQ(failure.status, Status::device_error) << function;
@@ -132,8 +64,6 @@ TEST_F(CudaFaultTest, device_that_does_not_start_leaks_nothing) {
     EXPECT_EQ(failure.device_status, CUDA_ERROR_UNKNOWN);
     EXPECT_FALSE(failure.operation.empty());
     EXPECT_EQ(fake().count("contexts"), 0) << function;
-    EXPECT_EQ(fake().count("pools"), 0) << function;
-    EXPECT_EQ(fake().count("streams"), 0) << function;
   }
 }
 
@@ -190,70 +120,6 @@ TEST_F(CudaFaultTest, context_that_cannot_be_made_current_says_so) {
   const Failure failure = failure_of([&] { const DeviceScope scope(device()); });
   EXPECT_EQ(failure.operation, "make the device current");
   EXPECT_EQ(failure.device_status, CUDA_ERROR_ILLEGAL_ADDRESS);
-}
-
-TEST_F(CudaFaultTest, full_device_fails_at_once_and_says_how_full) {
-  const std::uint64_t total_bytes = device().info().memory_bytes;
-  const DeviceAddress half = device().allocate(total_bytes / 2 + mib);
-  const Failure failure =
-      failure_of([&] { static_cast<void>(device().allocate(total_bytes / 2)); });
-  EXPECT_EQ(failure.status, Status::out_of_device_memory);
-  EXPECT_EQ(failure.device_status, CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(failure.detail,
-            "asked for " + std::to_string(total_bytes / 2) + " bytes, " +
-                std::to_string(total_bytes / 2 - mib) + " of " + std::to_string(total_bytes) +
-                " are free");
-  device().release(half);
-}
-
-TEST_F(CudaFaultTest, what_the_pool_keeps_is_given_up_before_an_allocation_fails) {
-  const std::uint64_t total_bytes = device().info().memory_bytes;
-  device().release(device().allocate(200 * mib));
-  ASSERT_EQ(fake().count("cached_bytes"), static_cast<int>(200 * mib));
-  EXPECT_EQ(device().memory().free_bytes, total_bytes);
-  const DeviceAddress all = device().allocate(total_bytes);
-  EXPECT_EQ(fake().count("cached_bytes"), 0);
-  device().release(all);
-}
-
-TEST_F(CudaFaultTest, pool_keeps_no_more_than_its_threshold) {
-  const DeviceAddress used = device().allocate(100 * mib);
-  device().release(device().allocate(400 * mib));
-  EXPECT_EQ(fake().count("cached_bytes"), 0);
-  device().release(device().allocate(cuda_pool_kept_bytes));
-  EXPECT_EQ(fake().count("cached_bytes"), static_cast<int>(cuda_pool_kept_bytes));
-  device().release(used);
-}
-
-TEST_F(CudaFaultTest, allocation_that_does_not_become_usable_is_returned) {
-  fake().fail("cuStreamQuery", 1, CUDA_ERROR_LAUNCH_FAILED);
-  const Failure failure = failure_of([&] { static_cast<void>(device().allocate(mib)); });
-  EXPECT_EQ(failure.status, Status::device_error);
-  EXPECT_EQ(failure.device_status, CUDA_ERROR_LAUNCH_FAILED);
-  EXPECT_EQ(fake().count("allocations"), 0);
-}
-
-TEST_F(CudaFaultTest, devices_without_memory_pools_allocate_directly) {
-  fake().set("attribute 115", 0);  // memory pools
-  remake_device();
-  EXPECT_EQ(fake().count("pools"), 0);
-  const DeviceAddress address = device().allocate(mib);
-  EXPECT_EQ(fake().count("allocations"), 1);
-  EXPECT_EQ(device().memory().free_bytes, device().info().memory_bytes - mib);
-  EXPECT_EQ(failure_of([&] {
-              static_cast<void>(device().allocate(device().info().memory_bytes));
-            }).status,
-            Status::out_of_device_memory);
-  device().release(address);
-  EXPECT_EQ(fake().count("allocations"), 0);
-}
-
-TEST_F(CudaFaultTest, memory_left_behind_goes_with_the_device) {
-  static_cast<void>(device().allocate(mib));
-  static_cast<void>(device().allocate_pinned(mib));
-  drop_device();
-  EXPECT_EQ(fake().count("allocations"), 0);
-  EXPECT_EQ(fake().count("registrations"), 0);
 }
 
 TEST_F(CudaFaultTest, managed_memory_belongs_to_its_device_and_memory_of_others_does_not) {

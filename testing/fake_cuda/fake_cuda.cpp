@@ -13,21 +13,9 @@
 #include <utility>
 #include <vector>
 
-// The current function's injected result, if any, comes first.
-#define HIPPO_FAKE_ENTER()                                                              \
-  if (const CUresult injected = fake_cuda::enter(__func__); injected != CUDA_SUCCESS) { \
-    return injected;                                                                    \
-  }
-#define HIPPO_FAKE_ENTER_WITH_CONTEXT()     \
-  HIPPO_FAKE_ENTER()                        \
-  if (fake_cuda::context_stack().empty()) { \
-    return CUDA_ERROR_INVALID_CONTEXT;      \
-  }
-
 using fake_cuda::Allocation;
 using fake_cuda::context_stack;
 using fake_cuda::device_count;
-using fake_cuda::Pool;
 using fake_cuda::State;
 using fake_cuda::state;
 
@@ -41,7 +29,8 @@ int default_attribute(CUdevice_attribute attribute) {
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
       return 1;
     default:
@@ -259,75 +248,11 @@ CUresult CUDAAPI cuMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 CUresult CUDAAPI cuMemAlloc(CUdeviceptr* address, size_t size_bytes) {
   HIPPO_FAKE_ENTER_WITH_CONTEXT()
   const std::lock_guard lock(state().mutex);
-  return fake_cuda::take(address, size_bytes, current_device(), nullptr);
+  return fake_cuda::take(address, size_bytes, current_device());
 }
 
 CUresult CUDAAPI cuMemFree(CUdeviceptr address) {
   HIPPO_FAKE_ENTER_WITH_CONTEXT()
-  const std::lock_guard lock(state().mutex);
-  return fake_cuda::give(address);
-}
-
-CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties) {
-  HIPPO_FAKE_ENTER()
-  const std::lock_guard lock(state().mutex);
-  auto pool = std::make_unique<Pool>();
-  pool->device = properties->location.id;
-  *handle = reinterpret_cast<CUmemoryPool>(pool.get());
-  state().pools[*handle] = std::move(pool);
-  return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle) {
-  HIPPO_FAKE_ENTER()
-  const std::lock_guard lock(state().mutex);
-  const auto found = state().pools.find(handle);
-  if (found == state().pools.end() || found->second->used_bytes != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  fake_cuda::trim(*found->second, 0);
-  state().pools.erase(found);
-  return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute, void* value) {
-  HIPPO_FAKE_ENTER()
-  const std::lock_guard lock(state().mutex);
-  state().pools.at(handle)->threshold_bytes = *static_cast<cuuint64_t*>(value);
-  return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool handle,
-                                       CUmemPool_attribute attribute,
-                                       void* value) {
-  HIPPO_FAKE_ENTER()
-  const std::lock_guard lock(state().mutex);
-  const Pool& pool = *state().pools.at(handle);
-  *static_cast<cuuint64_t*>(value) = attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT
-                                         ? pool.used_bytes
-                                         : pool.used_bytes + pool.cached_bytes();
-  return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes_to_keep) {
-  HIPPO_FAKE_ENTER()
-  const std::lock_guard lock(state().mutex);
-  fake_cuda::trim(*state().pools.at(handle), bytes_to_keep);
-  return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr* address,
-                                         size_t size_bytes,
-                                         CUmemoryPool handle,
-                                         CUstream) {
-  HIPPO_FAKE_ENTER()
-  const std::lock_guard lock(state().mutex);
-  Pool& pool = *state().pools.at(handle);
-  return fake_cuda::take(address, size_bytes, pool.device, &pool);
-}
-
-CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream) {
-  HIPPO_FAKE_ENTER()
   const std::lock_guard lock(state().mutex);
   return fake_cuda::give(address);
 }
@@ -346,7 +271,7 @@ CUresult CUDAAPI cuMemHostRegister(void* memory, size_t size_bytes, unsigned int
   if (size_bytes == 0 || !can_pin(memory, size_bytes, read_only)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  state().registrations[begin] = {size_bytes, current_device(), CU_MEMORYTYPE_HOST, false, nullptr};
+  state().registrations[begin] = {size_bytes, current_device(), CU_MEMORYTYPE_HOST};
   return CUDA_SUCCESS;
 }
 

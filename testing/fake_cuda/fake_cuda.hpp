@@ -42,9 +42,9 @@ class FakeCuda {
     exported<fake_cuda_fail_function>("fake_cuda_fail")(function, nth, result);
   }
 
-  // How many there are now: "streams" (without the default ones), "events", "allocations",
-  // "registrations", "contexts", of those "own_contexts", "pools", "modules"; or how many bytes our
-  // pools hold unused: "cached_bytes".
+  // How many there are now: "streams" (without the default ones), "events", "allocations" (mapped
+  // ones too), "reservations" of addresses, "physical" (what cuMemCreate made), "registrations",
+  // "contexts", of those "own_contexts", "modules"; and since reset "spoiled_captures".
   [[nodiscard]] int count(const char* what) const {
     return exported<fake_cuda_count_function>("fake_cuda_count")(what);
   }

@@ -17,14 +17,6 @@
 #include <span>
 #include <string_view>
 
-#define HIPPO_FAKE_ENTER_WITH_CONTEXT()                                                 \
-  if (const CUresult injected = fake_cuda::enter(__func__); injected != CUDA_SUCCESS) { \
-    return injected;                                                                    \
-  }                                                                                     \
-  if (fake_cuda::context_stack().empty()) {                                             \
-    return CUDA_ERROR_INVALID_CONTEXT;                                                  \
-  }
-
 using fake_cuda::state;
 
 namespace ondemand = hippogriff::ondemand;

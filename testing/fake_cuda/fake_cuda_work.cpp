@@ -3,19 +3,11 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
-
-#define HIPPO_FAKE_ENTER()                                                              \
-  if (const CUresult injected = fake_cuda::enter(__func__); injected != CUDA_SUCCESS) { \
-    return injected;                                                                    \
-  }
-#define HIPPO_FAKE_ENTER_WITH_CONTEXT()     \
-  HIPPO_FAKE_ENTER()                        \
-  if (fake_cuda::context_stack().empty()) { \
-    return CUDA_ERROR_INVALID_CONTEXT;      \
-  }
+#include <utility>
 
 using fake_cuda::Event;
 using fake_cuda::is_device_range;
@@ -193,27 +185,60 @@ CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream) {
   auto marker = std::make_shared<Marker>();
   {
     const std::lock_guard lock(state().mutex);
-    state().events.at(handle)->last = marker;
+    state().events.at(handle)->before = {marker};
   }
   return push(stream, [marker](const std::stop_token&) { marker->reached = true; });
+}
+
+// Behind the work of all streams, which are all taken for the context's.
+CUresult CUDAAPI cuCtxRecordEvent(CUcontext, CUevent handle) {
+  HIPPO_FAKE_ENTER()
+  const std::lock_guard lock(state().mutex);
+  if (const CUresult result = fake_cuda::spoil_captures(); result != CUDA_SUCCESS) {
+    return result;
+  }
+  auto& before = state().events.at(handle)->before;
+  before.clear();
+  const auto add = [&before](const std::shared_ptr<Stream>& stream) {
+    if (!stream->idle()) {
+      auto marker = std::make_shared<Marker>();
+      before.push_back(marker);
+      stream->push([marker](const std::stop_token&) { marker->reached = true; });
+    }
+  };
+  for (const auto& [key, stream] : state().streams) {
+    add(stream);
+  }
+  std::for_each(state().destroyed_streams.begin(), state().destroyed_streams.end(), add);
+  return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuEventQuery(CUevent handle) {
   HIPPO_FAKE_ENTER()
   const std::lock_guard lock(state().mutex);
-  const auto& last = state().events.at(handle)->last;
-  return last == nullptr || last->reached ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  if (fake_cuda::capture_mode() != CU_STREAM_CAPTURE_MODE_RELAXED) {
+    if (const CUresult result = fake_cuda::spoil_captures(); result != CUDA_SUCCESS) {
+      return result;
+    }
+  }
+  return state().events.at(handle)->reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  HIPPO_FAKE_ENTER()
+  std::swap(*mode, fake_cuda::capture_mode());
+  return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned int) {
   HIPPO_FAKE_ENTER()
-  std::shared_ptr<Marker> marker;
+  Event event;
   {
     const std::lock_guard lock(state().mutex);
-    marker = state().events.at(handle)->last;
+    event = *state().events.at(handle);
   }
-  return push(stream, [marker](const std::stop_token& stop) {
-    fake_cuda::poll(stop, [&marker] { return marker == nullptr || marker->reached; });
+  return push(stream, [event](const std::stop_token& stop) {
+    fake_cuda::poll(stop, [&event] { return event.reached(); });
   });
 }
 

@@ -8,7 +8,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
 #include <string_view>
 
 #define HIPPO_FAKE_API extern "C" __attribute__((visibility("default")))
@@ -26,10 +25,6 @@ std::string_view without_version(std::string_view function) {
 }
 
 }  // namespace
-
-std::uint64_t Pool::cached_bytes() const {
-  return std::accumulate(cached.begin(), cached.end(), std::uint64_t{0});
-}
 
 State& state() {
   // Never destroyed: programs may call the driver from their own static destructors.
@@ -102,11 +97,21 @@ const std::pair<const CUdeviceptr, Allocation>* around(
   return address - after->first < after->second.size_bytes ? &*after : nullptr;
 }
 
-CUresult take(CUdeviceptr* address, std::size_t size_bytes, int device, Pool* pool) {
+CUstreamCaptureMode& capture_mode() {
+  thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  return mode;
+}
+
+CUresult spoil_captures() {
+  State& all = state();
+  all.spoiled_count += static_cast<int>(all.capturing.size());
+  return all.capturing.empty() ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult take(CUdeviceptr* address, std::size_t size_bytes, int device) {
   State& all = state();
   Device& on = all.devices.at(static_cast<std::size_t>(device));
-  const bool cached = pool != nullptr && pool->cached.contains(size_bytes);
-  if (!cached && size_bytes > on.memory_bytes - on.taken_bytes) {
+  if (size_bytes > on.memory_bytes - on.taken_bytes) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   void* memory = ::mmap(nullptr,
@@ -118,47 +123,23 @@ CUresult take(CUdeviceptr* address, std::size_t size_bytes, int device, Pool* po
   if (memory == MAP_FAILED) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (cached) {
-    pool->cached.erase(pool->cached.find(size_bytes));
-  } else {
-    on.taken_bytes += size_bytes;
-  }
-  if (pool != nullptr) {
-    pool->used_bytes += size_bytes;
-  }
+  on.taken_bytes += size_bytes;
   *address = reinterpret_cast<CUdeviceptr>(memory);
-  all.allocations[*address] = {size_bytes, device, CU_MEMORYTYPE_DEVICE, false, pool};
+  all.allocations[*address] = {size_bytes, device};
   return CUDA_SUCCESS;
 }
 
 CUresult give(CUdeviceptr address) {
   State& all = state();
   const auto found = all.allocations.find(address);
-  if (found == all.allocations.end()) {
+  if (found == all.allocations.end() || found->second.memory != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const Allocation allocation = found->second;
   all.allocations.erase(found);
   ::munmap(reinterpret_cast<void*>(address), allocation.size_bytes);
-  if (allocation.pool != nullptr) {
-    allocation.pool->used_bytes -= allocation.size_bytes;
-    allocation.pool->cached.insert(allocation.size_bytes);
-  } else {
-    all.devices.at(static_cast<std::size_t>(allocation.device)).taken_bytes -=
-        allocation.size_bytes;
-  }
+  all.devices.at(static_cast<std::size_t>(allocation.device)).taken_bytes -= allocation.size_bytes;
   return CUDA_SUCCESS;
-}
-
-void trim(Pool& pool, std::uint64_t bytes_to_keep) {
-  Device& device = state().devices.at(static_cast<std::size_t>(pool.device));
-  for (auto block = pool.cached.begin(); block != pool.cached.end();) {
-    if (pool.used_bytes + pool.cached_bytes() < bytes_to_keep + *block) {
-      return;
-    }
-    device.taken_bytes -= *block;
-    block = pool.cached.erase(block);
-  }
 }
 
 }  // namespace fake_cuda
@@ -188,10 +169,6 @@ HIPPO_FAKE_API int fake_cuda_count(const char* what) {
   State& all = state();
   const std::lock_guard lock(all.mutex);
   const std::string_view name = what;
-  std::uint64_t cached_bytes = 0;
-  for (const auto& [handle, pool] : all.pools) {
-    cached_bytes += pool->cached_bytes();
-  }
   int contexts = 0;
   for (const auto& device : all.devices) {
     contexts += device.retained;
@@ -203,11 +180,12 @@ HIPPO_FAKE_API int fake_cuda_count(const char* what) {
       {"events", all.events.size()},
       {"allocations", all.allocations.size()},
       {"registrations", all.registrations.size()},
-      {"pools", all.pools.size()},
+      {"reservations", all.reservations.size()},
+      {"physical", all.physical.size()},
+      {"spoiled_captures", static_cast<std::uint64_t>(all.spoiled_count)},
       {"modules", all.modules.size()},
       {"contexts", static_cast<std::uint64_t>(contexts) + all.own_contexts.size()},
       {"own_contexts", all.own_contexts.size()},
-      {"cached_bytes", cached_bytes},
   };
   return static_cast<int>(counts.at(name));
 }
@@ -225,7 +203,7 @@ HIPPO_FAKE_API void fake_cuda_set_capturing(void* stream, int capturing) {
 HIPPO_FAKE_API void* fake_cuda_managed(std::size_t size_bytes, int device) {
   const std::lock_guard lock(state().mutex);
   CUdeviceptr address = 0;
-  if (fake_cuda::take(&address, size_bytes, device, nullptr) != CUDA_SUCCESS) {
+  if (fake_cuda::take(&address, size_bytes, device) != CUDA_SUCCESS) {
     return nullptr;
   }
   state().allocations[address].managed = true;
@@ -240,6 +218,7 @@ HIPPO_FAKE_API void fake_cuda_reset() {
     all.injections.clear();
     all.attributes.clear();
     all.capturing.clear();
+    all.spoiled_count = 0;
     all.driver_version = 13000;
     destroyed.swap(all.destroyed_streams);
     std::vector<CUdeviceptr> managed;

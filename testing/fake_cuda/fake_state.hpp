@@ -27,22 +27,20 @@ struct Allocation {
   int device = 0;
   CUmemorytype type = CU_MEMORYTYPE_DEVICE;
   bool managed = false;
-  struct Pool* pool = nullptr;
+  std::uint64_t memory = 0;  // what cuMemMap put there, by number; 0: cuMemAlloc's
 };
 
-struct Pool {
+// Memory without an address: what cuMemCreate makes. Goes with its last handle and mapping.
+struct Physical {
+  std::size_t size_bytes = 0;
   int device = 0;
-  std::uint64_t used_bytes = 0;
-  std::uint64_t threshold_bytes = 0;
-  std::multiset<std::size_t> cached;  // sizes of blocks kept for an allocation of just that size
-
-  [[nodiscard]] std::uint64_t cached_bytes() const;
+  int references = 1;
 };
 
 struct Device {
   int retained = 0;
   std::uint64_t memory_bytes = default_memory_bytes;
-  std::uint64_t taken_bytes = 0;  // allocated, or reserved by a pool
+  std::uint64_t taken_bytes = 0;
 };
 
 struct Injection {
@@ -60,11 +58,14 @@ struct State {
   std::map<int, int> attributes;
   std::map<CUdeviceptr, Allocation> allocations;
   std::map<CUdeviceptr, Allocation> registrations;
-  std::map<CUmemoryPool, std::unique_ptr<Pool>> pools;
+  std::map<CUdeviceptr, std::size_t> reservations;  // of addresses
+  std::map<std::uint64_t, Physical> physical;       // by number
+  std::uint64_t physical_count = 0;                 // ever made
   std::map<CUstream, std::shared_ptr<Stream>> streams;
   std::vector<std::shared_ptr<Stream>> destroyed_streams;
   std::map<CUevent, std::shared_ptr<Event>> events;
   std::set<CUstream> capturing;
+  int spoiled_count = 0;             // captures that calls made fail
   std::set<CUcontext> own_contexts;  // made beside the primary ones
   std::set<CUmodule> modules;
 };
@@ -77,6 +78,7 @@ CUresult enter(const char* function);
 
 // This thread's current contexts, innermost last.
 std::vector<CUcontext>& context_stack();
+CUstreamCaptureMode& capture_mode();
 // A context's device; -1 for none.
 int device_of(CUcontext context);
 CUcontext context_of(int device);
@@ -84,9 +86,11 @@ CUcontext context_of(int device);
 CUcontext make_context(int device);
 
 // Memory of a device, counted against its limit. Call with the lock held.
-CUresult take(CUdeviceptr* address, std::size_t size_bytes, int device, Pool* pool);
+CUresult take(CUdeviceptr* address, std::size_t size_bytes, int device);
 CUresult give(CUdeviceptr address);
-void trim(Pool& pool, std::uint64_t bytes_to_keep);
+// What a call returns that no stream may be capturing during, which spoils the captures. Call with
+// the lock held.
+CUresult spoil_captures();
 // Queues work on a stream, by its handle; the two default streams are made at their first use.
 CUresult push(CUstream handle, Stream::Work work);
 // Whether all of a range lies in one allocation of device memory.
@@ -96,3 +100,14 @@ const std::pair<const CUdeviceptr, Allocation>* around(
     const std::map<CUdeviceptr, Allocation>& ranges, CUdeviceptr address);
 
 }  // namespace fake_cuda
+
+// The current function's injected result, if any, comes first.
+#define HIPPO_FAKE_ENTER()                                                              \
+  if (const CUresult injected = fake_cuda::enter(__func__); injected != CUDA_SUCCESS) { \
+    return injected;                                                                    \
+  }
+#define HIPPO_FAKE_ENTER_WITH_CONTEXT()     \
+  HIPPO_FAKE_ENTER()                        \
+  if (fake_cuda::context_stack().empty()) { \
+    return CUDA_ERROR_INVALID_CONTEXT;      \
+  }

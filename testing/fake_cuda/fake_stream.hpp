@@ -1,6 +1,7 @@
 // Streams of the fake driver: a thread each, doing work in order.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <stop_token>
 #include <thread>
+#include <vector>
 
 namespace fake_cuda {
 
@@ -19,7 +21,13 @@ struct Marker {
 };
 
 struct Event {
-  std::shared_ptr<Marker> last;  // null: never recorded. Guarded by the state's lock.
+  // Empty: never recorded, or with no work before it. Guarded by the state's lock.
+  std::vector<std::shared_ptr<Marker>> before;
+
+  [[nodiscard]] bool reached() const {
+    return std::all_of(
+        before.begin(), before.end(), [](const auto& marker) { return marker->reached.load(); });
+  }
 };
 
 // Work may wait, asking `stop` whether to give up.
