@@ -64,7 +64,7 @@ class Naive : public Contender {
   }
 
   [[nodiscard]] unsigned repetitions_max(const Case& what) const override {
-    return what.slow() ? 1 : 3;
+    return what.slow() || what.size > 1024 * mebibyte ? 1 : 3;  // it takes most of the time
   }
 
  private:

@@ -159,8 +159,8 @@ TEST_F(DeviceFaultsTest, event_that_cannot_be_recorded_lends_no_memory_that_a_co
         for (const auto copy : {DeviceOperation::copy_to_device, DeviceOperation::copy_to_host}) {
           faults().delay(copy, 1, std::chrono::milliseconds(20), 100);
         }
-        // The first record is the gate's where the send is parked.
-        faults().fail(DeviceOperation::record, 3, some_device_failure(DeviceOperation::record));
+        // The first record is the gate's where the send is parked; of batches there may be few.
+        faults().fail(DeviceOperation::record, 2, some_device_failure(DeviceOperation::record));
       },
       Status::device_error);
 }
