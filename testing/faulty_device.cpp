@@ -291,9 +291,9 @@ class FaultyDevice final : public Device {
 
   void make_current() override { inner_->make_current(); }
 
-  [[nodiscard]] bool push_current() override { return inner_->push_current(); }
+  [[nodiscard]] DeviceEntry enter() override { return inner_->enter(); }
 
-  void pop_current() noexcept override { inner_->pop_current(); }
+  void leave(DeviceEntry entry) noexcept override { inner_->leave(entry); }
 
  private:
   [[noreturn]] void refuse(std::size_t size_bytes, std::uint64_t limit_bytes) const {

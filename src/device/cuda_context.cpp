@@ -45,24 +45,38 @@ CudaContext::~CudaContext() {
   }
 }
 
-bool push_context(const CudaContext& context) {
+CUstreamCaptureMode exchange_capture_mode(const CudaDriver& driver,
+                                          CUstreamCaptureMode mode) noexcept {
+  static_cast<void>(driver.exchange_capture_mode(&mode));
+  return mode;
+}
+
+DeviceEntry enter_context(const CudaContext& context) {
+  const CudaDriver& driver = context.driver();
   CUcontext current = nullptr;
-  context.check(context.driver().ctx_get_current(&current), "find the current context");
-  if (current == context.handle()) {
-    return false;
+  context.check(driver.ctx_get_current(&current), "find the current context");
+  const bool pushed = current != context.handle();
+  if (pushed) {
+    context.check(driver.ctx_push_current(context.handle()), "make the device current");
   }
-  context.check(context.driver().ctx_push_current(context.handle()), "make the device current");
-  return true;
+  return {pushed, exchange_capture_mode(driver, CU_STREAM_CAPTURE_MODE_RELAXED)};
+}
+
+void leave_context(const CudaContext& context, DeviceEntry entry) noexcept {
+  const CudaDriver& driver = context.driver();
+  static_cast<void>(
+      exchange_capture_mode(driver, static_cast<CUstreamCaptureMode>(entry.capture_mode)));
+  if (entry.pushed) {
+    CUcontext popped = nullptr;
+    static_cast<void>(driver.ctx_pop_current(&popped));
+  }
 }
 
 CudaScope::CudaScope(const CudaContext& context)
-    : context_(context), pushed_(push_context(context)) {}
+    : context_(context), entry_(enter_context(context)) {}
 
 CudaScope::~CudaScope() {
-  if (pushed_) {
-    CUcontext popped = nullptr;
-    static_cast<void>(context_.driver().ctx_pop_current(&popped));
-  }
+  leave_context(context_, entry_);
 }
 
 }  // namespace hippogriff

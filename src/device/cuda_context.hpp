@@ -4,6 +4,7 @@
 #if HIPPOGRIFF_HAS_CUDA
 
 #include "device/cuda_driver.hpp"
+#include "device/device.hpp"
 
 #include <string>
 
@@ -61,8 +62,14 @@ class CudaContext : public CudaGpu {
   ContextKind kind_;
 };
 
-// Makes a context current on this thread; false when it was already.
-bool push_context(const CudaContext& context);
+// How calls of this thread bear with other threads' captures of graphs; returns what it was.
+CUstreamCaptureMode exchange_capture_mode(const CudaDriver& driver,
+                                          CUstreamCaptureMode mode) noexcept;
+
+// Makes a context current on this thread, and its calls harmless to graphs that others capture: in
+// CUDA's usual mode asking for an event ends the captures of all threads, and fails.
+[[nodiscard]] DeviceEntry enter_context(const CudaContext& context);
+void leave_context(const CudaContext& context, DeviceEntry entry) noexcept;
 
 // The same for a scope.
 class CudaScope {
@@ -74,7 +81,7 @@ class CudaScope {
 
  private:
   const CudaContext& context_;
-  const bool pushed_;
+  const DeviceEntry entry_;
 };
 
 }  // namespace hippogriff

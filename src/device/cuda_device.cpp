@@ -124,14 +124,12 @@ class CudaDevice final : public Device {
 
   void make_current() override {
     context_.check(context_.driver().ctx_set_current(context_.handle()), "make the device current");
+    static_cast<void>(exchange_capture_mode(context_.driver(), CU_STREAM_CAPTURE_MODE_RELAXED));
   }
 
-  [[nodiscard]] bool push_current() override { return push_context(context_); }
+  [[nodiscard]] DeviceEntry enter() override { return enter_context(context_); }
 
-  void pop_current() noexcept override {
-    CUcontext popped = nullptr;
-    static_cast<void>(context_.driver().ctx_pop_current(&popped));
-  }
+  void leave(DeviceEntry entry) noexcept override { leave_context(context_, entry); }
 
  private:
   CudaContext context_;

@@ -15,24 +15,6 @@ constexpr auto allocation_timeout = std::chrono::seconds(10);
 // Of an idle device the event comes within microseconds; a busy one is not waited for.
 constexpr auto release_timeout = std::chrono::milliseconds(1);
 
-// A thread that asks for events ends global captures of other threads, unless it says that it knows
-// what it does.
-class CaptureScope {
- public:
-  explicit CaptureScope(const CudaDriver& driver) : driver_(driver) { exchange(); }
-
-  ~CaptureScope() { exchange(); }
-
-  CaptureScope(const CaptureScope&) = delete;
-  CaptureScope& operator=(const CaptureScope&) = delete;
-
- private:
-  void exchange() { static_cast<void>(driver_.exchange_capture_mode(&mode_)); }
-
-  const CudaDriver& driver_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
-
 // What the driver answers while a stream captures a graph: it may do so a moment later.
 bool is_capture(CUresult result) {
   return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
@@ -322,7 +304,6 @@ void CudaMemory::collect() {
   if (batches_.empty()) {
     return;
   }
-  const CaptureScope relaxed(context_.driver());
   while (!batches_.empty() && batches_.front().event.completed()) {
     for (const auto& [address, allocation] : batches_.front().allocations) {
       give(allocation.block);

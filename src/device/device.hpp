@@ -109,6 +109,12 @@ class Stream {
   [[nodiscard]] virtual void* native_handle() const = 0;
 };
 
+// What a thread had before it entered a device.
+struct DeviceEntry {
+  bool pushed = false;   // something else was current, or nothing
+  int capture_mode = 0;  // CUDA's, of the thread
+};
+
 // One device. Thread-safe. Throws Error(device_error, out_of_device_memory) with the device's name,
 // the operation and the CUresult. Streams, events and memory must go before their device does.
 class Device {
@@ -151,29 +157,24 @@ class Device {
   // Binds this thread to the device for the calls that follow; cheap when it already is. Threads of
   // the runtime call it once; calls that enter from a caller's thread use DeviceScope.
   virtual void make_current() = 0;
-  // The opposite pair for a caller's thread: what was current before comes back. False when the
-  // device was current already: then there is nothing to pop.
-  [[nodiscard]] virtual bool push_current() = 0;
-  virtual void pop_current() noexcept = 0;
+  // The opposite pair for a caller's thread: what was current before comes back.
+  [[nodiscard]] virtual DeviceEntry enter() = 0;
+  virtual void leave(DeviceEntry entry) noexcept = 0;
 };
 
 // Makes a device current on a caller's thread for a scope.
 class DeviceScope {
  public:
-  explicit DeviceScope(Device& device) : device_(device), pushed_(device.push_current()) {}
+  explicit DeviceScope(Device& device) : device_(device), entry_(device.enter()) {}
 
-  ~DeviceScope() {
-    if (pushed_) {
-      device_.pop_current();
-    }
-  }
+  ~DeviceScope() { device_.leave(entry_); }
 
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
   Device& device_;
-  const bool pushed_;
+  const DeviceEntry entry_;
 };
 
 inline constexpr std::chrono::nanoseconds usual_longest_sleep = std::chrono::microseconds(100);

@@ -160,9 +160,9 @@ class HostDevice final : public Device {
   // Threads are not bound to this device: it is everywhere.
   void make_current() override {}
 
-  [[nodiscard]] bool push_current() override { return false; }
+  [[nodiscard]] DeviceEntry enter() override { return {}; }
 
-  void pop_current() noexcept override {}
+  void leave(DeviceEntry /*entry*/) noexcept override {}
 
  private:
   const DeviceInfo info_;

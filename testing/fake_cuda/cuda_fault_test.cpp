@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace hippogriff {
@@ -114,7 +115,9 @@ TEST_F(CudaFaultTest, every_stream_call_reports_its_failure) {
 }
 
 TEST_F(CudaFaultTest, context_that_cannot_be_made_current_says_so) {
-  EXPECT_FALSE(device().push_current());  // it is current
+  const DeviceEntry entry = device().enter();
+  EXPECT_FALSE(entry.pushed) << "it is current";
+  device().leave(entry);
   scope_.reset();
   fake().fail("cuCtxPushCurrent", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
   const Failure failure = failure_of([&] { const DeviceScope scope(device()); });
@@ -235,6 +238,26 @@ TEST_F(CudaFaultTest, stream_that_captures_a_graph_is_refused_and_left_alone) {
   EXPECT_EQ(failure_of(calls.front()).status, Status::unsupported);
   device().release_pinned(here);
   device().release(there);
+}
+
+TEST_F(CudaFaultTest, asking_for_events_leaves_the_captures_of_other_threads_alone) {
+  const auto capturing = device().create_stream();
+  const auto event = device().create_event();
+  fake().set_capturing(capturing->native_handle(), true);
+  EXPECT_TRUE(event->completed()) << "in a scope";
+  std::thread([&] {
+    device().make_current();
+    EXPECT_TRUE(event->completed()) << "on a thread of the runtime";
+  }).join();
+  EXPECT_EQ(fake().count("spoiled_captures"), 0);
+  std::thread([&] {
+    {
+      const DeviceScope scope(device());
+    }
+    EXPECT_THROW(static_cast<void>(event->completed()), Error) << "a caller's mode comes back";
+  }).join();
+  EXPECT_EQ(fake().count("spoiled_captures"), 1);
+  fake().set_capturing(capturing->native_handle(), false);
 }
 
 }  // namespace
