@@ -151,7 +151,8 @@ def table_lines(case: Case, rows: list[Row]) -> list[str]:
 
 def _beside_allocator(process: dict[str, Any]) -> int:
     """Return GPU memory beside the tensors and what torch's allocator rounds up for them."""
-    return max(-1, int(process["device_bytes"]) - int(process.get("rounding_bytes", 0)))
+    used = int(process["device_bytes"])
+    return used if used < 0 else max(0, used - int(process.get("rounding_bytes", 0)))
 
 
 def _memory(row: Row, name: str) -> str:

@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 #include <string>
 #include <tuple>
 
@@ -315,6 +316,7 @@ std::vector<PlannedCase> plan_cases(const Plan& plan,
                                     const Contenders& contenders,
                                     double budget_seconds) {
   std::vector<PlannedCase> cases;
+  std::set<std::tuple<Direction, State, const Place*, std::string>> held;  // heats
   for (const Case& what : all_cases(plan)) {
     PlannedCase planned{what, wanted_rounds(what, plan.rounds), 0, 0, {}};
     planned.rounds = planned.wanted;
@@ -327,8 +329,9 @@ std::vector<PlannedCase> plan_cases(const Plan& plan,
     for (const auto& [name, settings] : groups) {
       planned.repetitions.emplace_back(expected_seconds(*settings.front(), what),
                                        settings.front()->repetitions_max(what));
+      const bool first = held.insert({what.direction, what.state, what.place, name}).second;
       for (const Contender* setting : settings) {
-        const bool runs = settings.size() > 1 && what.size <= heat_size_max;
+        const bool runs = settings.size() > 1 && (first || what.size <= heat_size_max);
         planned.heat_seconds += runs ? heat_turns(what) * expected_seconds(*setting, what) : 0.0;
       }
     }

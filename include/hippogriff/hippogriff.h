@@ -264,9 +264,11 @@ HIPPOGRIFF_API void hippogriff_release(hippogriff_transfer* transfer);
 HIPPOGRIFF_API int hippogriff_malloc(const char* device, size_t size, void** pointer);
 
 /** Frees what hippogriff allocated; NULL is fine. HIPPOGRIFF_BUSY while a transfer uses it. On a
- * GPU kernels and copies that are queued on it in this process may still use the memory: nobody
- * gets it before they are over, for which the call does not wait (with drivers before CUDA 12.5 it
- * does). A graph that a stream captures meanwhile may become invalid, as with cudaFree. */
+ * GPU kernels and copies that are queued in its primary context may still use the memory: nobody
+ * gets it before they are over, for which the call waits 1 ms at most (with drivers before CUDA
+ * 12.5 until they are). Up to 512 MiB stay with hippogriff for the next allocation; what was still
+ * in use then goes back to the device by the next call that allocates or frees. A graph that a
+ * stream captures meanwhile may become invalid, as with cudaFree. */
 HIPPOGRIFF_API int hippogriff_free(void* pointer);
 
 /** Blocking copies between host and device memory, for programs without CUDA and for tests. They go

@@ -83,7 +83,11 @@ class CudaDevice final : public Device {
   [[nodiscard]] DeviceMemory memory() override { return memory_.amount(); }
 
   [[nodiscard]] DeviceAddress allocate(std::size_t size_bytes) override {
-    return memory_.allocate(size_bytes);
+    return memory_.allocate(size_bytes, CudaMemory::allocation_timeout);
+  }
+
+  [[nodiscard]] DeviceAddress allocate_now(std::size_t size_bytes) override {
+    return memory_.allocate(size_bytes, std::chrono::nanoseconds(0));
   }
 
   void release(DeviceAddress address) noexcept override { memory_.release(address); }

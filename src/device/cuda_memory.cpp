@@ -11,9 +11,24 @@
 namespace hippogriff {
 namespace {
 
-constexpr auto allocation_timeout = std::chrono::seconds(10);
 // Of an idle device the event comes within microseconds; a busy one is not waited for.
 constexpr auto release_timeout = std::chrono::milliseconds(1);
+
+// Nothing runs any more in a context that has failed so.
+bool ends_context(int status) {
+  constexpr std::array ends{CUDA_ERROR_ILLEGAL_ADDRESS,
+                            CUDA_ERROR_LAUNCH_TIMEOUT,
+                            CUDA_ERROR_CONTEXT_IS_DESTROYED,
+                            CUDA_ERROR_ASSERT,
+                            CUDA_ERROR_HARDWARE_STACK_ERROR,
+                            CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                            CUDA_ERROR_MISALIGNED_ADDRESS,
+                            CUDA_ERROR_INVALID_ADDRESS_SPACE,
+                            CUDA_ERROR_INVALID_PC,
+                            CUDA_ERROR_LAUNCH_FAILED,
+                            CUDA_ERROR_ECC_UNCORRECTABLE};
+  return std::find(ends.begin(), ends.end(), static_cast<CUresult>(status)) != ends.end();
+}
 
 // What the driver answers while a stream captures a graph: it may do so a moment later.
 bool is_capture(CUresult result) {
@@ -134,13 +149,14 @@ CudaMemory::~CudaMemory() {
     return;
   }
   released_.merge(live_);
+  std::optional<CudaScope> scope;
   bool over = false;
   try {
-    const CudaScope scope(context_);
+    scope.emplace(context_);
     AllOver all(*this);
     over = wait_for(all, allocation_timeout);
-  } catch (const Error&) {
-    over = true;  // the context is dead, and nothing runs in it
+  } catch (const Error& error) {
+    over = ends_context(error.failure().device_status);
   } catch (const std::exception&) {
     over = false;
   }
@@ -173,7 +189,7 @@ void CudaMemory::fail_full(std::size_t size_bytes) {
   throw Error(std::move(failure));
 }
 
-DeviceAddress CudaMemory::allocate(std::size_t size_bytes) {
+DeviceAddress CudaMemory::allocate(std::size_t size_bytes, std::chrono::nanoseconds patience) {
   if (size_bytes == 0) {
     throw_invalid("allocate device memory", "the size is 0");
   }
@@ -182,7 +198,8 @@ DeviceAddress CudaMemory::allocate(std::size_t size_bytes) {
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   // Sizes beyond the device overflow in the driver, which then calls them invalid.
   if (size_bytes <= total_bytes_) {
-    result = blocks_ ? allocate_block(size_bytes, &address) : allocate_plain(size_bytes, &address);
+    result = blocks_ ? allocate_block(size_bytes, patience, &address)
+                     : allocate_plain(size_bytes, &address);
   }
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     fail_full(size_bytes);
@@ -191,9 +208,11 @@ DeviceAddress CudaMemory::allocate(std::size_t size_bytes) {
   return address;
 }
 
-CUresult CudaMemory::allocate_block(std::size_t size_bytes, DeviceAddress* address) {
+CUresult CudaMemory::allocate_block(std::size_t size_bytes,
+                                    std::chrono::nanoseconds patience,
+                                    DeviceAddress* address) {
   Attempt attempt(*this, size_bytes, address);
-  static_cast<void>(wait_for(attempt, allocation_timeout));
+  static_cast<void>(wait_for(attempt, patience));
   return attempt.result();
 }
 
@@ -232,24 +251,39 @@ CUresult CudaMemory::allocate_plain(std::size_t size_bytes, DeviceAddress* addre
 }
 
 void CudaMemory::release(DeviceAddress address) noexcept {
+  if (!context_.driver().usable()) {  // a forked child, whose parent may have had the lock
+    return;
+  }
   bool much = false;
+  bool awaits = false;
   {
     const std::lock_guard lock(mutex_);
     auto entry = live_.extract(address.value);
     HIPPO_ASSERT(!entry.empty());
-    if (!context_.driver().usable()) {
-      return;
-    }
     if (blocks_) {
       released_bytes_ += entry.mapped().block.size_bytes;
       released_.insert(std::move(entry));
-      much = released_bytes_ + blocks_->kept_bytes() > cuda_kept_bytes_max;
+      much = released_bytes_ > cuda_kept_bytes_max;
+      awaits = !batches_.empty();
     }
   }
   if (!blocks_) {
     release_plain(address);
   } else if (much) {
     settle(release_timeout);
+  } else if (awaits) {
+    look();
+  }
+}
+
+void CudaMemory::look() noexcept {
+  // As in settle().
+  try {
+    const CudaScope scope(context_);
+    const std::lock_guard lock(mutex_);
+    collect();
+  } catch (const std::exception&) {
+    return;
   }
 }
 

@@ -9,6 +9,7 @@
 #include "device/cuda_slabs.hpp"
 #include "device/cuda_stream.hpp"
 
+#include <chrono>
 #include <list>
 #include <map>
 #include <mutex>
@@ -24,6 +25,8 @@ std::optional<CudaPlace> locate_cuda_memory(const CudaDriver& driver,
 // lock of ours is taken. Destruction releases what is left, and waits for the work that uses it.
 class CudaMemory {
  public:
+  static constexpr std::chrono::seconds allocation_timeout{10};
+
   explicit CudaMemory(const CudaContext& context);
   ~CudaMemory();
   CudaMemory(const CudaMemory&) = delete;
@@ -31,12 +34,12 @@ class CudaMemory {
 
   // What an allocation may hope for: free on the device, kept, or released and not awaited.
   [[nodiscard]] DeviceMemory amount();
-  // Waits for the work that uses released memory when there is no other.
-  [[nodiscard]] DeviceAddress allocate(std::size_t size_bytes);
+  // Waits so long for the work that uses released memory when there is no other.
+  [[nodiscard]] DeviceAddress allocate(std::size_t size_bytes, std::chrono::nanoseconds patience);
   // What is queued in the device's context up to now may go on using the memory: it is used again
-  // or unmapped when an event behind that work has come. Recording such an event spoils every graph
-  // that a stream of the context is capturing, in whatever mode; so it is done only when more is
-  // released than is kept, or when memory is short.
+  // or unmapped by a later call, when an event behind that work has come. Recording such an event
+  // spoils every graph that a stream of the context is capturing, in whatever mode; so it is done
+  // only when more than cuda_kept_bytes_max is released, or when memory is short.
   void release(DeviceAddress address) noexcept;
   [[nodiscard]] std::optional<AllocationInfo> find(DeviceAddress address) const;
 
@@ -59,11 +62,14 @@ class CudaMemory {
   class Attempt;
   class AllOver;
 
-  [[nodiscard]] CUresult allocate_block(std::size_t size_bytes, DeviceAddress* address);
+  [[nodiscard]] CUresult allocate_block(std::size_t size_bytes,
+                                        std::chrono::nanoseconds patience,
+                                        DeviceAddress* address);
   [[nodiscard]] CUresult allocate_plain(std::size_t size_bytes, DeviceAddress* address);
   [[noreturn]] void fail_full(std::size_t size_bytes);
   void release_plain(DeviceAddress address) const noexcept;
   void settle(std::chrono::nanoseconds patience);
+  void look() noexcept;
 
   // With the lock held:
   [[nodiscard]] CUresult take(std::size_t size_bytes, DeviceAddress* address);

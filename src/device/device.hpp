@@ -126,6 +126,12 @@ class Device {
   // At least 256-byte aligned. Throws out_of_device_memory when there is no room: at once, but for
   // released memory that work still uses, which a CUDA device waits for up to 10 s.
   [[nodiscard]] virtual DeviceAddress allocate(std::size_t size_bytes) = 0;
+
+  // The same without waiting, for who asks again.
+  [[nodiscard]] virtual DeviceAddress allocate_now(std::size_t size_bytes) {
+    return allocate(size_bytes);
+  }
+
   // `address` must come from allocate of this device; work that uses it must be complete. A CUDA
   // device lets work queued before in its context go on using it, and does not wait for that.
   virtual void release(DeviceAddress address) noexcept = 0;

@@ -338,7 +338,7 @@ DeviceAddress Runtime::try_allocate(const Submission& submission,
                    .object = state.device->info().name,
                    .detail = "what this command reserved is not free now"});
     }
-    return state.device->allocate(size);
+    return state.device->allocate_now(size);
   } catch (const Error& error) {
     const bool waits = submission.memory_timeout_ms >= 0 &&
                        size <= state.device->memory().total_bytes &&

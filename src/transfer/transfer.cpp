@@ -110,7 +110,7 @@ std::optional<ParkedPiece> Transfer::unpark() {
 }
 
 void Transfer::allocate() {
-  set_address(device().allocate(request_.extent.size));
+  set_address(device().allocate_now(request_.extent.size));
   if (allocated_hook_) {
     allocated_hook_(*this);
   }

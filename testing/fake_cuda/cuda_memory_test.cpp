@@ -269,6 +269,34 @@ TEST_F(CudaMemoryTest, full_device_waits_for_released_memory) {
   }
 }
 
+TEST_F(CudaMemoryTest, who_asks_again_does_not_wait_for_released_memory) {
+  const auto stream = device().create_stream();
+  const std::size_t all_bytes = device().info().memory_bytes;
+  Gate gate;
+  gate.hold(*stream);
+  device().release(device().allocate(all_bytes));
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(failure_of([&] { static_cast<void>(device().allocate_now(all_bytes)); }).status,
+            Status::out_of_device_memory);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  gate.open();
+  ASSERT_TRUE(wait_for(*stream, patience));
+  device().release(device().allocate_now(all_bytes));
+}
+
+TEST_F(CudaMemoryTest, a_small_release_gives_back_what_is_over) {
+  const auto stream = device().create_stream();
+  const DeviceAddress small = device().allocate(300);
+  Gate gate;
+  gate.hold(*stream);
+  release_much();
+  EXPECT_EQ(taken_bytes(), much + 2 * mib) << "work uses it";
+  gate.open();
+  ASSERT_TRUE(wait_for(*stream, patience));
+  device().release(small);
+  EXPECT_EQ(taken_bytes(), 2 * mib);
+}
+
 TEST_F(CudaMemoryTest, released_memory_that_cannot_be_awaited_is_left_alone_until_it_can) {
   fake().fail("cuCtxRecordEvent", 0, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   const DeviceAddress first = device().allocate(much);
@@ -365,7 +393,7 @@ TEST_F(CudaMemoryTest, drivers_that_record_no_context_allocate_plainly) {
   driver.ctx_record_event = nullptr;
   const CudaContext context(driver, 0);
   CudaMemory memory(context);
-  const DeviceAddress address = memory.allocate(mib);
+  const DeviceAddress address = memory.allocate(mib, patience);
   EXPECT_EQ(fake().count("reservations"), 0);
   memory.release(address);
   EXPECT_EQ(fake().count("allocations"), 0);
