@@ -270,7 +270,7 @@ void CudaMemory::release(DeviceAddress address) noexcept {
   if (!blocks_) {
     release_plain(address);
   } else if (much) {
-    settle(release_timeout);
+    settle();
   } else if (awaits) {
     look();
   }
@@ -297,7 +297,7 @@ void CudaMemory::release_plain(DeviceAddress address) const noexcept {
   }
 }
 
-void CudaMemory::settle(std::chrono::nanoseconds patience) {
+void CudaMemory::settle() noexcept {
   // What fails here is tried again by every later call, and reported there.
   try {
     const CudaScope scope(context_);
@@ -312,7 +312,7 @@ void CudaMemory::settle(std::chrono::nanoseconds patience) {
     }
     // A device that is busy with work before an earlier release is so still.
     AllOver all(*this);
-    static_cast<void>(wait_for(all, idle ? patience : std::chrono::nanoseconds(0)));
+    static_cast<void>(wait_for(all, idle ? release_timeout : std::chrono::milliseconds(0)));
   } catch (const std::exception&) {
     return;
   }

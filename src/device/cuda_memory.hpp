@@ -68,7 +68,7 @@ class CudaMemory {
   [[nodiscard]] CUresult allocate_plain(std::size_t size_bytes, DeviceAddress* address);
   [[noreturn]] void fail_full(std::size_t size_bytes);
   void release_plain(DeviceAddress address) const noexcept;
-  void settle(std::chrono::nanoseconds patience);
+  void settle() noexcept;
   void look() noexcept;
 
   // With the lock held:

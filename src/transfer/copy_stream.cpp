@@ -34,8 +34,7 @@ StreamCopy::~StreamCopy() {
 bool StreamCopy::is_under_way() const {
   const State state = state_.load(std::memory_order_acquire);
   return state == State::waiting ||
-         (state == State::queued &&
-          batch_->state.load(std::memory_order_acquire) == CopyBatch::State::under_way);
+         (state == State::queued && !batch_->ended.load(std::memory_order_acquire));
 }
 
 bool StreamCopy::completed() {
@@ -129,7 +128,6 @@ void CopyStream::advance() {
 void CopyStream::settle_ended() noexcept {
   while (!under_way_.empty()) {
     CopyBatch& batch = *under_way_.front();
-    CopyBatch::State state = CopyBatch::State::copied;
     try {
       if (!batch.event->completed()) {
         return;
@@ -137,9 +135,8 @@ void CopyStream::settle_ended() noexcept {
       events_.push_back(std::move(batch.event));
     } catch (...) {
       batch.failure = std::current_exception();
-      state = CopyBatch::State::failed;
     }
-    batch.state.store(state, std::memory_order_release);
+    batch.ended.store(true, std::memory_order_release);
     under_way_.pop_front();
   }
 }

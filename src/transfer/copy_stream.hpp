@@ -19,12 +19,10 @@ class CopyStream;
 
 // Copies that were queued together: they are over together, with one event behind them.
 struct CopyBatch {
-  enum class State : std::uint8_t { under_way, copied, failed };
-
   std::unique_ptr<Event> event;
   std::size_t bytes = 0;
-  std::exception_ptr failure;                  // before `state` says so
-  std::atomic<State> state{State::under_way};  // set under the stream's lock
+  std::exception_ptr failure;      // set before `ended`
+  std::atomic<bool> ended{false};  // set under the stream's lock
 };
 
 // A copy on a CopyStream, again and again: as an event, complete when the last that was started is.

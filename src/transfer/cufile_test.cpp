@@ -2,6 +2,7 @@
 // libcufile.
 #include "transfer/cufile.hpp"
 
+#include "testing/failure_of.hpp"
 #include "testing/fake_cufile/fake_cufile.hpp"
 #include "testing/temporary_folder.hpp"
 
@@ -209,17 +210,6 @@ class CuFileTest : public GdsTest {
   }
 
   DeviceAddress memory() { return {reinterpret_cast<std::uint64_t>(device_bytes.data())}; }
-
-  template <typename Call>
-  static Failure failure_of(const Call& call) {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.failure();
-    }
-    ADD_FAILURE() << "the call succeeded";
-    return {};
-  }
 
   CuFileLoad loaded;
   std::shared_ptr<Storage> storage;

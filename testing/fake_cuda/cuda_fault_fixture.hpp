@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/cuda_device.hpp"
+#include "testing/failure_of.hpp"
 #include "testing/fake_cuda/fake_cuda.hpp"
 
 #include <gtest/gtest.h>
@@ -67,17 +68,5 @@ class CudaFaultTest : public ::testing::Test {
  protected:
   std::optional<DeviceScope> scope_;  // goes before the device
 };
-
-// The failure of a call that must fail.
-template <typename Call>
-Failure failure_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.failure();
-  }
-  ADD_FAILURE() << "the call succeeded";
-  return {};
-}
 
 }  // namespace hippogriff

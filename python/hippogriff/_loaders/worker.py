@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from hippogriff._loaders.contenders import Contender
 
 _SAMPLE_SECONDS = 0.002
+# What torch's allocator keeps in blocks of 2 MiB, several in each (c10's kSmallSize).
+_SMALL_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Outcome:
 
     `device_bytes` and `host_bytes` are the most that was in use beside the tensors, seen in one
     more load; -1 where it cannot be seen. `rounding_bytes`: what torch's allocator alone takes
-    beside empty tensors like these, whoever fills them.
+    beside empty tensors like the small ones of these, whoever fills them; large ones need nothing.
     """
 
     contender: str
@@ -141,13 +143,19 @@ def _look_at_memory(contender: Contender, task: Task, outcome: Outcome, device: 
         stopping.set()
         thread.join()
     most = [max(most[0], device.used_bytes()), max(most[1], _private_bytes())]
-    kinds = [(array.shape, array.dtype) for array in loaded.values()]
+    small = [
+        (array.shape, array.dtype, array_bytes(array))
+        for array in loaded.values()
+        if array_bytes(array) <= _SMALL_BYTES
+    ]
     del loaded
     on_host = 0 if device.on_gpu else outcome.size_bytes
     outcome.host_bytes = max(0, most[1] - host_before - on_host)
     if device.on_gpu:
         outcome.device_bytes = max(0, most[0] - before - outcome.size_bytes)
-        outcome.rounding_bytes = max(0, device.bytes_of_empty(kinds) - outcome.size_bytes)
+        small_bytes = sum(size for _, _, size in small)
+        taken = device.bytes_of_empty([(shape, dtype) for shape, dtype, _ in small])
+        outcome.rounding_bytes = max(0, taken - small_bytes)
 
 
 class _Device:
