@@ -54,7 +54,7 @@ __device__ unsigned long long wrong_in(const Sixteen* block, std::uint64_t first
 }
 
 __device__ std::uint64_t picked(std::uint64_t round, std::uint64_t salt, std::uint64_t count) {
-  return mixed((warp_number() << 20U) + round + (salt << 50U)) % count;
+  return __umul64hi(mixed((warp_number() << 20U) + round + (salt << 50U)), count);
 }
 
 __global__ void zero_copy(const char* data,

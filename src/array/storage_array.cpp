@@ -71,6 +71,7 @@ struct StorageArray::Layout {
     nearby = place(own_end, sizeof(EndingNearby));
     accesses = place(own_end, sizeof(AccessCount) * access_counts);
     words = place(own_end, sizeof(std::uint64_t) * line_count);
+    keys = place(own_end, sizeof(std::uint64_t) * std::max<std::uint64_t>(line_count, ways_max));
     statuses = place(own_end, sizeof(std::uint32_t) * line_count);
     set_states = place(own_end, sizeof(SetState) * sets);
     place(shared_end, queue.shared_bytes() * options.queue_count);
@@ -91,6 +92,7 @@ struct StorageArray::Layout {
   std::uint64_t nearby = 0;
   std::uint64_t accesses = 0;
   std::uint64_t words = 0;
+  std::uint64_t keys = 0;
   std::uint64_t statuses = 0;
   std::uint64_t set_states = 0;
   std::uint64_t shared_end = 0;
@@ -237,6 +239,7 @@ void StorageArray::initialize(const Layout& layout) {
   write_own(own);
   cache_.places = {
       .words = reinterpret_cast<std::uint64_t*>(own_there + layout.words),
+      .keys = reinterpret_cast<std::uint64_t*>(own_there + layout.keys),
       .statuses = reinterpret_cast<std::uint32_t*>(own_there + layout.statuses),
       .sets = reinterpret_cast<SetState*>(own_there + layout.set_states),
       .counters = reinterpret_cast<CacheCounters*>(own_there + layout.counters),

@@ -15,7 +15,7 @@ namespace hippogriff::ondemand {
 
 inline constexpr uint32_t line_shift_min = 9;   // 512 B
 inline constexpr uint32_t line_shift_max = 20;  // 1 MiB
-inline constexpr uint32_t view_layout = 4;      // of Cache and what it points to, in memory
+inline constexpr uint32_t view_layout = 5;      // of Cache and what it points to, in memory
 
 // A place with a reference of ours.
 struct Held {
@@ -51,6 +51,7 @@ struct Cache {
   uint32_t queue_count = 0;
   bool writable = false;
   bool keeps_writes = true;  // false: in mode c a flush has nothing to do
+  uint16_t zero = 0;         // what the compiler does not know (peek.hpp)
 
   [[nodiscard]] HIPPO_ANYWHERE uint32_t line_bytes() const { return 1U << line_shift; }
 

@@ -44,9 +44,21 @@ struct PlaceWord {
   }
 };
 
+// What a place's bytes are, for those who read them without a reference: bits 0-23 a number that is
+// another whenever they become another line's, bits 24-63 one more than that line's number, or 0
+// while they may change hands. It is 0 before they change, and the line's once somebody holds them
+// (peek.hpp). A number comes again after 2^24 claims in its set.
+struct PlaceKey {
+  static constexpr uint64_t numbers = (uint64_t{1} << 24U) - 1;
+
+  HIPPO_ANYWHERE static constexpr uint64_t of(uint64_t line_number) {
+    return (line_number + 1) << PlaceWord::line_shift;
+  }
+};
+
 struct SetState {
   uint32_t lock = 0;
-  uint32_t hand = 0;  // guarded by the lock
+  uint32_t hand = 0;  // guarded by the lock: bits 0-7 the clock's, 8-31 how many claims there were
 };
 
 // overwrite: all bytes of the line; prefetch: only where nothing has to be written back for it.
@@ -64,6 +76,7 @@ struct Found {
 // Pointers alone: copied into kernels by value. Thread-safe. All functions are one thread's.
 struct PlaceTable {
   uint64_t* words = nullptr;     // a place each
+  uint64_t* keys = nullptr;      // a place each; at least ways_max
   uint32_t* statuses = nullptr;  // a place each: why the last load failed
   SetState* sets = nullptr;
   CacheCounters* counters = nullptr;
@@ -123,6 +136,11 @@ struct PlaceTable {
       word.fetch_or(PlaceWord::dirty, relaxed);
     }
     word.fetch_sub(PlaceWord::reference, release);
+  }
+
+  // Lets others read the bytes of a place without a reference; we hold it, and it is not busy.
+  HIPPO_ANYWHERE void publish(uint32_t place, uint64_t line) const {
+    shared_ref<uint64_t>(keys[place]).fetch_or(PlaceKey::of(line), relaxed);
   }
 
   // The bytes of a busy place are there: those who wait have them, and we keep our reference.
@@ -191,6 +209,18 @@ struct PlaceTable {
     }
   }
 
+  // The first place of the line's set.
+  [[nodiscard]] HIPPO_ANYWHERE uint32_t first_place_of(uint64_t line) const {
+    return set_of(line) * ways;
+  }
+
+  // Marks a place as used, whose word was seen to be so.
+  HIPPO_ANYWHERE void touch(uint32_t place, uint64_t seen) const {
+    if ((seen & PlaceWord::used) == 0) {
+      word_at(place).fetch_or(PlaceWord::used, relaxed);
+    }
+  }
+
   HIPPO_ANYWHERE static void count(uint64_t& counter) {
     shared_ref<uint64_t>(counter).fetch_add(1, relaxed);
   }
@@ -251,12 +281,6 @@ struct PlaceTable {
     return (word & PlaceWord::references) > PlaceWord::references / 2;
   }
 
-  HIPPO_ANYWHERE void touch(uint32_t place, uint64_t seen) const {
-    if ((seen & PlaceWord::used) == 0) {
-      word_at(place).fetch_or(PlaceWord::used, relaxed);
-    }
-  }
-
   // Takes a reference of a place that had the line a moment ago, and waits until its bytes are
   // there. False when the place is another line's now.
   HIPPO_ANYWHERE bool join(uint64_t line, Found& found, Wait& wait) const {
@@ -313,12 +337,15 @@ struct PlaceTable {
     const uint32_t used =
         idle & seen.which([](uint64_t word) { return (word & PlaceWord::used) != 0; });
     const uint32_t dirty = seen.which([](uint64_t word) { return (word & PlaceWord::dirty) != 0; });
-    const Clock clock{sets[set].hand, ways};
+    const uint32_t state = sets[set].hand;
+    const Clock clock{state & hand_bits, ways};
     for (uint32_t open = idle & ~dirty; open != 0;) {
       const uint32_t way = clock.next(open, used);
       if (take_clean(first + way, seen.of(way), line)) {
         unmark(first, clock.passed(way, open, used));
-        sets[set].hand = clock.after(way);
+        const uint32_t claims = (state & ~hand_bits) + hand_bits + 1;
+        shared_ref<uint64_t>(keys[first + way]).store(claims / (hand_bits + 1), relaxed);
+        sets[set].hand = claims | clock.after(way);
         found.place = first + way;
         found.step = intent == Intent::overwrite ? Step::overwrite : Step::load;
         count(intent == Intent::overwrite ? counters->overwritten : counters->misses);
@@ -334,9 +361,11 @@ struct PlaceTable {
     found.place = first + way;
     found.step = Step::write_back;
     unmark(first, used);
-    sets[set].hand = clock.after(way);  // should it not be possible to write this one
+    sets[set].hand = (state & ~hand_bits) | clock.after(way);  // should this one not be written
     return take_dirty(found.place, found.other, PlaceWord::used);
   }
+
+  static constexpr uint32_t hand_bits = 0xFF;
 
   // The order in which places of a set are looked at: from the hand on.
   struct Clock {

@@ -5,6 +5,7 @@
 #define HIPPOGRIFF_ARRAY_WARP_HPP_
 
 #include <hippogriff/array/fetch.hpp>
+#include <hippogriff/array/peek.hpp>
 
 namespace hippogriff::ondemand {
 
@@ -50,6 +51,7 @@ access_in_turn(const Cache& cache, const Group& all, uint64_t offset, bool missi
     }
     all.meet();
     if (all.leads() && held.status == NvmeStatus::success) {
+      cache.places.publish(held.place, wanted);
       cache.drop(held, Writes);
     }
     left &= ~all.vote(mine);
@@ -77,6 +79,7 @@ access_together(const Cache& cache, const Group& all, uint64_t offset, T& value)
     move_element<Writes>(cache.bytes_of(place) + begin, value);
     same.meet();
     if (same.leads()) {
+      cache.places.publish(place, line);
       cache.places.drop(place, Writes);
     }
   }
@@ -107,19 +110,39 @@ __device__ NvmeStatus coalesced_bytes(const Cache& cache, uint64_t offset, T& va
   return NvmeStatus::success;
 }
 
+// Whether all of it lies in one line.
+template <typename T>
+__device__ bool in_one_line(const Cache& cache, uint64_t offset) {
+  return block_bytes % sizeof(T) == 0 ||
+         (offset >> cache.line_shift) == ((offset + sizeof(T) - 1) >> cache.line_shift);
+}
+
 template <bool Writes, typename T>
 __device__ NvmeStatus coalesced(const Cache& cache, uint64_t offset, T& value) {
-  if constexpr (block_bytes % sizeof(T) != 0) {
-    if ((offset >> cache.line_shift) != ((offset + sizeof(T) - 1) >> cache.line_shift)) {
-      return coalesced_bytes<Writes>(cache, offset, value);
-    }
+  if (!in_one_line<T>(cache, offset)) {
+    return coalesced_bytes<Writes>(cache, offset, value);
   }
   return coalesced_access<Writes>(cache, offset, value);
 }
 
+// Of the lanes that had elements of one line, one counts.
+__device__ inline void count_hits([[maybe_unused]] const Cache& cache,
+                                  [[maybe_unused]] const Lanes& all,
+                                  [[maybe_unused]] uint64_t offset,
+                                  [[maybe_unused]] bool there) {
+#ifdef HIPPOGRIFF_COUNT_ACCESSES
+  const Lanes same = all.with_same(there ? offset >> cache.line_shift : no_line);
+  count_access(there && same.leads() ? cache.accesses : nullptr);
+#endif
+}
+
 template <typename T>
 __device__ NvmeStatus coalesced_read(const Cache& cache, uint64_t offset, T& value) {
-  return coalesced<false>(cache, offset, value);
+  const Lanes all(__activemask());
+  const bool there = in_one_line<T>(cache, offset) && peek(cache, offset, value);
+  all.meet();  // so that those who lack theirs go on together
+  count_hits(cache, all, offset, there);
+  return there ? NvmeStatus::success : coalesced<false>(cache, offset, value);
 }
 
 template <typename T>
