@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from array import array
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, NamedTuple
 
+from hippogriff._handle import SLICE_SECONDS
 from hippogriff.errors import Cancelled, HippogriffError
 from hippogriff.safetensors._verify import Landed
 
@@ -132,6 +133,8 @@ class Checks:
 
     def _wait(self) -> None:
         for each in self._running:
+            while not each.done():
+                wait([each], SLICE_SECONDS)  # So that signals are seen, whichever thread has them.
             each.result()
 
     def _raise_found(self) -> None:
