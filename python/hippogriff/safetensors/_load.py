@@ -215,14 +215,9 @@ def load_file(
         for source in sources:
             watch.expect(source.file.size)
         checks = stack.enter_context(Checks())
-        for file, verifier in sources:
-            follower = None if verifier is None else Follower(verifier)
-            landed = checks.of(verifier, maker, follower)
-            stream = stream_file(file)
-            tensors = load_tensors(file, stream, maker, watch, landed, host_memory=budget)
-            if follower is not None:
-                follower.finish()
-            add_names(names, tensors, file)
+        for source in sources:
+            tensors = _load_all(source, maker, watch, checks, budget)
+            add_names(names, tensors, source.file)
             loaded.update(tensors)
     return loaded
 
@@ -240,3 +235,17 @@ def _open(
     """Open all files before anything is loaded, so that a missing one is told at once."""
     files = [stack.enter_context(File(path)) for path in files_of(paths)]
     return list(map(_Source, files, open_verifiers(files, verify)))
+
+
+def _load_all(
+    source: _Source, maker: Framework, watch: Watch, checks: Checks, host_memory: int
+) -> dict[str, Any]:
+    """Load a file's tensors, of which the first are on their way before the last are known."""
+    file, verifier = source
+    follower = None if verifier is None else Follower(verifier)
+    landed = checks.of(verifier, maker, follower)
+    stream = stream_file(file)
+    tensors = load_tensors(file, stream, maker, watch, landed, host_memory=host_memory)
+    if follower is not None:
+        follower.finish()
+    return tensors
