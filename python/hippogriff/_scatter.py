@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 _SEGMENT_POINTER = ctypes.POINTER(_abi.Segment)
 
 
+def interleave(*columns: array[int]) -> array[int]:
+    """Put the first of each of some arrays after each other, then the second of each, and so on."""
+    count = len(columns)
+    rows = array("Q", bytes(8 * count * len(columns[0])))
+    for number, column in enumerate(columns):
+        rows[number::count] = column
+    return rows
+
+
 def start_scatter(
     file: File,
     parts: Iterable[tuple[int, int, int]],
@@ -32,6 +41,20 @@ def start_scatter(
     `keep` holds their memory until it is finished.
     """
     segments = array("Q", itertools.chain.from_iterable(parts))
+    return start_segments(file, segments, request, keep, cancel_when_dropped)
+
+
+def start_segments(
+    file: File,
+    segments: array[int],
+    request: Request,
+    keep: object,
+    cancel_when_dropped: bool = False,
+) -> Transfer[int]:
+    """Start a transfer of parts whose offsets, sizes and addresses follow each other in an array.
+
+    `keep` as in `start_scatter`.
+    """
     address, words = segments.buffer_info()
     with file.borrowed() as descriptor:
         return request.start(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 from array import array
 from typing import TYPE_CHECKING
 
@@ -11,11 +10,12 @@ from hippogriff import _abi
 from hippogriff._library import lib
 from hippogriff._regions import describe
 from hippogriff._runtime import ensure
+from hippogriff._scatter import interleave
 from hippogriff._transfer import Request
 from hippogriff.errors import check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hippogriff._regions import Region
 
@@ -33,14 +33,35 @@ def count_blocks(size_bytes: int, block_bytes: int) -> int:
 def checksum_parts(
     parts: Sequence[tuple[int, int]], region: Region, block_bytes: int
 ) -> array[int]:
-    """Compute the checksums of each block of each part.
+    """Compute the checksums of each block of each part, which is an address and a size in bytes.
+
+    Parameters, the result and errors are those of `checksum_memory`.
+    """
+    addresses = array("Q", [address for address, _ in parts])
+    sizes = array("Q", [size for _, size in parts])
+    return checksum_memory(addresses, sizes, region, block_bytes)
+
+
+def checksum_memory(
+    addresses: array[int],
+    sizes_bytes: array[int],
+    region: Region,
+    block_bytes: int,
+    count: int | None = None,
+    between: Callable[[], object] | None = None,
+) -> array[int]:
+    """Compute the checksums of each block of some parts of memory.
 
     Parameters
     ----------
-    parts : sequence of (int, int)
-        Address and size in bytes; each is cut every `block_bytes` from its own beginning.
+    addresses, sizes_bytes : array of unsigned 64-bit integers
+        Where each part is; it is cut every `block_bytes` from its own beginning.
     region : Region
         Says the device of all of them, and the stream whose work comes before.
+    count : int, optional
+        How many blocks they have, for who has counted them.
+    between : callable, optional
+        Called where there is time to stop, after some tenths of a second each; may raise.
 
     Returns
     -------
@@ -55,24 +76,39 @@ def checksum_parts(
         When the memory is not the device's, or the device fails.
     """
     ensure()
+    if sum(sizes_bytes) <= _CALL_BYTES:
+        return _call(addresses, sizes_bytes, region, block_bytes, count)
     checksums = array("Q")
-    for some in _calls(parts, block_bytes):
-        words = array("Q", itertools.chain.from_iterable(some))
-        count = sum([-(-size // block_bytes) for _, size in some])
-        found = array("Q", bytes(8 * count))
-        request = Request("auto", region=region)
-        check(
-            lib.hippogriff_checksum(
-                ctypes.cast(words.buffer_info()[0], _MEMORY_POINTER),
-                len(some),
-                block_bytes,
-                ctypes.byref(request.options),
-                ctypes.cast(found.buffer_info()[0], _CHECKSUM_POINTER),
-                count,
-            )
-        )
-        checksums.extend(found)
+    for some in _pieces(addresses, sizes_bytes, block_bytes):
+        if between is not None:
+            between()
+        checksums.extend(_call(*some, region, block_bytes))
     return checksums
+
+
+def _call(
+    addresses: array[int],
+    sizes_bytes: array[int],
+    region: Region,
+    block_bytes: int,
+    count: int | None = None,
+) -> array[int]:
+    words = interleave(addresses, sizes_bytes)
+    if count is None:
+        count = sum([-(-size // block_bytes) for size in sizes_bytes])
+    found = array("Q", bytes(8 * count))
+    request = Request("auto", region=region)
+    check(
+        lib.hippogriff_checksum(
+            ctypes.cast(words.buffer_info()[0], _MEMORY_POINTER),
+            len(addresses),
+            block_bytes,
+            ctypes.byref(request.options),
+            ctypes.cast(found.buffer_info()[0], _CHECKSUM_POINTER),
+            count,
+        )
+    )
+    return found
 
 
 def checksum_bytes(data: object) -> int:
@@ -87,23 +123,21 @@ def checksum_bytes(data: object) -> int:
 EMPTY_CHECKSUM = 0x2D06800538D394C2
 
 
-def _calls(
-    parts: Sequence[tuple[int, int]], block_bytes: int
-) -> Iterable[Sequence[tuple[int, int]]]:
+def _pieces(
+    addresses: array[int], sizes_bytes: array[int], block_bytes: int
+) -> Iterator[tuple[array[int], array[int]]]:
     """Put parts together, or cut them between blocks, so that no call takes long."""
-    if parts and sum([size for _, size in parts]) <= _CALL_BYTES:
-        yield parts
-        return
     step = max(_CALL_BYTES // block_bytes, 1) * block_bytes
-    some: list[tuple[int, int]] = []
-    size_bytes = 0
-    for address, size in parts:
+    some = array("Q"), array("Q")
+    room = step
+    for address, size in zip(addresses, sizes_bytes, strict=True):
         for offset in range(0, size, step):
             piece = min(step, size - offset)
-            if some and size_bytes + piece > step:
+            if piece > room:
                 yield some
-                some, size_bytes = [], 0
-            some.append((address + offset, piece))
-            size_bytes += piece
-    if some:
+                some, room = (array("Q"), array("Q")), step
+            some[0].append(address + offset)
+            some[1].append(piece)
+            room -= piece
+    if some[0]:
         yield some

@@ -37,12 +37,16 @@ DeviceChecksum::~DeviceChecksum() {
   }
   try {
     const DeviceScope scope(*device_);
+    stream_.reset();
+    done_.reset();
     kernel_.reset();
     if (exchange_ != nullptr) {
       device_->release_pinned(reinterpret_cast<std::byte*>(exchange_));
     }
   } catch (const Error&) {
     // The device cannot be made current any more: what it held went with it.
+    static_cast<void>(done_.release());    // NOLINT(bugprone-unused-return-value)
+    static_cast<void>(stream_.release());  // NOLINT(bugprone-unused-return-value)
     static_cast<void>(kernel_.release());  // NOLINT(bugprone-unused-return-value)
   }
 }
@@ -70,11 +74,19 @@ DeviceChecksum::Exchange& DeviceChecksum::exchange() {
   return *exchange_;
 }
 
+// Empty: each call waits for what it puts there, and one that fails gives the stream up.
+Stream& DeviceChecksum::stream() {
+  if (stream_ == nullptr) {
+    done_ = device_->create_event();
+    stream_ = device_->create_stream();
+  }
+  return *stream_;
+}
+
 // Waits for all that is on the stream.
-void DeviceChecksum::finish(Stream& stream, const char* operation) {
-  const auto done = device_->create_event();
-  stream.record(*done);
-  if (!wait_for(*done, patience_)) {
+void DeviceChecksum::finish(const char* operation) {
+  stream_->record(*done_);
+  if (!wait_for(*done_, patience_)) {
     throw Error({.status = Status::device_error,
                  .operation = operation,
                  .object = device_->info().name,
@@ -110,7 +122,10 @@ void DeviceChecksum::compute(std::span<const MemoryPart> parts,
       by_copies(queue, after, checksums);
     }
   } catch (...) {
-    exchange_ = nullptr;  // the device may still use it: nobody else does again
+    // The device may still use them: nobody else does again.
+    exchange_ = nullptr;
+    stream_.reset();
+    done_.reset();
     throw;
   }
 }
@@ -119,9 +134,9 @@ void DeviceChecksum::by_kernel(BlockQueue& queue,
                                Event* after,
                                std::span<std::uint64_t> checksums) {
   auto& lists = exchange().lists;
-  const auto stream = device_->create_stream();
+  Stream& queued = stream();
   if (after != nullptr) {
-    stream->wait(*after);
+    queued.wait(*after);
   }
   std::array<MemoryPart, 256> claimed_blocks;
   for (std::size_t done = 0; done < checksums.size();) {
@@ -138,8 +153,8 @@ void DeviceChecksum::by_kernel(BlockQueue& queue,
       }
     }
     kernel_->launch(
-        *stream, lists.blocks.data(), lists.checksums.data(), static_cast<std::uint32_t>(count));
-    finish(*stream, "run the checksum kernel");
+        queued, lists.blocks.data(), lists.checksums.data(), static_cast<std::uint32_t>(count));
+    finish("run the checksum kernel");
     std::copy_n(
         lists.checksums.begin(), count, checksums.begin() + static_cast<std::ptrdiff_t>(done));
     done += count;
@@ -150,9 +165,9 @@ void DeviceChecksum::by_copies(BlockQueue& queue,
                                Event* after,
                                std::span<std::uint64_t> checksums) {
   auto& bytes = exchange().bytes;
-  const auto stream = device_->create_stream();
+  Stream& queued = stream();
   if (after != nullptr) {
-    stream->wait(*after);
+    queued.wait(*after);
   }
   Xxh3Stream hash;
   for (std::uint64_t& checksum : checksums) {
@@ -162,8 +177,8 @@ void DeviceChecksum::by_copies(BlockQueue& queue,
     for (std::uint64_t offset = 0; offset < block.size_bytes;) {
       const auto size = static_cast<std::size_t>(
           std::min<std::uint64_t>(bytes.size(), block.size_bytes - offset));
-      stream->copy_to_host(bytes.data(), block.address + offset, size);
-      finish(*stream, "copy to host");
+      queued.copy_to_host(bytes.data(), block.address + offset, size);
+      finish("copy to host");
       hash.update(bytes.data(), size);
       offset += size;
     }

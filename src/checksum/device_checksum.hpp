@@ -37,7 +37,8 @@ class DeviceChecksum {
 
   [[nodiscard]] bool has_kernel();
   Exchange& exchange();
-  void finish(Stream& stream, const char* operation);
+  Stream& stream();
+  void finish(const char* operation);
   void by_kernel(BlockQueue& queue, Event* after, std::span<std::uint64_t> checksums);
   void by_copies(BlockQueue& queue, Event* after, std::span<std::uint64_t> checksums);
 
@@ -48,6 +49,8 @@ class DeviceChecksum {
   std::string why_copied_;
   std::unique_ptr<CudaXxh3> kernel_;
   Exchange* exchange_ = nullptr;  // pinned memory of the device
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Event> done_;  // recorded behind what is waited for
 };
 
 }  // namespace hippogriff

@@ -84,6 +84,15 @@ void check_memory(DeviceState& state, std::span<const MemoryPart> parts) {
   }
 }
 
+std::vector<hippogriff::Range> ranges_of(std::span<const MemoryPart> parts) {
+  std::vector<hippogriff::Range> ranges;
+  ranges.reserve(parts.size());
+  for (const MemoryPart& part : parts) {
+    ranges.push_back({part.address.value, part.size_bytes});
+  }
+  return ranges;
+}
+
 void compute(const std::vector<MemoryPart>& parts,
              std::uint64_t block_bytes,
              const hippogriff_options& options,
@@ -97,10 +106,7 @@ void compute(const std::vector<MemoryPart>& parts,
   if ((options.flags & HIPPOGRIFF_HOST_MEMORY) == 0) {
     check_memory(state, parts);
   }
-  hippogriff::MemoryUses uses(state.in_flight);
-  for (const MemoryPart& part : parts) {
-    uses.begin(part.address, part.size_bytes, hippogriff::MemoryUse::reads);
-  }
+  const hippogriff::InFlight::Reads reads(state.in_flight, ranges_of(parts));
   std::unique_ptr<hippogriff::Event> after;
   if ((options.flags & HIPPOGRIFF_AFTER_STREAM) != 0) {
     after = state.device->create_event();

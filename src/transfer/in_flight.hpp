@@ -36,10 +36,29 @@ class InFlight {
     const std::uint64_t number_;
   };
 
+  // Reads of many ranges for a scope: they begin and end together, or none does. Throws as begin.
+  class Reads {
+   public:
+    Reads(InFlight& all, std::vector<Range> ranges)
+        : all_(all), number_(all.begin_reads(std::move(ranges))) {}
+
+    ~Reads() { all_.end_reads(number_); }
+
+    Reads(const Reads&) = delete;
+    Reads& operator=(const Reads&) = delete;
+
+   private:
+    InFlight& all_;
+    const std::uint64_t number_;
+  };
+
   // Throws Error(busy) when the range overlaps one in flight and one of both writes, and
   // Error(not_initialized) once closed. Returns the number to end it with.
   std::uint64_t begin(DeviceAddress address, std::uint64_t size_bytes, MemoryUse use);
   void end(DeviceAddress address, std::uint64_t number);
+  // The same for many ranges that are read, at the price of few.
+  std::uint64_t begin_reads(std::vector<Range> ranges);
+  void end_reads(std::uint64_t number);
   // Nothing begins any more.
   void close();
   // False when something is in flight still at the deadline.
@@ -54,6 +73,9 @@ class InFlight {
 
   [[nodiscard]] bool written(Range range) const;
   [[nodiscard]] bool read(Range range) const;
+  [[nodiscard]] bool read_with_others(Range range) const;
+  void refuse_when_closed() const;
+  void tell_when_empty();
 
   mutable std::mutex mutex_;
   std::condition_variable emptied_;
@@ -63,6 +85,8 @@ class InFlight {
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t>
       reads_;  // (address, number): end
   std::uint64_t longest_read_bytes_ = 0;
+  // By number: disjoint ranges, ascending. There are few at a time.
+  std::map<std::uint64_t, std::vector<Range>> reads_together_;
   std::uint64_t next_number_ = 1;
 };
 

@@ -14,9 +14,10 @@ from hippogriff._regions import describe
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
+from hippogriff.safetensors._checks import Checks, check_now
 from hippogriff.safetensors._files import opened_files
-from hippogriff.safetensors._load import by_offset, load_tensors
-from hippogriff.safetensors._verify import check_batches, verifiers_of
+from hippogriff.safetensors._load import Batch, by_offset, load_tensors
+from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -198,7 +199,9 @@ def _fill(job: _Job, tensors: list[TensorInfo], differing: set[str]) -> list[Ten
 def _verify(job: _Job, parts: list[_Part]) -> None:
     if job.verifier is not None:
         tensors, regions = zip(*parts, strict=True)
-        job.verifier.check(tensors, [region.address for region in regions], regions[0])
+        addresses = [region.address for region in regions]
+        sizes = [tensor.size_bytes for tensor in tensors]
+        check_now(job.verifier, Batch(list(tensors), [], addresses, sizes), regions[0])
 
 
 def _straight_region(tensor: TensorInfo, array: Any, streams: Streams) -> Region | None:
@@ -250,10 +253,11 @@ def _convert(job: _Job, tensors: list[TensorInfo]) -> None:
             count += 1
         framework = make_framework(*first)
         chosen = by_offset(tensors[:count])
-        landed = check_batches(job.verifier, framework)
-        loaded = load_tensors(
-            job.file, chosen, framework, landed=landed, host_memory=job.host_memory
-        )
+        with Checks() as checks:
+            landed = checks.of(job.verifier, framework)
+            loaded = load_tensors(
+                job.file, chosen, framework, landed=landed, host_memory=job.host_memory
+            )
         for name, array in loaded.items():
             if first[0] == "pt":
                 state[name].detach().copy_(array)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._collector import Pause
@@ -11,15 +13,16 @@ from hippogriff._file import File
 from hippogriff._flights import Flights
 from hippogriff._frameworks import make_array, make_framework
 from hippogriff._host_memory import host_memory_bytes, share_out
-from hippogriff._scatter import start_scatter
+from hippogriff._scatter import interleave, start_segments
 from hippogriff._transfer import Request
 from hippogriff.errors import HippogriffError
+from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import add_names, files_of, stream_file
 from hippogriff.safetensors._report import Watch
-from hippogriff.safetensors._verify import check_batches, open_verifiers
+from hippogriff.safetensors._verify import Follower, open_verifiers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hippogriff._frameworks import Framework
     from hippogriff._runtime import PathLike
@@ -34,8 +37,9 @@ if TYPE_CHECKING:
 _FIRST_BYTES = 32 << 20
 _BATCH_GROWTH = 8
 _BATCH_BYTES = 1 << 40
-# What is done with a batch that has landed is done while others fly: there should be some.
-_LANDING_BYTES = 256 << 20
+# What is done with a batch that has landed is done while others fly: there should be some. To
+# compare this much takes a GPU less than a thousandth of a second.
+_LANDING_BYTES = 512 << 20
 _FIRST_TENSORS, _BATCH_TENSORS, _BATCH_TENSORS_MAX = 128, 1024, 8192
 # Some wait for their turn, so that the next one begins as soon as one ends.
 _IN_FLIGHT = 4
@@ -48,7 +52,8 @@ class Batch(NamedTuple):
 
     tensors: list[TensorInfo]
     arrays: list[Any]
-    addresses: list[int]
+    addresses: Sequence[int]
+    sizes: Sequence[int]
 
 
 def load_tensors(
@@ -59,17 +64,19 @@ def load_tensors(
     landed: Callable[[Batch], object] | None = None,
     to: str = "",
     host_memory: int = 0,
+    landing_bytes: int | None = None,
 ) -> dict[str, Any]:
     """Load tensors of an open file, given in the order of their data, into arrays of their own.
 
-    `landed` is called for each batch once it is there, while later ones are on their way; `to`
-    names the device in the report; `host_memory` is the most of the pinbuffer that its transfers
-    use together, in bytes, 0 for any. Whatever ends it early stops what is under way first.
+    `landed` is called for each batch once it is there, while later ones are on their way; batches
+    have about `landing_bytes` at most then. `to` names the device in the report; `host_memory` is
+    the most of the pinbuffer that its transfers use together, in bytes, 0 for any. Whatever ends it
+    early stops what is under way first.
     """
     watch = watch or Watch(progress=False)
     watch.open(file, to)
     loaded: dict[str, Any] = {}
-    most_bytes = _BATCH_BYTES if landed is None else _LANDING_BYTES
+    most_bytes = _BATCH_BYTES if landed is None else landing_bytes or _LANDING_BYTES
     in_flight, each = share_out(host_memory, _IN_FLIGHT)
     # Arrays are what the collector looks through, again and again the more there are: of 10,000 it
     # took a fifth of the time in a process that has imported torch.
@@ -79,21 +86,28 @@ def load_tensors(
             names, _, _, offsets, sizes = zip(*group, strict=True)
             framework.prepare(sizes)
             arrays = make_arrays(framework, group)
-            batch = Batch(group, arrays, framework.addresses(arrays))
+            addresses = framework.addresses(arrays)
             loaded.update(zip(names, arrays, strict=True))
-            parts = list(zip(offsets, sizes, batch.addresses, strict=True))
-            if 0 in sizes:
-                parts = [part for part in parts if part[1] > 0]
+            batch = Batch(group, arrays, array("Q", addresses), array("Q", sizes))
+            segments = _segments(offsets, batch)
             watch.start(len(group), sum(sizes))
             then = None if landed is None else functools.partial(landed, batch)
-            if parts:
+            if segments:
                 flights.make_room()
                 request = Request("auto", region=framework.region, host_memory=each)
-                transfer = start_scatter(file, parts, request, arrays, cancel_when_dropped=True)
+                transfer = start_segments(file, segments, request, arrays, cancel_when_dropped=True)
                 flights.add(transfer, then)
             elif then is not None:
                 then()
     return loaded
+
+
+def _segments(offsets: Sequence[int], batch: Batch) -> array[int]:
+    """Say where in the file is what, and where it goes, without tensors of no bytes."""
+    columns = [array("Q", each) for each in (offsets, batch.sizes, batch.addresses)]
+    if 0 in batch.sizes:
+        columns = [array("Q", itertools.compress(each, batch.sizes)) for each in columns]
+    return interleave(*columns)
 
 
 def make_arrays(framework: Framework, tensors: list[TensorInfo]) -> list[Any]:
@@ -200,19 +214,18 @@ def load_file(
         sources = _open(paths, verify, stack)
         for source in sources:
             watch.expect(source.file.size)
-        for file, stream, verifier in sources:
-            landed = check_batches(verifier, maker)
-            tensors = load_tensors(file, stream, maker, watch, landed, host_memory=budget)
-            add_names(names, tensors, file)
+        checks = stack.enter_context(Checks())
+        for source in sources:
+            tensors = _load_all(source, maker, watch, checks, budget)
+            add_names(names, tensors, source.file)
             loaded.update(tensors)
     return loaded
 
 
 class _Source(NamedTuple):
-    """A file, its tensors in the order of their data, and what they are compared with."""
+    """A file, and what it is compared with."""
 
     file: File
-    tensors: Iterable[TensorInfo]
     verifier: Verifier | None
 
 
@@ -221,9 +234,18 @@ def _open(
 ) -> list[_Source]:
     """Open all files before anything is loaded, so that a missing one is told at once."""
     files = [stack.enter_context(File(path)) for path in files_of(paths)]
-    return [
-        _Source(
-            file, verifier.follow(stream_file(file)) if verifier else stream_file(file), verifier
-        )
-        for file, verifier in zip(files, open_verifiers(files, verify), strict=True)
-    ]
+    return list(map(_Source, files, open_verifiers(files, verify)))
+
+
+def _load_all(
+    source: _Source, maker: Framework, watch: Watch, checks: Checks, host_memory: int
+) -> dict[str, Any]:
+    """Load a file's tensors, of which the first are on their way before the last are known."""
+    file, verifier = source
+    follower = None if verifier is None else Follower(verifier)
+    landed = checks.of(verifier, maker, follower)
+    stream = stream_file(file)
+    tensors = load_tensors(file, stream, maker, watch, landed, host_memory=host_memory)
+    if follower is not None:
+        follower.finish()
+    return tensors

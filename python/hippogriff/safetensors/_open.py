@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from hippogriff._frameworks import make_framework
 from hippogriff._slices import Extent, fill, resolve, target_of
 from hippogriff.errors import InvalidArgument
+from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import open_file
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import by_offset, load_tensors, make_arrays
 from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
-from hippogriff.safetensors._verify import check_batches, verifiers_of
+from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -108,8 +109,9 @@ class safe_open:  # noqa: N801 (safetensors' name)
             raise InvalidArgument("names is one string; get_tensor loads one tensor")
         wanted = self._header.tensors if names is None else dict.fromkeys(names)
         found = by_offset(map(self._find, wanted))
-        checked = check_batches(self._verifier, self._framework)
-        return load_tensors(self._file, found, self._framework, landed=checked)
+        with Checks() as checks:
+            checked = checks.of(self._verifier, self._framework)
+            return load_tensors(self._file, found, self._framework, landed=checked)
 
     def get_slice(self, name: str) -> Slice:
         """Return what can be cut from a tensor without loading the rest of it."""

@@ -13,12 +13,13 @@ from hippogriff._frameworks import make_framework
 from hippogriff._host_memory import host_memory_bytes
 from hippogriff._slices import Extent, Selection, fill, find_runs, resolve, target_of
 from hippogriff.errors import Cancelled, InvalidArgument
+from hippogriff.safetensors._checks import check_now
 from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors, make_arrays
 from hippogriff.safetensors._report import Watch
 from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
-from hippogriff.safetensors._verify import check_batches, verifiers_of
+from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
     Wishes = Mapping[str, Any] | Iterable[str] | None
 
+# What has landed is handed on while the rest lands: the last batch nothing hides.
+_HANDED_ON_BYTES = 256 << 20
 # How often a waiting caller looks for Ctrl-C.
 _SLICE_SECONDS = 0.05
 
@@ -235,16 +238,15 @@ class _Loader:
     def load(self, work: list[_Work]) -> None:
         maker = self._makers[self._device]
         for file, parts, verifier in work:
-            check = check_batches(verifier, maker)
             together = [part for part in parts if part.scattered is None]
             others = {
                 part.tensor.name: [each for each in part.devices if each != self._device]
                 for part in parts
             }
 
-            def hand_on(batch: Batch, others: Any = others, check: Any = check) -> None:
-                if check is not None:
-                    check(batch)
+            def hand_on(batch: Batch, others: Any = others, verifier: Any = verifier) -> None:
+                if verifier is not None:
+                    check_now(verifier, batch, maker.region)
                 for tensor, array in zip(batch.tensors, batch.arrays, strict=True):
                     for other in others[tensor.name]:
                         self._loaded[other][tensor.name] = self._makers[other].copy_of(array)
@@ -252,14 +254,21 @@ class _Loader:
             tensors = by_offset(part.tensor for part in together)
             name = str(self._device)
             loaded = load_tensors(
-                file, tensors, maker, self._watch, hand_on, to=name, host_memory=self._host_memory
+                file,
+                tensors,
+                maker,
+                self._watch,
+                hand_on,
+                to=name,
+                host_memory=self._host_memory,
+                landing_bytes=_HANDED_ON_BYTES,
             )
             self._loaded[self._device].update(loaded)
             for part in parts:
                 if part.scattered is not None:
                     self._watch.check()
                     array = self._fill(file, part, part.scattered)
-                    hand_on(Batch([part.tensor], [array], []))
+                    hand_on(Batch([part.tensor], [array], [], []))
                     self._loaded[self._device][part.tensor.name] = array
         for each in self._makers.values():
             each.synchronize()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 from array import array
-from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._compare import check_head, mismatch_at, raise_mismatches
 from hippogriff._regions import describe
@@ -19,26 +18,45 @@ from hippogriff._sidecar import (
     read_sidecar,
     sidecar_path,
 )
-from hippogriff._xxh3 import checksum_bytes, checksum_parts, count_blocks
+from hippogriff._xxh3 import checksum_bytes, checksum_memory, checksum_parts, count_blocks
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._files import data_offset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hippogriff._file import File
-    from hippogriff._frameworks import Framework
     from hippogriff._regions import Region
     from hippogriff._runtime import PathLike
     from hippogriff.safetensors._header import Header
-    from hippogriff.safetensors._load import Batch
     from hippogriff.safetensors._tensor import TensorInfo
 
     Verify = bool | PathLike | None
 
 
+class Landed(NamedTuple):
+    """Tensors that are there: their addresses and sizes, and the checksums they should have."""
+
+    tensors: list[TensorInfo]
+    addresses: array[int]
+    sizes: array[int]
+    expected: array[int]
+
+
+class _BlockCounts(dict[int, int]):
+    """How many blocks a size has. Models have few sizes, and one that is here costs no Python."""
+
+    def __init__(self, block_bytes: int) -> None:
+        super().__init__()
+        self._block_bytes = block_bytes
+
+    def __missing__(self, size_bytes: int) -> int:
+        count = self[size_bytes] = count_blocks(size_bytes, self._block_bytes)
+        return count
+
+
 class Verifier:
-    """The checksums of one file, made of its head as it is. Thread-safe once it has followed it.
+    """The checksums of one file, made of its head as it is. Thread-safe once it knows the tensors.
 
     Raises
     ------
@@ -52,48 +70,83 @@ class Verifier:
         self._sidecar = read_sidecar(sidecar_path(file.path, where), file.path, file.size)
         check_head(file, data_offset(file), self._sidecar)
         self._path = file.path
+        self._counts = _BlockCounts(self._sidecar.block_bytes)
         self._first_blocks: dict[str, int] = {}
 
-    def follow(self, tensors: Iterable[TensorInfo]) -> Iterator[TensorInfo]:
-        """Pass on all tensors of the file, in the order of their data: then they can be checked.
+    def know(self, tensors: Mapping[str, TensorInfo]) -> None:
+        """Take all tensors of the file, in the order of their data: then `find` finds any of them.
 
         Raises
         ------
         SidecarError
-            At their end, when the checksums are not as many.
+            When the checksums are not as many.
         """
-        block, block_bytes = 0, self._sidecar.block_bytes
-        for tensor in tensors:
-            self._first_blocks[tensor.name] = block
-            block += -(-tensor.size_bytes // block_bytes)
-            yield tensor
-        check_count(self._sidecar, block, self._path)
+        sizes = [tensor.size_bytes for tensor in tensors.values()]
+        firsts = list(itertools.accumulate(self.count(sizes), initial=0))
+        self.finish(firsts.pop())
+        self._first_blocks = dict(zip(tensors, firsts, strict=True))
 
-    def check(
-        self, tensors: Sequence[TensorInfo], addresses: Iterable[int], region: Region
+    def find(self, tensors: Sequence[TensorInfo], sizes_bytes: Iterable[int]) -> array[int]:
+        """Return the checksums of some tensors, which nearly always follow each other."""
+        counts = list(self.count(sizes_bytes))
+        begin = self._first_blocks[tensors[0].name]
+        end = begin + sum(counts)
+        if self._first_blocks[tensors[-1].name] + counts[-1] == end:
+            return self._sidecar.checksums[begin:end]
+        expected = array("Q")
+        for tensor, count in zip(tensors, counts, strict=True):
+            first = self._first_blocks[tensor.name]
+            expected.extend(self._sidecar.checksums[first : first + count])
+        return expected
+
+    def count(self, sizes_bytes: Iterable[int]) -> Iterable[int]:
+        """Count the blocks of each size."""
+        return map(self._counts.__getitem__, sizes_bytes)
+
+    def cut(self, begin: int, end: int) -> array[int]:
+        """Return the checksums of some blocks of the file.
+
+        Raises
+        ------
+        SidecarError
+            When there are fewer.
+        """
+        checksums = self._sidecar.checksums
+        if end > len(checksums):
+            raise SidecarError(
+                f"{self._path} has more blocks than its checksums: make them anew with "
+                "`hippogriff checksum`",
+                object=self._path,
+            )
+        return checksums[begin:end]
+
+    def finish(self, block_count: int) -> None:
+        """Refuse checksums that are not as many as the file's blocks.
+
+        Raises
+        ------
+        SidecarError
+            When their numbers differ.
+        """
+        check_count(self._sidecar, block_count, self._path)
+
+    def compare(
+        self, landed: Landed, region: Region, between: Callable[[], object] | None = None
     ) -> None:
-        """Compare tensors that lie at these addresses, of the device and stream of `region`.
+        """Compare tensors that lie on the device of `region`, after the work on its stream.
 
-        They are given in the order of their data.
+        `between` is called now and then; what it raises ends it.
 
         Raises
         ------
         ChecksumMismatch
             When some differ; names the tensors and bytes.
         """
-        sizes = [tensor.size_bytes for tensor in tensors]
-        parts = [each for each in zip(addresses, sizes, strict=True) if each[1]]
-        if not parts:
+        tensors, addresses, sizes, expected = landed
+        if not expected:
             return
         block_bytes = self._sidecar.block_bytes
-        expected = self._expected(tensors, sizes)
-        found = checksum_parts(parts, region, block_bytes)
-        if len(found) != len(expected):
-            raise SidecarError(
-                f"{self._path} has more blocks than its checksums: make them anew with "
-                "`hippogriff checksum`",
-                object=self._path,
-            )
+        found = checksum_memory(addresses, sizes, region, block_bytes, len(expected), between)
         if found != expected:
             pairs = iter(zip(expected, found, strict=True))
             raise_mismatches(
@@ -107,19 +160,35 @@ class Verifier:
                 ],
             )
 
-    def _expected(self, tensors: Sequence[TensorInfo], sizes_bytes: Iterable[int]) -> array[int]:
-        """Return the checksums of some tensors, which nearly always follow each other."""
-        checksums, block_bytes = self._sidecar.checksums, self._sidecar.block_bytes
-        counts = [-(-size_bytes // block_bytes) for size_bytes in sizes_bytes]
-        begin = self._first_blocks[tensors[0].name]
-        end = begin + sum(counts)
-        if self._first_blocks[tensors[-1].name] + counts[-1] == end:
-            return checksums[begin:end]
-        expected = array("Q")
-        for tensor, count in zip(tensors, counts, strict=True):
-            first = self._first_blocks[tensor.name]
-            expected.extend(checksums[first : first + count])
-        return expected
+
+class Follower:
+    """Finds the checksums of a file's tensors as they come, in the order of their data."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        self.verifier = verifier
+        self._block = 0
+
+    def find(self, _: Sequence[TensorInfo], sizes_bytes: Iterable[int]) -> array[int]:
+        """Return the checksums of the tensors that come next.
+
+        Raises
+        ------
+        SidecarError
+            When there are fewer.
+        """
+        begin = self._block
+        self._block += sum(self.verifier.count(sizes_bytes))
+        return self.verifier.cut(begin, self._block)
+
+    def finish(self) -> None:
+        """Tell that all tensors have come.
+
+        Raises
+        ------
+        SidecarError
+            When there are more checksums.
+        """
+        self.verifier.finish(self._block)
 
 
 def open_verifiers(files: Sequence[File], verify: Verify) -> list[Verifier | None]:
@@ -142,17 +211,8 @@ def verifiers_of(files: Sequence[tuple[File, Header]], verify: Verify) -> list[V
     verifiers = open_verifiers([file for file, _ in files], verify)
     for verifier, (_, header) in zip(verifiers, files, strict=True):
         if verifier is not None:
-            deque(verifier.follow(header.tensors.values()), maxlen=0)
+            verifier.know(header.tensors)
     return verifiers
-
-
-def check_batches(
-    verifier: Verifier | None, framework: Framework
-) -> Callable[[Batch], None] | None:
-    """Return what compares batches that have landed; None where nothing is compared."""
-    if verifier is None:
-        return None
-    return lambda batch: verifier.check(batch.tensors, batch.addresses, framework.region)
 
 
 def make_sidecar(header: bytes, tensors: Iterable[Any]) -> Sidecar:
