@@ -81,9 +81,12 @@ struct Observation {
   double cpu_seconds = 0;  // of its threads
   std::uint32_t channels = 1;
   bool alone = true;  // nothing else was in flight: only then rates are taken
-  // Of the whole transfer, if only page cache lanes (buffered, mapped) carried it; else 0, and the
-  // link is not judged.
+  // Of the whole transfer while its lanes were at work, if only page cache lanes (buffered, mapped)
+  // carried it; else 0, and the link is not judged.
   double transfer_bytes_per_second = 0;
+  // Of its batches of copies to the device, the share that found none under way: near 0 the link
+  // was never idle, near 1 the channels were too few. Negative: not known.
+  double link_idle_share = -1;
 };
 
 // The file's format, both ways. parse throws Error(invalid_argument) for anything that is not a

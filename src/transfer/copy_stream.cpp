@@ -156,6 +156,8 @@ bool CopyStream::queue_next_batch() {
   }
   const std::vector<StreamCopy*> copies = take_waiting();
   if (!copies.empty()) {
+    late_ += under_way_.empty() ? 1 : 0;
+    ++batches_;
     queue_all(copies);
   }
   return !copies.empty();

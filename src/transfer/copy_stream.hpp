@@ -17,6 +17,13 @@ namespace hippogriff {
 
 class CopyStream;
 
+// How many batches were queued since the beginning, and how many of them where none was under way:
+// so the link had been waiting for them.
+struct CopyCounts {
+  std::uint64_t batches = 0;
+  std::uint64_t late = 0;
+};
+
 // Copies that were queued together: they are over together, with one event behind them.
 struct CopyBatch {
   std::unique_ptr<Event> event;
@@ -84,6 +91,8 @@ class CopyStream {
   // device_timeout) or is lost.
   [[nodiscard]] bool drain() noexcept;
 
+  [[nodiscard]] CopyCounts counts() const { return {batches_.load(), late_.load()}; }
+
   // Forgets failures of copies that have ended, so that the next transfer begins afresh. Does not
   // wait.
   void forget_failures() noexcept;
@@ -112,6 +121,8 @@ class CopyStream {
   std::vector<CopyPart> parts_;                       // of the batch being queued
   std::deque<std::shared_ptr<CopyBatch>> under_way_;  // the oldest first
   std::vector<std::unique_ptr<Event>> events_;        // to use again
+  std::atomic<std::uint64_t> batches_{0};             // of slots, as counts() tells
+  std::atomic<std::uint64_t> late_{0};
 };
 
 }  // namespace hippogriff

@@ -47,6 +47,9 @@ class Engine {
   // Sends that wait for this device's memory.
   [[nodiscard]] bool sends_wait_for_memory() const;
 
+  // Copies to the device since the beginning.
+  [[nodiscard]] CopyCounts copies() const { return to_device_.counts(); }
+
   [[nodiscard]] std::uint32_t busy_channels() const { return busy_.load(); }
 
   [[nodiscard]] std::uint64_t pinned_bytes() const { return pinbuffer_.allocated_bytes(); }

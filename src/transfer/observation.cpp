@@ -15,8 +15,15 @@ constexpr double observed_share = 0.25;
 // What starting costs hides a link's rate in shorter transfers.
 constexpr double link_judged_seconds_min = 0.02;
 
-// A lane that could do this much more than the transfer got was held up by the link.
-constexpr double held_up = 1.3;
+// Of batches that found the link idle: so few where it is the link that takes the time, so many
+// where more channels would have moved more.
+constexpr double never_idle = 0.1;
+constexpr double often_idle = 0.2;
+
+// Channels are chosen by the link's rate. Where they got nearly all of it and left the link idle,
+// it can do more than was thought: this much is tried next.
+constexpr double nearly_the_rate = 0.87;
+constexpr double more_to_try = 1.5;
 
 // A lane that carried this much of a transfer had the link for itself.
 constexpr double nearly_all = 0.9;
@@ -75,11 +82,17 @@ Rate& mapped_rate(LinkCalibration& link, const Observation& seen) {
 void observe_link(LinkCalibration& link, const Observation& seen) {
   Rate& rate = seen.direction == Direction::send ? link.to_device : link.to_host;
   const double got = seen.transfer_bytes_per_second;
-  const bool faster = got > rate.bytes_per_second;
-  const bool slower = seen.lane == Lane::buffered && seen.direction == Direction::send &&
-                      seen.seconds >= link_judged_seconds_min &&
-                      channel_rate(seen) * seen.channels > held_up * got;
-  if (got > 0 && (faster || slower)) {
+  if (got <= 0) {
+    return;
+  }
+  const bool judged = seen.lane == Lane::buffered && seen.direction == Direction::send &&
+                      seen.seconds >= link_judged_seconds_min;
+  const bool slower = judged && seen.link_idle_share >= 0 && seen.link_idle_share <= never_idle;
+  const bool held_back = judged && seen.link_idle_share >= often_idle &&
+                         got >= nearly_the_rate * rate.bytes_per_second;
+  if (held_back) {
+    approach(rate.bytes_per_second, std::min(more_to_try * got, 1e13));
+  } else if (slower || got > rate.bytes_per_second) {
     approach(rate.bytes_per_second, std::clamp(got, 1e3, 1e13));
   }
 }

@@ -137,11 +137,51 @@ TEST(Observation, a_link_that_holds_its_channels_up_is_found_out) {
     seen.channels = 24;
     seen.cpu_seconds = static_cast<double>(gib) / 6.2e9;
     seen.transfer_bytes_per_second = truth;
+    seen.link_idle_share = 0.02;
     for (int transfer = 0; transfer < 20; ++transfer) {
       store.observe("GPU-1", "vda", seen);
     }
     EXPECT_NEAR(store.get("GPU-1", "vda").link.to_device.bytes_per_second / truth, 1, 0.1);
   }
+}
+
+// As first transfers of processes are, which pin memory, and those whose data was late.
+TEST(Observation, a_link_that_was_idle_is_not_called_slow) {
+  CalibrationStore store{std::filesystem::path()};
+  const double before = store.get("GPU-1", "vda").link.to_device.bytes_per_second;
+  Observation seen = observation(Lane::buffered, Direction::send, false, before / 4);
+  seen.channels = 9;
+  seen.cpu_seconds = static_cast<double>(gib) / 7e9;
+  seen.transfer_bytes_per_second = before / 4;
+  for (const double idle : {-1.0, 0.15, 0.5, 1.0}) {
+    seen.link_idle_share = idle;
+    store.observe("GPU-1", "vda", seen);
+    EXPECT_EQ(store.get("GPU-1", "vda").link.to_device.bytes_per_second, before) << idle;
+  }
+}
+
+// Channels are as many as the link's rate wants: by that alone it would never be found out.
+TEST(Observation, a_link_called_too_slow_is_tried_with_more_channels) {
+  constexpr double truth = 50e9;
+  constexpr double channel = 7e9;
+  CalibrationStore store{std::filesystem::path()};
+  Calibration wrong = default_calibration("GPU-1", "vda");
+  wrong.link.to_device.bytes_per_second = 14e9;
+  store.put("GPU-1", "vda", wrong);
+  double got = 0;
+  for (int transfer = 0; transfer < 60; ++transfer) {
+    const double link = store.get("GPU-1", "vda").link.to_device.bytes_per_second;
+    const double channels = std::max(1.0, std::ceil(0.97 * link / channel));
+    got = std::min(0.95 * channels * channel, truth);
+    Observation seen = observation(Lane::buffered, Direction::send, false, got);
+    seen.channels = static_cast<std::uint32_t>(channels);
+    seen.cpu_seconds = static_cast<double>(gib) / channel;
+    seen.transfer_bytes_per_second = got;
+    seen.link_idle_share = 1 - got / truth;
+    store.observe("GPU-1", "vda", seen);
+  }
+  EXPECT_GE(got, 0.8 * truth);
+  EXPECT_LE(store.get("GPU-1", "vda").link.to_device.bytes_per_second, 1.3 * truth);
 }
 
 TEST(Observation, windows_mapped_beside_reads_do_not_make_mapping_look_slow) {

@@ -421,6 +421,7 @@ void Runtime::launch(const Submission& submission,
       }
     }
     transfer->alone = active_.empty() && !any_others(transfer->decision().load);
+    transfer->copies_before = state.engine->copies();
     active_[transfer.get()] = {
         transfer, drive_key(request.file->facts()), request.direction, &state};
   }
@@ -499,37 +500,6 @@ void Runtime::transfer_ended(const Transfer& transfer, const DeviceState& state)
       stats.bytes += tally.bytes;
       stats.seconds += seconds_between(tally.first, tally.last);
     }
-  }
-}
-
-void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
-  if (transfer.failed()) {
-    return;
-  }
-  const FileFacts& file = transfer.file().facts();
-  const std::uint64_t by_cache =
-      transfer.tally(Lane::buffered).bytes + transfer.tally(Lane::mapped).bytes;
-  const double seconds = seconds_between(transfer.submitted, Clock::now());
-  const std::uint64_t size = transfer.request().extent.size;
-  const bool alone = ran_alone(transfer, state);
-  for (std::size_t index = 0; index < lane_count; ++index) {
-    const auto lane = static_cast<Lane>(index);
-    const LaneTally tally = transfer.tally(lane);
-    if (tally.bytes == 0 || lane == Lane::parked) {
-      continue;
-    }
-    calibration_.observe(
-        state.device->info().uuid,
-        drive_key(file),
-        {.lane = lane,
-         .direction = transfer.request().direction,
-         .in_memory = file.in_memory,
-         .bytes = tally.bytes,
-         .seconds = seconds_between(tally.first, tally.last),
-         .cpu_seconds = tally.cpu_seconds,
-         .channels = std::max(1U, tally.channels),
-         .alone = alone,
-         .transfer_bytes_per_second = by_cache == size ? static_cast<double>(size) / seconds : 0});
   }
 }
 

@@ -7,6 +7,7 @@
 #include "device/device.hpp"
 #include "node/transfers.hpp"
 #include "storage/storage.hpp"
+#include "transfer/copy_stream.hpp"
 #include "transfer/destinations.hpp"
 #include "transfer/host_budget.hpp"
 #include "transfer/parking.hpp"
@@ -178,6 +179,7 @@ class Transfer {
   std::function<bool(Transfer&)> memory_promised;
   std::unique_ptr<Event> after;   // the caller's stream reached the transfer
   std::atomic<bool> alone{true};  // nothing else was in flight beside it
+  CopyCounts copies_before;       // of the device's stream, when it was submitted
   std::uint64_t piece_bytes_max = Pinbuffer::slot_bytes;  // whole pages. Before it starts
   // For other processes to see it; null where there is no node. Before the transfer starts.
   std::unique_ptr<node::TransferNotice> notice;

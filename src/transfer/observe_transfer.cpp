@@ -1,0 +1,71 @@
+// What a transfer that has ended tells the calibration, lane by lane.
+#include "transfer/outlook.hpp"
+#include "transfer/runtime.hpp"
+
+#include <algorithm>
+
+namespace hippogriff {
+namespace {
+
+// From the first to the last that the lanes of the page cache did. What came before, such as
+// waiting for a stream or for memory, says nothing of them.
+double cache_lanes_seconds(const Transfer& transfer) {
+  auto first = Clock::time_point::max();
+  auto last = Clock::time_point::min();
+  for (const Lane lane : {Lane::buffered, Lane::mapped}) {
+    const LaneTally tally = transfer.tally(lane);
+    if (tally.bytes > 0) {
+      first = std::min(first, tally.first);
+      last = std::max(last, tally.last);
+    }
+  }
+  return last > first ? seconds_between(first, last) : 0;
+}
+
+// The first batch of a transfer always finds the link idle; of few nothing can be said.
+double link_idle_share(const CopyCounts& before, const CopyCounts& after) {
+  constexpr std::uint64_t batches_min = 16;
+  const std::uint64_t batches = after.batches - before.batches;
+  const std::uint64_t late = after.late - before.late;
+  if (batches < batches_min || late == 0) {
+    return -1;
+  }
+  return static_cast<double>(late - 1) / static_cast<double>(batches - 1);
+}
+
+}  // namespace
+
+void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
+  if (transfer.failed()) {
+    return;
+  }
+  const FileFacts& file = transfer.file().facts();
+  const std::uint64_t by_cache =
+      transfer.tally(Lane::buffered).bytes + transfer.tally(Lane::mapped).bytes;
+  const std::uint64_t size = transfer.request().extent.size;
+  const double seconds = cache_lanes_seconds(transfer);
+  const bool alone = ran_alone(transfer, state);
+  for (std::size_t index = 0; index < lane_count; ++index) {
+    const auto lane = static_cast<Lane>(index);
+    const LaneTally tally = transfer.tally(lane);
+    if (tally.bytes == 0 || lane == Lane::parked) {
+      continue;
+    }
+    calibration_.observe(
+        state.device->info().uuid,
+        drive_key(file),
+        {.lane = lane,
+         .direction = transfer.request().direction,
+         .in_memory = file.in_memory,
+         .bytes = tally.bytes,
+         .seconds = seconds_between(tally.first, tally.last),
+         .cpu_seconds = tally.cpu_seconds,
+         .channels = std::max(1U, tally.channels),
+         .alone = alone,
+         .transfer_bytes_per_second =
+             by_cache == size && seconds > 0 ? static_cast<double>(size) / seconds : 0,
+         .link_idle_share = link_idle_share(transfer.copies_before, state.engine->copies())});
+  }
+}
+
+}  // namespace hippogriff
