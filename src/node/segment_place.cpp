@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view group_scheme = "group:";
 
-gid_t group_of(const std::string& name, const std::string& address) {
+gid_t group_of(const std::string& name, const std::string& what) {
   gid_t number = 0;
   const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
   if (parsed.ec == std::errc{} && parsed.ptr == name.data() + name.size()) {
@@ -34,7 +34,7 @@ gid_t group_of(const std::string& name, const std::string& address) {
     memory.resize(memory.size() * 2);
   }
   if (found == nullptr) {
-    throw_invalid("find the segment " + address,
+    throw_invalid("find " + what,
                   refused != 0 ? "group " + name + ": " + std::generic_category().message(refused)
                                : "there is no group '" + name + "'");
   }
@@ -43,23 +43,36 @@ gid_t group_of(const std::string& name, const std::string& address) {
 
 }  // namespace
 
+std::optional<GroupPlace> GroupPlace::parse(const std::string& address, const std::string& object) {
+  if (!address.starts_with(group_scheme)) {
+    return std::nullopt;
+  }
+  const std::string what = object + " " + address;
+  const std::string rest = address.substr(group_scheme.size());
+  const std::size_t colon = rest.find(':');
+  GroupPlace place{.group = group_of(rest.substr(0, colon), what), .path = {}};
+  if (colon != std::string::npos) {
+    place.path = rest.substr(colon + 1);
+    if (place.path.empty()) {
+      throw_invalid("find " + what, "no path follows the second colon");
+    }
+  }
+  return place;
+}
+
 SegmentPlace SegmentPlace::parse(const std::string& address) {
   if (address.empty()) {
     return {.path = "/dev/shm/hippogriff-" + std::to_string(::geteuid()), .group = {}};
   }
-  if (!address.starts_with(group_scheme)) {
+  const std::optional<GroupPlace> of_group = GroupPlace::parse(address, "the segment");
+  if (!of_group) {
     return {.path = address, .group = {}};
   }
-  const std::string rest = address.substr(group_scheme.size());
-  const std::size_t colon = rest.find(':');
-  const gid_t group = group_of(rest.substr(0, colon), address);
-  if (colon == std::string::npos) {
-    return {.path = "/dev/shm/hippogriff-group-" + std::to_string(group), .group = group};
+  if (of_group->path.empty()) {
+    return {.path = "/dev/shm/hippogriff-group-" + std::to_string(of_group->group),
+            .group = of_group->group};
   }
-  if (colon + 1 == rest.size()) {
-    throw_invalid("find the segment " + address, "no path follows the second colon");
-  }
-  return {.path = rest.substr(colon + 1), .group = group};
+  return {.path = of_group->path, .group = of_group->group};
 }
 
 }  // namespace hippogriff::node
