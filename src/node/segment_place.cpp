@@ -4,12 +4,14 @@
 #include "base/error.hpp"
 
 #include <grp.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace hippogriff::node {
@@ -39,6 +41,13 @@ gid_t group_of(const std::string& name, const std::string& what) {
                                : "there is no group '" + name + "'");
   }
   return found->gr_gid;
+}
+
+[[noreturn]] void refuse(const std::string& path, std::string detail) {
+  throw Error({.status = Status::unsupported,
+               .operation = "open segment",
+               .object = path,
+               .detail = std::move(detail)});
 }
 
 }  // namespace
@@ -73,6 +82,34 @@ SegmentPlace SegmentPlace::parse(const std::string& address) {
             .group = of_group->group};
   }
   return {.path = of_group->path, .group = of_group->group};
+}
+
+void refuse_foreign(int fd, const SegmentPlace& place) {
+  struct stat facts{};
+  if (::fstat(fd, &facts) != 0) {
+    throw_io("open segment", place.path, no_offset, errno);
+  }
+  if (!S_ISREG(facts.st_mode)) {
+    refuse(place.path, "it is not a regular file");
+  }
+  if (place.group) {
+    if (facts.st_gid != *place.group) {
+      refuse(place.path,
+             "it belongs to group " + std::to_string(facts.st_gid) + ", not " +
+                 std::to_string(*place.group));
+    }
+    if ((facts.st_mode & 07U) != 0) {
+      refuse(place.path, "users outside the group may open it; its mode must be 0660");
+    }
+    return;
+  }
+  if (facts.st_uid != ::geteuid()) {
+    refuse(place.path, "it belongs to user " + std::to_string(facts.st_uid));
+  }
+  if ((facts.st_mode & 077U) != 0) {
+    refuse(place.path,
+           "other users may open it; its mode must be 0600 (a group's: say group:NAME)");
+  }
 }
 
 }  // namespace hippogriff::node

@@ -28,4 +28,7 @@ struct SegmentPlace {
   static SegmentPlace parse(const std::string& address);
 };
 
+// Throws Error(unsupported) unless the open file is this user's alone, or the group's alone.
+void refuse_foreign(int fd, const SegmentPlace& place);
+
 }  // namespace hippogriff::node
