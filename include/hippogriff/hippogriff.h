@@ -391,7 +391,9 @@ HIPPOGRIFF_API int hippogriff_node_hand_over(char** leader);
 
 /** Serves the node of this user's segment on a Unix socket, for programs that cannot share memory
  * with it (HIPPOGRIFF_NODE=unix:/path there), until `stop_fd` (-1: none) is readable. `socket_path`
- * NULL: hippogriff.sock in the user's folder for such. Clients are this user's and root's. */
+ * NULL: hippogriff.sock in the user's folder for such. Clients are this user's and root's; with
+ * "group:NAME" or "group:NAME:/path" also those of a group's members, each of whom has a quarter of
+ * the clients at most. */
 HIPPOGRIFF_API int hippogriff_noded_run(const char* socket_path, int stop_fd);
 
 /* --- What it knows ---------------------------------------------------------------------------- */

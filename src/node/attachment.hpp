@@ -32,9 +32,13 @@ class Attachment {
              const Books& fresh,
              const Steps& steps,
              std::optional<Leader> leader = std::nullopt,
-             std::uint32_t served_pid = 0);
+             std::uint32_t served_pid = 0,
+             std::optional<Leader> former_self = std::nullopt);
 
   [[nodiscard]] bool intact() const noexcept { return segment_.intact(); }
+
+  // Of a file that is not intact: whether what stands in it can still be read.
+  [[nodiscard]] bool readable() const noexcept { return segment_.readable(); }
 
   [[nodiscard]] std::uint32_t client() const noexcept { return slot_.index(); }
 

@@ -86,6 +86,22 @@ void Board::set_used(std::uint64_t key, std::uint64_t size_bytes) noexcept {
   }
 }
 
+void Board::carry_on(std::uint64_t key, std::uint64_t used_bytes, bool resumed) noexcept {
+  DeviceUse* own = find(slot_.index(), key);
+  if (own == nullptr) {
+    return;
+  }
+  const std::uint64_t carried = own->used_bytes.exchange(used_bytes, relaxed);
+  DeviceUse* group = slot_.follows() && slot_.leader_is_in_place() && resumed
+                         ? find(slot_.leader(), key)
+                         : nullptr;
+  if (group != nullptr && used_bytes > carried) {
+    group->group_used_bytes.fetch_add(used_bytes - carried, relaxed);
+  } else if (group != nullptr) {
+    subtract(group->group_used_bytes, carried - used_bytes);
+  }
+}
+
 bool Board::try_take(DeviceUse& group, std::uint64_t size_bytes) const noexcept {
   std::uint64_t seen = group.group_used_bytes.load(relaxed);
   for (;;) {

@@ -28,6 +28,10 @@ class Board {
   // What this client uses, for others to see. Not together with take and give.
   void set_used(std::uint64_t key, std::uint64_t size_bytes) noexcept;
 
+  // After a removed file was replaced: takes over what this client uses, of which the present board
+  // has what was carried over; `resumed` where that is its own slot's.
+  void carry_on(std::uint64_t key, std::uint64_t used_bytes, bool resumed) noexcept;
+
   // Takes of the leader's grant for this client; false when more is not left. What dead followers
   // had is counted out first.
   bool take(std::uint64_t key, std::uint64_t size_bytes) noexcept;

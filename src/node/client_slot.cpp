@@ -1,4 +1,4 @@
-// Life as the kernel tells it: open-file-description locks, and start times against pid reuse.
+// Slots are taken by locking their bytes.
 #include "node/client_slot.hpp"
 
 #include "base/error.hpp"
@@ -33,16 +33,6 @@ struct flock byte_range(short type, std::int64_t offset) {
   return range;
 }
 
-// True also when the kernel cannot say.
-bool byte_is_locked(int fd, std::int64_t offset) noexcept {
-  struct flock range = byte_range(F_WRLCK, offset);
-  return ::fcntl(fd, F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
-}
-
-std::uint64_t identity_checksum(const ClientIdentity& identity) {
-  return checksum_of(std::as_bytes(std::span(&identity, 1)).subspan(sizeof(identity.checksum)));
-}
-
 // Of this open file; false when another one has it.
 bool lock_byte(int fd, std::int64_t offset) noexcept {
   struct flock range = byte_range(F_WRLCK, offset);
@@ -68,6 +58,10 @@ void unlock_byte(int fd, std::int64_t offset) noexcept {
 
 }  // namespace
 
+std::uint64_t identity_checksum(const ClientIdentity& identity) {
+  return checksum_of(std::as_bytes(std::span(&identity, 1)).subspan(sizeof(identity.checksum)));
+}
+
 ClientIdentity read_identity(const SegmentLayout& shared, std::uint32_t client) noexcept {
   ClientIdentity identity;
   std::memcpy(&identity, &shared.identities.at(client), sizeof(identity));
@@ -88,51 +82,14 @@ std::optional<Leader> Leader::parse(std::string_view text) noexcept {
   return leader;
 }
 
-ProcessFacts process_facts(std::uint64_t pid) noexcept {
-  std::array<char, 64> path{};
-  static_cast<void>(std::snprintf(
-      path.data(), path.size(), "/proc/%llu/stat", static_cast<unsigned long long>(pid)));
-  const int fd = ::open(path.data(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    // /proc may hide the processes of others (hidepid=2); it cannot hide that they are there.
-    const bool absent =
-        errno == ENOENT && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno != EPERM);
-    return {.state = absent ? ProcessFacts::State::absent : ProcessFacts::State::unknown};
-  }
-  std::array<char, 1024> text{};
-  const ssize_t size = ::read(fd, text.data(), text.size() - 1);
-  static_cast<void>(::close(fd));
-  // The name, in parentheses, may hold anything; the state is field 3.
-  const char* at = size > 0 ? std::strrchr(text.data(), ')') : nullptr;
-  if (at == nullptr || at + 2 >= text.data() + size) {
-    return {};
-  }
-  const char state = at[2];
-  at += 3;
-  std::array<long long, 23> fields{};
-  for (std::size_t field = 4; field < fields.size(); ++field) {
-    char* end = nullptr;
-    fields.at(field) = std::strtoll(at, &end, 10);
-    if (end == at) {
-      return {};
-    }
-    at = end;
-  }
-  const long long threads = fields[20];
-  const auto start = static_cast<std::uint64_t>(fields[22]);
-  const bool ended = (state == 'Z' || state == 'X') && threads <= 1;
-  return {.state = ended ? ProcessFacts::State::absent : ProcessFacts::State::running,
-          .start_time = start};
-}
-
 ClientSlot::ClientSlot(const Segment& segment,
                        std::optional<Leader> leader,
-                       std::uint32_t served_pid)
-    : segment_(segment),
-      served_pid_(served_pid),
-      own_(process_facts(static_cast<std::uint64_t>(::getpid()))) {
-  struct stat facts{};
-  pid_namespace_ = ::stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
+                       std::uint32_t served_pid,
+                       std::optional<Leader> former_self)
+    : segment_(segment), served_pid_(served_pid) {
+  if (former_self && resume(*former_self)) {
+    return;
+  }
   int pauses_left = 2000;  // of a millisecond
   while (!try_slot(index_)) {
     if (++index_ == clients_max && segment_.being_replaced() && pauses_left-- > 0) {
@@ -167,12 +124,31 @@ bool ClientSlot::try_slot(std::uint32_t client) {
     return false;
   }
   const ClientIdentity former = read_identity(segment_.shared(), client);
-  const bool goes_on = former.handed_over != 0 && process_lives(former).value_or(false);
-  if (!goes_on && !has_living_follower(client, former.term)) {
+  if (!viewer_.lives(former, client, false) && !has_living_follower(client, former.term)) {
     return true;
   }
   unlock_byte(segment_.fd(), offset);
   return false;
+}
+
+// The slot that this client had in a file that was removed, and that was carried over from there.
+bool ClientSlot::resume(const Leader& former_self) {
+  const std::uint32_t client = former_self.client;
+  const ClientIdentity identity = read_identity(segment_.shared(), client);
+  if (identity.origin_inode == 0 || identity.handed_over != 0 ||
+      identity.term != former_self.term || identity.start_time == 0 ||
+      identity.start_time != viewer_.own().start_time ||
+      identity.pid != static_cast<std::uint32_t>(::getpid()) ||
+      identity.pid_namespace != viewer_.pid_namespace() ||
+      !lock_byte(segment_.fd(), slots_lock_offset + client)) {
+    return false;
+  }
+  index_ = client;
+  term_ = identity.term;
+  leader_ = {.client = identity.leader % clients_max, .term = identity.leader_term};
+  resumed_ = true;
+  write_identity(false);
+  return true;
 }
 
 void ClientSlot::choose_leader(std::optional<Leader> leader) noexcept {
@@ -190,8 +166,8 @@ void ClientSlot::write_identity(bool handed_over) noexcept {
   ClientIdentity identity;
   identity.term = term_;
   identity.pid = static_cast<std::uint32_t>(::getpid());
-  identity.start_time = own_.start_time;
-  identity.pid_namespace = pid_namespace_;
+  identity.start_time = viewer_.own().start_time;
+  identity.pid_namespace = viewer_.pid_namespace();
   identity.leader = leader_.client;
   identity.leader_term = leader_.term;
   identity.handed_over = handed_over ? 1 : 0;
@@ -224,26 +200,9 @@ std::optional<std::uint32_t> ClientSlot::leader_of(std::uint32_t client) const n
                                                                  : std::nullopt;
 }
 
-// Nothing when /proc does not say: it is missing, or another container's.
-std::optional<bool> ClientSlot::process_lives(const ClientIdentity& identity) const noexcept {
-  if (identity.start_time == 0 || own_.start_time == 0 ||
-      identity.pid_namespace != pid_namespace_) {
-    return std::nullopt;
-  }
-  const ProcessFacts facts = process_facts(identity.pid);
-  if (facts.state == ProcessFacts::State::unknown) {
-    return std::nullopt;
-  }
-  return facts.state == ProcessFacts::State::running && facts.start_time == identity.start_time;
-}
-
 bool ClientSlot::lives(std::uint32_t client) const noexcept {
   const bool locked = byte_is_locked(segment_.fd(), slots_lock_offset + client);
-  const ClientIdentity identity = read_identity(segment_.shared(), client);
-  if (identity.handed_over != 0) {
-    return locked || process_lives(identity).value_or(false);
-  }
-  return locked && process_lives(identity).value_or(true);
+  return viewer_.lives(read_identity(segment_.shared(), client), client, locked);
 }
 
 bool ClientSlot::has_living_follower(std::uint32_t leader, std::uint32_t term) const noexcept {

@@ -1,6 +1,7 @@
 // Slots of the segment, and signs of life of those who have them, kept by the kernel.
 #pragma once
 
+#include "node/life.hpp"
 #include "node/segment.hpp"
 
 #include <cstdint>
@@ -11,15 +12,6 @@
 namespace hippogriff::node {
 
 inline constexpr std::uint32_t terms = std::uint32_t{1} << 22U;
-
-struct ProcessFacts {
-  // absent: no such process, or a zombie without living threads; unknown: /proc did not say.
-  enum class State { running, absent, unknown } state = State::unknown;
-  std::uint64_t start_time = 0;  // clock ticks after boot
-};
-
-// From /proc.
-ProcessFacts process_facts(std::uint64_t pid) noexcept;
 
 // As its owner wrote it; all zeros when it is being written or damaged.
 ClientIdentity read_identity(const SegmentLayout& shared, std::uint32_t client) noexcept;
@@ -38,9 +30,13 @@ struct Leader {
 // the end of the process, and at exec unless it was handed over. Thread-safe once made.
 class ClientSlot {
  public:
-  // Follows the leader if it lives. `served_pid` is the process that this one serves, or 0. Throws
-  // Error(busy) when all slots are taken.
-  ClientSlot(const Segment& segment, std::optional<Leader> leader, std::uint32_t served_pid = 0);
+  // Follows the leader if it lives. `served_pid` is the process that this one serves, or 0. Goes on
+  // with the slot of `former_self` where that was carried over from a removed file, as `resumed`
+  // says. Throws Error(busy) when all slots are taken.
+  ClientSlot(const Segment& segment,
+             std::optional<Leader> leader,
+             std::uint32_t served_pid = 0,
+             std::optional<Leader> former_self = std::nullopt);
 
   // The slot stays when this process goes on as another program (exec): it lives as long as the
   // process, or any that inherits its descriptor.
@@ -65,6 +61,8 @@ class ClientSlot {
   // Of the clients that have this slot one after the other, each has another.
   [[nodiscard]] std::uint32_t term() const noexcept { return term_; }
 
+  [[nodiscard]] bool resumed() const noexcept { return resumed_; }
+
   // Whether the client of a slot lives. Ask not for one's own.
   [[nodiscard]] bool lives(std::uint32_t client) const noexcept;
   // Whether it or any that follows it lives: its reservations are for all of them.
@@ -79,18 +77,18 @@ class ClientSlot {
 
  private:
   bool try_slot(std::uint32_t client);
+  bool resume(const Leader& former_self);
   void choose_leader(std::optional<Leader> leader) noexcept;
   void write_identity(bool handed_over) noexcept;
   [[nodiscard]] bool has_living_follower(std::uint32_t leader, std::uint32_t term) const noexcept;
-  [[nodiscard]] std::optional<bool> process_lives(const ClientIdentity& identity) const noexcept;
 
   const Segment& segment_;
   const std::uint32_t served_pid_;
   std::uint32_t index_ = 0;
   std::uint32_t term_ = 0;
   Leader leader_;
-  std::uint64_t pid_namespace_ = 0;
-  ProcessFacts own_;
+  bool resumed_ = false;
+  const Viewer viewer_;
 };
 
 }  // namespace hippogriff::node

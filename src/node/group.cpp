@@ -71,13 +71,27 @@ bool Node::follows() const noexcept {
   return shown_ != nullptr && shown_->slot().follows() && shown_->slot().leader_is_in_place();
 }
 
+// Who takes and gives on the board of a removed file counts for nobody else.
+void Node::leave_removed() noexcept {
+  const auto place = shown_now();
+  if (place == nullptr || place->intact()) {
+    return;
+  }
+  try {
+    transact([](Books&, ClientSet&) { return Effects{}; });
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the next operation tries again
+  }
+}
+
 bool Node::take(std::uint32_t device, std::uint64_t size_bytes) noexcept {
+  leave_removed();
   std::uint64_t key = 0;
   const auto place = shown(device, key);
   return place != nullptr && place->board().take(key, size_bytes);
 }
 
 void Node::give(std::uint32_t device, std::uint64_t size_bytes) noexcept {
+  leave_removed();
   std::uint64_t key = 0;
   if (const auto place = shown(device, key)) {
     place->board().give(key, size_bytes);

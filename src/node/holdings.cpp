@@ -34,17 +34,35 @@ void Node::attach() {
   fresh.bound = options_.bound;
   seen_generation_ = 0;
   // Made first: while it cannot be made, the next operation tries again.
+  std::optional<Leader> self;
+  if (attachment_) {
+    self = Leader{.client = attachment_->client(), .term = attachment_->slot().term()};
+  }
   const auto join = [&] {
     return std::make_shared<Attachment>(
-        place_, fresh, options_.steps, options_.leader, options_.served_pid);
+        place_, fresh, options_.steps, options_.leader, options_.served_pid, self);
   };
   auto made = join();
   // It may have been replaced before our slot said that somebody uses it.
   for (int attempt = 0; !made->intact() && attempt < join_attempts_max; ++attempt) {
     made = join();
   }
+  if (attachment_ && attachment_->readable()) {
+    carry_on(*made);
+  }
   attachment_ = std::move(made);
   show_board();
+}
+
+// What is used goes on being used.
+void Node::carry_on(Attachment& next) const {
+  for (const Device& device : devices_) {
+    if (next.board().add_device(device.key)) {
+      next.board().carry_on(device.key,
+                            attachment_->board().used(attachment_->client(), device.key),
+                            next.slot().resumed());
+    }
+  }
 }
 
 // Whether the books have our holdings, and no others of our slot: a predecessor's, or what a repair

@@ -11,7 +11,7 @@
 namespace hippogriff::node {
 
 inline constexpr std::uint64_t segment_magic = 0x45444f4e4f504948;  // "HIPONODE"
-inline constexpr std::uint32_t segment_version = 5;
+inline constexpr std::uint32_t segment_version = 6;
 
 // Keeps its meaning in every version, so that versions can tell each other apart.
 struct SegmentHeader {
@@ -30,6 +30,8 @@ struct ClientIdentity {
   std::uint64_t checksum = 0;  // XXH3 of all that follows
   std::uint64_t start_time = 0;
   std::uint64_t pid_namespace = 0;
+  // Of a removed file, where it is carried over from that and has its lock there; 0: of this one.
+  std::uint64_t origin_inode = 0;
   std::uint32_t pid = 0;
   std::uint32_t term = 0;  // another one for each client that has the slot
   // Whose reservations it keeps to: the slot's own index where it has its own.
@@ -39,7 +41,9 @@ struct ClientIdentity {
   std::uint32_t served_pid = 0;   // the process that a server has the slot for; 0: its own
 };
 
-static_assert(sizeof(ClientIdentity) == 48);
+static_assert(sizeof(ClientIdentity) == 56);
+
+std::uint64_t identity_checksum(const ClientIdentity& identity);
 
 // What a client uses of a device, and what those who follow it use together of what it was granted.
 struct DeviceUse {
@@ -123,7 +127,7 @@ static_assert(offsetof(SegmentLayout, lock) == 64);
 static_assert(offsetof(SegmentLayout, commit) == 128);
 static_assert(offsetof(SegmentLayout, signals) == 192);
 static_assert(offsetof(SegmentLayout, identities) == 192 + 1024);
-static_assert(offsetof(SegmentLayout, showing) == 192 + 1024 + clients_max * 48);
+static_assert(offsetof(SegmentLayout, showing) == 192 + 1024 + clients_max * 56);
 static_assert(offsetof(SegmentLayout, showing_arrays) == offsetof(SegmentLayout, showing) + 64);
 static_assert(offsetof(SegmentLayout, halves) == 16384);
 static_assert(offsetof(SegmentLayout, boards) == 16384 + 2 * half_bytes);

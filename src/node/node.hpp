@@ -118,7 +118,7 @@ class Node final : public NodeClient {
   // False also when the leader has ended.
   [[nodiscard]] bool follows() const noexcept;
   // Takes of what the leader has reserved; false when more is not left. No lock of the node, no
-  // wait. What this process took goes back with it.
+  // wait, unless the segment's file has been removed. What this process took goes back with it.
   bool take(std::uint32_t device, std::uint64_t size_bytes) noexcept;
   void give(std::uint32_t device, std::uint64_t size_bytes) noexcept;
   // Leaves a reservation for its first use: it holds nothing and waits for nothing until one of
@@ -189,6 +189,7 @@ class Node final : public NodeClient {
   template <typename Change>
   void transact(Change change);
   void attach();
+  void carry_on(Attachment& next) const;
   void refuse_fork() const;
   [[nodiscard]] bool consistent();
   void reconcile(ClientSet& granted);
@@ -240,6 +241,7 @@ class Node final : public NodeClient {
   ReservationRecord* record_of(std::uint64_t handle);
   [[nodiscard]] Device device(std::uint32_t index);
   void show_board();
+  void leave_removed() noexcept;
   std::vector<NodeView::Client> clients();
   std::shared_ptr<Attachment> shown(std::uint32_t device, std::uint64_t& key) const noexcept;
   std::shared_ptr<Attachment> shown_now() const noexcept;

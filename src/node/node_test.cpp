@@ -70,7 +70,8 @@ TEST_F(NodeTest, joins_a_new_segment_when_its_own_is_deleted_and_holds_what_it_h
   ASSERT_EQ(::unlink(place.path().c_str()), 0);
   Node other(place.options());
   other.add_device("gpu", 100);
-  EXPECT_EQ(held(other), 0U) << "we have not looked";
+  EXPECT_EQ(held(other), 60U) << "though we have not looked";
+  EXPECT_EQ(status_of([&] { other.reserve(request(41)); }), Status::busy);
   EXPECT_EQ(status_of([&] { node.reserve(request(41)); }), Status::busy);
   EXPECT_EQ(held(other), 60U);
   EXPECT_EQ(status_of([&] { other.reserve(request(41)); }), Status::busy);

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <exception>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -62,6 +63,11 @@ Groups groups_of(const NodeView& view, std::size_t device, const std::vector<Gpu
 }
 
 }  // namespace
+
+std::optional<std::uint64_t> capacity_of(const std::string& uuid) {
+  const auto facts = find_gpu(uuid);
+  return facts ? std::optional(facts->memory_bytes) : std::nullopt;
+}
 
 bool look_outside(NodeClient& node, std::uint32_t device, const std::string& uuid) {
   const auto facts = find_gpu(uuid);

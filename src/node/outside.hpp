@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace hippogriff::node {
@@ -13,8 +14,11 @@ namespace hippogriff::node {
 // added under that UUID. Some milliseconds. Throws Error as the node's operations do.
 bool look_outside(NodeClient& node, std::uint32_t device, const std::string& uuid);
 
-// The same for one who waits and asks often: at most five times a second, at the first call too;
-// what fails is asked again. For one thread. All must outlive it.
+// What NVML says that a GPU has; nothing for what NVML does not know.
+std::optional<std::uint64_t> capacity_of(const std::string& uuid);
+
+// As look_outside, for one who waits and asks often: at most five times a second, at the first call
+// too; what fails is asked again. For one thread. All must outlive it.
 class OutsideLook {
  public:
   OutsideLook(NodeClient& node, std::uint32_t device, const std::string& uuid)

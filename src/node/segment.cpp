@@ -2,6 +2,7 @@
 #include "node/segment.hpp"
 
 #include "base/error.hpp"
+#include "node/legacy.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -20,10 +21,6 @@ namespace hippogriff::node {
 namespace {
 
 constexpr int join_attempts_max = 100;
-
-std::uint64_t header_checksum(const SegmentHeader& header) {
-  return checksum_of(std::as_bytes(std::span(&header, 1)).first(offsetof(SegmentHeader, checksum)));
-}
 
 SegmentHeader own_header() {
   SegmentHeader header;
@@ -50,14 +47,6 @@ struct flock whole_range() {
   return anywhere;
 }
 
-// Whether a client of any version has its lock on the file; true also when the kernel cannot say.
-// Who replaces it has all of it locked, from its first byte on, and does not count.
-bool in_use(int fd) {
-  struct flock anywhere = whole_range();
-  return ::fcntl(fd, F_OFD_GETLK, &anywhere) != 0 ||
-         (anywhere.l_type != F_UNLCK && anywhere.l_start != 0);
-}
-
 // Until the file is closed no client can take a slot; false when one has.
 bool lock_out_clients(int fd) {
   struct flock anywhere = whole_range();
@@ -71,11 +60,21 @@ void write_whole(int fd, const void* data, std::size_t size_bytes, std::size_t o
   }
 }
 
-// What a new segment holds: zeros, the header, and the books with number 1.
-void write_contents(int fd, const Books& books) {
+// What a new segment holds: zeros, the header, the books with number 1, and who is carried over.
+void write_contents(int fd, const Legacy& legacy) {
+  for (const Legacy::Client& client : legacy.clients) {
+    write_whole(fd,
+                &client.identity,
+                sizeof(client.identity),
+                offsetof(SegmentLayout, identities) + client.index * sizeof(ClientIdentity));
+    write_whole(fd,
+                client.uses.data(),
+                sizeof(client.uses),
+                offsetof(SegmentLayout, boards) + client.index * sizeof(ClientBoard));
+  }
   std::vector<std::byte> image;
   const std::uint64_t sequence = 1;
-  encode_books(books, sequence, image);
+  encode_books(legacy.books, sequence, image);
   write_whole(fd, image.data(), image.size(), offsetof(SegmentLayout, halves) + half_bytes);
   write_whole(fd, &sequence, sizeof(sequence), offsetof(SegmentLayout, commit));
   const SegmentHeader header = own_header();
@@ -83,6 +82,16 @@ void write_contents(int fd, const Books& books) {
 }
 
 }  // namespace
+
+std::uint64_t header_checksum(const SegmentHeader& header) {
+  return checksum_of(std::as_bytes(std::span(&header, 1)).first(offsetof(SegmentHeader, checksum)));
+}
+
+bool in_use(int fd) {
+  struct flock anywhere = whole_range();
+  return ::fcntl(fd, F_OFD_GETLK, &anywhere) != 0 ||
+         (anywhere.l_type != F_UNLCK && anywhere.l_start != 0);
+}
 
 Segment::Segment(SegmentPlace place, const Books& books, const Steps& steps)
     : place_(std::move(place)) {
@@ -109,7 +118,7 @@ bool Segment::join_or_make(const Books& books, const Steps& steps) {
   if (!open_existing()) {
     return create(books, steps);
   }
-  refuse_foreign();
+  refuse_foreign(fd_, place_);
   if (state() != State::sound) {
     remove_useless();
     return false;
@@ -150,10 +159,11 @@ bool Segment::create(const Books& books, const Steps& steps) {
     throw_io("allocate segment", path(), no_offset, refused);
   }
   share_with_group();
-  write_contents(fd_, books);
+  write_contents(fd_, legacy_of(place_, books));
   step(steps, "before link");
   const std::string source = "/proc/self/fd/" + std::to_string(fd_);
   if (::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, path().c_str(), AT_SYMLINK_FOLLOW) == 0) {
+    open_by_name();
     return true;
   }
   if (errno != EEXIST) {
@@ -161,6 +171,20 @@ bool Segment::create(const Books& books, const Steps& steps) {
   }
   close_file();
   return false;
+}
+
+// The kernel says of a descriptor by what name it was opened: by that legacy_of finds it.
+void Segment::open_by_name() {
+  const int named = ::open(path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  struct stat ours{};
+  struct stat theirs{};
+  if (named >= 0 && ::fstat(fd_, &ours) == 0 && ::fstat(named, &theirs) == 0 &&
+      ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev) {
+    close_file();
+    fd_ = named;
+  } else if (named >= 0) {  // somebody has replaced it already
+    static_cast<void>(::close(named));
+  }
 }
 
 // Says who may open the new file, before it has a name.
@@ -173,33 +197,6 @@ void Segment::share_with_group() const {
   }
   if (::fchmod(fd_, place_.group ? 0660 : 0600) != 0) {
     throw_io("create segment", path(), no_offset, errno);
-  }
-}
-
-void Segment::refuse_foreign() const {
-  struct stat facts{};
-  if (::fstat(fd_, &facts) != 0) {
-    throw_io("open segment", path(), no_offset, errno);
-  }
-  if (!S_ISREG(facts.st_mode)) {
-    refuse(path(), "it is not a regular file");
-  }
-  if (place_.group) {
-    if (facts.st_gid != *place_.group) {
-      refuse(path(),
-             "it belongs to group " + std::to_string(facts.st_gid) + ", not " +
-                 std::to_string(*place_.group));
-    }
-    if ((facts.st_mode & 07U) != 0) {
-      refuse(path(), "users outside the group may open it; its mode must be 0660");
-    }
-    return;
-  }
-  if (facts.st_uid != ::geteuid()) {
-    refuse(path(), "it belongs to user " + std::to_string(facts.st_uid));
-  }
-  if ((facts.st_mode & 077U) != 0) {
-    refuse(path(), "other users may open it; its mode must be 0600 (a group's: say group:NAME)");
   }
 }
 
@@ -279,6 +276,11 @@ bool Segment::intact() const noexcept {
   struct stat facts{};
   return ::fstat(fd_, &facts) == 0 && facts.st_nlink != 0 &&
          facts.st_size == static_cast<off_t>(sizeof(SegmentLayout));
+}
+
+bool Segment::readable() const noexcept {
+  struct stat facts{};
+  return ::fstat(fd_, &facts) == 0 && facts.st_size == static_cast<off_t>(sizeof(SegmentLayout));
 }
 
 void Segment::close_file() noexcept {

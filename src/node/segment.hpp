@@ -10,6 +10,12 @@
 
 namespace hippogriff::node {
 
+std::uint64_t header_checksum(const SegmentHeader& header);
+
+// Whether a client of any version has its lock on the file; true also when the kernel cannot say.
+// Who replaces it has all of it locked, from its first byte on, and does not count.
+bool in_use(int fd);
+
 // An open and mapped segment. Thread-safe: nothing of it changes.
 class Segment {
  public:
@@ -27,6 +33,8 @@ class Segment {
 
   // False when the file has been deleted or has another size: leave it, its memory may be gone.
   [[nodiscard]] bool intact() const noexcept;
+  // False when the file has another size: its memory may be gone. A deleted one's is there.
+  [[nodiscard]] bool readable() const noexcept;
 
   [[nodiscard]] SegmentLayout& shared() const noexcept { return *shared_; }
 
@@ -38,8 +46,8 @@ class Segment {
   bool join_or_make(const Books& books, const Steps& steps);
   bool open_existing();
   bool create(const Books& books, const Steps& steps);
+  void open_by_name();
   void share_with_group() const;
-  void refuse_foreign() const;
   enum class State { sound, damaged, outdated };
 
   [[nodiscard]] State state() const;

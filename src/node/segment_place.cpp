@@ -4,12 +4,14 @@
 #include "base/error.hpp"
 
 #include <grp.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace hippogriff::node {
@@ -18,7 +20,7 @@ namespace {
 
 constexpr std::string_view group_scheme = "group:";
 
-gid_t group_of(const std::string& name, const std::string& address) {
+gid_t group_of(const std::string& name, const std::string& what) {
   gid_t number = 0;
   const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
   if (parsed.ec == std::errc{} && parsed.ptr == name.data() + name.size()) {
@@ -34,32 +36,80 @@ gid_t group_of(const std::string& name, const std::string& address) {
     memory.resize(memory.size() * 2);
   }
   if (found == nullptr) {
-    throw_invalid("find the segment " + address,
+    throw_invalid("find " + what,
                   refused != 0 ? "group " + name + ": " + std::generic_category().message(refused)
                                : "there is no group '" + name + "'");
   }
   return found->gr_gid;
 }
 
+[[noreturn]] void refuse(const std::string& path, std::string detail) {
+  throw Error({.status = Status::unsupported,
+               .operation = "open segment",
+               .object = path,
+               .detail = std::move(detail)});
+}
+
 }  // namespace
+
+std::optional<GroupPlace> GroupPlace::parse(const std::string& address, const std::string& object) {
+  if (!address.starts_with(group_scheme)) {
+    return std::nullopt;
+  }
+  const std::string what = object + " " + address;
+  const std::string rest = address.substr(group_scheme.size());
+  const std::size_t colon = rest.find(':');
+  GroupPlace place{.group = group_of(rest.substr(0, colon), what), .path = {}};
+  if (colon != std::string::npos) {
+    place.path = rest.substr(colon + 1);
+    if (place.path.empty()) {
+      throw_invalid("find " + what, "no path follows the second colon");
+    }
+  }
+  return place;
+}
 
 SegmentPlace SegmentPlace::parse(const std::string& address) {
   if (address.empty()) {
     return {.path = "/dev/shm/hippogriff-" + std::to_string(::geteuid()), .group = {}};
   }
-  if (!address.starts_with(group_scheme)) {
+  const std::optional<GroupPlace> of_group = GroupPlace::parse(address, "the segment");
+  if (!of_group) {
     return {.path = address, .group = {}};
   }
-  const std::string rest = address.substr(group_scheme.size());
-  const std::size_t colon = rest.find(':');
-  const gid_t group = group_of(rest.substr(0, colon), address);
-  if (colon == std::string::npos) {
-    return {.path = "/dev/shm/hippogriff-group-" + std::to_string(group), .group = group};
+  if (of_group->path.empty()) {
+    return {.path = "/dev/shm/hippogriff-group-" + std::to_string(of_group->group),
+            .group = of_group->group};
   }
-  if (colon + 1 == rest.size()) {
-    throw_invalid("find the segment " + address, "no path follows the second colon");
+  return {.path = of_group->path, .group = of_group->group};
+}
+
+void refuse_foreign(int fd, const SegmentPlace& place) {
+  struct stat facts{};
+  if (::fstat(fd, &facts) != 0) {
+    throw_io("open segment", place.path, no_offset, errno);
   }
-  return {.path = rest.substr(colon + 1), .group = group};
+  if (!S_ISREG(facts.st_mode)) {
+    refuse(place.path, "it is not a regular file");
+  }
+  if (place.group) {
+    if (facts.st_gid != *place.group) {
+      refuse(place.path,
+             "it belongs to group " + std::to_string(facts.st_gid) + ", not " +
+                 std::to_string(*place.group));
+    }
+    if ((facts.st_mode & 07U) != 0) {
+      refuse(place.path, "users outside the group may open it; its mode must be 0660");
+    }
+    return;
+  }
+  if (facts.st_uid != ::geteuid()) {
+    refuse(place.path, "it belongs to user " + std::to_string(facts.st_uid));
+  }
+  if ((facts.st_mode & 077U) != 0) {
+    refuse(place.path,
+           "other users may open it; its mode must be 0600 (a group's: say group:NAME)");
+  }
 }
 
 }  // namespace hippogriff::node

@@ -4,9 +4,9 @@
 #include "base/error.hpp"
 #include "node/segment.hpp"
 #include "testing/node_segment.hpp"
+#include "testing/other_user.hpp"
 
 #include <fcntl.h>
-#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,17 +16,16 @@
 namespace hippogriff::node {
 namespace {
 
+using hippogriff::testing::become;
 using hippogriff::testing::Child;
 using hippogriff::testing::eventually;
+using hippogriff::testing::other_group;
+using hippogriff::testing::shared_group;
+using hippogriff::testing::somebody;
+using hippogriff::testing::somebody_else;
 using hippogriff::testing::status_of;
 using hippogriff::testing::TemporarySegment;
 using std::chrono::milliseconds;
-
-// Numbers that no account of this machine needs to have.
-constexpr gid_t shared_group = 54'321;
-constexpr gid_t other_group = 54'322;
-constexpr uid_t somebody = 54'323;
-constexpr uid_t somebody_else = 54'324;
 
 std::string of_group(gid_t group, const TemporarySegment& segment) {
   return "group:" + std::to_string(group) + ":" + segment.path();
@@ -40,13 +39,6 @@ NodeOptions options_of(const std::string& address) {
   NodeOptions options;
   options.path = address;
   return options;
-}
-
-// Only root can: for a child.
-void become(uid_t user, gid_t member_of) {
-  if (::setgroups(1, &member_of) != 0 || ::setgid(user) != 0 || ::setuid(user) != 0) {
-    ::_exit(98);
-  }
 }
 
 TEST(SegmentPlace, tells_paths_and_groups_apart) {

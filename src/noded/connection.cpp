@@ -2,6 +2,7 @@
 #include "noded/connection.hpp"
 
 #include "base/error.hpp"
+#include "noded/server_place.hpp"
 
 #include <sys/socket.h>
 
@@ -30,18 +31,21 @@ std::int64_t wire_timeout(std::chrono::milliseconds timeout) {
 }  // namespace
 
 Connection::Connection(ConnectionOptions options) : options_(std::move(options)) {
-  const bool is_default = options_.path.empty();
-  if (is_default) {
-    options_.path = default_socket_path();
-  }
+  const ServerPlace place = ServerPlace::parse(options_.path);
+  options_.path = place.path;
   socket_ = connect_to(options_.path, now() + options_.connect_timeout);
   // Anybody may make that path under /tmp. One that was given is the caller's word: root in a
   // container may well ask a user's server.
-  if (const Peer server = peer_of(socket_.get()); is_default && !trusted(server.uid)) {
+  const Peer server = peer_of(socket_.get());
+  const bool believed =
+      trusted(server.uid) ||
+      (place.group ? is_member(socket_.get(), server, *place.group) : !place.is_default);
+  if (!believed) {
     throw Error({.status = Status::unsupported,
                  .operation = "connect to node server",
                  .object = options_.path,
-                 .detail = "it belongs to user " + std::to_string(server.uid)});
+                 .detail = "it belongs to user " + std::to_string(server.uid) +
+                           (place.group ? ", who is not in the group" : "")});
   }
   call({.operation = Operation::hello});
 }

@@ -20,7 +20,7 @@
 namespace hippogriff::noded {
 
 struct ConnectionOptions {
-  std::string path;  // empty: default_socket_path()
+  std::string path;  // as ServerPlace has it
   std::chrono::milliseconds connect_timeout{5000};
   // So much longer than an operation's own timeout its answer may take.
   std::chrono::milliseconds reply_margin{10'000};
@@ -33,8 +33,8 @@ struct ConnectionOptions {
 class Connection final : public node::NodeClient {
  public:
   // Throws Error: io_error when nobody listens; unsupported when the server speaks another version,
-  // or listens at the default path and is another user's; busy when it has all the clients it can
-  // have.
+  // or listens at the default path, or as a group's, and is a stranger's; busy when it has all the
+  // clients it can have.
   explicit Connection(ConnectionOptions options);
   // What it holds is released when this returns, if the server answers.
   ~Connection() override;

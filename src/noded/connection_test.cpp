@@ -43,9 +43,9 @@ using hippogriff::testing::status_of;
 using hippogriff::testing::waiting;
 using node::Policy;
 
-class ServerPlace final : public NodePlace {
+class ServedPlace final : public NodePlace {
  public:
-  explicit ServerPlace(Policy policy) : server_(place_.options(policy)) {}
+  explicit ServedPlace(Policy policy) : server_(place_.options(policy)) {}
 
   std::unique_ptr<node::NodeClient> open() override {
     return std::make_unique<Connection>(place_.client());
@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(Server,
                          NodeConformance,
                          ::testing::Values(NodeWay{
                              "server",
-                             [](Policy policy) { return std::make_unique<ServerPlace>(policy); }}),
+                             [](Policy policy) { return std::make_unique<ServedPlace>(policy); }}),
                          hippogriff::testing::node_way_name);
 
 Failure failure_of_call(const std::function<void()>& call) {
@@ -161,7 +161,8 @@ TEST(Connection, gives_up_a_stopped_server_after_its_margin) {
 class WrongServer {
  public:
   explicit WrongServer(std::vector<std::byte> bytes)
-      : listener_(place_.path()), thread_([this, bytes = std::move(bytes)] { answer(bytes); }) {}
+      : listener_(ServerPlace::parse(place_.path())),
+        thread_([this, bytes = std::move(bytes)] { answer(bytes); }) {}
 
   ~WrongServer() {
     static_cast<void>(::shutdown(listener_.fd(), SHUT_RDWR));

@@ -12,6 +12,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 namespace hippogriff::noded {
@@ -26,7 +27,7 @@ namespace {
 }
 
 // Under /tmp anybody may have made it before us.
-void prepare_folder(const std::string& folder) {
+void prepare_folder(const std::string& folder, std::optional<gid_t> group) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     throw_io("make folder", folder, no_offset, errno);
   }
@@ -34,8 +35,31 @@ void prepare_folder(const std::string& folder) {
   if (::lstat(folder.c_str(), &facts) != 0) {
     throw_io("look at folder", folder, no_offset, errno);
   }
-  if (!S_ISDIR(facts.st_mode) || facts.st_uid != ::geteuid() || (facts.st_mode & 077U) != 0) {
-    refuse(Status::unsupported, folder, "it must be a folder of this user alone, mode 0700");
+  const mode_t nobodys = group ? 027U : 077U;
+  if (!S_ISDIR(facts.st_mode) || facts.st_uid != ::geteuid() || (facts.st_mode & nobodys) != 0) {
+    refuse(Status::unsupported,
+           folder,
+           group ? "it must be a folder of this user, mode 0750 at most"
+                 : "it must be a folder of this user alone, mode 0700");
+  }
+  if (group && (::lchown(folder.c_str(), static_cast<uid_t>(-1), *group) != 0 ||
+                ::chmod(folder.c_str(), 0750) != 0)) {
+    throw_io("give folder to group " + std::to_string(*group), folder, no_offset, errno);
+  }
+}
+
+// Who may write there could put a socket of his own in the place of ours.
+void check_folder(const std::string& folder) {
+  struct stat facts{};
+  if (::stat(folder.c_str(), &facts) != 0) {
+    throw_io("look at folder", folder, no_offset, errno);
+  }
+  const bool others_write = (facts.st_mode & 022U) != 0 && (facts.st_mode & S_ISVTX) == 0;
+  if ((facts.st_uid != ::geteuid() && facts.st_uid != 0) || others_write) {
+    refuse(Status::unsupported,
+           folder,
+           "a group's socket needs a folder of this user or root, in which others may not replace "
+           "it (mode 0750, or with the sticky bit)");
   }
 }
 
@@ -50,12 +74,13 @@ bool answers(const std::string& path) {
 
 }  // namespace
 
-Listener::Listener(std::string path) : path_(std::move(path)) {
-  if (path_.empty()) {
-    path_ = default_socket_path();
-    prepare_folder(path_.substr(0, path_.find_last_of('/')));
+Listener::Listener(ServerPlace place) : place_(std::move(place)) {
+  static_cast<void>(address_of(path()));
+  if (place_.is_default) {
+    prepare_folder(place_.folder(), place_.group);
+  } else if (place_.group) {
+    check_folder(place_.folder());
   }
-  static_cast<void>(address_of(path_));
   take_lock();
   remove_dead_socket();
   listen();
@@ -63,8 +88,8 @@ Listener::Listener(std::string path) : path_(std::move(path)) {
 
 Listener::~Listener() {
   struct stat facts{};
-  if (::lstat(path_.c_str(), &facts) == 0 && S_ISSOCK(facts.st_mode) && facts.st_ino == inode_) {
-    static_cast<void>(::unlink(path_.c_str()));
+  if (::lstat(path().c_str(), &facts) == 0 && S_ISSOCK(facts.st_mode) && facts.st_ino == inode_) {
+    static_cast<void>(::unlink(path().c_str()));
   }
   // By themselves both would stay as long as a child that was forked meanwhile.
   static_cast<void>(::shutdown(socket_.get(), SHUT_RDWR));
@@ -72,7 +97,7 @@ Listener::~Listener() {
 }
 
 void Listener::take_lock() {
-  const std::string name = path_ + ".lock";
+  const std::string name = path() + ".lock";
   lock_ = Descriptor(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   struct stat facts{};
   if (!lock_.valid() || ::fstat(lock_.get(), &facts) != 0) {
@@ -85,47 +110,75 @@ void Listener::take_lock() {
     if (errno != EWOULDBLOCK) {
       throw_io("lock", name, no_offset, errno);
     }
-    refuse(Status::busy, path_, "a server runs there already");
+    refuse(Status::busy, path(), "a server runs there already");
   }
 }
 
 // Another program's socket answers, whatever our lock says.
 void Listener::remove_dead_socket() const {
   struct stat facts{};
-  if (::lstat(path_.c_str(), &facts) != 0) {
+  if (::lstat(path().c_str(), &facts) != 0) {
     if (errno != ENOENT) {
-      throw_io("look at socket", path_, no_offset, errno);
+      throw_io("look at socket", path(), no_offset, errno);
     }
     return;
   }
   if (!S_ISSOCK(facts.st_mode) || facts.st_uid != ::geteuid()) {
-    refuse(Status::unsupported, path_, "what is there is not a socket of this user; it stays");
+    refuse(Status::unsupported, path(), "what is there is not a socket of this user; it stays");
   }
-  if (answers(path_)) {
-    refuse(Status::busy, path_, "another program listens there");
+  if (answers(path())) {
+    refuse(Status::busy, path(), "another program listens there");
   }
-  if (::unlink(path_.c_str()) != 0) {
-    throw_io("remove dead socket", path_, no_offset, errno);
+  if (::unlink(path().c_str()) != 0) {
+    throw_io("remove dead socket", path(), no_offset, errno);
+  }
+}
+
+// By what was opened and not by its name: nobody else's file is given away, whatever is there now.
+void Listener::share_with_group() const {
+  if (!place_.group) {
+    return;
+  }
+  const Descriptor file(::open(path().c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat facts{};
+  if (!file.valid() || ::fstat(file.get(), &facts) != 0) {
+    throw_io("open socket", path(), no_offset, errno);
+  }
+  if (!S_ISSOCK(facts.st_mode) || facts.st_ino != inode_) {
+    refuse(Status::unsupported, path(), "somebody has replaced it");
+  }
+  const std::string name = "/proc/self/fd/" + std::to_string(file.get());
+  if (::fchownat(file.get(), "", static_cast<uid_t>(-1), *place_.group, AT_EMPTY_PATH) != 0 ||
+      ::chmod(name.c_str(), 0660) != 0) {
+    throw_io("give socket to group " + std::to_string(*place_.group) + " (is this user in it?)",
+             path(),
+             no_offset,
+             errno);
   }
 }
 
 void Listener::listen() {
-  const sockaddr_un address = address_of(path_);
+  const sockaddr_un address = address_of(path());
   socket_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   // Linux gives the file the mode of the socket: there is no moment in which others may connect.
   if (!socket_.valid() || ::fchmod(socket_.get(), 0600) != 0) {
-    throw_io("make socket", path_, no_offset, errno);
+    throw_io("make socket", path(), no_offset, errno);
   }
   const auto* general = reinterpret_cast<const sockaddr*>(&address);
   struct stat facts{};
-  if (::bind(socket_.get(), general, sizeof(address)) != 0 || ::lstat(path_.c_str(), &facts) != 0) {
-    throw_io("bind socket", path_, no_offset, errno);
+  if (::bind(socket_.get(), general, sizeof(address)) != 0 ||
+      ::lstat(path().c_str(), &facts) != 0) {
+    throw_io("bind socket", path(), no_offset, errno);
   }
   inode_ = facts.st_ino;
-  if (::listen(socket_.get(), SOMAXCONN) != 0) {
-    const int refused = errno;
-    static_cast<void>(::unlink(path_.c_str()));
-    throw_io("listen on socket", path_, no_offset, refused);
+  try {
+    share_with_group();
+    if (::listen(socket_.get(), SOMAXCONN) != 0) {
+      throw_io("listen on socket", path(), no_offset, errno);
+    }
+  } catch (...) {
+    static_cast<void>(::unlink(path().c_str()));
+    throw;
   }
 }
 

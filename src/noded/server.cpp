@@ -10,9 +10,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -52,7 +54,7 @@ void refuse(int socket, const Failure& failure) {
 
 Server::Server(ServerOptions options)
     : options_(std::move(options)),
-      listener_(options_.path),
+      listener_(ServerPlace::parse(options_.path)),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!stop_.valid()) {
     throw_io("make eventfd", {}, no_offset, errno);
@@ -110,18 +112,11 @@ void Server::accept_one(Descriptor socket) {
   Failure failure{.operation = "connect to node server", .object = path()};
   try {
     const Peer peer = peer_of(fd);
-    if (!trusted(peer.uid)) {
-      failure.status = Status::unsupported;
-      failure.detail = "it serves user " + std::to_string(::geteuid()) + ", not user " +
-                       std::to_string(peer.uid);
-      refuse(fd, failure);
-    } else if (sessions_.size() >= options_.clients_max) {
-      failure.status = Status::busy;
-      failure.detail = "it has " + std::to_string(sessions_.size()) + " clients already";
+    if (refuses(fd, peer, failure)) {
       refuse(fd, failure);
     } else {
       const SignalBlock no_signals;
-      sessions_.emplace_back(std::move(socket), peer.pid, options_.node);
+      sessions_.emplace_back(std::move(socket), peer, guest(peer.uid), options_.node);
     }
   } catch (...) {
     // No memory or no thread: this client is refused, the others go on.
@@ -130,6 +125,43 @@ void Server::accept_one(Descriptor socket) {
       refuse(fd, failure);
     }
   }
+}
+
+// Says why.
+bool Server::refuses(int socket, const Peer& peer, Failure& failure) const {
+  const std::optional<gid_t>& group = listener_.place().group;
+  if (!trusted(peer.uid) && !(group && is_member(socket, peer, *group))) {
+    failure.status = Status::unsupported;
+    failure.detail = "it serves user " + std::to_string(::geteuid()) +
+                     (group ? " and group " + std::to_string(*group) : "") + ", not user " +
+                     std::to_string(peer.uid);
+    return true;
+  }
+  const auto now = static_cast<std::uint32_t>(sessions_.size());
+  const auto his = std::ranges::count(sessions_, peer.uid, &Session::uid);
+  failure.status = Status::busy;
+  if (now >= options_.clients_max) {
+    failure.detail = "it has " + std::to_string(now) + " clients already";
+    return true;
+  }
+  if (group && his >= guest_clients_max(options_.clients_max, now)) {
+    failure.detail = "user " + std::to_string(peer.uid) + " has " + std::to_string(his) +
+                     " of its " + std::to_string(now) +
+                     " clients already, all that one user may have";
+    return true;
+  }
+  return false;
+}
+
+std::shared_ptr<Guest> Server::guest(uid_t uid) {
+  if (!listener_.place().group) {
+    return nullptr;
+  }
+  std::shared_ptr<Guest>& guest = guests_[uid];
+  if (guest == nullptr) {
+    guest = std::make_shared<Guest>(uid, trusted(uid));
+  }
+  return guest;
 }
 
 void run_server(ServerOptions options, int stop_fd) {

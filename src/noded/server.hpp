@@ -7,18 +7,21 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
+#include <memory>
 #include <string>
 
 namespace hippogriff::noded {
 
 struct ServerOptions {
-  std::string path;        // empty: default_socket_path()
+  std::string path;        // as ServerPlace has it, of a group too
   node::NodeOptions node;  // the segment that is served
   std::uint32_t clients_max = node::clients_max;
 };
 
-// Each connection has a `node::Node` of its own in it, so that clients of the server and of the
-// segment keep to the same books by the same rules.
+// A group's server is used by its members, within the bounds of guest.hpp, so that none keeps the
+// others off. Each connection has a `node::Node` of its own in it, so that clients of the server
+// and of the segment keep to the same books by the same rules.
 class Server {
  public:
   // Listens from here on; makes the segment where there is none. Throws as Listener and Node do.
@@ -37,11 +40,14 @@ class Server {
  private:
   void accept_all();
   void accept_one(Descriptor socket);
+  [[nodiscard]] bool refuses(int socket, const Peer& peer, Failure& failure) const;
+  std::shared_ptr<Guest> guest(uid_t uid);
 
   ServerOptions options_;
   Listener listener_;
   Descriptor stop_;
-  std::list<Session> sessions_;  // the thread's that runs
+  std::list<Session> sessions_;  // the thread's that runs, and what follows
+  std::map<uid_t, std::shared_ptr<Guest>> guests_;
 };
 
 // Makes a server and runs it.

@@ -236,12 +236,12 @@ TEST(Listener, takes_the_default_path_only_in_a_folder_of_its_user_alone) {
     const std::string folder = "/tmp/hippogriff-" + std::to_string(uid);
     int result = default_socket_path() == folder + "/node.sock" ? 0 : 2;
     struct stat facts{};
-    if (status_of([] { const Listener listener(""); }) != Status::ok ||
+    if (status_of([] { const Listener listener(ServerPlace::parse("")); }) != Status::ok ||
         ::stat(folder.c_str(), &facts) != 0 || facts.st_mode != (S_IFDIR | 0700)) {
       result = 3;
     }
     static_cast<void>(::chmod(folder.c_str(), 0770));
-    if (status_of([] { const Listener listener(""); }) != Status::unsupported) {
+    if (status_of([] { const Listener listener(ServerPlace::parse("")); }) != Status::unsupported) {
       result = 4;
     }
     ::setenv("XDG_RUNTIME_DIR", folder.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): as above

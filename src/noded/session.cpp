@@ -38,10 +38,15 @@ bool may_wait(const RequestMessage& request) {
 
 }  // namespace
 
-Session::Session(Descriptor socket, pid_t client, node::NodeOptions options)
+Session::Session(Descriptor socket,
+                 const Peer& peer,
+                 std::shared_ptr<Guest> guest,
+                 node::NodeOptions options)
     : socket_(std::move(socket)),
-      process_(descriptor_of_process(client)),
-      options_(serving(client, std::move(options))),
+      process_(process_of_peer(socket_.get(), peer.pid)),
+      uid_(peer.uid),
+      guest_(std::move(guest)),
+      options_(serving(peer.pid, std::move(options))),
       thread_([this] { serve(); }) {}
 
 Session::~Session() {
@@ -132,23 +137,24 @@ void Session::carry_out_on_node(const RequestMessage& request,
       node_ = std::make_unique<node::Node>(options_);
       break;
     case Operation::add_device:
-      answer.reply.value =
-          node_->add_device(std::string_view(request.name.data()), request.size_bytes);
-      devices_[static_cast<std::uint32_t>(answer.reply.value)] = request.name.data();
+      answer.reply.value = add_device(request.name.data(), request.size_bytes);
       break;
     case Operation::set_outside:
       look_outside(request);
       break;
     case Operation::set_policy:
+      if (guest_ != nullptr) {
+        guest_->check_policy();
+      }
       node_->set_policy(request.policy,
                         {.grants_max = request.grants_max, .wait_ns_max = request.wait_ns_max});
       break;
     case Operation::reserve:
-      answer.reply.value = node_->reserve({.device = request.device,
-                                           .size_bytes = request.size_bytes,
-                                           .priority = request.priority,
-                                           .timeout = timeout,
-                                           .interrupted = cancelled});
+      answer.reply.value = reserve({.device = request.device,
+                                    .size_bytes = request.size_bytes,
+                                    .priority = request.priority,
+                                    .timeout = timeout,
+                                    .interrupted = cancelled});
       break;
     case Operation::grow:
       node_->grow(request.handle, request.size_bytes, timeout, cancelled);
@@ -157,7 +163,7 @@ void Session::carry_out_on_node(const RequestMessage& request,
       node_->shrink(request.handle, request.size_bytes);
       break;
     case Operation::release:
-      node_->release(request.handle);
+      release(request.handle);
       break;
     case Operation::view:
       answer.rest = encode_view(node_->view(), answer.reply);
@@ -168,11 +174,40 @@ void Session::carry_out_on_node(const RequestMessage& request,
   }
 }
 
+std::uint32_t Session::add_device(std::string_view name, std::uint64_t capacity_bytes) {
+  if (guest_ != nullptr) {
+    guest_->check_device(*node_, name, capacity_bytes);
+  }
+  const std::uint32_t device = node_->add_device(name, capacity_bytes);
+  devices_[device] = name;
+  return device;
+}
+
+// Counted from before it waits.
+std::uint64_t Session::reserve(const node::Request& request) {
+  GuestReservation counted(guest_.get());
+  const std::uint64_t handle = node_->reserve(request);
+  counted.keep();
+  ++reservations_;
+  return handle;
+}
+
+void Session::release(std::uint64_t handle) {
+  node_->release(handle);
+  --reservations_;
+  if (guest_ != nullptr) {
+    guest_->give_reservations(1);
+  }
+}
+
 // The client sees neither who the others are, nor their processes where it has its own pid
-// namespace: its word counts where this process cannot look itself.
+// namespace: its word counts where this process cannot look itself, unless it might keep others off
+// by it.
 void Session::look_outside(const RequestMessage& request) {
   const auto known = devices_.find(request.device);
-  if (known == devices_.end() || !node::look_outside(*node_, request.device, known->second)) {
+  const bool looked =
+      known != devices_.end() && node::look_outside(*node_, request.device, known->second);
+  if (!looked && (guest_ == nullptr || guest_->decides())) {
     node_->set_unreserved(request.device, {.outside_bytes = request.size_bytes});
   }
 }
@@ -230,6 +265,10 @@ void Session::end_waits() {
 void Session::leave_node() {
   end_waits();
   node_.reset();
+  const std::uint32_t left = reservations_.exchange(0);
+  if (guest_ != nullptr) {
+    guest_->give_reservations(left);
+  }
 }
 
 void Session::send(const Answer& answer) noexcept {

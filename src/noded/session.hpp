@@ -2,7 +2,9 @@
 #pragma once
 
 #include "node/node.hpp"
+#include "noded/guest.hpp"
 #include "noded/protocol.hpp"
+#include "noded/socket.hpp"
 #include "storage/descriptor.hpp"
 
 #include <sys/types.h>
@@ -16,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -29,14 +32,19 @@ inline constexpr std::size_t waits_max = 64;
 // client are answered meanwhile, and hanging up is seen.
 class Session {
  public:
-  // Starts the thread. `client` is 0 where its process is not visible.
-  Session(Descriptor socket, pid_t client, node::NodeOptions options);
+  // Starts the thread. `guest` is null where users are not bounded.
+  Session(Descriptor socket,
+          const Peer& peer,
+          std::shared_ptr<Guest> guest,
+          node::NodeOptions options);
   // Ends it, within the node's `lock_timeout` and some.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   [[nodiscard]] bool over() const noexcept { return over_; }
+
+  [[nodiscard]] uid_t uid() const noexcept { return uid_; }
 
   // Without waiting for it.
   void end() noexcept;
@@ -64,6 +72,9 @@ class Session {
                          Answer& answer);
   Answer begin_wait(const RequestMessage& request, Answer refused);
   void cancel(std::uint64_t id) noexcept;
+  std::uint32_t add_device(std::string_view name, std::uint64_t capacity_bytes);
+  std::uint64_t reserve(const node::Request& request);
+  void release(std::uint64_t handle);
   void look_outside(const RequestMessage& request);
   void end_waits();
   void leave_node();
@@ -71,6 +82,9 @@ class Session {
 
   Descriptor socket_;
   Descriptor process_;
+  const uid_t uid_;
+  const std::shared_ptr<Guest> guest_;
+  std::atomic<std::uint32_t> reservations_{0};
   node::NodeOptions options_;
   std::unique_ptr<node::Node> node_;
   std::map<std::uint32_t, std::string> devices_;  // names, by the node's numbers

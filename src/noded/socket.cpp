@@ -13,13 +13,16 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
-#include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <vector>
 
 namespace hippogriff::noded {
 
 namespace {
+
+// SO_PEERPIDFD of Linux 6.5, which older headers do not have.
+constexpr int peer_pidfd = 77;
 
 // For poll, rounded up; long waits in parts.
 int milliseconds_until(MonotonicTime deadline) {
@@ -52,15 +55,6 @@ bool is_passing(int errno_value) {
 }
 
 }  // namespace
-
-std::string default_socket_path() {
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): read as everywhere; nobody here changes it
-  const char* folder = std::getenv("XDG_RUNTIME_DIR");
-  if (folder != nullptr && folder[0] == '/') {
-    return std::string(folder) + "/hippogriff.sock";
-  }
-  return "/tmp/hippogriff-" + std::to_string(::geteuid()) + "/node.sock";
-}
 
 sockaddr_un address_of(const std::string& path) {
   sockaddr_un address{};
@@ -102,14 +96,42 @@ Peer peer_of(int socket) {
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
     throw_io("ask for credentials of socket", {}, no_offset, errno);
   }
-  return {.pid = credentials.pid, .uid = credentials.uid};
+  return {.pid = credentials.pid, .uid = credentials.uid, .gid = credentials.gid};
 }
 
 bool trusted(uid_t uid) noexcept {
   return uid == 0 || uid == ::geteuid();
 }
 
-Descriptor descriptor_of_process(pid_t pid) noexcept {
+bool is_member(int socket, const Peer& peer, gid_t group) {
+  if (peer.gid == group) {
+    return true;
+  }
+  std::vector<gid_t> groups(64);
+  auto size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size) != 0) {
+    if (errno != ERANGE) {
+      throw_io("ask for groups of socket", {}, no_offset, errno);
+    }
+    // They are as they were when the connection was made: the size that was just told fits.
+    groups.resize(size / sizeof(gid_t));
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size) != 0) {
+      throw_io("ask for groups of socket", {}, no_offset, errno);
+    }
+  }
+  groups.resize(size / sizeof(gid_t));
+  return std::ranges::find(groups, group) != groups.end();
+}
+
+Descriptor process_of_peer(int socket, pid_t pid) {
+  int process = -1;
+  socklen_t size = sizeof(process);
+  if (::getsockopt(socket, SOL_SOCKET, peer_pidfd, &process, &size) == 0) {
+    return Descriptor(process);
+  }
+  if (errno != ENOPROTOOPT) {
+    throw_io("find process of socket", {}, no_offset, errno);
+  }
   return pid > 0 ? Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) : Descriptor();
 }
 

@@ -15,9 +15,6 @@ namespace hippogriff::noded {
 
 using node::MonotonicTime;
 
-// "$XDG_RUNTIME_DIR/hippogriff.sock", or "/tmp/hippogriff-<uid>/node.sock" where that is not set.
-std::string default_socket_path();
-
 // Throws Error(invalid_argument) for a path that is too long for a socket.
 sockaddr_un address_of(const std::string& path);
 
@@ -30,6 +27,7 @@ Descriptor connect_to(const std::string& path, MonotonicTime deadline);
 struct Peer {
   pid_t pid = 0;
   uid_t uid = 0;
+  gid_t gid = 0;
 };
 
 Peer peer_of(int socket);
@@ -37,8 +35,13 @@ Peer peer_of(int socket);
 // Whether this process serves, or asks, that user: itself and root.
 bool trusted(uid_t uid) noexcept;
 
-// Readable once the process has ended; invalid where the kernel cannot say.
-Descriptor descriptor_of_process(pid_t pid) noexcept;
+// Whether the process was in the group when it connected, or listened. Throws Error(io_error).
+bool is_member(int socket, const Peer& peer, gid_t group);
+
+// Readable once the process that connected has ended: that one, and not another that has got its
+// number meanwhile (Linux 6.5; before it is asked for by number). Invalid where the kernel cannot
+// say. Throws Error(io_error) when it has ended and left nothing.
+Descriptor process_of_peer(int socket, pid_t pid);
 
 // 0 once there is something to receive, or an errno: ETIMEDOUT, ...
 int wait_readable(int socket, MonotonicTime deadline) noexcept;

@@ -122,14 +122,19 @@ def noded(
         Path | None,
         typer.Option("--socket", help="Its path; in the user's run folder if not given."),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", help="A group (name or number) whose members may use it too."),
+    ] = None,
 ) -> None:
     """Serve the node on a Unix socket, for containers that cannot share memory, until SIGTERM.
 
-    There HIPPOGRIFF_NODE=unix:/path names the socket. Programs that share memory need no server.
+    There HIPPOGRIFF_NODE=unix:/path names the socket, or unix:group:NAME and
+    unix:group:NAME:/path one of a group. Programs that share memory need no server.
     """
     from hippogriff.sharing.noded import serve as serve_node
 
-    serve_node(socket)
+    serve_node(socket, group)
 
 
 def metrics(

@@ -32,7 +32,20 @@ def _readable_after_a_signal() -> Iterator[int]:
         os.close(writing)
 
 
-def serve(socket: Path | None) -> None:
-    """Serve until a signal comes. For the main thread."""
+def serve(socket: Path | None, group: str | None = None) -> None:
+    """Serve until a signal comes, the members of a group too if one is given. For the main thread.
+
+    Raises
+    ------
+    InvalidArgument
+        When there is no such group.
+    """
     with _readable_after_a_signal() as stop:
-        check(lib.hippogriff_noded_run(None if socket is None else os.fsencode(socket), stop))
+        check(lib.hippogriff_noded_run(_address(socket, group), stop))
+
+
+def _address(socket: Path | None, group: str | None) -> bytes | None:
+    """Return where it listens, as HIPPOGRIFF_NODE says it after ``unix:``."""
+    if group is None:
+        return None if socket is None else os.fsencode(socket)
+    return os.fsencode(f"group:{group}" if socket is None else f"group:{group}:{socket}")

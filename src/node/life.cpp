@@ -1,0 +1,160 @@
+// /proc and locks.
+#include "node/life.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <system_error>
+
+namespace hippogriff::node {
+
+namespace {
+
+struct CloseFile {
+  void operator()(std::FILE* file) const noexcept { static_cast<void>(std::fclose(file)); }
+};
+
+// The next word of a line, which is shortened by it.
+std::string_view take_word(std::string_view& line) {
+  line.remove_prefix(std::min(line.find_first_not_of(" \n"), line.size()));
+  const std::string_view word = line.substr(0, line.find_first_of(" \n"));
+  line.remove_prefix(word.size());
+  return word;
+}
+
+template <typename Number>
+bool parse(std::string_view text, Number& number) {
+  const auto result = std::from_chars(text.begin(), text.end(), number);
+  return result.ec == std::errc{} && result.ptr == text.end();
+}
+
+// Of a line such as "7: OFDLCK ADVISORY  WRITE -1 00:1a:4242 1099511627776 1099511627776".
+std::optional<SlotLock> slot_lock_of(std::string_view line) {
+  static_cast<void>(take_word(line));
+  if (take_word(line) != "OFDLCK") {
+    return std::nullopt;
+  }
+  for (int skipped = 0; skipped < 3; ++skipped) {
+    static_cast<void>(take_word(line));
+  }
+  const std::string_view file = take_word(line);
+  std::uint64_t inode = 0;
+  std::int64_t first = 0;
+  if (!parse(file.substr(file.rfind(':') + 1), inode) || !parse(take_word(line), first) ||
+      first < slots_lock_offset || first >= slots_lock_offset + std::int64_t{clients_max}) {
+    return std::nullopt;
+  }
+  return SlotLock{.inode = inode, .client = static_cast<std::uint32_t>(first - slots_lock_offset)};
+}
+
+}  // namespace
+
+bool byte_is_locked(int fd, std::int64_t offset) noexcept {
+  struct flock range{};
+  range.l_type = F_WRLCK;
+  range.l_whence = SEEK_SET;
+  range.l_start = offset;
+  range.l_len = 1;
+  return ::fcntl(fd, F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
+}
+
+ProcessFacts process_facts(std::uint64_t pid) noexcept {
+  std::array<char, 64> path{};
+  static_cast<void>(std::snprintf(
+      path.data(), path.size(), "/proc/%llu/stat", static_cast<unsigned long long>(pid)));
+  const int fd = ::open(path.data(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    // /proc may hide the processes of others (hidepid=2); it cannot hide that they are there.
+    const bool absent =
+        errno == ENOENT && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno != EPERM);
+    return {.state = absent ? ProcessFacts::State::absent : ProcessFacts::State::unknown};
+  }
+  std::array<char, 1024> text{};
+  const ssize_t size = ::read(fd, text.data(), text.size() - 1);
+  static_cast<void>(::close(fd));
+  // The name, in parentheses, may hold anything; the state is field 3.
+  const char* at = size > 0 ? std::strrchr(text.data(), ')') : nullptr;
+  if (at == nullptr || at + 2 >= text.data() + size) {
+    return {};
+  }
+  const char state = at[2];
+  at += 3;
+  std::array<long long, 23> fields{};
+  for (std::size_t field = 4; field < fields.size(); ++field) {
+    char* end = nullptr;
+    fields.at(field) = std::strtoll(at, &end, 10);
+    if (end == at) {
+      return {};
+    }
+    at = end;
+  }
+  const long long threads = fields[20];
+  const auto start = static_cast<std::uint64_t>(fields[22]);
+  const bool ended = (state == 'Z' || state == 'X') && threads <= 1;
+  return {.state = ended ? ProcessFacts::State::absent : ProcessFacts::State::running,
+          .start_time = start};
+}
+
+std::optional<std::vector<SlotLock>> slot_locks() noexcept {
+  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen("/proc/locks", "re"));
+  if (file == nullptr) {
+    return std::nullopt;
+  }
+  try {
+    std::vector<SlotLock> locks;
+    std::array<char, 256> line{};
+    while (std::fgets(line.data(), static_cast<int>(line.size()), file.get()) != nullptr) {
+      if (const auto lock = slot_lock_of(line.data())) {
+        locks.push_back(*lock);
+      }
+    }
+    return locks;
+  } catch (...) {
+    return std::nullopt;
+  }
+}
+
+Viewer::Viewer() noexcept : own_(process_facts(static_cast<std::uint64_t>(::getpid()))) {
+  struct stat facts{};
+  pid_namespace_ = ::stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
+}
+
+std::optional<bool> Viewer::process_lives(const ClientIdentity& identity) const noexcept {
+  if (identity.start_time == 0 || own_.start_time == 0 ||
+      identity.pid_namespace != pid_namespace_) {
+    return std::nullopt;
+  }
+  const ProcessFacts facts = process_facts(identity.pid);
+  if (facts.state == ProcessFacts::State::unknown) {
+    return std::nullopt;
+  }
+  return facts.state == ProcessFacts::State::running && facts.start_time == identity.start_time;
+}
+
+bool Viewer::lives(const ClientIdentity& identity,
+                   std::uint32_t client,
+                   bool locked) const noexcept {
+  if (!locked && identity.origin_inode != 0) {
+    const auto locks = slot_locks();
+    locked = !locks || std::ranges::any_of(*locks, [&](const SlotLock& lock) {
+      return lock.inode == identity.origin_inode && lock.client == client;
+    });
+  }
+  if (identity.handed_over != 0) {
+    return locked || process_lives(identity).value_or(false);
+  }
+  return locked && process_lives(identity).value_or(true);
+}
+
+}  // namespace hippogriff::node
