@@ -23,6 +23,7 @@ using hippogriff::ondemand::Lanes;
 using hippogriff::ondemand::NvmeStatus;
 
 constexpr double kernel_limit = 60;
+constexpr double pending_limit = 18;  // more than the arrays' own limit
 int wrong_cases = 0;
 
 void tell(const char* name, unsigned long long wrong, const std::string& more = {}) {
@@ -82,6 +83,53 @@ template <typename T>
 __global__ void write_own(array_view<T> view, std::uint64_t shift, unsigned long long* wrong) {
   for (std::uint64_t i = thread_number(); i < view.size(); i += thread_count()) {
     if (view.write(i, T::of(i + shift)) != NvmeStatus::success) {
+      atomicAdd(wrong, 1ULL);
+    }
+  }
+}
+
+// Every thread asks for elements and goes away; some ask by warps for ranges.
+template <typename T>
+__global__ void ask_and_go(array_view<T> view, int rounds) {
+  for (int round = 0; round < rounds; ++round) {
+    const std::uint64_t pick = mixed(thread_number() * 77 + static_cast<std::uint64_t>(round));
+    if (pick % 3 != 0) {
+      view.prefetch((pick >> 8U) % view.size());
+    }
+    __syncwarp();
+    view.prefetch_range(Lanes::warp(), thread_number() / 32 * 5000 % view.size(), 4000);
+  }
+}
+
+// Every thread asks for three elements, drops one, and waits for the others in another order.
+template <typename T>
+__global__ void get_async(array_view<T> view, int rounds, unsigned long long* wrong) {
+  for (int round = 0; round < rounds; ++round) {
+    const std::uint64_t pick = mixed(thread_number() * 991 + static_cast<std::uint64_t>(round));
+    const auto first = view.get_async(pick % view.size());
+    const auto second = view.get_async((pick >> 9U) % view.size());
+    static_cast<void>(view.get_async((pick >> 18U) % view.size()));
+    T value{};
+    const bool good = second.value() == T::of(second.index()) &&
+                      first.wait(value) == NvmeStatus::success && value == T::of(first.index());
+    if (!good) {
+      atomicAdd(wrong, 1ULL);
+    }
+  }
+}
+
+// Every thread writes its own elements, asks for what it writes next, and reads again what it wrote
+// a while ago: by then its line has been written to the file, or is being written.
+template <typename T>
+__global__ void write_and_read(array_view<T> view, std::uint64_t shift, unsigned long long* wrong) {
+  for (std::uint64_t i = thread_number(); i < view.size(); i += thread_count()) {
+    bool good = view.write(i, T::of(i + shift)) == NvmeStatus::success;
+    view.prefetch(i + thread_count());
+    if (i >= 2 * thread_count()) {
+      const std::uint64_t before = i - 2 * thread_count();
+      good = view[before] == T::of(before + shift) && good;
+    }
+    if (!good) {
       atomicAdd(wrong, 1ULL);
     }
   }
@@ -203,6 +251,51 @@ void check_writes(const std::string& path, const char* name, hippogriff::array_o
   tell(name, wrong.read() + differences(path, elements<T>(count, 5)));
 }
 
+// `groups` of 256 threads ask and go, then others get, then others read.
+void check_pending(const std::string& path,
+                   const char* name,
+                   hippogriff::array_options options,
+                   unsigned groups) {
+  write_file(path, elements<Word>(300'007));
+  options.device = "cuda:0";
+  options.wait_limit = std::chrono::seconds(10);
+  const array<Word> data(path, options);
+  DeviceNumber wrong;
+  const double asked =
+      timed(name, pending_limit, [&] { ask_and_go<<<groups, 256>>>(data.view(), 4); });
+  const auto before = data.statistics();
+  const double got =
+      timed(name, pending_limit, [&] { get_async<<<groups, 256>>>(data.view(), 10, wrong.get()); });
+  ask_and_go<<<groups, 256>>>(data.view(), 2);
+  timed(name, pending_limit, [&] { read_random<<<groups, 256>>>(data.view(), 10, wrong.get()); });
+  data.check_accesses();
+  tell(name,
+       wrong.read() + (before.misses != 0 ? 0 : 1),
+       ", \"seconds to ask\": " + std::to_string(asked) + ", \"lines asked for\": " +
+           std::to_string(before.misses) + ", \"seconds to get\": " + std::to_string(got));
+}
+
+void check_write_back(const std::string& path,
+                      const char* name,
+                      hippogriff::array_options options,
+                      unsigned groups) {
+  constexpr std::uint64_t count = 100'003;
+  write_file(path, elements<Word>(count));
+  options.device = "cuda:0";
+  options.mode = "r+";
+  options.wait_limit = std::chrono::seconds(10);
+  array<Word> data(path, options);
+  DeviceNumber wrong;
+  const double seconds = timed(
+      name, pending_limit, [&] { write_and_read<<<groups, 256>>>(data.view(), 5, wrong.get()); });
+  const auto seen = data.statistics();
+  hippogriff::flush(data);
+  tell(name,
+       wrong.read() + differences(path, elements<Word>(count, 5)),
+       ", \"seconds\": " + std::to_string(seconds) +
+           ", \"lines written before the flush\": " + std::to_string(seen.writes));
+}
+
 void check_cursor(const std::string& path) {
   write_file(path, elements<Word>(500'000));
   const array<Word> data(path, {.device = "cuda:0", .cache_size = 1 << 20, .line_size = 512});
@@ -284,6 +377,21 @@ void check_all(const std::string& folder) {
   check_writes<Word>(
       path, "writes, a cache of eight lines", {.cache_size = 4096, .line_size = 512});
   check_writes<Odd>(path, "writes of odd elements", {.cache_size = 1 << 20});
+  check_pending(path, "asked ahead", {.cache_size = 1 << 20, .line_size = 512}, 128);
+  check_pending(path, "asked ahead, all fits", {.cache_size = 1 << 23}, 128);
+  check_pending(path, "asked ahead, a cache of one line", {.cache_size = 512, .line_size = 512}, 1);
+  check_pending(path, "asked ahead, a cache of eight lines", {.cache_size = 32768}, 2);
+  check_pending(path,
+                "asked ahead, short queues",
+                {.cache_size = 1 << 20, .line_size = 512, .queue_count = 1, .queue_depth = 4},
+                4);
+  check_write_back(path, "written behind", {.cache_size = 1 << 18, .line_size = 512}, 64);
+  check_write_back(
+      path, "written behind, a cache of eight lines", {.cache_size = 4096, .line_size = 512}, 2);
+  check_write_back(path,
+                   "written behind, short queues",
+                   {.cache_size = 1 << 16, .line_size = 512, .queue_count = 1, .queue_depth = 4},
+                   4);
   check_cursor(path);
   check_vectors();
   check_errors(path);

@@ -165,7 +165,7 @@ TEST(Fetch, gets_lines_that_are_not_there_by_one_command_each) {
   EXPECT_EQ(array.array().counts().hits(), 0U);
 }
 
-TEST(Fetch, by_a_group_that_needs_a_dirty_place_writes_those_beside_it_as_well) {
+TEST(Fetch, by_a_group_that_finds_few_clean_places_has_cold_lines_written_once_each) {
   TestArray array({.cache_bytes = 8 * line_bytes});
   const Cache& cache = array.array().cache();
   Crew crew(8);
@@ -175,8 +175,10 @@ TEST(Fetch, by_a_group_that_needs_a_dirty_place_writes_those_beside_it_as_well) 
               NvmeStatus::success);
     EXPECT_EQ(access_together<false>(cache, all, 8 * line_bytes, value), NvmeStatus::success);
   });
-  EXPECT_EQ(array.array().counts().written_back, 8U);
+  EXPECT_GE(array.array().served().writes, 1U);
   EXPECT_EQ(array.array().counts().misses, 9U);
+  array.array().flush();
+  EXPECT_EQ(array.array().counts().written_back, 8U);
   for (std::uint32_t line = 0; line < 8; ++line) {
     EXPECT_EQ(array.stored()[std::size_t{line} * line_bytes], static_cast<std::byte>(line));
   }

@@ -76,8 +76,10 @@ TEST(CopyOnWrite, what_was_written_stays_in_the_array_and_never_reaches_the_file
 
 TEST(CopyOnWrite, a_full_folder_is_told_with_its_name_and_the_line_stays) {
   TestArray array({.cache_bytes = line, .overlaid = true});
-  array.plan().add(
-      {.point = FaultPoint::queued_write, .kind = FaultKind::error, .errno_value = ENOSPC});
+  array.plan().add({.point = FaultPoint::queued_write,
+                    .kind = FaultKind::error,
+                    .times = 2,
+                    .errno_value = ENOSPC});
   const auto view = array.view<std::uint32_t>();
   ASSERT_EQ(view.write(0, 77), NvmeStatus::success);
   std::uint32_t value = 0;

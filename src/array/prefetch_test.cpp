@@ -198,22 +198,19 @@ TEST(WriteBack, ends_with_the_array) {
   EXPECT_EQ(writes.finish(), NvmeStatus::aborted);
 }
 
-TEST(WriteBack, by_a_thread_that_needs_a_dirty_place_takes_those_beside_it_along) {
+TEST(WriteBack, by_threads_that_find_few_clean_places_writes_each_line_once) {
   TestArray array({.cache_bytes = 8 * 512});
   const auto view = array.view<std::uint32_t>();
-  for (std::uint32_t line = 0; line < 9; ++line) {
+  for (std::uint32_t line = 0; line < 16; ++line) {
     ASSERT_EQ(view.write(std::uint64_t{line} * 128, line + 1), NvmeStatus::success);
   }
-  EXPECT_EQ(array.array().served().writes, 8U);
-  for (std::uint32_t line = 9; line < 16; ++line) {
-    ASSERT_EQ(view.write(std::uint64_t{line} * 128, line + 1), NvmeStatus::success);
-  }
-  EXPECT_EQ(array.array().served().writes, 8U) << "the places were clean";
+  EXPECT_GE(array.array().served().writes, 8U);
   array.array().flush();
   const std::vector<std::byte> stored = array.stored();
   for (std::uint32_t line = 0; line < 16; ++line) {
     EXPECT_EQ(stored[std::size_t{line} * 512], static_cast<std::byte>(line + 1));
   }
+  EXPECT_EQ(array.array().served().writes, 16U);
 }
 
 }  // namespace

@@ -58,17 +58,18 @@ __device__ void move_all(const RowMoves& moves) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(row_kernel_threads)
+// Two groups a multiprocessor: where more must fit the compiler spills registers.
+extern "C" __global__ void __launch_bounds__(row_kernel_threads, 2)
     hippogriff_array_gather(const RowMoves moves) {
   move_all<false>(moves);
 }
 
-extern "C" __global__ void __launch_bounds__(row_kernel_threads)
+extern "C" __global__ void __launch_bounds__(row_kernel_threads, 2)
     hippogriff_array_scatter(const RowMoves moves) {
   move_all<true>(moves);
 }
 
-extern "C" __global__ void __launch_bounds__(row_kernel_threads)
+extern "C" __global__ void __launch_bounds__(row_kernel_threads, 2)
     hippogriff_array_flush(const RowMoves moves) {
   const uint64_t lane = thread_index() % 32;
   for (uint64_t place = thread_index() - lane; place < moves.cache.places.place_count();

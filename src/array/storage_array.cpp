@@ -23,8 +23,14 @@ namespace {
 
 constexpr std::chrono::seconds device_patience{60};
 constexpr std::chrono::seconds drive_patience{10};
-constexpr std::uint64_t staging_bytes_max = std::uint64_t{256} << 20;
+constexpr std::uint64_t staging_bytes_max = std::uint64_t{256} << 20;  // of ordinary queues
 constexpr std::uint64_t page_bytes = 4096;
+
+// Beside so many ordinary ones: queues of commands that nobody waits for.
+std::uint32_t pending_queues(std::uint32_t ordinary) {
+  constexpr std::uint32_t enough = 4;
+  return std::min(ordinary, std::max(enough, ordinary / 8));
+}
 
 // Whether commands name staging memory, because the host does not reach the lines.
 bool is_staged(const StorageArrayOptions& options) {
@@ -56,7 +62,9 @@ std::uint32_t depth_for(std::uint32_t queues, std::uint32_t line_bytes, bool sta
 
 // Offsets in the two parts of memory that are not lines.
 struct StorageArray::Layout {
-  explicit Layout(const StorageArrayOptions& options) : queue(queue_layout(options.queue_depth)) {
+  explicit Layout(const StorageArrayOptions& options)
+      : queue(queue_layout(options.queue_depth)),
+        queues(options.queue_count + pending_queues(options.queue_count)) {
     line_count = options.cache_bytes / options.line_bytes;
     ways = static_cast<std::uint32_t>(std::min<std::uint64_t>(line_count, ways_max));
     sets = line_count / ways;
@@ -66,7 +74,7 @@ struct StorageArray::Layout {
       end = align_up(end + bytes, 128);
       return begin;
     };
-    place(own_end, queue.own_bytes() * options.queue_count);
+    place(own_end, queue.own_bytes() * queues);
     counters = place(own_end, sizeof(CacheCounters));
     nearby = place(own_end, sizeof(EndingNearby));
     accesses = place(own_end, sizeof(AccessCount) * access_counts);
@@ -74,16 +82,17 @@ struct StorageArray::Layout {
     keys = place(own_end, sizeof(std::uint64_t) * std::max<std::uint64_t>(line_count, ways_max));
     statuses = place(own_end, sizeof(std::uint32_t) * line_count);
     set_states = place(own_end, sizeof(SetState) * sets);
-    place(shared_end, queue.shared_bytes() * options.queue_count);
+    place(shared_end, queue.shared_bytes() * queues);
     words_of_all = place(shared_end, 128);
     shared_end = align_up(shared_end, page_bytes);
     staging = shared_end;
     if (is_staged(options)) {
-      shared_end += std::uint64_t{options.queue_count} * options.queue_depth * options.line_bytes;
+      shared_end += std::uint64_t{queues} * options.queue_depth * options.line_bytes;
     }
   }
 
   QueueLayout queue;
+  std::uint32_t queues;
   std::uint64_t line_count = 0;
   std::uint32_t ways = 0;
   std::uint64_t sets = 0;
@@ -224,7 +233,7 @@ void StorageArray::initialize(const Layout& layout) {
                         reinterpret_cast<unsigned char*>(own_there),
                         options_.queue_depth};
   ServedArray::Options served;
-  for (std::uint32_t i = 0; i < options_.queue_count; ++i) {
+  for (std::uint32_t i = 0; i < layout.queues; ++i) {
     const QueuePair pair = cache_.queue(i);
     initialize_shared(
         pair, options_.counter_base, wakes ? options_.controller->wake_word(i) : nullptr);
@@ -252,6 +261,7 @@ void StorageArray::initialize(const Layout& layout) {
   cache_.size_bytes = options_.backing.size_bytes;
   cache_.line_shift = static_cast<std::uint32_t>(std::countr_zero(options_.line_bytes));
   cache_.queue_count = options_.queue_count;
+  cache_.pending_queue_count = layout.queues - options_.queue_count;
   cache_.writable = options_.backing.writable;
   cache_.keeps_writes = options_.backing.overlay == nullptr;
   served.backing = options_.backing;

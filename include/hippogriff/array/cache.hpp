@@ -1,8 +1,9 @@
 // The cache of an array: lines in the device's memory, read from and written to the storage by
 // commands.
 //
-// Nobody waits for a place while it holds another: src/array/README.md argues from this that
-// somebody always gets on, however small the cache.
+// Nobody waits for a place while it holds another, and whoever waits for one whose command is
+// pending settles that (pending.hpp): src/array/README.md argues from this that somebody always
+// gets on, however small the cache.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef HIPPOGRIFF_ARRAY_CACHE_HPP_
@@ -15,7 +16,7 @@ namespace hippogriff::ondemand {
 
 inline constexpr uint32_t line_shift_min = 9;   // 512 B
 inline constexpr uint32_t line_shift_max = 20;  // 1 MiB
-inline constexpr uint32_t view_layout = 5;      // of Cache and what it points to, in memory
+inline constexpr uint32_t view_layout = 6;      // of Cache and what it points to, in memory
 
 // A place with a reference of ours.
 struct Held {
@@ -30,7 +31,7 @@ struct Transit {
   uint32_t queue = 0;
 };
 
-// A line on its way into a place that is busy, the thread's own.
+// A line on its way into or from a place that is busy, the thread's own.
 struct Loading {
   Transit transit;
   uint64_t line = 0;
@@ -49,6 +50,7 @@ struct Cache {
   uint64_t size_bytes = 0;  // of the array
   uint32_t line_shift = 0;
   uint32_t queue_count = 0;
+  uint32_t pending_queue_count = 0;  // behind the others: of commands that nobody waits for
   bool writable = false;
   bool keeps_writes = true;  // false: in mode c a flush has nothing to do
   uint16_t zero = 0;         // what the compiler does not know (peek.hpp)
@@ -67,31 +69,39 @@ struct Cache {
   }
 
   // The line with a reference, loaded unless it is to be overwritten. All of the group call, and
-  // hold nothing. After a failure nothing is held.
+  // hold nothing. After a failure nothing is held. On a GPU what calls another function needs the
+  // registers of both: so those that are called here call nothing further.
   template <typename Group>
-  HIPPO_ANYWHERE HIPPO_APART Held hold(const Group& group, uint64_t line, Intent intent) const {
-    Wait wait(patience);
-    uint32_t lost = 0;  // victims that could not be written
+  HIPPO_ANYWHERE Held hold(const Group& group, uint64_t line, Intent intent) const {
     count_access(group.leads() ? accesses : nullptr);
+    uint32_t begun = 0;  // writes that nobody waited for
+    uint32_t lost = 0;   // victims that could not be written
     for (;;) {
-      const Found found = find(group, line, intent, wait);
-      switch (found.step) {
-        case Step::ready:
-        case Step::overwrite:
-          return {found.place, found.step == Step::overwrite, NvmeStatus::success};
-        case Step::load:
-          return {found.place, false, load(group, line, found.place)};
-        case Step::failed:
-          return {0, false, noted(static_cast<NvmeStatus>(found.other))};
-        case Step::write_back:
-          break;
+      const Found found = look(group, line, intent);
+      if (found.step == Step::settle) {
+        const Settled settled = settle_any(group, found, line);
+        if (settled.kept != no_place) {
+          return {settled.kept, false, NvmeStatus::success};
+        }
+        if (!settled.goes_on) {
+          return {0, false, noted(NvmeStatus::aborted)};
+        }
+      } else if (found.step == Step::write_back) {
+        // Waits in the end: where writing fails somebody must be told.
+        const bool waits = begun++ >= places.ways;
+        const NvmeStatus status = make_clean(group, found.other, found.place, waits);
+        lost += status == NvmeStatus::success ? 0 : 1;
+        if (status == NvmeStatus::aborted || lost == places.ways) {
+          return {0, false, status};
+        }
+      } else if (found.step == Step::failed) {
+        return {0, false, noted(static_cast<NvmeStatus>(found.other))};
+      } else {
+        if (found.step != Step::ready && found.other != 0) {
+          write_cold(group, found.place, static_cast<uint32_t>(found.other));
+        }
+        return {found.place, found.step == Step::overwrite, NvmeStatus::success};
       }
-      const NvmeStatus status = write_back(*this, group, found.other, found.place);
-      lost += status == NvmeStatus::success ? 0 : 1;
-      if (status == NvmeStatus::aborted || lost == places.ways) {
-        return {0, false, status};
-      }
-      wait.restart();
     }
   }
 
@@ -260,10 +270,29 @@ struct Cache {
     return status;
   }
 
+  // Whose queue a line's command goes to when nobody waits for it.
+  [[nodiscard]] HIPPO_ANYWHERE uint32_t pending_queue_of(uint64_t line) const {
+    return queue_count +
+           below(pending_queue_count, static_cast<uint32_t>(spread(line ^ queue_salt)));
+  }
+
   // Whose queue a line's commands go to, when they go alone.
   [[nodiscard]] HIPPO_ANYWHERE uint32_t queue_of(uint64_t line) const {
     return below(queue_count, static_cast<uint32_t>(spread(line ^ queue_salt)));
   }
+
+  // Has a line on its way where that needs no wait, each of the group its own where it `wants` one;
+  // nobody needs to come back for it. False when there was no slot for all. All of the group call;
+  // they may hold lines meanwhile.
+  template <typename Group>
+  HIPPO_ANYWHERE HIPPO_APART bool ask_ahead(const Group& group, uint64_t line, bool wants) const;
+
+  // Has cold dirty places written, those of the set of `place` that are given, and beside them;
+  // waits for nothing. All of the group call; they may hold lines meanwhile.
+  template <typename Group>
+  HIPPO_ANYWHERE HIPPO_APART void write_cold(const Group& group,
+                                             uint32_t place,
+                                             uint32_t ways) const;
 
   // The command for a line that has its place and its ticket.
   [[nodiscard]] HIPPO_ANYWHERE Command command(const Loading& loading, Opcode opcode) const {
@@ -285,22 +314,77 @@ struct Cache {
     return found;
   }
 
+  // Looks for the line once, and loads it if that is to be done.
+  template <typename Group>
+  HIPPO_ANYWHERE HIPPO_APART Found look(const Group& group, uint64_t line, Intent intent) const {
+    Wait wait(patience);
+    Found found = find(group, line, intent, wait);
+    if (found.step == Step::load) {
+      const NvmeStatus status = load(group, line, found.place);
+      if (status != NvmeStatus::success) {
+        found = {Step::failed, 0, static_cast<uint64_t>(status)};
+      }
+    }
+    return found;
+  }
+
   template <typename Group>
   HIPPO_ANYWHERE NvmeStatus flush_in_turn(const Group& group, uint32_t place) const {
-    Loading mine;
-    mine.line = no_line;
-    mine.place = place;
-    bool goes_on = true;
-    if (group.leads()) {
-      Wait wait(patience);
-      goes_on = places.claim_dirty(place, mine.line, wait);
+    for (Wait wait(patience);;) {
+      Found found{Step::wait, place, 0};
+      if (group.leads()) {
+        found = places.claim_dirty(place);
+      }
+      found.step = static_cast<Step>(group.told(static_cast<uint32_t>(found.step)));
+      if (found.step == Step::ready) {
+        return NvmeStatus::success;
+      }
+      if (found.step == Step::write_back) {
+        return write_back(group, found.other, place);
+      }
+      found.other = 1;
+      const bool goes_on = found.step == Step::settle ? settle_any(group, found, no_line).goes_on
+                                                      : group.told(group.leads() && wait.again());
+      if (!goes_on) {
+        return NvmeStatus::aborted;
+      }
     }
-    NvmeStatus status = NvmeStatus::success;
-    const bool carried_out =
-        group.told(goes_on) &&
-        carry_out<Opcode::write>(group, group.leads() && mine.line != no_line, mine, status);
-    return carried_out ? group.told(status) : NvmeStatus::aborted;
   }
+
+  // Writes the line of the place that the leader has claimed, and waits for that.
+  template <typename Group>
+  HIPPO_ANYWHERE NvmeStatus write_back(const Group& group, uint64_t line, uint32_t place) const {
+    Loading mine{{}, line, place};
+    NvmeStatus status = NvmeStatus::aborted;
+    static_cast<void>(carry_out<Opcode::write>(group, group.leads(), mine, status));
+    return noted(group.told(status));
+  }
+
+  // What concerns pending commands, see pending.hpp.
+
+  struct Settled {
+    bool goes_on = false;  // something was settled; else the array has ended, or nothing was there
+    uint32_t kept = no_place;
+  };
+
+  HIPPO_ANYWHERE bool claim_answered(uint32_t slot, Loading& its, Opcode& what) const;
+  template <typename Group>
+  HIPPO_ANYWHERE Settled settle(const Group& group, uint32_t slot, uint64_t wanted) const;
+  template <typename Group>
+  HIPPO_ANYWHERE HIPPO_APART Settled settle_any(const Group& group,
+                                                const Found& found,
+                                                uint64_t wanted) const;
+  HIPPO_ANYWHERE bool rest_beside(uint32_t place, Wait& wait) const;
+  template <typename Group>
+  HIPPO_ANYWHERE bool has_room(const Group& group, uint32_t number) const;
+  template <Opcode What, typename Group>
+  HIPPO_ANYWHERE bool leave(const Group& group, bool has, Loading& mine) const;
+  template <typename Group>
+  HIPPO_ANYWHERE bool begin_writes(const Group& group, uint64_t line, uint32_t place) const;
+  HIPPO_ANYWHERE bool begin_writes(const Alone& group, uint64_t line, uint32_t place) const;
+  template <typename Group>
+  HIPPO_ANYWHERE HIPPO_APART NvmeStatus
+  make_clean(const Group& group, uint64_t line, uint32_t place, bool waits) const;
 
   // Reads the line into the place that the leader has claimed for all.
   template <typename Group>
@@ -495,50 +579,8 @@ class UnderWay {
   NvmeStatus status_ = NvmeStatus::success;
 };
 
-// Writes the line of the place that the leader has claimed, and those of cold dirty places beside
-// it that nobody holds: who comes next finds them clean. The status is that of the claimed one.
-template <typename Group>
-HIPPO_ANYWHERE NvmeStatus
-write_back(const Cache& cache, const Group& group, uint64_t line, uint32_t place) {
-  Loading mine{{}, line, place};
-  bool has = group.leads();
-  if (!has) {
-    mine.place = place - place % group.size() + group.rank();
-    has = mine.place < cache.places.place_count() &&
-          cache.places.take_dirty(mine.place, mine.line, 0);
-  }
-  NvmeStatus status = NvmeStatus::aborted;
-  static_cast<void>(cache.carry_out<Opcode::write>(group, has, mine, status));
-  return cache.noted(group.told(status));
-}
-
-// The same by one thread; a GPU's, which has no memory of its own to remember many, writes its
-// line.
-HIPPO_ANYWHERE inline NvmeStatus write_back(const Cache& cache,
-                                            const Alone& group,
-                                            uint64_t line,
-                                            uint32_t place) {
-#ifdef __CUDA_ARCH__
-  return write_back<Alone>(cache, group, line, place);
-#else
-  static_cast<void>(group);
-  constexpr uint32_t most = 32;
-  const uint32_t count = cache.places.place_count();
-  UnderWay<Opcode::write> writes(cache);
-  writes.begin({{}, line, place});
-  for (uint32_t i = 1; i < most && i < count; ++i) {
-    Loading beside;
-    beside.place = place + i < count ? place + i : place + i - count;
-    if (cache.places.take_dirty(beside.place, beside.line, 0)) {
-      writes.begin(beside);
-    }
-  }
-  writes.finish();
-  static_cast<void>(cache.noted(writes.status()));
-  return writes.status_of_first();
-#endif
-}
-
 }  // namespace hippogriff::ondemand
+
+#include <hippogriff/array/pending.hpp>
 
 #endif  // HIPPOGRIFF_ARRAY_CACHE_HPP_

@@ -16,9 +16,9 @@ namespace hippogriff::ondemand {
 template <typename Group>
 HIPPO_ANYWHERE HIPPO_APART bool fetch(
     const Cache& cache, const Group& all, uint64_t line, bool wants, uint32_t& place) {
-  Loading mine;
-  mine.line = line;
-  const bool claimed = wants && cache.places.try_claim(line, mine.place);
+  Found found;
+  const bool claimed = wants && cache.places.try_claim(line, found);
+  Loading mine{{}, line, found.place};
   NvmeStatus status = NvmeStatus::aborted;
   if (!cache.carry_out<Opcode::read>(all, claimed, mine, status)) {
     return false;
@@ -26,6 +26,12 @@ HIPPO_ANYWHERE HIPPO_APART bool fetch(
   const bool has_come = claimed && status == NvmeStatus::success;
   place = has_come ? mine.place : place;
   count_access(has_come ? cache.accesses : nullptr);
+  const auto cold = claimed ? static_cast<uint32_t>(found.other) : 0U;
+  const uint32_t pressed = all.vote(cold != 0);
+  if (pressed != 0) {
+    const uint32_t one = lowest(pressed);
+    cache.write_cold(all, all.told_by(one, mine.place), all.told_by(one, cold));
+  }
   return has_come;
 }
 

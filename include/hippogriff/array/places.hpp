@@ -8,7 +8,8 @@
 // takes the set's lock for a moment, looks again, and claims a victim by one compare-and-swap: a
 // place without references, by a clock that passes over what was used since it came by, clean ones
 // before dirty ones. So a miss is one command however many wait for it. Busy is a place whose bytes
-// are being loaded, overwritten as a whole or written back, by one thread (or group of lanes).
+// are being loaded, overwritten as a whole or written back, by one thread (or group of lanes), or
+// by a pending command, which whoever meets it has to settle (pending.hpp).
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef HIPPOGRIFF_ARRAY_PLACES_HPP_
@@ -23,6 +24,9 @@ namespace hippogriff::ondemand {
 inline constexpr uint32_t ways_max = 8;
 inline constexpr uint64_t no_line = (uint64_t{1} << 40U) - 1;
 inline constexpr uint32_t no_place = ~uint32_t{0};
+
+// A miss that leaves no more clean places than this in its set has cold dirty ones written.
+inline constexpr uint32_t few_clean = 1;
 
 // One place of the table.
 struct PlaceWord {
@@ -64,20 +68,24 @@ struct SetState {
 // overwrite: all bytes of the line; prefetch: only where nothing has to be written back for it.
 enum class Intent : uint32_t { use, overwrite, prefetch };
 
-// What there is to do for who wants a line.
-enum class Step : uint32_t { ready, overwrite, load, write_back, failed };
+// What there is to do for who wants a line, or a place clean. settle: pending commands, or wait for
+// them.
+enum class Step : uint32_t { ready, overwrite, load, write_back, settle, wait, failed };
 
+// `other` is, for write_back, the victim's line; for settle, the places whose commands are pending,
+// a bit each, from `place` on; for load and overwrite, those of the set's places that should be
+// written, a bit each, from the set's first on; for failed, the status.
 struct Found {
   Step step = Step::failed;
   uint32_t place = 0;
-  uint64_t other = 0;  // write_back: the victim's line; failed: the status
+  uint64_t other = 0;
 };
 
 // Pointers alone: copied into kernels by value. Thread-safe. All functions are one thread's.
 struct PlaceTable {
   uint64_t* words = nullptr;     // a place each
   uint64_t* keys = nullptr;      // a place each; at least ways_max
-  uint32_t* statuses = nullptr;  // a place each: why the last load failed
+  uint32_t* statuses = nullptr;  // a place each: why the last load failed; busy: what is pending
   SetState* sets = nullptr;
   CacheCounters* counters = nullptr;
   uint32_t set_count = 0;
@@ -102,13 +110,13 @@ struct PlaceTable {
 
   // Claims a place for the line, which then must be loaded. False when the line is there, and when
   // a place cannot be had without waiting.
-  [[nodiscard]] HIPPO_ANYWHERE bool try_claim(uint64_t line, uint32_t& place) const {
-    Found found;
+  [[nodiscard]] HIPPO_ANYWHERE bool try_claim(uint64_t line, Found& found) const {
     const uint32_t set = set_of(line);
-    const bool ours =
-        place_of(line, set * ways) == no_place && claim(line, Intent::prefetch, set, found);
-    place = found.place;
-    return ours;
+    return place_of(line, set * ways) == no_place && claim(line, Intent::prefetch, set, found);
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE bool has(uint64_t line) const {
+    return place_of(line, set_of(line) * ways) != no_place;
   }
 
   // Looks until there is something to do for the line.
@@ -169,6 +177,26 @@ struct PlaceTable {
     }
   }
 
+  // Nothing was asked for: who waits for the line looks again.
+  HIPPO_ANYWHERE void withdraw(uint32_t place) const { give_up(place, NvmeStatus::success); }
+
+  // Whether the place, which is busy, has a pending command, as far as one sees; `slot` is its
+  // slot's number among those of all queues.
+  [[nodiscard]] HIPPO_ANYWHERE bool is_pending(uint32_t place, uint32_t& slot) const {
+    const uint32_t now = shared_ref<uint32_t>(statuses[place]).load(relaxed);
+    slot = now & ~pending_mark;
+    return (now & pending_mark) != 0;
+  }
+
+  // By who has the place; before the command is pending, and once it is settled.
+  HIPPO_ANYWHERE void note_pending(uint32_t place, uint32_t slot) const {
+    shared_ref<uint32_t>(statuses[place]).store(pending_mark | slot, relaxed);
+  }
+
+  HIPPO_ANYWHERE void forget_pending(uint32_t place) const {
+    shared_ref<uint32_t>(statuses[place]).store(0, relaxed);
+  }
+
   // Makes a dirty place that nobody holds ours: busy, with a reference, and clean from now on:
   // whoever writes after us makes it dirty again. Those that have the mark `used` only where that
   // is given as `marks`.
@@ -187,6 +215,11 @@ struct PlaceTable {
     return ours;
   }
 
+  // Of a place that is busy.
+  [[nodiscard]] HIPPO_ANYWHERE uint64_t line_at(uint32_t place) const {
+    return PlaceWord::line(word_at(place).load(relaxed));
+  }
+
   // Whether a place is dirty now, and with which line.
   [[nodiscard]] HIPPO_ANYWHERE bool is_dirty(uint32_t place, uint64_t& line) const {
     const uint64_t word = word_at(place).load(relaxed);
@@ -194,19 +227,21 @@ struct PlaceTable {
     return (word & PlaceWord::dirty) != 0;
   }
 
-  // Until the place is clean (then `line` stays as it is) or ours to write back. False when the
-  // array has ended.
-  HIPPO_ANYWHERE bool claim_dirty(uint32_t place, uint64_t& line, Wait& wait) const {
-    for (;;) {
-      const uint64_t word = word_at(place).load(acquire);
-      if ((word & (PlaceWord::dirty | PlaceWord::busy)) == 0 ||
-          take_dirty(place, line, PlaceWord::used)) {
-        return true;
-      }
-      if (!wait.again()) {
-        return false;
-      }
+  // What there is to do until the place is clean: nothing (ready), to write it back (it is ours),
+  // to settle its pending command, or to wait.
+  HIPPO_ANYWHERE Found claim_dirty(uint32_t place) const {
+    const uint64_t word = word_at(place).load(acquire);
+    Found found{Step::wait, place, 0};
+    uint32_t slot = 0;
+    if ((word & (PlaceWord::dirty | PlaceWord::busy)) == 0) {
+      found.step = Step::ready;
+    } else if (take_dirty(place, found.other, PlaceWord::used)) {
+      found.step = Step::write_back;
+    } else if ((word & PlaceWord::busy) != 0 && is_pending(place, slot)) {
+      found.step = Step::settle;
+      found.other = 1;
     }
+    return found;
   }
 
   // The first place of the line's set.
@@ -282,7 +317,8 @@ struct PlaceTable {
   }
 
   // Takes a reference of a place that had the line a moment ago, and waits until its bytes are
-  // there. False when the place is another line's now.
+  // there, or its command is seen to be pending: then without a reference. False when the place is
+  // another line's now.
   HIPPO_ANYWHERE bool join(uint64_t line, Found& found, Wait& wait) const {
     shared_ref<uint64_t> word = word_at(found.place);
     uint64_t now = word.fetch_add(PlaceWord::reference, acquire);
@@ -293,6 +329,12 @@ struct PlaceTable {
     touch(found.place, now);
     found.step = Step::ready;
     while ((now & PlaceWord::busy) != 0) {
+      uint32_t slot = 0;
+      if (is_pending(found.place, slot)) {
+        found.step = Step::settle;
+        found.other = 1;
+        break;
+      }
       if (!wait.again()) {
         found.step = Step::failed;
         found.other = static_cast<uint64_t>(NvmeStatus::aborted);
@@ -302,20 +344,21 @@ struct PlaceTable {
           word,
           [&](uint64_t is) { return (is & PlaceWord::busy) == 0 || PlaceWord::line(is) != line; },
           now));
-      if (PlaceWord::line(now) != line) {  // its load failed
+      if (PlaceWord::line(now) != line) {  // its load failed, or was withdrawn
         found.step = Step::failed;
         found.other = shared_ref<uint32_t>(statuses[found.place]).load(relaxed);
         break;
       }
     }
-    if (found.step == Step::failed) {
+    if (found.step != Step::ready) {
       word.fetch_sub(PlaceWord::reference, release);
     }
-    return true;
+    return found.step != Step::failed || found.other != static_cast<uint64_t>(NvmeStatus::success);
   }
 
-  // Finds a place for the line, or a dirty one to be written back first. False when the line has
-  // come meanwhile, when every place is held, and when somebody else has the set's lock.
+  // Finds a place for the line, or pending commands that have one, or a dirty one to be written
+  // back first. False when the line has come meanwhile, when every place is held, and when somebody
+  // else has the set's lock.
   HIPPO_ANYWHERE bool claim(uint64_t line, Intent intent, uint32_t set, Found& found) const {
     shared_ref<uint32_t> lock(sets[set].lock);
     uint32_t open = 0;
@@ -348,13 +391,24 @@ struct PlaceTable {
         sets[set].hand = claims | clock.after(way);
         found.place = first + way;
         found.step = intent == Intent::overwrite ? Step::overwrite : Step::load;
+        found.other = count_ones(open) <= few_clean + 1 ? idle & dirty & ~used : 0;
         count(intent == Intent::overwrite ? counters->overwritten : counters->misses);
         return true;
       }
       open &= ~(1U << way);
     }
+    if (intent == Intent::prefetch) {
+      return false;
+    }
+    found.other =
+        pending_of(first, seen.which([](uint64_t word) { return (word & PlaceWord::busy) != 0; }));
+    if (found.other != 0) {
+      found.place = first;
+      found.step = Step::settle;
+      return true;
+    }
     const uint32_t open = idle & dirty;
-    if (intent == Intent::prefetch || open == 0) {
+    if (open == 0) {
       return false;
     }
     const uint32_t way = clock.next(open, used);
@@ -404,6 +458,18 @@ struct PlaceTable {
       word_at(first + lowest(marked)).fetch_and(~PlaceWord::used, relaxed);
     }
   }
+
+  // Those of the set's busy places whose commands are pending.
+  [[nodiscard]] HIPPO_ANYWHERE uint32_t pending_of(uint32_t first, uint32_t busy) const {
+    uint32_t those = 0;
+    busy &= (1U << ways) - 1;  // the words of ways that a table lacks say so, too
+    for (uint32_t slot = 0; busy != 0; busy &= busy - 1) {
+      those |= is_pending(first + lowest(busy), slot) ? busy & (0U - busy) : 0U;
+    }
+    return those;
+  }
+
+  static constexpr uint32_t pending_mark = uint32_t{1} << 31U;
 
   // `seen` is clean and idle.
   HIPPO_ANYWHERE bool take_clean(uint32_t place, uint64_t seen, uint64_t line) const {

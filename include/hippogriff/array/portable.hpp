@@ -129,13 +129,14 @@ HIPPO_ANYWHERE inline void pause(uint32_t round) {
 
 // A thread that sleeps until a condition holds, and one that makes it hold: the sleeper stores 1 in
 // the word, looks at the condition again, and sleeps; the other makes it hold, then calls
-// wake_sleeper. All of these accesses are sequentially consistent, so one of the two sees the
-// other. Host only: on a GPU nothing happens.
+// wake_sleeper, which wakes all. All of these accesses are sequentially consistent, so one of the
+// two sees the other. Host only: on a GPU nothing happens.
 HIPPO_ANYWHERE inline void wake_sleeper([[maybe_unused]] uint32_t& word) {
 #ifndef __CUDA_ARCH__
   system_ref<uint32_t> sleeping(word);
   if (sleeping.load(seq_cst) != 0 && sleeping.exchange(0, seq_cst) != 0) {
-    static_cast<void>(syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0));
+    constexpr int all = 0x7FFFFFFF;
+    static_cast<void>(syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, all, nullptr, nullptr, 0));
   }
 #endif
 }

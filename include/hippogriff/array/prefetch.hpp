@@ -19,10 +19,9 @@ class Prefetch {
 
   // A hint: nothing happens where the line is there, or could only be had by waiting for others.
   HIPPO_ANYWHERE void ask(uint64_t line) {
-    Loading loading;
-    loading.line = line;
-    if (cache_.places.try_claim(line, loading.place)) {
-      reads_.begin(loading);
+    Found found;
+    if (cache_.places.try_claim(line, found)) {
+      reads_.begin({{}, line, found.place});
     }
   }
 

@@ -36,7 +36,28 @@ struct QueueSlot {
   uint64_t turn = 0;
   uint64_t result = 0;
   uint32_t status = 0;
-  uint32_t sleeping = 0;  // its owner, a CPU thread
+  uint32_t sleeping = 0;  // a CPU thread that waits for the answer
+  uint64_t pending = 0;   // a PendingWord; 0: an owner waits
+};
+
+// Says that a slot's command has no owner who waits: whoever comes by when it has been answered
+// takes the word by compare-and-swap, and ends what it was for (pending.hpp).
+struct PendingWord {
+  static constexpr uint64_t waiting = uint64_t{1} << 63U;
+  static constexpr uint64_t taken = uint64_t{1} << 62U;
+  static constexpr uint64_t writes = uint64_t{1} << 61U;
+
+  HIPPO_ANYWHERE static constexpr uint64_t of(uint32_t place, Opcode opcode) {
+    return waiting | (opcode == Opcode::write ? writes : 0) | place;
+  }
+
+  HIPPO_ANYWHERE static constexpr uint32_t place(uint64_t word) {
+    return static_cast<uint32_t>(word);
+  }
+
+  HIPPO_ANYWHERE static constexpr Opcode opcode(uint64_t word) {
+    return (word & writes) != 0 ? Opcode::write : Opcode::read;
+  }
 };
 
 // The submitters' own words; each that is fought for has a cache line.
@@ -161,7 +182,7 @@ struct QueuePair {
     first = group.told(first);
     const uint64_t mine = first + (group.rank() < count ? group.rank() : 0);
     Wait wait(patience);
-    while (!group.all(polled(slot(slot_of(mine)).turn, mine))) {
+    while (!group.all(is_free(mine))) {
       drain(group, patience);
       if (!group.told(group.leads() && wait.again())) {
         return false;
@@ -177,6 +198,29 @@ struct QueuePair {
     ticket = next.load(relaxed);
     return shared_ref<uint64_t>(slot(slot_of(ticket)).turn).load(acquire) == ticket &&
            next.compare_exchange_strong(ticket, ticket + 1, relaxed, relaxed);
+  }
+
+  // Takes up to `count` tickets, as many as have free slots, and says how many: none when others
+  // were faster. One slot more is free: then the ring has room for all, and nobody has to come by
+  // for the controller to be told.
+  template <typename Group>
+  HIPPO_ANYWHERE uint32_t try_take(const Group& group, uint32_t count, uint64_t& first) const {
+    shared_ref<uint64_t> next(state().ticket);
+    first = group.told(group.leads() ? next.load(relaxed) : 0);
+    const uint32_t taken = group.leading(group.rank() < count && has_room(first + group.rank()));
+    uint64_t expected = first;
+    const bool ours = group.leads() && taken != 0 &&
+                      next.compare_exchange_strong(expected, first + taken, relaxed, relaxed);
+    return group.told(ours ? taken : 0);
+  }
+
+  [[nodiscard]] HIPPO_ANYWHERE bool has_room(uint64_t ticket) const {
+    return is_free(ticket) && is_free(ticket + 1);
+  }
+
+  // Whether it is the ticket's turn.
+  [[nodiscard]] HIPPO_ANYWHERE bool is_free(uint64_t ticket) const {
+    return polled(slot(slot_of(ticket)).turn, ticket);
   }
 
   // Writes the command into the ticket's slot, by 16 bytes: across the link each store counts.
@@ -455,7 +499,7 @@ struct QueuePair {
     QueueSlot& its = slot(slot_of(ticket));
     system_ref<uint32_t> sleeping(its.sleeping);
     sleeping.store(1, seq_cst);
-    if (shared_ref<uint64_t>(its.turn).load(seq_cst) != ticket + 1) {
+    if (shared_ref<uint64_t>(its.turn).load(seq_cst) == ticket) {
       sleep_on(its.sleeping, longest_doze_ns);
     }
     sleeping.store(0, seq_cst);

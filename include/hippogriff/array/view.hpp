@@ -159,6 +159,10 @@ template <typename T>
 // NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
 class array_cursor;
 
+template <typename T>
+// NOLINTNEXTLINE(readability-identifier-naming): as the standard's futures are.
+class array_get;
+
 // What kernels take by value. Trivially copyable; must not outlive its array.
 template <typename T>
 // NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
@@ -232,6 +236,38 @@ class array_view {
                                  reinterpret_cast<const unsigned char*>(from));
   }
 
+  // A hint: has the element on its way, if that needs no wait: where its line is not there, and a
+  // clean place and a slot of a queue are. Nobody needs to come back for it; what goes wrong is
+  // told to nobody. Lanes of a warp that are here together ask together.
+  HIPPO_ANYWHERE void prefetch(ondemand::uint64_t index) const {
+    if (index < count_) {
+#ifdef __CUDA_ARCH__
+      ondemand::coalesced_prefetch(cache_, index * sizeof(T), sizeof(T));
+#else
+      ondemand::prefetch_bytes(cache_, ondemand::Alone{}, index * sizeof(T), sizeof(T));
+#endif
+    }
+  }
+
+  // The same of `count` elements from `first` on, by all of a group; those beyond the end are left
+  // out. No more lines are under way than the queues for this have slots.
+  template <typename Group>
+  HIPPO_ANYWHERE void prefetch_range(const Group& group,
+                                     ondemand::uint64_t first,
+                                     ondemand::uint64_t count) const {
+    if (first < count_ && count != 0) {
+      const ondemand::uint64_t most = count_ - first;
+      ondemand::prefetch_bytes(
+          cache_, group, first * sizeof(T), (count < most ? count : most) * sizeof(T));
+    }
+  }
+
+  // Asks for the element and goes on; see array_get. The view must stay as long.
+  [[nodiscard]] HIPPO_ANYWHERE array_get<T> get_async(ondemand::uint64_t index) const {
+    prefetch(index);
+    return array_get<T>(*this, index);
+  }
+
   // The first failure of any thread; success when there was none. A look across the link.
   [[nodiscard]] HIPPO_ANYWHERE status failed() const {
     return static_cast<status>(
@@ -264,6 +300,31 @@ static_assert(sizeof(array_view<char>) == sizeof(ondemand::Cache) + sizeof(ondem
 static_assert(HIPPOGRIFF_VIEW_LAYOUT == ondemand::view_layout,
               "the library that makes the views is of another version than these headers");
 #endif
+
+// An element that was asked for. It holds nothing: dropped, nothing is lost; and where the line
+// could not be asked for, or has left the cache again, waiting is an ordinary read. Trivially
+// copyable.
+template <typename T>
+// NOLINTNEXTLINE(readability-identifier-naming): as the standard's futures are.
+class array_get {
+ public:
+  using status = ondemand::NvmeStatus;
+
+  HIPPO_ANYWHERE array_get(const array_view<T>& view, ondemand::uint64_t index)
+      : view_(&view), index_(index) {}
+
+  // As array_view::read, by a thread that holds no cursor's line.
+  HIPPO_ANYWHERE status wait(T& value) const { return view_->read(index_, value); }
+
+  // The element, or zero when it cannot be had.
+  [[nodiscard]] HIPPO_ANYWHERE T value() const { return (*view_)[index_]; }
+
+  [[nodiscard]] HIPPO_ANYWHERE ondemand::uint64_t index() const { return index_; }
+
+ private:
+  const array_view<T>* view_;
+  ondemand::uint64_t index_;
+};
 
 }  // namespace v0
 
