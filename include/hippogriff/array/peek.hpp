@@ -138,7 +138,7 @@ HIPPO_ANYWHERE bool peek(const Cache& cache, uint64_t offset, T& value) {
   auto* bytes = reinterpret_cast<unsigned char*>(&value);
   HIPPO_UNROLL
   for (uint32_t i = 0; i < count; ++i) {
-    __builtin_memcpy(bytes + size_t{i} * unit, &units[i], unit);  // both are little-endian
+    HIPPO_MEMCPY(bytes + size_t{i} * unit, &units[i], unit);  // host and GPU are little-endian
   }
   return true;
 }

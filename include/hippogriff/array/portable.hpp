@@ -24,6 +24,12 @@
 #include <cstdint>
 #endif
 
+#ifdef __CUDACC_RTC__
+#define HIPPO_MEMCPY memcpy  // declared without a header
+#else
+#define HIPPO_MEMCPY __builtin_memcpy
+#endif
+
 #ifdef __CUDA_ARCH__
 #define HIPPO_UNROLL _Pragma("unroll")
 #else

@@ -140,9 +140,17 @@ template <typename T>
 __device__ NvmeStatus coalesced_read(const Cache& cache, uint64_t offset, T& value) {
   const Lanes all(__activemask());
   const bool there = in_one_line<T>(cache, offset) && peek(cache, offset, value);
-  all.meet();  // so that those who lack theirs go on together
+  const uint32_t missing = all.vote(!there);
   count_hits(cache, all, offset, there);
-  return there ? NvmeStatus::success : coalesced<false>(cache, offset, value);
+  if (there) {
+    return NvmeStatus::success;
+  }
+  if constexpr (block_bytes % sizeof(T) == 0) {
+    // Named, so that they stay together however the compiler has parted them.
+    return access_together<false>(cache, Lanes(missing), offset, value);
+  } else {
+    return coalesced<false>(cache, offset, value);
+  }
 }
 
 template <typename T>
