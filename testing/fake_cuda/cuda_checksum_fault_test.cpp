@@ -90,6 +90,9 @@ TEST_F(CudaChecksumFaultTest, failure_is_told_and_the_next_call_works) {
                                "cuEventRecord",
                                "cuEventQuery",
                                "cuMemHostGetDevicePointer"}) {
+    // A failure gives up the stream and the event, which are made anew by the next call.
+    fake_->fail("cuLaunchKernel", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    EXPECT_THROW(static_cast<void>(compute()), Error);
     fake_->fail(function, 1, CUDA_ERROR_ILLEGAL_ADDRESS);
     try {
       static_cast<void>(compute());
