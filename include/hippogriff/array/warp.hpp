@@ -142,15 +142,20 @@ __device__ NvmeStatus coalesced_read(const Cache& cache, uint64_t offset, T& val
   const bool there = in_one_line<T>(cache, offset) && peek(cache, offset, value);
   const uint32_t missing = all.vote(!there);
   count_hits(cache, all, offset, there);
-  if (there) {
+  if (missing == 0) {
     return NvmeStatus::success;
   }
-  if constexpr (block_bytes % sizeof(T) == 0) {
+  NvmeStatus status = NvmeStatus::success;
+  if (!there) {
     // Named, so that they stay together however the compiler has parted them.
-    return access_together<false>(cache, Lanes(missing), offset, value);
-  } else {
-    return coalesced<false>(cache, offset, value);
+    if constexpr (block_bytes % sizeof(T) == 0) {
+      status = access_together<false>(cache, Lanes(missing), offset, value);
+    } else {
+      status = coalesced<false>(cache, offset, value);
+    }
   }
+  all.meet();  // whoever ran ahead would find fewer to go together with, from then on
+  return status;
 }
 
 template <typename T>
