@@ -139,9 +139,16 @@ bool ClientSlot::resume(const Leader& former_self) {
       identity.term != former_self.term || identity.start_time == 0 ||
       identity.start_time != viewer_.own().start_time ||
       identity.pid != static_cast<std::uint32_t>(::getpid()) ||
-      identity.pid_namespace != viewer_.pid_namespace() ||
-      !lock_byte(segment_.fd(), slots_lock_offset + client)) {
+      identity.pid_namespace != viewer_.pid_namespace()) {
     return false;
+  }
+  // Who looks for a free slot has its lock for a moment.
+  int pauses_left = 2000;  // of a millisecond
+  while (!lock_byte(segment_.fd(), slots_lock_offset + client)) {
+    if ((errno != EAGAIN && errno != EACCES) || pauses_left-- == 0) {
+      return false;
+    }
+    static_cast<void>(::usleep(1000));
   }
   index_ = client;
   term_ = identity.term;

@@ -31,23 +31,30 @@ void Guest::give_reservations(std::uint32_t count) noexcept {
   reservations_ -= std::min(reservations_, count);
 }
 
-void Guest::check_device(node::NodeClient& node,
-                         std::string_view name,
-                         std::uint64_t capacity_bytes) {
+std::uint64_t Guest::check_device(node::NodeClient& node,
+                                  std::string_view name,
+                                  std::uint64_t capacity_bytes) {
   if (decides_) {
-    return;
+    return capacity_bytes;
   }
+  const auto refuse = [&](std::uint64_t known_bytes) {
+    throw_invalid("add device to node",
+                  std::string(name) + " has " + format_size(known_bytes) + ", not " +
+                      format_size(capacity_bytes));
+  };
   if (const auto known_bytes = node::capacity_of(std::string(name))) {
-    if (*known_bytes != capacity_bytes) {
-      throw_invalid("add device to node",
-                    std::string(name) + " has " + format_size(*known_bytes) + ", not " +
-                        format_size(capacity_bytes));
+    if (capacity_bytes > *known_bytes || capacity_bytes < *known_bytes - *known_bytes / 20) {
+      refuse(*known_bytes);
     }
-    return;
+    return *known_bytes;
   }
-  if (std::ranges::any_of(node.view().devices,
-                          [&](const auto& device) { return device.name_view() == name; })) {
-    return;
+  for (const auto& device : node.view().devices) {
+    if (device.name_view() == name) {
+      if (device.capacity_bytes != capacity_bytes) {
+        refuse(device.capacity_bytes);
+      }
+      return capacity_bytes;
+    }
   }
   const std::scoped_lock turn(mutex_);
   if (devices_.size() == guest_devices_max && !devices_.contains(name)) {
@@ -58,6 +65,7 @@ void Guest::check_device(node::NodeClient& node,
                            std::to_string(guest_devices_max) + " already"});
   }
   devices_.emplace(name);
+  return capacity_bytes;
 }
 
 void Guest::check_policy() const {

@@ -35,9 +35,13 @@ class Guest {
   void take_reservation();
   void give_reservations(std::uint32_t count) noexcept;
 
-  // A size that is wrong would mislead all others, and a name stays in the books. Throws Error:
-  // invalid_argument for another size than NVML's, busy for one more name than he may give.
-  void check_device(node::NodeClient& node, std::string_view name, std::uint64_t capacity_bytes);
+  // The size to enter in the books. A wrong one would mislead all others, and a name stays there:
+  // NVML's counts where it knows the device, to which CUDA gives a little less, else that of
+  // whoever named it first. Throws Error: invalid_argument for another, busy for one more name than
+  // he may give.
+  std::uint64_t check_device(node::NodeClient& node,
+                             std::string_view name,
+                             std::uint64_t capacity_bytes);
   // Throws Error(unsupported) where he does not decide.
   void check_policy() const;
 

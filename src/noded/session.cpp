@@ -176,7 +176,7 @@ void Session::carry_out_on_node(const RequestMessage& request,
 
 std::uint32_t Session::add_device(std::string_view name, std::uint64_t capacity_bytes) {
   if (guest_ != nullptr) {
-    guest_->check_device(*node_, name, capacity_bytes);
+    capacity_bytes = guest_->check_device(*node_, name, capacity_bytes);
   }
   const std::uint32_t device = node_->add_device(name, capacity_bytes);
   devices_[device] = name;
