@@ -45,6 +45,9 @@ void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
   const std::uint64_t size = transfer.request().extent.size;
   const double seconds = cache_lanes_seconds(transfer);
   const bool alone = ran_alone(transfer, state);
+  // What windows that are mapped beside send is not counted: the link may be full with it.
+  const bool mapped = transfer.tally(Lane::mapped).bytes > 0;
+  const double idle_share = link_idle_share(transfer.copies_before, state.engine->copies());
   for (std::size_t index = 0; index < lane_count; ++index) {
     const auto lane = static_cast<Lane>(index);
     const LaneTally tally = transfer.tally(lane);
@@ -64,7 +67,7 @@ void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
          .alone = alone,
          .transfer_bytes_per_second =
              by_cache == size && seconds > 0 ? static_cast<double>(size) / seconds : 0,
-         .link_idle_share = link_idle_share(transfer.copies_before, state.engine->copies())});
+         .link_idle_share = mapped ? -1 : idle_share});
   }
 }
 

@@ -3,12 +3,13 @@
 // A hit by reference is two atomic operations on the place's word, and the fences that belong to
 // them. Instead the place's key (places.hpp) is read before and after the element: where it is the
 // line's both times, the bytes were, too. For that, three things stand in this order. (1) Whoever
-// claims the place for another line takes its key away, and lets go of the set's lock, which is a
-// fence, before a byte changes. (2) The key is the line's again only once a thread has held the
-// line, so its bytes are there. (3) The second look at the key begins when the element has come. So
-// if the element was of another line, or half of one, the second look finds the key without the
-// line, or with another number. A number comes again after 2^24 claims in the set, each of them a
-// command to the storage or a line overwritten, all while one element is on its way.
+// claims the place for another line takes its key away, and lets go of the set's lock, which on a
+// GPU is a fence (MEMBAR) of the whole device, before a byte changes. (2) The key is the line's
+// again only once a thread has held the line, so its bytes are there. (3) The second look at the
+// key begins when the element has come. So if the element was of another line, or half of one, the
+// second look finds the key without the line, or with another number. A number comes again after
+// 2^24 claims in the set, each of them a command to the storage or a line overwritten, all while
+// one element is on its way.
 //
 // Threads that use an element at the same time, one of them writing, agree among themselves.
 //
