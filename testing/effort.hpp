@@ -18,4 +18,17 @@ constexpr int rounds_of(int plain) {
 #endif
 }
 
+// ThreadSanitizer calls a race what is one by design.
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+inline constexpr bool thread_sanitized = true;
+#else
+inline constexpr bool thread_sanitized = false;
+#endif
+#elif defined(__SANITIZE_THREAD__)
+inline constexpr bool thread_sanitized = true;
+#else
+inline constexpr bool thread_sanitized = false;
+#endif
+
 }  // namespace hippogriff

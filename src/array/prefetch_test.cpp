@@ -89,6 +89,10 @@ TEST(Prefetch, writes_nothing_back_for_what_may_not_be_wanted) {
   for (std::uint64_t line = 0; line < 8; ++line) {
     EXPECT_EQ(view.write(line * 128, 7), NvmeStatus::success);
   }
+  for (std::uint64_t line = 0; line < 8; ++line) {  // waits for those that are written behind
+    std::uint32_t value = 0;
+    EXPECT_EQ(view.read(line * 128, value), NvmeStatus::success);
+  }
   const std::uint64_t written = array.array().served().writes;
   {
     Prefetch prefetch(array.array().cache());
