@@ -203,7 +203,7 @@ TEST(WriteBack, ends_with_the_array) {
 }
 
 TEST(WriteBack, by_threads_that_find_few_clean_places_writes_each_line_once) {
-  TestArray array({.cache_bytes = 8 * 512});
+  TestArray array({.cache_bytes = 4096});
   const auto view = array.view<std::uint32_t>();
   for (std::uint32_t line = 0; line < 16; ++line) {
     ASSERT_EQ(view.write(std::uint64_t{line} * 128, line + 1), NvmeStatus::success);
