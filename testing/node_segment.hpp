@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "node/node.hpp"
+#include "testing/eventually.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -16,7 +17,6 @@
 #include <cstdio>
 #include <exception>
 #include <string>
-#include <thread>
 #include <utility>
 
 namespace hippogriff::testing {
@@ -101,18 +101,6 @@ class Child {
  private:
   pid_t pid_;
 };
-
-// Asks for up to ten seconds.
-template <typename Condition>
-bool eventually(Condition condition) {
-  for (int turn = 0; turn < 2000; ++turn) {
-    if (condition()) {
-      return true;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
-}
 
 // The status that `call` fails with; ok when it does not.
 template <typename Call>

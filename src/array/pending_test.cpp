@@ -2,6 +2,7 @@
 #include "testing/array_fixture.hpp"
 #include "testing/crew.hpp"
 #include "testing/effort.hpp"
+#include "testing/eventually.hpp"
 
 #include <hippogriff/array/warp.hpp>
 
@@ -20,6 +21,8 @@
 
 namespace hippogriff::ondemand {
 namespace {
+
+using hippogriff::testing::eventually;
 
 constexpr std::uint64_t line_bytes = 512;
 constexpr std::uint64_t in_line = line_bytes / sizeof(std::uint32_t);  // elements
@@ -64,19 +67,6 @@ std::uint32_t dirty_lines(const Cache& cache) {
     count += cache.places.is_dirty(place, line) ? 1 : 0;
   }
   return count;
-}
-
-// Until it is so, or the test's patience ends.
-template <typename Condition>
-bool comes_true(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) {
-      return false;
-    }
-    std::this_thread::yield();
-  }
-  return true;
 }
 
 struct Case {
@@ -310,7 +300,7 @@ TEST(Prefetching, waits_for_nothing) {
 TEST(Prefetching, that_was_dropped_makes_room_for_others) {
   TestArray array({.cache_bytes = std::uint64_t{256} << 10, .queue_depth = 4});
   const auto view = array.view<std::uint32_t>();
-  EXPECT_TRUE(comes_true([&] {  // more lines than there are slots, and nobody reads one
+  EXPECT_TRUE(eventually([&] {  // more lines than there are slots, and nobody reads one
     for (std::uint64_t line = 0; line < 128; ++line) {
       view.prefetch(line * in_line);
     }
@@ -345,7 +335,7 @@ TEST(Prefetching, that_fails_is_nobodys_failure_and_who_wants_the_line_asks_agai
   const auto view = array.view<std::uint32_t>();
   const std::vector<std::uint32_t> expected = numbers_of(array.stored());
   view.prefetch_range(Alone{}, 0, 3 * in_line);
-  EXPECT_TRUE(comes_true([&] { return array.plan().struck() == 3; }));
+  EXPECT_TRUE(eventually([&] { return array.plan().struck() == 3; }));
   on_threads(12, [&](int thread) {
     const std::uint64_t index = static_cast<std::uint64_t>(thread) % 3 * in_line;
     EXPECT_EQ(view[index], expected[index]);
@@ -372,7 +362,7 @@ TEST(Prefetching, is_ended_by_the_arrays_end_for_all_who_wait_for_it) {
         aborted += got.wait(value) == NvmeStatus::aborted ? 1 : 0;
       });
     }
-    EXPECT_TRUE(comes_true([&] { return asked == 16; }));
+    EXPECT_TRUE(eventually([&] { return asked == 16; }));
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     array.array().cache().patience.end(Ending::stopped);
     for (std::thread& thread : threads) {
@@ -572,7 +562,7 @@ TEST(AsynchronousWriteBack, is_ended_by_the_arrays_end_for_all_who_wait_for_it) 
         ++ended;
       });
     }
-    EXPECT_TRUE(comes_true([&] { return pending_commands(array.array().cache()) != 0; }));
+    EXPECT_TRUE(eventually([&] { return pending_commands(array.array().cache()) != 0; }));
     EXPECT_LT(ended.load(), 16);
     array.array().cache().patience.end(Ending::stopped);
     for (std::thread& thread : threads) {

@@ -6,16 +6,11 @@
 #include "node/layout.hpp"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <span>
@@ -23,6 +18,9 @@
 namespace hippogriff::node {
 
 namespace {
+
+// Of a millisecond each, for what others have for a moment.
+constexpr int pauses_max = 2000;
 
 struct flock byte_range(short type, std::int64_t offset) {
   struct flock range{};
@@ -90,7 +88,7 @@ ClientSlot::ClientSlot(const Segment& segment,
   if (former_self && resume(*former_self)) {
     return;
   }
-  int pauses_left = 2000;  // of a millisecond
+  int pauses_left = pauses_max;
   while (!try_slot(index_)) {
     if (++index_ == clients_max && segment_.being_replaced() && pauses_left-- > 0) {
       static_cast<void>(::usleep(1000));
@@ -143,7 +141,7 @@ bool ClientSlot::resume(const Leader& former_self) {
     return false;
   }
   // Who looks for a free slot has its lock for a moment.
-  int pauses_left = 2000;  // of a millisecond
+  int pauses_left = pauses_max;
   while (!lock_byte(segment_.fd(), slots_lock_offset + client)) {
     if ((errno != EAGAIN && errno != EACCES) || pauses_left-- == 0) {
       return false;

@@ -101,17 +101,18 @@ TEST_F(LegacyTest, what_a_command_holds_is_in_the_books_that_replace_the_removed
 
 TEST_F(LegacyTest, a_command_lives_in_them_until_its_last_process_has_ended) {
   // The first process ends at once, the other goes on with what it inherited.
-  Child running = command(60, "echo $$; sleep 60 & echo $! >\"$0.pid\"");
+  const std::string pid_file = place.path() + ".pid";
+  Child running = command(60, ("sleep 60 & echo $! >'" + pid_file + "'").c_str());
   running.wait();
   remove_books();
   const auto late = other();
   EXPECT_EQ(held(*late), 60U);
   int pid = 0;
-  std::ifstream("sh.pid") >> pid;
+  std::ifstream(pid_file) >> pid;
   ASSERT_GT(pid, 0);
   ::kill(pid, SIGKILL);
   EXPECT_TRUE(eventually([&] { return held(*late) == 0; }));
-  static_cast<void>(::unlink("sh.pid"));
+  static_cast<void>(::unlink(pid_file.c_str()));
 }
 
 TEST_F(LegacyTest, a_command_is_carried_over_however_often_they_are_removed) {
