@@ -32,6 +32,7 @@ constexpr const char* usage =
     "  --sizes 4KiB,1GiB     sizes (default: 4KiB,64KiB,1MiB,16MiB,256MiB,1GiB,4GiB,8GiB)\n"
     "  --directions send,recv\n"
     "  --states cached,cold,half_cached,striped,empty_file\n"
+    "  --contenders A,B      only these, by the names in the results (default: all)\n"
     "  --device cuda:0|host  (default: the first GPU, else host)\n"
     "  --rounds N            repetitions of cheap cases (default 5)\n"
     "  --budget-seconds S    drop repetitions beyond this time (default 540)\n"
@@ -55,6 +56,7 @@ struct Options {
                                       8192 * mebibyte};
   std::vector<std::string> directions = {"send", "recv"};
   std::vector<std::string> states = {"cached", "half_cached", "striped", "cold", "empty_file"};
+  std::vector<std::string> contenders;  // empty: all
   std::string device;
   std::string json;
   std::string commit = "unknown";
@@ -132,6 +134,8 @@ bool take_value(Options& options, const std::string& flag, const std::string& va
     options.directions = split(value);
   } else if (flag == "--states") {
     options.states = split(value);
+  } else if (flag == "--contenders") {
+    options.contenders = split(value);
   } else if (flag == "--device") {
     options.device = value;
   } else if (flag == "--rounds") {
@@ -398,6 +402,20 @@ void remove_files(const bench::Plan& plan, bool keep_sources) {
   }
 }
 
+void keep_only(const std::vector<std::string>& names, bench::Contenders& contenders) {
+  for (const std::string& name : names) {
+    if (std::none_of(contenders.begin(), contenders.end(), [&](const auto& contender) {
+          return contender->name() == name;
+        })) {
+      throw std::invalid_argument("no contender of this name here: " + name);
+    }
+  }
+  std::erase_if(contenders, [&](const auto& contender) {
+    return !names.empty() &&
+           std::find(names.begin(), names.end(), contender->name()) == names.end();
+  });
+}
+
 void run_all(const Options& options,
              const bench::Plan& plan,
              bench::ReferenceDevice& device,
@@ -428,6 +446,7 @@ void run_all(const Options& options,
   bench::add_ours(contenders, bench, effort);
   bench::add_hand_written(contenders, bench, effort);
   bench::add_cufile(contenders, bench);
+  keep_only(options.contenders, contenders);
   const auto cases =
       options.latency_only
           ? std::vector<bench::PlannedCase>()

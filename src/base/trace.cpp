@@ -68,7 +68,7 @@ void Trace::slice(std::uint32_t track,
   const std::string line = "{\"ph\":\"X\",\"name\":\"" + json_escaped(name) +
                            "\",\"pid\":" + std::to_string(getpid()) +
                            ",\"tid\":" + std::to_string(track) +
-                           ",\"ts\":" + std::to_string(microseconds(begin - start_)) +
+                           ",\"ts\":" + std::to_string(microseconds(begin.time_since_epoch())) +
                            ",\"dur\":" + std::to_string(microseconds(end - begin)) +
                            ",\"args\":{\"offset\":" + std::to_string(offset) +
                            ",\"bytes\":" + std::to_string(size_bytes) + "}}";

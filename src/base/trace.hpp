@@ -20,7 +20,9 @@ inline double seconds_between(Clock::time_point from, Clock::time_point to) {
 }
 
 // Appends complete events to a file as they happen, so that a killed program leaves a trace that
-// still opens. Thread-safe. One track per name: overlapping slices on one track would not show.
+// still opens. Times are of the monotonic clock since the machine started: traces of several
+// processes line up, and with a program's own times. Thread-safe. One track per name: overlapping
+// slices on one track would not show.
 class Trace {
  public:
   // Throws Error(io_error) when the file cannot be made.
@@ -47,7 +49,6 @@ class Trace {
   std::string path_;
   std::uint32_t tracks_ = 0;
   bool first_ = true;
-  Clock::time_point start_ = Clock::now();
 };
 
 // The name of a kind of slice, in the trace and for NVIDIA's profilers. Keep it in a `static
