@@ -78,6 +78,8 @@ class Engine {
   bool spawn_locked();
   void enqueue_locked(const std::shared_ptr<Transfer>& transfer, Lane lane, std::uint32_t count);
   void enqueue_plan_locked(const std::shared_ptr<Transfer>& transfer);
+  // Wakes threads for what was queued. Nothing when settle() has given the lock back.
+  void wake_and_unlock(std::unique_lock<std::mutex>& lock);
   void task_ended(const std::shared_ptr<Transfer>& transfer);
   void settle(const std::shared_ptr<Transfer>& transfer, std::unique_lock<std::mutex>& lock);
   void fail_without_thread(Transfer& transfer, int errno_value);
@@ -106,6 +108,7 @@ class Engine {
   std::vector<std::thread> threads_;
   std::size_t workers_ = 0;
   std::size_t idle_threads_ = 0;
+  std::size_t to_wake_ = 0;
   std::size_t ended_threads_ = 0;
   bool watcher_started_ = false;
   bool stopping_ = false;

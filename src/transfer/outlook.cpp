@@ -14,7 +14,10 @@ namespace {
 
 constexpr std::uint64_t look_whole_bytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t sample_bytes = std::uint64_t{256} << 10;
-constexpr std::uint64_t samples = 64;
+constexpr std::uint64_t samples_min = 16;
+constexpr std::uint64_t samples_max = 64;
+// A look takes a microsecond: a thousandth of the time that reading so much takes.
+constexpr std::uint64_t bytes_for_each_sample = std::uint64_t{32} << 20;
 constexpr std::uint64_t grain_bytes = std::uint64_t{512} << 10;
 
 std::string why_not_map(const Device& device, const FileFacts& file, Direction direction) {
@@ -73,7 +76,8 @@ double cached_fraction(File& file, Range extent) {
   std::uint64_t resident = 0;
   std::uint64_t total = 0;
   const bool whole = extent.size <= look_whole_bytes;
-  const std::uint64_t looks = whole ? 1 : samples;
+  const std::uint64_t looks =
+      whole ? 1 : std::clamp(extent.size / bytes_for_each_sample, samples_min, samples_max);
   const std::uint64_t stride = extent.size / looks;
   for (std::uint64_t index = 0; index < looks; ++index) {
     // Scattered within its share (by the golden ratio), so that no regular layout hides from it.

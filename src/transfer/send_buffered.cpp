@@ -51,6 +51,7 @@ LaneOutcome send_buffered(LaneContext& context, Transfer& transfer) {
     const auto piece = transfer.work.claim_warm(piece_bytes(transfer, channels));
     if (!piece) {
       ring.make_idle(slot);
+      transfer.ends_soon();
       break;
     }
     slot->piece = *piece;

@@ -6,9 +6,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 namespace hippogriff {
+
+namespace {
+
+// The last pieces of a transfer take less, but for a drive's.
+constexpr std::chrono::microseconds awake_before_end{1000};
+
+}  // namespace
 
 Transfer::Transfer(TransferRequest request,
                    RoutingDecision decision,
@@ -164,17 +172,44 @@ bool Transfer::released_locked() const {
   return finished() || (drained_bytes_ == request_.extent.size && request_.extent.size > 0);
 }
 
+void Transfer::ends_soon() {
+  if (!ends_soon_.exchange(true)) {
+    {
+      const std::lock_guard lock(mutex_);
+    }
+    changed_.notify_all();
+  }
+}
+
 bool Transfer::wait(std::chrono::milliseconds timeout) {
   if (finished()) {
     return true;
   }
   std::unique_lock lock(mutex_);
   const auto ended = [this] { return finished(); };
+  const auto soon = [this] { return finished() || ends_soon_.load(); };
   if (timeout.count() < 0) {
+    changed_.wait(lock, soon);
+    stay_awake(lock, awake_before_end);
     changed_.wait(lock, ended);
     return true;
   }
-  return changed_.wait_for(lock, timeout, ended);
+  const auto end = Clock::now() + timeout;
+  if (!changed_.wait_until(lock, end, soon)) {
+    return false;
+  }
+  stay_awake(lock, std::min<Clock::duration>(awake_before_end, end - Clock::now()));
+  return changed_.wait_until(lock, end, ended);
+}
+
+// A thread that sleeps takes 50 to 100 us to come back.
+void Transfer::stay_awake(std::unique_lock<std::mutex>& lock, Clock::duration time) const {
+  lock.unlock();
+  const auto end = Clock::now() + time;
+  while (!finished() && Clock::now() < end) {
+    std::this_thread::yield();
+  }
+  lock.lock();
 }
 
 bool Transfer::wait_released(std::chrono::milliseconds timeout) {

@@ -105,6 +105,10 @@ class Transfer {
   // True when lanes should stop claiming: failed or cancelled.
   [[nodiscard]] bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
 
+  // A lane has found no piece left: the others end soon, and who waits for the transfer stays awake
+  // from now on.
+  void ends_soon();
+
   // The bytes are where they belong.
   void piece_done(Lane lane, Range piece);
   // The first failure counts.
@@ -189,6 +193,8 @@ class Transfer {
   const Clock::time_point submitted = Clock::now();
 
  private:
+  void stay_awake(std::unique_lock<std::mutex>& lock, Clock::duration time) const;
+
   [[nodiscard]] bool released_locked() const;
   void run_released_hook();
 
@@ -196,6 +202,7 @@ class Transfer {
   const RoutingDecision decision_;
   std::atomic<std::uint64_t> address_;
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> ends_soon_{false};
   std::atomic<bool> finished_{false};
   std::atomic<std::uint64_t> bytes_done_{0};
   std::atomic<std::uint64_t> parked_bytes_{0};
