@@ -158,6 +158,13 @@ HIPPOGRIFF_API int hippogriff_array_prefetch_rows(hippogriff_storage_array* arra
 HIPPOGRIFF_API int hippogriff_array_prefetch_async(hippogriff_storage_array* array,
                                                    const hippogriff_device_rows* rows);
 
+/** As hippogriff_array_gather_async, past the cache: straight from host memory that the array
+ * stands on, or from the page cache where the file was whole in it when the array was opened; else
+ *  HIPPOGRIFF_UNSUPPORTED. The least that a miss can cost, to compare with. What was written to the
+ *  array, and not flushed, is not seen. */
+HIPPOGRIFF_API int hippogriff_array_zero_copy_async(hippogriff_storage_array* array,
+                                                    const hippogriff_device_rows* rows);
+
 /** On a GPU the functions that take host memory, and the flush, come after what is queued on the
  *  default stream, after the queued gathers and scatters, and after what was on the streams that
  *  were named here. On the device host nothing happens. */

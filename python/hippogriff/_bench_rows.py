@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PAST = "array, past the page cache"
 IN_ORDER = "in order"
+ZERO_COPY = "zero-copy"
 _MAPPED = "mmap, then copied"
 _COPIED = "copied, then pwrite"
 _ROWS_BYTES_MAX = 1 << 30
@@ -86,9 +87,10 @@ class HostRows:
         self._share(len(wanted), part)
 
     @contextlib.contextmanager
-    def reader(self, way: str, line: int) -> Iterator[Move]:
-        """Yield what gathers rows of the file."""
+    def reader(self, way: str, out: Any) -> Iterator[Move]:
+        """Yield what gathers rows of the file into such memory."""
         if way == "mmap":
+            line = out.shape[1]
             shape = (self._path.stat().st_size // line, line)
             mapped = self._numpy.memmap(self._path, "uint8", "r", shape=shape)
             yield lambda wanted, out: self.from_memory(mapped, wanted, out)
@@ -97,8 +99,8 @@ class HostRows:
             yield lambda wanted, out: self._each(os.preadv, descriptor, wanted, out)
 
     @contextlib.contextmanager
-    def writer(self, way: str) -> Iterator[tuple[Move, Callable[[], object]]]:
-        """Yield what scatters rows to the file, and what has the disk keep them."""
+    def writer(self, way: str, _values: Any) -> Iterator[tuple[Move, Callable[[], object]]]:
+        """Yield what scatters such rows to the file, and what has the disk keep them."""
         assert way == "pwrite"
         with self._descriptor(os.O_RDWR) as descriptor:
 
@@ -137,7 +139,7 @@ class DeviceRows(HostRows):
 
     ways: ClassVar[dict[str, tuple[str, ...]]] = {
         "cold": ("array", PAST, _MAPPED, IN_ORDER),
-        "cached": ("array", _MAPPED, IN_ORDER),
+        "cached": ("array", ZERO_COPY, _MAPPED, IN_ORDER),
         "hit": ("array",),
         "write": ("array", _COPIED, IN_ORDER),
     }
@@ -180,24 +182,24 @@ class DeviceRows(HostRows):
         return rows.to_numpy()
 
     @contextlib.contextmanager
-    def reader(self, way: str, line: int) -> Iterator[Move]:
-        """Yield what gathers rows of the file, or reads as many bytes in order."""
+    def reader(self, way: str, out: Any) -> Iterator[Move]:
+        """Yield what gathers rows of the file into such memory, or reads as many bytes in order."""
         if way == IN_ORDER:
             with File(self._path) as file:
                 yield lambda _, out: file.read_into(out)
             return
-        with super().reader("mmap", line) as gather:
+        rows = self._touched(out.shape)
+        with super().reader("mmap", rows) as gather:
 
             def read(wanted: Any, out: Array) -> None:
-                rows = self._numpy.empty(out.shape, "uint8")
                 gather(wanted, rows)
                 out.copy_from(rows)
 
             yield read
 
     @contextlib.contextmanager
-    def writer(self, way: str) -> Iterator[tuple[Move, Callable[[], object]]]:
-        """Yield what scatters rows, or writes as many bytes in order, and what syncs."""
+    def writer(self, way: str, _values: Any) -> Iterator[tuple[Move, Callable[[], object]]]:
+        """Yield what scatters such rows, or writes as many bytes in order, and what syncs."""
         if way == IN_ORDER:
             with File(self._path, "r+") as file:
                 yield (
@@ -205,8 +207,18 @@ class DeviceRows(HostRows):
                     lambda: os.fdatasync(file.fileno()),
                 )
             return
-        with super().writer("pwrite") as (scatter, sync):
-            yield lambda wanted, values: scatter(wanted, values.to_numpy()), sync
+        rows = self._touched(_values.shape)
+        with super().writer("pwrite", rows) as (scatter, sync):
+
+            def write(wanted: Any, values: Array) -> None:
+                values.copy_to(rows)
+                scatter(wanted, rows)
+
+            yield write, sync
+
+    def _touched(self, shape: tuple[int, ...]) -> Any:
+        """Return host memory that has its pages: they are no part of what is measured."""
+        return self._numpy.full(shape, 1, "uint8")
 
     def _there(self, values: Any) -> Array:
         array = empty(values.shape, values.dtype, self._device)

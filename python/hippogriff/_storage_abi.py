@@ -98,6 +98,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "hippogriff_array_prefetch": (_int, [_handle, _offset, _offset]),
     "hippogriff_array_prefetch_rows": (_int, [_handle, _void_p, _size, _size]),
     "hippogriff_array_prefetch_async": (_int, [_handle, ctypes.POINTER(DeviceRows)]),
+    "hippogriff_array_zero_copy_async": (_int, [_handle, ctypes.POINTER(DeviceRows)]),
     "hippogriff_array_wait": (_int, [_handle]),
     "hippogriff_array_after": (_int, [_handle, _void_p]),
     "hippogriff_array_flush": (_int, [_handle]),

@@ -42,8 +42,8 @@ def _run(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _json(*arguments: object, **more: str) -> Any:
-    done = _run(*arguments, "--json", **more)
+def _json(*arguments: object) -> Any:
+    done = _run(*arguments, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
 
@@ -209,11 +209,17 @@ def test_explain_tells_of_a_file_as_an_array(big_file: Path) -> None:
     _assert_one_line(_run("explain", big_file, "--array", "--line", "1000"))
 
 
+def _measured(*arguments: object, **more: str) -> Any:
+    done = _run(*arguments, "--json", **more)
+    assert done.returncode == 0, done.stderr  # a slow machine's has a line every 5 s
+    return json.loads(done.stdout)
+
+
 def test_bench_array_shows_a_mapping_and_pread_beside_it(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     size = ("--size", "4MiB", "--repeat", "1")
     arguments = ("bench", "array", *size, "--dir", tmp_path, "--device", "host")
-    told = _json(*arguments, "--line", "512", "--line", "64KiB")
+    told = _measured(*arguments, "--line", "512", "--line", "64KiB")
     ways = {(row["case"], row["line"], row["way"]) for row in told["rows"]}
     for line in (512, 65536):
         assert {("cached", line, way) for way in ("array", "mmap", "pread")} <= ways
@@ -233,13 +239,13 @@ def test_bench_array_on_a_gpu_shows_its_own_kernels_beside_copies(tmp_path: Path
     if not fake.exists():
         pytest.skip("the fake driver was not built")
     arguments = ("bench", "array", "--size", "1MiB", "--dir", tmp_path, "--repeat", "1")
-    told = _json(*arguments, "--device", "cuda:0", HIPPOGRIFF_CUDA_DRIVER=str(fake))
+    told = _measured(*arguments, "--device", "cuda:0", HIPPOGRIFF_CUDA_DRIVER=str(fake))
     assert told["device"] == "cuda:0"
     ways = {(row["case"], row["line"], row["way"]) for row in told["rows"]}
     for line in (512, 4096):
         assert ("hit", line, "array") in ways
-        copied = {("cached", line, way) for way in ("array", "mmap, then copied", "in order")}
-        assert copied <= ways
+        for way in ("array", "zero-copy", "mmap, then copied", "in order"):
+            assert ("cached", line, way) in ways
         assert {("write", line, way) for way in ("array", "copied, then pwrite")} <= ways
     for row in told["rows"]:
         assert row["rows_per_second"] > 0

@@ -244,6 +244,22 @@ void DeviceAccess::queue_prefetch(const DeviceRows& rows) {
   launch_on(RowKernel::prefetch, moves_of(rows), rows.stream);
 }
 
+void DeviceAccess::queue_zero_copy(const DeviceRows& rows) {
+  const std::lock_guard lock(mutex_);
+  const DeviceScope scope(device_);
+  if (array_.in_place() == nullptr) {
+    throw_unsupported("read array past its cache",
+                      device_.info().name + " cannot read " + array_.backing().name +
+                          " in place: it was not whole in the page cache when it was opened, or "
+                          "its pages cannot be registered");
+  }
+  require_device_memory(rows.numbers, rows.count * rows.number_bytes, "the row numbers");
+  require_device_memory(rows.memory, rows.count * rows.row_bytes, "the rows");
+  RowMoves moves = moves_of(rows);
+  moves.storage = address_of(array_.in_place());
+  launch_on(RowKernel::zero_copy, moves, rows.stream);
+}
+
 Stream& DeviceAccess::ahead() {
   make_ready();
   if (ahead_ == nullptr) {

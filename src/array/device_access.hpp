@@ -60,6 +60,8 @@ class DeviceAccess {
   void prefetch_rows(std::span<const std::uint64_t> numbers, std::size_t row_bytes);
   // Queues, where the numbers are; `memory` names nothing.
   void queue_prefetch(const DeviceRows& rows);
+  // Queues reads past the cache. Throws Error(unsupported) unless the array is in_place().
+  void queue_zero_copy(const DeviceRows& rows);
 
   // Where the device's memory has an array_view of elements of a size. Stays until finish().
   [[nodiscard]] DeviceAddress view(std::size_t element_size);

@@ -89,3 +89,11 @@ extern "C" __global__ void __launch_bounds__(row_kernel_threads, 2)
     }
   }
 }
+
+// A warp a row.
+extern "C" __global__ void __launch_bounds__(row_kernel_threads)
+    hippogriff_array_zero_copy(const RowMoves moves) {
+  for (uint64_t row = thread_index() / 32; row < moves.count; row += thread_count() / 32) {
+    moves.read_past(Lanes::warp(), row);
+  }
+}

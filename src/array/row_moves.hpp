@@ -11,6 +11,7 @@ inline constexpr const char* gather_kernel_name = "hippogriff_array_gather";
 inline constexpr const char* scatter_kernel_name = "hippogriff_array_scatter";
 inline constexpr const char* flush_kernel_name = "hippogriff_array_flush";
 inline constexpr const char* prefetch_kernel_name = "hippogriff_array_prefetch";
+inline constexpr const char* zero_copy_kernel_name = "hippogriff_array_zero_copy";
 inline constexpr uint32_t row_kernel_threads = 256;
 
 // The kernels' one argument. Addresses are of the device's memory, or of host memory it reaches.
@@ -22,6 +23,7 @@ struct RowMoves {
   uint64_t numbers = 0;     // address of `count` numbers; 0: they are 0, 1, 2 and so on
   uint64_t count = 0;
   uint64_t memory = 0;   // address of `count` rows one after the other; for a prefetch nothing
+  uint64_t storage = 0;  // address of what the array stands on, for rows past the cache
   uint64_t outcome = 0;  // address of a uint32_t for the first failure's NvmeStatus, or 0
   uint32_t number_bytes = 8;
   uint32_t numbers_signed = 0;  // then -1 is the last row
@@ -98,6 +100,32 @@ struct RowMoves {
       for (uint64_t byte = group.rank(); !Writes && byte < bytes; byte += group.size()) {
         here[byte] = 0;
       }
+    }
+  }
+
+  // The ith row straight from what the array stands on, or zeros.
+  template <typename Group>
+  HIPPO_ANYWHERE void read_past(const Group& group, uint64_t i) const {
+    struct alignas(16) Sixteen {
+      uint64_t halves[2];
+    };
+
+    auto* const to = reinterpret_cast<unsigned char*>(memory) + i * row_bytes;
+    uint64_t number = 0;
+    const bool there = number_of(i, number);
+    if (!there && group.leads()) {
+      note(cache.noted(NvmeStatus::out_of_range));
+    }
+    const auto* const from =
+        reinterpret_cast<const unsigned char*>(storage) + (there ? number * row_bytes : 0);
+    if (there && (storage | memory | row_bytes) % sizeof(Sixteen) == 0) {
+      for (uint64_t k = group.rank(); k < row_bytes / sizeof(Sixteen); k += group.size()) {
+        reinterpret_cast<Sixteen*>(to)[k] = reinterpret_cast<const Sixteen*>(from)[k];
+      }
+      return;
+    }
+    for (uint64_t byte = group.rank(); byte < row_bytes; byte += group.size()) {
+      to[byte] = there ? from[byte] : 0;
     }
   }
 

@@ -250,6 +250,27 @@ TEST_F(CudaArrayAccessTest, a_driver_that_fails_as_it_is_asked_ahead_is_told_and
   EXPECT_EQ(hippogriff_array_prefetch_rows(array_->get(), &row, 1, row_bytes), HIPPOGRIFF_OK);
 }
 
+TEST_F(CudaArrayAccessTest, rows_are_read_past_the_cache_where_pages_are_registered) {
+  std::byte* memory = nullptr;
+  const std::vector<std::int64_t> numbers{3, -1, 30'000, 12'345};
+  const hippogriff_device_rows rows = rows_of(numbers, &memory);
+  std::fill_n(memory, numbers.size() * row_bytes, std::byte{0xEE});
+  ASSERT_EQ(hippogriff_array_zero_copy_async(array_->get(), &rows), HIPPOGRIFF_OK);
+  ASSERT_EQ(hippogriff_array_wait(array_->get()), HIPPOGRIFF_OK);
+  EXPECT_TRUE(is_row(memory, 3));
+  EXPECT_TRUE(is_row(memory + offset_of(1), 29'999));
+  EXPECT_EQ(memory[offset_of(2)], std::byte{0}) << "row 30,000";
+  EXPECT_TRUE(is_row(memory + offset_of(3), 12'345));
+  EXPECT_EQ(hippogriff_array_check(array_->get()), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(array_->statistics().misses, 0U);
+  open("r", 100);  // of which pages cannot be registered
+  EXPECT_EQ(hippogriff_array_zero_copy_async(array_->get(), &rows), HIPPOGRIFF_UNSUPPORTED);
+  EXPECT_EQ(hippogriff_array_zero_copy_async(array_->get(), nullptr), HIPPOGRIFF_INVALID_ARGUMENT);
+  const array<std::byte> near(folder_.file("array"), {.device = "host"});
+  ++starts_;
+  EXPECT_EQ(hippogriff_array_zero_copy_async(near.get(), &rows), HIPPOGRIFF_UNSUPPORTED);
+}
+
 TEST_F(CudaArrayAccessTest, what_is_asked_for_late_is_dropped_and_closing_waits_for_the_rest) {
   for (std::uint64_t turn = 0; turn < 500; ++turn) {
     ASSERT_EQ(hippogriff_array_prefetch(array_->get(), 512 * turn, 512), HIPPOGRIFF_OK);
