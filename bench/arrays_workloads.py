@@ -48,8 +48,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the data are."""
+    """How large the data are, and which device makes those that a device can make."""
 
+    device: str
     scale: int
     kinds: tuple[str, ...]
     sources: int
@@ -67,7 +68,8 @@ def graph_cases(programs: Path, folder: Path, sizes: Sizes) -> list[Case]:
     cases = []
     for kind in sizes.kinds:
         path = folder / f"{kind}{sizes.scale}"
-        generate(programs / "graph", path, "--kind", kind, "--scale", str(sizes.scale))
+        size = ("--kind", kind, "--scale", str(sizes.scale))
+        generate(programs / "graph", path, *size, "--device", sizes.device)
         for algorithm in ALGORITHMS:
             command = ["graph", "run", str(path), "--algorithm", algorithm]
             if algorithm == "bfs":
@@ -134,7 +136,12 @@ class Bench:
         """Run all cases; return the document."""
         options = self._options
         sizes = Sizes(
-            options.scale, tuple(options.kinds), options.sources, options.rows, options.numbers
+            options.device,
+            options.scale,
+            tuple(options.kinds),
+            options.sources,
+            options.rows,
+            options.numbers,
         )
         for program in options.programs:
             folder = Path(tempfile.mkdtemp(prefix=f"{program}-", dir=options.folder))

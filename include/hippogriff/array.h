@@ -138,6 +138,33 @@ HIPPOGRIFF_API int hippogriff_array_gather_async(hippogriff_storage_array* array
 HIPPOGRIFF_API int hippogriff_array_scatter_async(hippogriff_storage_array* array,
                                                   const hippogriff_device_rows* rows);
 
+/** Hints: have lines on their way into the cache, and wait for none of them. Those of `size` bytes
+ *  from an offset on, or of rows by their numbers, in that order: as many as half of the cache and
+ *  the queues' slots for this have room for (on the device host 255 for each of 4 queues), without
+ *  waiting for a clean place or a slot; what is more is left out. Later accesses find them, or ask
+ *  for what has left the cache again. A read that fails is told to who accesses the line. What is
+ *  beyond the array's end is refused. The memory with the numbers is free when the call returns. */
+HIPPOGRIFF_API int hippogriff_array_prefetch(hippogriff_storage_array* array,
+                                             uint64_t offset,
+                                             uint64_t size);
+HIPPOGRIFF_API int hippogriff_array_prefetch_rows(hippogriff_storage_array* array,
+                                                  const uint64_t* rows,
+                                                  size_t count,
+                                                  size_t row_size);
+/** The same on a stream, by numbers in a GPU's memory, which must stay until it is complete;
+ *  `memory` names nothing. Rows that are out of range hippogriff_array_check tells, as of a gather.
+ *  On a GPU the functions above wait for nothing that is queued; where so many of them wait for the
+ *  GPU that they would be late, nothing is asked for. */
+HIPPOGRIFF_API int hippogriff_array_prefetch_async(hippogriff_storage_array* array,
+                                                   const hippogriff_device_rows* rows);
+
+/** As hippogriff_array_gather_async, past the cache: straight from host memory that the array
+ * stands on, or from the page cache where the file was whole in it when the array was opened; else
+ *  HIPPOGRIFF_UNSUPPORTED. The least that a miss can cost, to compare with. What was written to the
+ *  array, and not flushed, is not seen. */
+HIPPOGRIFF_API int hippogriff_array_zero_copy_async(hippogriff_storage_array* array,
+                                                    const hippogriff_device_rows* rows);
+
 /** On a GPU the functions that take host memory, and the flush, come after what is queued on the
  *  default stream, after the queued gathers and scatters, and after what was on the streams that
  *  were named here. On the device host nothing happens. */

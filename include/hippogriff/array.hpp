@@ -89,6 +89,19 @@ class array {
   // What threads of the array's device take.
   [[nodiscard]] const array_view<T>& view() const { return view_; }
 
+  // Hints, see hippogriff_array_prefetch: `count` elements from `first` on, or elements by their
+  // indices, on their way into the cache. Wait for none of them. Throw for what is beyond the end.
+  void prefetch(std::uint64_t first, std::uint64_t count) const {
+    constexpr std::uint64_t most = UINT64_MAX / sizeof(T);  // what is more is refused as well
+    const bool fits = first <= most && count <= most;
+    check(hippogriff_array_prefetch(
+        get(), fits ? first * sizeof(T) : UINT64_MAX, fits ? count * sizeof(T) : 1));
+  }
+
+  void prefetch(std::span<const std::uint64_t> indices) const {
+    check(hippogriff_array_prefetch_rows(get(), indices.data(), indices.size(), sizeof(T)));
+  }
+
   // On a GPU after what is on the default stream; on another one: hippogriff::flush of array.cuh.
   void flush() { check(hippogriff_array_flush(get())); }
 

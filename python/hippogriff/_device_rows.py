@@ -119,11 +119,17 @@ def rows_for(
     if memory.stream != numbers.stream:
         raise InvalidArgument(f"{what} and the indices are in use on different streams")
     row_shape = shape[len(numbers.shape) :]
+    found = numbered(numbers, math.prod(row_shape) * wanted.itemsize_bytes)
+    found.memory = memory.address
+    return found
+
+
+def numbered(numbers: Tensor, row_bytes: int) -> _storage_abi.DeviceRows:
+    """Return what C wants, of row numbers without memory for the rows."""
     found = _storage_abi.device_rows()
     found.numbers = numbers.address
-    found.memory = memory.address
     found.count = math.prod(numbers.shape)
-    found.row_size = math.prod(row_shape) * wanted.itemsize_bytes
+    found.row_size = row_bytes
     found.number_size = numbers.dtype.itemsize_bytes
     found.number_signed = numbers.dtype.name.startswith("int")
     found.stream = numbers.stream

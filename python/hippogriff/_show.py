@@ -211,7 +211,7 @@ def show_array_rows(title: str, rows: Sequence[ArrayRow]) -> None:
             row.way,
             f"{rate / 1e3:.1f}",
             f"{rate * row.line / 1e6:.1f}",
-            f"{row.ratio:.2f}",
+            "" if row.ratio is None else f"{row.ratio:.2f}",
         )
     stdout().print(table)
 

@@ -133,6 +133,8 @@ class StorageArray:
         options.line_size = _natural(
             "line", parse_size(line) if isinstance(line, str) else line, 2**32
         )
+        self._line_bytes = int(options.line_size)
+        self._lines = int(options.cache_size) // max(1, self._line_bytes)
         options.offset = _bytes("offset", offset)
         self._offset = int(options.offset)
         if shape is not None and -1 not in as_lengths(shape):
@@ -331,6 +333,48 @@ class StorageArray:
                     )
                 )
 
+    def prefetch(self, rows: Any) -> None:
+        """Have rows on their way into the cache, and wait for none of them: a hint.
+
+        A later `take` of these finds them, or what is left to do. As many lines are asked for, in
+        their order, as half of the cache and the queues have room for, without waiting for a clean
+        place; what is more is left out. A read that fails is told to who accesses the row.
+
+        Parameters
+        ----------
+        rows : int, slice or array of int
+            Along the first dimension, as NumPy has it; steps are positive. Indices may be where
+            those of `take` may be; on a GPU this too happens on the current stream, and of one that
+            is out of range `check` tells. All else waits for nothing that is queued there.
+
+        Raises
+        ------
+        IndexError
+            When an index in host memory is out of the first dimension.
+        InvalidArgument
+            When rows are named by anything else.
+        """
+        if self._on_gpu and _device_rows.is_on_gpu(rows):
+            numbers, shape = self._numbers(rows)
+            with self._opened() as handle:
+                if math.prod(shape):
+                    wanted = _device_rows.numbered(numbers, self._row_bytes)
+                    check(lib.hippogriff_array_prefetch_async(handle, wanted))
+                    if not numbers.in_order:
+                        check(lib.hippogriff_array_wait(handle))
+            return
+        run = self._run_of(rows)
+        with self._opened() as handle:
+            if isinstance(run, range):
+                offset, size = run.start * self._row_bytes, len(run) * self._row_bytes
+                check(lib.hippogriff_array_prefetch(handle, offset, size))
+            elif run.size and self._row_bytes:
+                check(
+                    lib.hippogriff_array_prefetch_rows(
+                        handle, run.ctypes.data, run.size, self._row_bytes
+                    )
+                )
+
     def check(self) -> None:
         """Raise the first failure of any access since the array was opened or cleared.
 
@@ -477,6 +521,27 @@ class StorageArray:
         addresses = itertools.count(array.ctypes.data, runs.size_bytes)
         for offset, address in zip(runs.offsets(), addresses, strict=False):
             yield offset, address, runs.size_bytes
+
+    def _take_in_place(self, indices: Any, out: Any) -> None:
+        """Do what `take` does on a GPU, past the cache: what `bench array` compares with."""
+        numbers, shape = self._numbers(indices)
+        self._queue(lib.hippogriff_array_zero_copy_async, numbers, out, shape, writable=True)
+
+    def _run_of(self, rows: Any) -> Any:
+        """Return rows that lie beside each other as a range, others as C wants them."""
+        if isinstance(rows, tuple):
+            raise InvalidArgument("rows are an integer, a slice or an array of integers")
+        if not isinstance(rows, slice):
+            return self._rows(rows)
+        if not self.shape:
+            raise InvalidArgument("an array without dimensions has no rows")
+        selection = resolve(rows, self.shape[:1])
+        (start,), (count,), (step,) = selection[:3]
+        if step == 1:
+            return range(start, start + count)
+        # Each is in another line, or in the one of the row before.
+        count = min(count, self._lines * max(1, self._line_bytes // max(1, self._row_bytes)))
+        return self._numpy.arange(start, start + count * step, step, "uint64")
 
     def _rows(self, indices: Any) -> Any:
         """Return indices as C wants them, none negative."""

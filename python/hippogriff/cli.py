@@ -386,28 +386,32 @@ def bench_array(
     lines: Annotated[
         list[str] | None, typer.Option("--line", help="512 bytes to 1MiB; may be repeated.")
     ] = None,
+    device: Device = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, max=1000)] = 3,
     json: Json = False,
 ) -> None:
-    """Gather rows of a file through a StorageArray on device host, beside mmap and pread."""
+    """Move rows of a file through a StorageArray, beside other ways to move them there."""
     from hippogriff._bench_array import ArrayBench, Plan
 
+    name = _runtime.device_name(device) or _runtime.default_device()
+    backed(1, name).free()  # a device that is not there is told before the file is written
     path = folder / f".hippogriff-bench-{secrets.token_hex(8)}"
     lengths = tuple(map(parse_size, lines or ["512", "4KiB"]))
     cores = len(os.sched_getaffinity(0))
     try:
         with Follower("write the file", parse_size(size)) as follower:
             make_file(path, parse_size(size), follower.tell)
-        bench = ArrayBench(Plan(path, lengths, repeat, cores), lambda *step: follower.tell(*step))
+        plan = Plan(path, lengths, repeat, cores, name)
+        bench = ArrayBench(plan, lambda *step: follower.tell(*step))
         with Follower("bench array", bench.steps, in_bytes=False) as follower:
             rows = bench.run()
     finally:
         path.unlink(missing_ok=True)
     if json:
-        facts = {"device": "host", "bytes": parse_size(size), "threads": cores}
+        facts = {"device": name, "bytes": parse_size(size), "threads": cores}
         print_json({**facts, "rows": [row.as_dict() for row in rows]})
     else:
-        show_array_rows(f"{size} on host, {cores} threads, medians of {repeat}", rows)
+        show_array_rows(f"{size} on {name}, {cores} threads, medians of {repeat}", rows)
 
 
 @app.command()

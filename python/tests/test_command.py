@@ -209,18 +209,49 @@ def test_explain_tells_of_a_file_as_an_array(big_file: Path) -> None:
     _assert_one_line(_run("explain", big_file, "--array", "--line", "1000"))
 
 
+def _measured(*arguments: object, **more: str) -> Any:
+    done = _run(*arguments, "--json", **more)
+    assert done.returncode == 0, done.stderr  # a slow machine's has a line every 5 s
+    return json.loads(done.stdout)
+
+
 def test_bench_array_shows_a_mapping_and_pread_beside_it(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
-    arguments = ("bench", "array", "--size", "4MiB", "--dir", tmp_path, "--repeat", "1")
-    told = _json(*arguments, "--line", "512", "--line", "64KiB")
+    size = ("--size", "4MiB", "--repeat", "1")
+    arguments = ("bench", "array", *size, "--dir", tmp_path, "--device", "host")
+    told = _measured(*arguments, "--line", "512", "--line", "64KiB")
     ways = {(row["case"], row["line"], row["way"]) for row in told["rows"]}
     for line in (512, 65536):
         assert {("cached", line, way) for way in ("array", "mmap", "pread")} <= ways
         assert {("hit", line, way) for way in ("array", "memory")} <= ways
+        for case in ("write", "write, durable"):
+            assert {(case, line, way) for way in ("array", "pwrite")} <= ways
+    assert told["device"] == "host"
     assert all(row["rows_per_second"] > 0 for row in told["rows"])
     assert "ratio" in _run(*arguments).stdout
     assert not list(tmp_path.iterdir())
     _assert_one_line(_run(*arguments, "--line", "1MiB"))
+
+
+def test_bench_array_on_a_gpu_shows_its_own_kernels_beside_copies(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    fake = Path(_library.lib._name).resolve().parent / "libhippogriff_fake_cuda.so"
+    if not fake.exists():
+        pytest.skip("the fake driver was not built")
+    arguments = ("bench", "array", "--size", "1MiB", "--dir", tmp_path, "--repeat", "1")
+    told = _measured(*arguments, "--device", "cuda:0", HIPPOGRIFF_CUDA_DRIVER=str(fake))
+    assert told["device"] == "cuda:0"
+    ways = {(row["case"], row["line"], row["way"]) for row in told["rows"]}
+    for line in (512, 4096):
+        assert ("hit", line, "array") in ways
+        for way in ("array", "zero-copy", "mmap, then copied", "in order"):
+            assert ("cached", line, way) in ways
+        assert {("write", line, way) for way in ("array", "copied, then pwrite")} <= ways
+    for row in told["rows"]:
+        assert row["rows_per_second"] > 0
+        assert (row["ratio"] is None) == (row["case"] == "hit")
+    _assert_one_line(_run(*arguments, "--device", "cuda:77"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_bench_shows_routes_beside_the_naive_way(tmp_path: Path) -> None:

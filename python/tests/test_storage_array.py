@@ -370,3 +370,97 @@ def test_what_a_flush_acknowledged_is_there_after_a_kill(
     found = np.fromfile(path, "float32")
     assert found.min() >= acknowledged
     assert found.max() <= acknowledged + 1
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        3,
+        -1,
+        slice(2, 90),
+        slice(None, None, 7),
+        slice(-3, None),
+        slice(490, 5000),
+        [7, 3, -2, 7],
+        np.arange(40, dtype="int32").reshape(5, 8),
+        np.uint64(499),
+    ],
+)
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+def test_rows_that_were_prefetched_are_there_when_they_are_taken(
+    numbers: tuple[Path, Any], rows: Any, mode: str
+) -> None:
+    path, expected = numbers
+    with hippogriff.StorageArray(
+        path, "float32", (500, 37), mode=mode, cache="1MiB", line=512
+    ) as array:
+        array.prefetch(rows)
+        misses = array.statistics()["misses"]
+        assert misses > 0
+        wanted = np.atleast_1d(np.arange(500)[rows])
+        np.testing.assert_array_equal(array.take(wanted), expected[wanted])
+        np.testing.assert_array_equal(array.take(wanted), expected[wanted])
+        array.prefetch(rows)
+        counted = array.statistics()
+        assert counted["misses"] == misses
+        assert counted["hits"] > 0
+
+
+def test_a_prefetch_of_more_than_the_cache_asks_for_what_fits(numbers: tuple[Path, Any]) -> None:
+    path, expected = numbers
+    with hippogriff.StorageArray(path, "float32", (500, 37), cache=8192, line=512) as array:
+        for rows in (slice(None), slice(None, None, 3), np.arange(500)):
+            before = array.statistics()["misses"]
+            array.prefetch(rows)
+            assert array.statistics()["misses"] - before <= 8
+        np.testing.assert_array_equal(array[:], expected)
+        array.check()
+
+
+def test_rows_that_cannot_be_prefetched_are_told(numbers: tuple[Path, Any]) -> None:
+    path, _ = numbers
+    array = hippogriff.StorageArray(path, "float32", (500, 37))
+    for beyond in (500, -501, [3, 500]):
+        with pytest.raises(IndexError, match="out of the 500"):
+            array.prefetch(beyond)
+    for wrong in ((1, 2), 1.5, "row", np.ones(500, "bool"), slice(9, 3, -1), slice("a", None)):
+        with pytest.raises(hippogriff.InvalidArgument):
+            array.prefetch(wrong)
+    none: tuple[Any, ...] = ([], slice(9, 9), slice(600, 700))
+    for nothing in none:
+        array.prefetch(nothing)
+    assert array.statistics()["misses"] == 0
+    array.close()
+    with pytest.raises(hippogriff.InvalidArgument, match="closed"):
+        array.prefetch(3)
+    with (
+        hippogriff.StorageArray(path, "float32", ()) as scalar,
+        pytest.raises(hippogriff.InvalidArgument, match="without dimensions"),
+    ):
+        scalar.prefetch(0)
+
+
+def test_a_prefetch_beside_threads_that_take_holds_up_nobody(numbers: tuple[Path, Any]) -> None:
+    path, expected = numbers
+    with hippogriff.StorageArray(path, "float32", (500, 37), cache=2048, line=512) as array:
+        wrong: list[BaseException] = []
+
+        def work(thread: int) -> None:
+            random = np.random.default_rng(thread)
+            try:
+                for _ in range(60):
+                    rows = random.integers(-500, 500, 100)
+                    array.prefetch(rows)
+                    array.prefetch(slice(int(random.integers(0, 500)), None))
+                    if thread % 2:
+                        np.testing.assert_array_equal(array.take(rows), expected[rows])
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=work, args=(thread,)) for thread in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+        array.check()

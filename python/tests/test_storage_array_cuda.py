@@ -129,6 +129,48 @@ def test_take_gathers_rows_beside_their_indices(
         assert array.statistics()["misses"] > 0
 
 
+@pytest.mark.parametrize("line", [512, 4096, 65536])
+def test_rows_that_were_asked_for_ahead_are_read_once(
+    features: tuple[Path, Any], framework: Any, line: int
+) -> None:
+    path, expected = features
+    indices = np.random.default_rng(8).integers(-ROWS, ROWS, 100)
+    with opened(path, line=line, cache="64MiB") as array:
+        array.prefetch(slice(1000, 1200))
+        array.prefetch(indices[:50])
+        array.prefetch(to_gpu(framework, indices[50:]))
+        # Those of the host come on a stream of their own: what they ask for is there in the end.
+        wanted = np.concatenate([np.arange(1000, 1200), indices])
+        np.testing.assert_array_equal(
+            to_numpy(array.take(to_gpu(framework, wanted))), expected[wanted]
+        )
+        lines = {
+            part
+            for row in wanted % ROWS
+            for part in range(row * WIDTH * 4 // line, ((row + 1) * WIDTH * 4 - 1) // line + 1)
+        }
+        assert array.statistics()["reads"] == len(lines)
+        array.prefetch(to_gpu(framework, np.array([ROWS])))
+        to_numpy(array.take(to_gpu(framework, indices)))  # comes after it
+        with pytest.raises(hippogriff.InvalidArgument, match="beyond the array's end"):
+            array.check()
+
+
+def test_prefetches_beside_gathers_in_a_small_cache_hold_up_nobody(
+    features: tuple[Path, Any], framework: Any
+) -> None:
+    path, expected = features
+    random = np.random.default_rng(9)
+    with opened(path, line=512, cache="64KiB") as array:
+        for _ in range(50):
+            indices = random.integers(0, ROWS, 2000)
+            array.prefetch(to_gpu(framework, random.integers(0, ROWS, 5000)))
+            array.prefetch(slice(int(random.integers(0, ROWS)), None))
+            found = array.take(to_gpu(framework, indices))
+            np.testing.assert_array_equal(to_numpy(found), expected[indices])
+        array.check()
+
+
 @pytest.mark.parametrize(
     ("dtype", "width"),
     [

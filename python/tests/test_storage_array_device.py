@@ -202,6 +202,35 @@ def test_views_are_for_kernels(tmp_path: Path) -> None:
 
 
 @needs_fake
+def test_rows_are_asked_for_ahead_from_the_host_and_beside_their_indices(tmp_path: Path) -> None:
+    run(
+        """
+        with open_numbers(mode="r", cache=1 << 20) as array:
+            array.prefetch(slice(10, 20))
+            array.prefetch([30, -1])
+            array.prefetch(on_gpu([40, -3], "int32"))
+            misses = array.statistics()["misses"]
+            wanted = [*range(10, 20), 30, -1, 40, -3]
+            np.testing.assert_array_equal(seen(array.take(on_gpu(wanted))), expected[wanted])
+            assert array.statistics()["misses"] == misses > 0
+            array.check()
+            array.prefetch(on_gpu([500]))
+            with pytest.raises(hippogriff.InvalidArgument, match="beyond the array's end"):
+                array.check()
+            array.clear()
+            array.prefetch(on_gpu(np.zeros(0, "int64")))
+            with pytest.raises(IndexError):
+                array.prefetch([500])
+            with pytest.raises(hippogriff.InvalidArgument, match="not float64"):
+                array.prefetch(on_gpu([1.0]))
+        with pytest.raises(hippogriff.InvalidArgument, match="closed"):
+            array.prefetch(on_gpu([1]))
+        """,
+        tmp_path,
+    )
+
+
+@needs_fake
 def test_a_close_waits_for_what_was_queued(tmp_path: Path) -> None:
     run(
         """

@@ -36,6 +36,7 @@ using hippogriff::ondemand::NvmeStatus;
 using hippogriff::ondemand::Overlay;
 using hippogriff::ondemand::OverlayOptions;
 using hippogriff::ondemand::RangeWalk;
+using hippogriff::ondemand::RowMoves;
 using hippogriff::ondemand::StorageArray;
 using hippogriff::ondemand::StorageArrayOptions;
 
@@ -328,6 +329,13 @@ void gather(const StorageArray& array, const Rows& rows, unsigned char* to) {
   throw_failed(array, static_cast<NvmeStatus>(failed.load()));
 }
 
+// By this thread, until there is no slot for a command.
+void ask_ahead(const RowMoves& rows) {
+  const std::uint64_t count = rows.ask_count();
+  for (std::uint64_t i = 0; i < count && rows.ask(Alone{}, i); ++i) {
+  }
+}
+
 }  // namespace
 
 StorageArray& hippogriff::ondemand::array_of(hippogriff_storage_array* handle) {
@@ -485,6 +493,41 @@ int hippogriff_array_scatter(hippogriff_storage_array* array,
                        given.numbers[i] * row_size,
                        row_size,
                        static_cast<const unsigned char*>(from) + i * row_size));
+    }
+  });
+}
+
+int hippogriff_array_prefetch(hippogriff_storage_array* array, uint64_t offset, uint64_t size) {
+  return guarded([&] {
+    const StorageArray& the_array = readable(array, offset, size);
+    if (array->device_access != nullptr && size != 0) {
+      array->device_access->prefetch(offset, size);
+    } else if (size != 0) {
+      ask_ahead({.cache = the_array.cache(),
+                 .base = offset,
+                 .row_bytes = size,
+                 .rows_there = 1,
+                 .count = 1});
+    }
+  });
+}
+
+int hippogriff_array_prefetch_rows(hippogriff_storage_array* array,
+                                   const uint64_t* rows,
+                                   size_t count,
+                                   size_t row_size) {
+  return guarded([&] {
+    const StorageArray& the_array = readable(array, 0, 0);
+    require_memory(rows, count);
+    const Rows given = checked_rows(the_array, {{rows, count}, row_size});
+    if (array->device_access != nullptr && count != 0) {
+      array->device_access->prefetch_rows(given.numbers, row_size);
+    } else if (count != 0) {
+      ask_ahead({.cache = the_array.cache(),
+                 .row_bytes = row_size,
+                 .rows_there = the_array.size_bytes() / row_size,
+                 .numbers = reinterpret_cast<std::uint64_t>(rows),
+                 .count = count});
     }
   });
 }

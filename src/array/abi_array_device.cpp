@@ -143,3 +143,25 @@ int hippogriff_array_scatter_async(hippogriff_storage_array* array,
                                    const hippogriff_device_rows* rows) {
   return guarded([&] { queue_rows(array, rows, Direction::to_array); });
 }
+
+int hippogriff_array_prefetch_async(hippogriff_storage_array* array,
+                                    const hippogriff_device_rows* rows) {
+  return guarded([&] {
+    DeviceAccess& access = device_access_of(array, "ask ahead on a stream");
+    const DeviceRows wanted = checked_rows(array_of(array), rows);
+    if (wanted.count != 0) {
+      access.queue_prefetch(wanted);
+    }
+  });
+}
+
+int hippogriff_array_zero_copy_async(hippogriff_storage_array* array,
+                                     const hippogriff_device_rows* rows) {
+  return guarded([&] {
+    DeviceAccess& access = device_access_of(array, "read array past its cache on a stream");
+    const DeviceRows wanted = checked_rows(array_of(array), rows);
+    if (wanted.count != 0) {
+      access.queue_zero_copy(wanted);
+    }
+  });
+}

@@ -16,6 +16,7 @@ constexpr std::chrono::hours work_patience{1};
 constexpr std::chrono::seconds copy_patience{60};
 constexpr std::size_t exchanged_bytes = std::size_t{1} << 20;
 constexpr std::size_t exchanged_rows = 8192;
+constexpr std::size_t asked_at_once_max = 64;  // launches that ask ahead and have not ended
 
 RowKernel kernel_for(Direction direction) {
   return direction == Direction::from_array ? RowKernel::gather : RowKernel::scatter;
@@ -40,6 +41,7 @@ DeviceAccess::~DeviceAccess() {
   // What finish() could not give back may still be in use, until the process ends.
   static_cast<void>(kernels_.release());  // NOLINT(bugprone-unused-return-value)
   static_cast<void>(stream_.release());   // NOLINT(bugprone-unused-return-value)
+  static_cast<void>(ahead_.release());    // NOLINT(bugprone-unused-return-value)
 }
 
 void DeviceAccess::make_ready() {
@@ -74,14 +76,14 @@ RowMoves DeviceAccess::moves_of_array(std::uint64_t row_bytes) const {
 }
 
 // Launches a kernel that uses the exchange, and waits for it. Throws what it met.
-void DeviceAccess::run(RowKernel kernel, const RowMoves& moves) {
+void DeviceAccess::run(RowKernel kernel, const RowMoves& moves, Stream& stream) {
   Exchange& shared = exchange();
   shared.outcome = 0;
   RowMoves told = moves;
   told.outcome = address_of(&shared.outcome);
-  kernels_->launch(kernel, told, *stream_);
+  kernels_->launch(kernel, told, stream);
   try {
-    wait_for_stream();
+    wait_for_stream(stream);
   } catch (...) {
     exchange_ = nullptr;  // the device may still use it: nobody else does again
     throw;
@@ -95,9 +97,9 @@ void DeviceAccess::run(RowKernel kernel, const RowMoves& moves) {
   }
 }
 
-void DeviceAccess::wait_for_stream() {
+void DeviceAccess::wait_for_stream(Stream& stream) {
   const auto done = device_.create_event();
-  stream_->record(*done);
+  stream.record(*done);
   if (!wait_for(*done, work_patience)) {
     throw Error({.status = Status::timed_out,
                  .operation = "access array",
@@ -110,7 +112,7 @@ void DeviceAccess::wait() {
   const std::lock_guard lock(mutex_);
   if (stream_ != nullptr) {
     const DeviceScope scope(device_);
-    wait_for_stream();
+    wait_for_stream(*stream_);
   }
 }
 
@@ -139,7 +141,7 @@ void DeviceAccess::move(Direction direction,
     if (direction == Direction::to_array) {
       std::memcpy(exchange().bytes, memory, piece);
     }
-    run(kernel_for(direction), moves);
+    run(kernel_for(direction), moves, *stream_);
     if (direction == Direction::from_array) {
       std::memcpy(memory, exchange().bytes, piece);
     }
@@ -183,7 +185,7 @@ void DeviceAccess::move_rows(Direction direction,
     if (direction == Direction::to_array) {
       std::memcpy(shared.bytes, memory, count * row_bytes);
     }
-    run(kernel_for(direction), moves);
+    run(kernel_for(direction), moves, *stream_);
     if (direction == Direction::from_array) {
       std::memcpy(memory, shared.bytes, count * row_bytes);
     }
@@ -213,17 +215,103 @@ void DeviceAccess::queue_rows(Direction direction, const DeviceRows& rows) {
   const DeviceScope scope(device_);
   require_device_memory(rows.numbers, rows.count * rows.number_bytes, "the row numbers");
   require_device_memory(rows.memory, rows.count * rows.row_bytes, "the rows");
-  make_ready();
-  const auto stream = device_.borrow_stream(rows.stream);
-  stream->record(*device_.create_event());  // refuses a stream that captures a graph
+  launch_on(kernel_for(direction), moves_of(rows), rows.stream);
+}
+
+RowMoves DeviceAccess::moves_of(const DeviceRows& rows) const {
   RowMoves moves = moves_of_array(rows.row_bytes);
   moves.numbers = rows.numbers.value;
   moves.count = rows.count;
   moves.memory = rows.memory.value;
   moves.number_bytes = rows.number_bytes;
   moves.numbers_signed = rows.numbers_signed ? 1 : 0;
-  kernels_->launch(kernel_for(direction), moves, *stream);
-  follow(*stream);
+  return moves;
+}
+
+// On the caller's stream, before what comes on ours from now on.
+void DeviceAccess::launch_on(RowKernel kernel, const RowMoves& moves, void* stream) {
+  make_ready();
+  const auto theirs = device_.borrow_stream(stream);
+  theirs->record(*device_.create_event());  // refuses a stream that captures a graph
+  kernels_->launch(kernel, moves, *theirs);
+  follow(*theirs);
+}
+
+void DeviceAccess::queue_prefetch(const DeviceRows& rows) {
+  const std::lock_guard lock(mutex_);
+  const DeviceScope scope(device_);
+  require_device_memory(rows.numbers, rows.count * rows.number_bytes, "the row numbers");
+  launch_on(RowKernel::prefetch, moves_of(rows), rows.stream);
+}
+
+void DeviceAccess::queue_zero_copy(const DeviceRows& rows) {
+  const std::lock_guard lock(mutex_);
+  const DeviceScope scope(device_);
+  if (array_.in_place() == nullptr) {
+    throw_unsupported("read array past its cache",
+                      device_.info().name + " cannot read " + array_.backing().name +
+                          " in place: it was not whole in the page cache when it was opened, or "
+                          "its pages cannot be registered");
+  }
+  require_device_memory(rows.numbers, rows.count * rows.number_bytes, "the row numbers");
+  require_device_memory(rows.memory, rows.count * rows.row_bytes, "the rows");
+  RowMoves moves = moves_of(rows);
+  moves.storage = address_of(array_.in_place());
+  launch_on(RowKernel::zero_copy, moves, rows.stream);
+}
+
+Stream& DeviceAccess::ahead() {
+  make_ready();
+  if (ahead_ == nullptr) {
+    ahead_ = device_.create_stream();
+  }
+  return *ahead_;
+}
+
+// Whether the device keeps up with what is asked of it.
+bool DeviceAccess::may_ask() {
+  while (!asked_for_.empty() && asked_for_.front()->completed()) {
+    asked_for_.pop_front();
+  }
+  return asked_for_.size() < asked_at_once_max;
+}
+
+void DeviceAccess::prefetch(std::uint64_t offset, std::uint64_t size) {
+  const std::lock_guard lock(mutex_);
+  const DeviceScope scope(device_);
+  Stream& stream = ahead();
+  if (!may_ask()) {
+    return;
+  }
+  RowMoves moves = moves_of_array(size);
+  moves.base = offset;
+  moves.rows_there = 1;
+  moves.count = 1;
+  kernels_->launch(RowKernel::prefetch, moves, stream);
+  asked_for_.push_back(device_.create_event());
+  stream.record(*asked_for_.back());
+}
+
+// Waits for the launches, of which each is over when the commands are posted: the numbers are in
+// the exchange as long.
+void DeviceAccess::prefetch_rows(std::span<const std::uint64_t> numbers, std::size_t row_bytes) {
+  const std::lock_guard lock(mutex_);
+  const DeviceScope scope(device_);
+  Stream& stream = ahead();
+  RowMoves moves = moves_of_array(row_bytes);
+  moves.count = numbers.size();
+  // Those that together are as many lines as one call asks for at most.
+  const std::uint64_t rows_max = (moves.ask_count() - 1) / moves.lines_each() + 1;
+  numbers = numbers.first(std::min<std::uint64_t>(numbers.size(), rows_max));
+  while (!numbers.empty() && may_ask()) {
+    const std::size_t count = std::min(numbers.size(), exchanged_rows);
+    Exchange& shared = exchange();
+    std::ranges::copy(numbers.first(count), shared.numbers);
+    moves.numbers = address_of(shared.numbers);
+    moves.count = count;
+    run(RowKernel::prefetch, moves, stream);
+    numbers = numbers.subspan(count);
+  }
 }
 
 void DeviceAccess::flush() {
@@ -232,7 +320,7 @@ void DeviceAccess::flush() {
   if (array_.cache().writable) {
     make_ready();
     follow(*device_.borrow_stream(nullptr));
-    run(RowKernel::flush, moves_of_array(1));
+    run(RowKernel::flush, moves_of_array(1), *stream_);
   }
   array_.sync();
 }
@@ -268,15 +356,20 @@ bool DeviceAccess::finish() noexcept {
   try {
     const std::lock_guard lock(mutex_);
     const DeviceScope scope(device_);
-    if (stream_ != nullptr) {
+    for (Stream* const stream : {stream_.get(), ahead_.get()}) {
+      if (stream == nullptr) {
+        continue;
+      }
       const auto done = device_.create_event();
-      stream_->record(*done);
+      stream->record(*done);
       if (!wait_for(*done, work_patience)) {
         return false;
       }
     }
+    asked_for_.clear();
     kernels_.reset();
     stream_.reset();
+    ahead_.reset();
     for (const auto& [size, address] : std::exchange(views_, {})) {
       device_.release(address);
     }

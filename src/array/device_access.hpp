@@ -5,6 +5,7 @@
 #include "array/row_kernels.hpp"
 #include "array/storage_array.hpp"
 
+#include <deque>
 #include <map>
 #include <mutex>
 #include <span>
@@ -52,6 +53,16 @@ class DeviceAccess {
   void queue_rows(Direction direction, const DeviceRows& rows);
   void flush();
 
+  // Ask ahead, and wait for no data. What the host names is asked for beside all else that is
+  // queued; when so many of these wait for the device that they would be late, nothing is. Numbers
+  // of the host's are in range.
+  void prefetch(std::uint64_t offset, std::uint64_t size);
+  void prefetch_rows(std::span<const std::uint64_t> numbers, std::size_t row_bytes);
+  // Queues, where the numbers are; `memory` names nothing.
+  void queue_prefetch(const DeviceRows& rows);
+  // Queues reads past the cache. Throws Error(unsupported) unless the array is in_place().
+  void queue_zero_copy(const DeviceRows& rows);
+
   // Where the device's memory has an array_view of elements of a size. Stays until finish().
   [[nodiscard]] DeviceAddress view(std::size_t element_size);
 
@@ -64,10 +75,14 @@ class DeviceAccess {
 
   void make_ready();
   [[nodiscard]] Exchange& exchange();
-  void run(RowKernel kernel, const RowMoves& moves);
+  void run(RowKernel kernel, const RowMoves& moves, Stream& stream);
   void follow(Stream& stream);
-  void wait_for_stream();
+  void wait_for_stream(Stream& stream);
+  [[nodiscard]] Stream& ahead();
+  [[nodiscard]] bool may_ask();
+  void launch_on(RowKernel kernel, const RowMoves& moves, void* stream);
   [[nodiscard]] RowMoves moves_of_array(std::uint64_t row_bytes) const;
+  [[nodiscard]] RowMoves moves_of(const DeviceRows& rows) const;
   void require_device_memory(DeviceAddress address, std::uint64_t size_bytes, const char* what);
 
   StorageArray& array_;
@@ -75,8 +90,9 @@ class DeviceAccess {
   std::mutex mutex_;
   std::unique_ptr<RowKernels> kernels_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Event> event_;
-  Exchange* exchange_ = nullptr;  // pinned
+  std::unique_ptr<Stream> ahead_;                 // follows none
+  std::deque<std::unique_ptr<Event>> asked_for_;  // an event after each launch there
+  Exchange* exchange_ = nullptr;                  // pinned
   std::map<std::size_t, DeviceAddress> views_;
 };
 

@@ -49,7 +49,11 @@ class LoadedRowKernels final : public RowKernels {
   LoadedRowKernels& operator=(const LoadedRowKernels&) = delete;
 
   [[nodiscard]] CUresult find_functions() {
-    const std::array names{gather_kernel_name, scatter_kernel_name, flush_kernel_name};
+    const std::array names{gather_kernel_name,
+                           scatter_kernel_name,
+                           flush_kernel_name,
+                           prefetch_kernel_name,
+                           zero_copy_kernel_name};
     for (std::size_t i = 0; i < names.size(); ++i) {
       const CUresult result = driver_.module_get_function(&functions_[i], module_, names[i]);
       if (result != CUDA_SUCCESS) {
@@ -85,7 +89,11 @@ class LoadedRowKernels final : public RowKernels {
  private:
   static unsigned groups_for(RowKernel kernel, const RowMoves& moves) {
     std::uint64_t warps = moves.cache.places.place_count() / 32 + 1;
-    if (kernel != RowKernel::flush) {
+    if (kernel == RowKernel::prefetch) {
+      warps = moves.ask_count() / 32 + 1;
+    } else if (kernel == RowKernel::zero_copy) {
+      warps = moves.count;
+    } else if (kernel != RowKernel::flush) {
       warps = moves.is_words() ? moves.count / 32 + 1 : moves.count * moves.parts_each();
     }
     return static_cast<unsigned>(std::min(warps / warps_each + 1, groups_max));
@@ -94,7 +102,7 @@ class LoadedRowKernels final : public RowKernels {
   const CudaDriver& driver_;
   CUmodule module_;
   std::string device_;
-  std::array<CUfunction, 3> functions_{};
+  std::array<CUfunction, 5> functions_{};
 };
 
 [[noreturn]] void throw_not_loaded(const Device& device, const std::string& why) {

@@ -1,5 +1,6 @@
-// Rows of an array to memory and back, and its dirty lines to the storage. Any grid of groups of
-// row_kernel_threads threads. Results are visible to who waits for the kernel's end.
+// Rows of an array to memory and back, or asked for ahead, and its dirty lines to the storage. Any
+// grid of groups of row_kernel_threads threads. Results are visible to who waits for the kernel's
+// end; what was asked for may come later.
 #include "array/row_moves.hpp"
 
 namespace {
@@ -75,5 +76,24 @@ extern "C" __global__ void __launch_bounds__(row_kernel_threads, 2)
   for (uint64_t place = thread_index() - lane; place < moves.cache.places.place_count();
        place += thread_count()) {
     moves.note(moves.cache.flush_places(Lanes::warp(), static_cast<uint32_t>(place)));
+  }
+}
+
+// A lane a line; a warp that finds no slot asks for no more.
+extern "C" __global__ void __launch_bounds__(row_kernel_threads, 2)
+    hippogriff_array_prefetch(const RowMoves moves) {
+  const uint64_t count = moves.ask_count();
+  for (uint64_t first = thread_index() / 32 * 32; first < count; first += thread_count()) {
+    if (!moves.ask(Lanes::warp(), first)) {
+      return;
+    }
+  }
+}
+
+// A warp a row.
+extern "C" __global__ void __launch_bounds__(row_kernel_threads)
+    hippogriff_array_zero_copy(const RowMoves moves) {
+  for (uint64_t row = thread_index() / 32; row < moves.count; row += thread_count() / 32) {
+    moves.read_past(Lanes::warp(), row);
   }
 }

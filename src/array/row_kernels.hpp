@@ -8,7 +8,7 @@
 
 namespace hippogriff::ondemand {
 
-enum class RowKernel : std::uint8_t { gather, scatter, flush };
+enum class RowKernel : std::uint8_t { gather, scatter, flush, prefetch, zero_copy };
 
 // One context's copy of the kernels, of an image with all architectures we name and PTX. The
 // context must be current for every call, at the end too.

@@ -1,5 +1,6 @@
-// What the library's own kernels do: rows of an array to memory and back, by their numbers. Host
-// and device: on the host for tests, and for the stand-in of the driver.
+// What the library's own kernels do: rows of an array to memory and back, or asked for ahead, by
+// their numbers. Host and device: the host asks ahead by it, and has it for the stand-in of the
+// driver.
 #pragma once
 
 #include <hippogriff/array/view.hpp>
@@ -9,6 +10,8 @@ namespace hippogriff::ondemand {
 inline constexpr const char* gather_kernel_name = "hippogriff_array_gather";
 inline constexpr const char* scatter_kernel_name = "hippogriff_array_scatter";
 inline constexpr const char* flush_kernel_name = "hippogriff_array_flush";
+inline constexpr const char* prefetch_kernel_name = "hippogriff_array_prefetch";
+inline constexpr const char* zero_copy_kernel_name = "hippogriff_array_zero_copy";
 inline constexpr uint32_t row_kernel_threads = 256;
 
 // The kernels' one argument. Addresses are of the device's memory, or of host memory it reaches.
@@ -19,7 +22,8 @@ struct RowMoves {
   uint64_t rows_there = 0;  // numbers from here on are out of range
   uint64_t numbers = 0;     // address of `count` numbers; 0: they are 0, 1, 2 and so on
   uint64_t count = 0;
-  uint64_t memory = 0;   // address of `count` rows one after the other
+  uint64_t memory = 0;   // address of `count` rows one after the other; for a prefetch nothing
+  uint64_t storage = 0;  // address of what the array stands on, for rows past the cache
   uint64_t outcome = 0;  // address of a uint32_t for the first failure's NvmeStatus, or 0
   uint32_t number_bytes = 8;
   uint32_t numbers_signed = 0;  // then -1 is the last row
@@ -97,6 +101,74 @@ struct RowMoves {
         here[byte] = 0;
       }
     }
+  }
+
+  // The ith row straight from what the array stands on, or zeros.
+  template <typename Group>
+  HIPPO_ANYWHERE void read_past(const Group& group, uint64_t i) const {
+    struct alignas(16) Sixteen {
+      uint64_t halves[2];
+    };
+
+    auto* const to = reinterpret_cast<unsigned char*>(memory) + i * row_bytes;
+    uint64_t number = 0;
+    const bool there = number_of(i, number);
+    if (!there && group.leads()) {
+      note(cache.noted(NvmeStatus::out_of_range));
+    }
+    const auto* const from =
+        reinterpret_cast<const unsigned char*>(storage) + (there ? number * row_bytes : 0);
+    if (there && (storage | memory | row_bytes) % sizeof(Sixteen) == 0) {
+      for (uint64_t k = group.rank(); k < row_bytes / sizeof(Sixteen); k += group.size()) {
+        reinterpret_cast<Sixteen*>(to)[k] = reinterpret_cast<const Sixteen*>(from)[k];
+      }
+      return;
+    }
+    for (uint64_t byte = group.rank(); byte < row_bytes; byte += group.size()) {
+      to[byte] = there ? from[byte] : 0;
+    }
+  }
+
+  // In how many lines a row lies at most.
+  [[nodiscard]] HIPPO_ANYWHERE uint64_t lines_each() const {
+    const uint64_t line = cache.line_bytes();
+    const bool fits = base % line == 0 && (row_bytes % line == 0 || line % row_bytes == 0);
+    return fits ? (row_bytes - 1) / line + 1 : (row_bytes + line - 2) / line + 1;
+  }
+
+  // How many lines a prefetch looks at: of half of the cache, so that what was asked for first is
+  // not what makes room for the rest.
+  [[nodiscard]] HIPPO_ANYWHERE uint64_t ask_count() const {
+    const uint64_t half = cache.places.place_count() / 2;
+    const uint64_t most = half == 0 ? 1 : half;
+    const uint64_t all = count * lines_each();
+    return all < most ? all : most;
+  }
+
+  // Asks for lines ahead, one for each of a group, from the ith on; see Cache::ask_ahead. Of a row
+  // out of range the array's failure tells. False when there was no slot for all.
+  template <typename Group>
+  HIPPO_ANYWHERE bool ask(const Group& group, uint64_t i) const {
+    const uint64_t mine = i + group.rank();
+    const uint64_t each = lines_each();
+    uint64_t number = 0;
+    bool wants = mine < ask_count();
+    if (wants && !number_of(mine / each, number)) {
+      wants = false;
+      static_cast<void>(cache.noted(NvmeStatus::out_of_range));
+    }
+    const uint64_t begin = wants ? base + number * row_bytes : 0;
+    const uint64_t line = (begin >> cache.line_shift) + mine % each;
+    wants = wants && line <= (begin + row_bytes - 1) >> cache.line_shift;
+    const bool is_first_one = is_first(group, wants ? line : no_line);  // all of the group say
+    return cache.ask_ahead(group, line, wants && is_first_one);
+  }
+
+ private:
+  HIPPO_ANYWHERE static bool is_first(const Alone& /*group*/, uint64_t /*line*/) { return true; }
+
+  HIPPO_ANYWHERE static bool is_first(const Lanes& group, uint64_t line) {
+    return group.with_same(line).leads();
   }
 };
 

@@ -72,6 +72,14 @@ class StorageArray {
   // Whether threads read the backing's memory themselves.
   [[nodiscard]] bool answers_with_addresses() const { return answers_with_addresses_; }
 
+  // Where a GPU reads all of the backing in place, since its pages are registered; else null.
+  [[nodiscard]] const std::byte* in_place() const {
+    const Backing& backing = options_.backing;
+    return registered_ == nullptr ? nullptr
+           : backing.in_memory()  ? backing.memory.data()
+                                  : backing.mapping.data();
+  }
+
   [[nodiscard]] std::uint64_t device_free_bytes() const;
 
   // Writes all dirty lines and has the storage keep them. On a device whose memory this thread

@@ -1,5 +1,6 @@
 // The C functions of arrays on a GPU, over the fake driver, which runs the library's kernels on the
 // thread of a stream.
+#include "testing/eventually.hpp"
 #include "testing/fake_cuda/fake_cuda.hpp"
 #include "testing/storage_fixture.hpp"
 #include "testing/temporary_folder.hpp"
@@ -184,6 +185,99 @@ TEST_F(CudaArrayAccessTest, rows_are_scattered_on_a_stream_before_a_flush_that_f
     std::fill_n(expected_.begin() + offset_of(row), row_bytes, std::byte{0x5A});
   }
   EXPECT_EQ(in_file(), expected_);
+}
+
+TEST_F(CudaArrayAccessTest, what_the_host_asks_for_ahead_is_there_when_it_is_read) {
+  const std::vector<std::uint64_t> numbers{3, 29'999, 3, 12'345};
+  ASSERT_EQ(hippogriff_array_prefetch(array_->get(), 1'000'000, 5000), HIPPOGRIFF_OK);
+  ASSERT_EQ(
+      hippogriff_array_prefetch_rows(array_->get(), numbers.data(), numbers.size(), row_bytes),
+      HIPPOGRIFF_OK);
+  constexpr std::uint64_t lines = 10 + 1 + 1 + 1;
+  EXPECT_TRUE(testing::eventually([&] { return array_->statistics().misses == lines; }));
+  std::vector<std::byte> found(5000);
+  ASSERT_EQ(hippogriff_array_read(array_->get(), 1'000'000, found.data(), 5000), HIPPOGRIFF_OK);
+  EXPECT_TRUE(is_pattern(found, 1'000'000));
+  found.resize(numbers.size() * row_bytes);
+  ASSERT_EQ(hippogriff_array_gather(
+                array_->get(), numbers.data(), numbers.size(), row_bytes, found.data()),
+            HIPPOGRIFF_OK);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    EXPECT_TRUE(is_row(&found[i * row_bytes], numbers[i])) << i;
+  }
+  EXPECT_EQ(array_->statistics().misses, lines);
+  EXPECT_EQ(hippogriff_array_prefetch(array_->get(), size_bytes, 1), HIPPOGRIFF_INVALID_ARGUMENT);
+  const std::uint64_t beyond = size_bytes / row_bytes;
+  EXPECT_EQ(hippogriff_array_prefetch_rows(array_->get(), &beyond, 1, row_bytes),
+            HIPPOGRIFF_INVALID_ARGUMENT);
+  ASSERT_EQ(hippogriff_array_prefetch(array_->get(), 0, size_bytes), HIPPOGRIFF_OK);
+  array_->flush();
+  EXPECT_LE(array_->statistics().misses, lines + (64 << 10) / 512 / 2);
+}
+
+TEST_F(CudaArrayAccessTest, rows_asked_for_ahead_on_a_stream_are_there_when_they_are_gathered) {
+  std::byte* memory = nullptr;
+  const std::vector<std::int32_t> numbers{3, -1, 29'999, 30'000, 20};
+  hippogriff_device_rows rows = rows_of(numbers, &memory);
+  rows.memory = 0;
+  ASSERT_EQ(hippogriff_array_prefetch_async(array_->get(), &rows), HIPPOGRIFF_OK);
+  ASSERT_EQ(hippogriff_array_wait(array_->get()), HIPPOGRIFF_OK);
+  EXPECT_EQ(hippogriff_array_check(array_->get()), HIPPOGRIFF_INVALID_ARGUMENT) << "row 30,000";
+  array_->clear_failure();
+  const std::uint64_t misses = array_->statistics().misses;
+  EXPECT_EQ(misses, 4U) << "row 20 lies in two lines";
+  rows.memory = reinterpret_cast<std::uint64_t>(memory);
+  ASSERT_EQ(hippogriff_array_gather_async(array_->get(), &rows), HIPPOGRIFF_OK);
+  ASSERT_EQ(hippogriff_array_wait(array_->get()), HIPPOGRIFF_OK);
+  EXPECT_TRUE(is_row(memory + offset_of(4), 20));
+  EXPECT_EQ(array_->statistics().misses, misses);
+  array_->clear_failure();
+  rows.numbers += 1;
+  EXPECT_EQ(hippogriff_array_prefetch_async(array_->get(), &rows), HIPPOGRIFF_INVALID_ARGUMENT);
+  rows.numbers = reinterpret_cast<std::uint64_t>(numbers.data());
+  EXPECT_EQ(hippogriff_array_prefetch_async(array_->get(), &rows), HIPPOGRIFF_INVALID_ARGUMENT);
+  rows.count = 0;
+  EXPECT_EQ(hippogriff_array_prefetch_async(array_->get(), &rows), HIPPOGRIFF_OK);
+}
+
+TEST_F(CudaArrayAccessTest, a_driver_that_fails_as_it_is_asked_ahead_is_told_and_nothing_stays) {
+  const std::uint64_t row = 5;
+  fake_->fail("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+  EXPECT_EQ(hippogriff_array_prefetch(array_->get(), 0, 1), HIPPOGRIFF_DEVICE_ERROR);
+  fake_->fail("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+  EXPECT_EQ(hippogriff_array_prefetch_rows(array_->get(), &row, 1, row_bytes),
+            HIPPOGRIFF_DEVICE_ERROR);
+  EXPECT_EQ(hippogriff_array_prefetch_rows(array_->get(), &row, 1, row_bytes), HIPPOGRIFF_OK);
+}
+
+TEST_F(CudaArrayAccessTest, rows_are_read_past_the_cache_where_pages_are_registered) {
+  std::byte* memory = nullptr;
+  const std::vector<std::int64_t> numbers{3, -1, 30'000, 12'345};
+  const hippogriff_device_rows rows = rows_of(numbers, &memory);
+  std::fill_n(memory, numbers.size() * row_bytes, std::byte{0xEE});
+  ASSERT_EQ(hippogriff_array_zero_copy_async(array_->get(), &rows), HIPPOGRIFF_OK);
+  ASSERT_EQ(hippogriff_array_wait(array_->get()), HIPPOGRIFF_OK);
+  EXPECT_TRUE(is_row(memory, 3));
+  EXPECT_TRUE(is_row(memory + offset_of(1), 29'999));
+  EXPECT_EQ(memory[offset_of(2)], std::byte{0}) << "row 30,000";
+  EXPECT_TRUE(is_row(memory + offset_of(3), 12'345));
+  EXPECT_EQ(hippogriff_array_check(array_->get()), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(array_->statistics().misses, 0U);
+  open("r", 100);  // of which pages cannot be registered
+  EXPECT_EQ(hippogriff_array_zero_copy_async(array_->get(), &rows), HIPPOGRIFF_UNSUPPORTED);
+  EXPECT_EQ(hippogriff_array_zero_copy_async(array_->get(), nullptr), HIPPOGRIFF_INVALID_ARGUMENT);
+  const array<std::byte> near(folder_.file("array"), {.device = "host"});
+  ++starts_;
+  EXPECT_EQ(hippogriff_array_zero_copy_async(near.get(), &rows), HIPPOGRIFF_UNSUPPORTED);
+}
+
+TEST_F(CudaArrayAccessTest, what_is_asked_for_late_is_dropped_and_closing_waits_for_the_rest) {
+  for (std::uint64_t turn = 0; turn < 500; ++turn) {
+    ASSERT_EQ(hippogriff_array_prefetch(array_->get(), 512 * turn, 512), HIPPOGRIFF_OK);
+  }
+  std::byte byte{};
+  EXPECT_EQ(hippogriff_array_read(array_->get(), 512, &byte, 1), HIPPOGRIFF_OK);
+  EXPECT_EQ(byte, pattern_at(512));
 }
 
 TEST_F(CudaArrayAccessTest, closing_waits_for_rows_that_are_queued) {

@@ -74,6 +74,17 @@ void flush_lines(const ondemand::RowMoves& moves) {
   }
 }
 
+void ask_for_rows(const ondemand::RowMoves& moves) {
+  for (std::uint64_t i = 0; i < moves.ask_count() && moves.ask(ondemand::Alone{}, i); ++i) {
+  }
+}
+
+void read_past(const ondemand::RowMoves& moves) {
+  for (std::uint64_t row = 0; row < moves.count; ++row) {
+    moves.read_past(ondemand::Alone{}, row);
+  }
+}
+
 template <void (*Run)(const ondemand::RowMoves&)>
 CUresult launch_rows(const Shape& shape, CUstream stream, const void* argument) {
   ondemand::RowMoves moves;
@@ -96,6 +107,8 @@ constexpr std::array kernels{
     NamedKernel{ondemand::gather_kernel_name, &launch_rows<move_rows<false>>},
     NamedKernel{ondemand::scatter_kernel_name, &launch_rows<move_rows<true>>},
     NamedKernel{ondemand::flush_kernel_name, &launch_rows<flush_lines>},
+    NamedKernel{ondemand::prefetch_kernel_name, &launch_rows<ask_for_rows>},
+    NamedKernel{ondemand::zero_copy_kernel_name, &launch_rows<read_past>},
 };
 
 }  // namespace

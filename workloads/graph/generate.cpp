@@ -1,26 +1,15 @@
 // Draws edges by a hash of their numbers, counts, then fills as many lists at a time as fit.
 #include "workloads/graph/generate.hpp"
 
+#include "workloads/graph/edges.hpp"
 #include "workloads/graph/graph_file.hpp"
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <system_error>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace {
-
-using Edge = std::pair<std::uint64_t, std::uint64_t>;
-
-std::uint64_t hashed(std::uint64_t number) {
-  return hippogriff::ondemand::spread(number + 0x9E3779B97F4A7C15U);
-}
 
 // Calls act(i, thread) for all below `count`, in blocks, on all cores.
 template <typename Act>
@@ -41,54 +30,6 @@ void in_parallel(std::uint64_t count, const Act& act) {
   }
   take();
 }
-
-class Edges {
- public:
-  explicit Edges(const GraphWish& wish)
-      : wish_(wish), mask_((std::uint64_t{1} << wish.scale) - 1), salt_(hashed(wish.seed)) {}
-
-  [[nodiscard]] std::uint64_t vertices() const { return mask_ + 1; }
-
-  [[nodiscard]] std::uint64_t count() const { return vertices() * wish_.edge_factor; }
-
-  [[nodiscard]] Edge at(std::uint64_t number) const {
-    const std::uint64_t first = hashed(salt_ ^ number);
-    if (wish_.kind == GraphKind::uniform) {
-      return {first & mask_, hashed(first) & mask_};
-    }
-    Edge edge{0, 0};
-    std::uint64_t bits = first;
-    for (unsigned level = 0; level < wish_.scale; ++level) {
-      if (level % 2 == 0) {
-        bits = hashed(bits + level);
-      }
-      const auto draw = static_cast<std::uint32_t>(level % 2 == 0 ? bits : bits >> 32U);
-      // Quadrants: A up to .57, B to .76, C to .95, D.
-      edge.first = edge.first << 1U | (draw >= quadrant_b ? 1U : 0U);
-      edge.second =
-          edge.second << 1U | ((draw >= quadrant_a && draw < quadrant_b) || draw >= quadrant_c);
-    }
-    return {renamed(edge.first), renamed(edge.second)};
-  }
-
- private:
-  static constexpr auto quadrant_a = static_cast<std::uint32_t>(0.57 * 0x1p32);
-  static constexpr auto quadrant_b = static_cast<std::uint32_t>(0.76 * 0x1p32);
-  static constexpr auto quadrant_c = static_cast<std::uint32_t>(0.95 * 0x1p32);
-
-  // A bijection, so that vertices with many edges do not all come first.
-  [[nodiscard]] std::uint64_t renamed(std::uint64_t vertex) const {
-    for (unsigned round = 1; round <= 3; ++round) {
-      vertex = (vertex * (hashed(salt_ + round) | 1U) + salt_) & mask_;
-      vertex ^= vertex >> (wish_.scale / 2 + 1);
-    }
-    return vertex;
-  }
-
-  GraphWish wish_;
-  std::uint64_t mask_;
-  std::uint64_t salt_;
-};
 
 void count_one(std::uint64_t& counter) {
   std::atomic_ref<std::uint64_t>(counter).fetch_add(1, std::memory_order_relaxed);
@@ -186,12 +127,9 @@ std::uint64_t end_of_part(const std::vector<std::uint64_t>& before,
 
 void generate_graph(const std::string& path, const GraphWish& wish) {
   const Edges edges(wish);
-  const File file(path, O_WRONLY | O_CREAT | O_TRUNC);
-  Numbers numbers(graph_format().numbers);
-  numbers.set("vertices", edges.vertices());
+  GraphWriter writer(path, edges.vertices());
   const std::vector<std::uint64_t> before = drawn_before(edges);
   std::vector<std::uint64_t> offsets(edges.vertices() + 1);
-  const Section neighbours = sections_of(graph_format(), numbers)[neighbours_section];
   std::uint64_t written = 0;
   for (std::uint64_t first = 0; first < edges.vertices();) {
     const std::uint64_t last = end_of_part(before, first, wish.memory_bytes);
@@ -199,21 +137,12 @@ void generate_graph(const std::string& path, const GraphWish& wish) {
     lists.draw(edges);
     lists.sort();
     const std::vector<Vertex>& packed = lists.packed(written, &offsets[first + 1]);
-    file.write(packed.data(),
-               packed.size() * sizeof(Vertex),
-               neighbours.offset_bytes + written * sizeof(Vertex));
+    writer.file().write(
+        packed.data(), packed.size() * sizeof(Vertex), writer.place_of_neighbour(written));
     written += packed.size();
     first = last;
   }
-  numbers.set("edges", written);
-  const std::vector<Section> sections = sections_of(graph_format(), numbers);
-  const Section& last = sections[neighbours_section];
-  if (ftruncate(file.fd(), static_cast<off_t>(last.offset_bytes + last.size_bytes)) != 0) {
-    throw std::system_error(errno, std::generic_category(), "ftruncate " + path);
-  }
-  file.write(offsets.data(),
-             offsets.size() * sizeof(std::uint64_t),
-             sections[offsets_section].offset_bytes);
-  write_header(file, graph_format(), numbers);
-  file.sync();
+  writer.file().write(
+      offsets.data(), offsets.size() * sizeof(std::uint64_t), writer.place_of_offsets());
+  writer.finish(written);
 }

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+class Device;
+
 enum class GraphKind {
   kronecker,  // 2^scale vertices, A = .57, B = C = .19; vertices renamed
   uniform,    // both ends anywhere
@@ -22,3 +24,12 @@ struct GraphWish {
 // Lists are in order. Where not all neighbours fit into memory edges are drawn again for
 // each part. Throws std::system_error.
 void generate_graph(const std::string& path, const GraphWish& wish);
+
+// The same file, made on a device: its kernels draw, sort and count, and hippogriff writes what is
+// in its memory. There it takes 8 bytes a vertex, and 17 for each neighbour that is worked on at
+// the same time: as many as memory_bytes says, 2^30 at most, fewer where the device has no room.
+// Throws as generate_graph, std::runtime_error of the device, hippogriff::TransferError.
+void generate_graph_on(Device& device,
+                       const std::string& device_name,
+                       const std::string& path,
+                       const GraphWish& wish);

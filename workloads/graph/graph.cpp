@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t no_bound = std::numeric_limits<std::uint64_t>::max();
 constexpr const char* usage =
     "graph generate FILE [--kind kronecker|uniform] [--scale 10] [--edge-factor 16] [--seed N]\n"
-    "                    [--memory 4GiB]\n"
+    "                    [--memory 4GiB] [--device host|cuda:N]\n"
     "graph run FILE --algorithm bfs|cc|pagerank [--mode array|resident|zero-copy|all]\n"
     "               [--device host|cuda:N] [--cache 64MiB] [--line 4KiB] [--check] [--json]\n"
     "               [--source N] [--sources 1] [--iterations 20]";
@@ -70,8 +70,13 @@ int generate(Arguments& words) {
   wish.seed = words.number({"seed", wish.seed, 0, no_bound, "of the hash"});
   wish.memory_bytes =
       words.number({"memory", std::uint64_t{4} << 30U, 4096, no_bound, "for neighbours, in bytes"});
+  const std::string device = resolve_device(words.text("device", ""));
   words.refuse_others();
-  generate_graph(words.word(1), wish);
+  if (device == "host") {
+    generate_graph(words.word(1), wish);
+  } else {
+    generate_graph_on(*open_device(device), device, words.word(1), wish);
+  }
   return EXIT_SUCCESS;
 }
 

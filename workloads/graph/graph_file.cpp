@@ -1,7 +1,12 @@
-// What a graph file must be before anybody believes it.
+// How a graph file is written, and what it must be before anybody believes it.
 #include "workloads/graph/graph_file.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <stdexcept>
+#include <system_error>
 
 namespace {
 
@@ -17,6 +22,30 @@ Format graph_format() {
           {{"vertices", 1, 1, std::uint64_t{1} << 31U, "from 0 on"},
            {"edges", 0, 0, std::uint64_t{1} << 40U, "both directions count"}},
           array_bytes};
+}
+
+GraphWriter::GraphWriter(const std::string& path, std::uint64_t vertices)
+    : file_(path, O_RDWR | O_CREAT | O_TRUNC), numbers_(graph_format().numbers) {
+  numbers_.set("vertices", vertices);
+  sections_ = sections_of(graph_format(), numbers_);
+}
+
+std::uint64_t GraphWriter::place_of_offsets() const {
+  return sections_[offsets_section].offset_bytes;
+}
+
+std::uint64_t GraphWriter::place_of_neighbour(std::uint64_t number) const {
+  return sections_[neighbours_section].offset_bytes + number * sizeof(Vertex);
+}
+
+void GraphWriter::finish(std::uint64_t edges) {
+  numbers_.set("edges", edges);
+  const std::uint64_t end = place_of_neighbour(edges);
+  if (ftruncate(file_.fd(), static_cast<off_t>(end)) != 0) {
+    throw std::system_error(errno, std::generic_category(), "ftruncate " + file_.path());
+  }
+  write_header(file_, graph_format(), numbers_);
+  file_.sync();
 }
 
 GraphFile::GraphFile(const std::string& path)

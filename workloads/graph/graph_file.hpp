@@ -13,6 +13,26 @@ inline constexpr std::size_t neighbours_section = 1;
 
 Format graph_format();
 
+// A graph to be written: neighbours and offsets to their places, in any order, then the rest.
+class GraphWriter {
+ public:
+  GraphWriter(const std::string& path, std::uint64_t vertices);
+
+  [[nodiscard]] const File& file() const { return file_; }
+
+  // Offsets in the file.
+  [[nodiscard]] std::uint64_t place_of_offsets() const;
+  [[nodiscard]] std::uint64_t place_of_neighbour(std::uint64_t number) const;
+
+  // The file ends with its neighbours, says how many there are, and is on the drive.
+  void finish(std::uint64_t edges);
+
+ private:
+  File file_;
+  Numbers numbers_;
+  std::vector<Section> sections_;
+};
+
 // An open graph, its offsets read and checked: they begin with 0, do not fall, and end with the
 // number of edges; throws std::runtime_error otherwise. Neighbours are not looked at.
 class GraphFile {

@@ -22,6 +22,10 @@ spoil() {
 cmp "$folder/graph" "$folder/same"
 "$program" generate "$folder/same" --scale 11 --seed 1
 expect_status 1 cmp "$folder/graph" "$folder/same"
+"$program" generate "$folder/same" --scale 11 --device "$device"
+cmp "$folder/graph" "$folder/same"
+"$program" generate "$folder/same" --scale 11 --device host
+cmp "$folder/graph" "$folder/same"
 "$program" generate "$folder/uniform" --scale 9 --kind uniform --edge-factor 3
 "$program" generate "$folder/tiny" --scale 1 --edge-factor 1
 # One vertex' list is longer than what a warp takes at a time.
@@ -80,6 +84,7 @@ for wrong in "--algorithm sort" "--mode paper" "--source 512" "--line 600 --mode
   test -s "$folder/said"
 done
 expect_status 2 "$program" generate "$folder/same" --scale 32
+expect_status 2 "$program" generate "$folder/same" --device nowhere:7
 expect_status 2 "$program" run "$folder/uniform" --device nowhere:7
 expect_status 2 "$program" dance
 echo "graph works from end to end"
