@@ -1,6 +1,7 @@
 // Checks arrays on a GPU: reads, writes, tiny caches, odd elements, errors. Prints a JSON line for
 // each case; exit status 1 when one is wrong, 2 for a failure of the machine, 3 when a kernel hung.
-// usage: array_gpu_test [FOLDER]
+// usage: array_gpu_test [FOLDER [GROUPS]]: GROUPS of 256 threads in a launch at most, 256 if not
+// given; few beneath compute-sanitizer, which slows every access.
 #define HIPPOGRIFF_COUNT_ACCESSES
 #include "array_check.cuh"
 
@@ -24,7 +25,12 @@ using hippogriff::ondemand::NvmeStatus;
 
 constexpr double kernel_limit = 60;
 constexpr double pending_limit = 18;  // more than the arrays' own limit
+unsigned groups_max = 256;  // of threads in a launch: few where a checker slows every access
 int wrong_cases = 0;
+
+unsigned at_most(unsigned groups) {
+  return groups < groups_max ? groups : groups_max;
+}
 
 void tell(const char* name, unsigned long long wrong, const std::string& more = {}) {
   std::printf("{\"case\": \"%s\", \"wrong\": %llu%s}\n", name, wrong, more.c_str());
@@ -223,6 +229,7 @@ void check_reads(const std::string& path,
   options.device = "cuda:0";
   options.wait_limit = std::chrono::seconds(30);
   const array<T> data(path, options);
+  groups = at_most(groups);
   DeviceNumber wrong;
   const double seconds = timed(
       name, kernel_limit, [&] { read_random<<<groups, 256>>>(data.view(), 50, wrong.get()); });
@@ -246,7 +253,7 @@ void check_writes(const std::string& path, const char* name, hippogriff::array_o
   options.wait_limit = std::chrono::seconds(30);
   array<T> data(path, options);
   DeviceNumber wrong;
-  timed(name, kernel_limit, [&] { write_own<<<128, 256>>>(data.view(), 5, wrong.get()); });
+  timed(name, kernel_limit, [&] { write_own<<<at_most(128), 256>>>(data.view(), 5, wrong.get()); });
   hippogriff::flush(data);
   tell(name, wrong.read() + differences(path, elements<T>(count, 5)));
 }
@@ -256,6 +263,7 @@ void check_pending(const std::string& path,
                    const char* name,
                    hippogriff::array_options options,
                    unsigned groups) {
+  groups = at_most(groups);
   write_file(path, elements<Word>(300'007));
   options.device = "cuda:0";
   options.wait_limit = std::chrono::seconds(10);
@@ -280,6 +288,7 @@ void check_write_back(const std::string& path,
                       hippogriff::array_options options,
                       unsigned groups) {
   constexpr std::uint64_t count = 100'003;
+  groups = at_most(groups);
   write_file(path, elements<Word>(count));
   options.device = "cuda:0";
   options.mode = "r+";
@@ -322,7 +331,8 @@ void check_vectors() {
   DeviceNumber wrong;
   constexpr unsigned shared = 2 * 2 * 1024 * sizeof(std::uint64_t);
   const double seconds = timed("vector add", kernel_limit, [&] {
-    add_vectors<<<256, 64, shared>>>(first.view(), second.view(), result.view(), wrong.get());
+    add_vectors<<<at_most(256), 64, shared>>>(
+        first.view(), second.view(), result.view(), wrong.get());
   });
   hippogriff::flush(result);
   unsigned long long different = wrong.read();
@@ -402,6 +412,7 @@ void check_all(const std::string& folder) {
 
 int main(int argc, char** argv) {
   try {
+    groups_max = argc > 2 ? static_cast<unsigned>(std::strtoul(argv[2], nullptr, 10)) : groups_max;
     check_all(argc > 1 ? argv[1] : std::filesystem::temp_directory_path().string());
   } catch (const std::exception& error) {
     std::printf("{\"error\": \"%s\"}\n", error.what());

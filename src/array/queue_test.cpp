@@ -36,7 +36,7 @@ class TestQueue {
   [[nodiscard]] const QueuePair& pair() const { return pair_; }
 
   [[nodiscard]] Patience patience(std::uint64_t limit_ns = 60 * second_ns) {
-    return {&ending_, limit_ns};
+    return {&words_, limit_ns};
   }
 
  private:
@@ -46,7 +46,7 @@ class TestQueue {
 
   std::vector<Line> shared_;
   std::vector<Line> own_;
-  std::uint32_t ending_ = 0;
+  ReachedWords words_;
   QueuePair pair_;
 };
 
@@ -271,6 +271,11 @@ Ending after_posts(std::uint16_t identifier, int posts) {
     if (i == 0 && queue.pair().completed(ticket)) {
       queue.pair().let_go(ticket);
     }
+  }
+  if (patience.ended() == Ending::broken) {
+    EXPECT_EQ(unpack(patience.words->wrong.word).command, identifier);
+    EXPECT_EQ(patience.words->wrong.position, static_cast<std::uint64_t>(posts - 1));
+    EXPECT_EQ(patience.words->wrong.tail, 1U);
   }
   return patience.ended();
 }

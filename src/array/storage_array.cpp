@@ -37,6 +37,15 @@ bool is_staged(const StorageArrayOptions& options) {
   return options.staged || !options.device->info().can.host_addressable;
 }
 
+// For whoever mends it: everything that is known.
+std::string said_of(const WrongAnswer& wrong, std::uint32_t depth) {
+  return "a completion came for a command that was not under way: the " +
+         std::to_string(wrong.position) + "th of its queue, for slot " +
+         std::to_string(unpack(wrong.word).command) + " of " + std::to_string(depth) +
+         ", whose turn is " + std::to_string(wrong.turn) + "; the controller was told of " +
+         std::to_string(wrong.tail) + " commands; please report this";
+}
+
 // Of a cache whose memory this thread reaches.
 CacheCounts read_counts(const Cache& cache) {
   std::uint64_t accesses = 0;
@@ -83,7 +92,7 @@ struct StorageArray::Layout {
     statuses = place(own_end, sizeof(std::uint32_t) * line_count);
     set_states = place(own_end, sizeof(SetState) * sets);
     place(shared_end, queue.shared_bytes() * queues);
-    words_of_all = place(shared_end, 128);
+    words_of_all = place(shared_end, sizeof(ReachedWords));
     shared_end = align_up(shared_end, page_bytes);
     staging = shared_end;
     if (is_staged(options)) {
@@ -224,11 +233,10 @@ void StorageArray::initialize(const Layout& layout) {
   auto* own_there = reinterpret_cast<std::byte*>(own_.value);
   const bool wakes = options_.device->info().can.host_addressable;
   const bool staged = is_staged(options_);
-  auto* words_of_all = reinterpret_cast<std::uint32_t*>(shared_ + layout.words_of_all);
-  std::memset(words_of_all, 0, 128);
-  cache_.patience = {&words_of_all[0],
+  auto* words_of_all = new (shared_ + layout.words_of_all) ReachedWords;
+  cache_.patience = {words_of_all,
                      static_cast<std::uint64_t>(options_.wait_limit.count()) * 1'000'000};
-  cache_.sticky = &words_of_all[1];
+  cache_.sticky = &words_of_all->sticky;
   cache_.first_queue = {reinterpret_cast<unsigned char*>(shared_),
                         reinterpret_cast<unsigned char*>(own_there),
                         options_.queue_depth};
@@ -433,9 +441,12 @@ void StorageArray::throw_status(NvmeStatus status, const char* operation) const 
       failure.detail = "a thread waited longer than the array allows";
       break;
     case Ending::controller_died:
-    case Ending::broken:
       failure.status = Status::internal;
       failure.detail = "the array's controller failed";
+      break;
+    case Ending::broken:
+      failure.status = Status::internal;
+      failure.detail = said_of(served_->options().patience.words->wrong, options_.queue_depth);
       break;
   }
   throw Error(failure);

@@ -340,7 +340,7 @@ struct QueuePair {
     bool right = true;
     // Not for ever: who has the lock has something of its own to do.
     for (uint32_t seen = 0; seen < completions_max && right; seen += group.size()) {
-      const uint32_t count = hand_over(group, head, right);
+      const uint32_t count = hand_over(group, head, right, patience);
       if (count == 0) {
         break;
       }
@@ -447,7 +447,8 @@ struct QueuePair {
   // how many. `right` is false after one of a command that is not under way: the controller's
   // mistake.
   template <typename Group>
-  HIPPO_ANYWHERE uint32_t hand_over(const Group& group, uint64_t head, bool& right) const {
+  HIPPO_ANYWHERE uint32_t
+  hand_over(const Group& group, uint64_t head, bool& right, const Patience& patience) const {
     const uint64_t position = head + group.rank();
     Completion& entry = completions()[position & (completion_depth() - 1)];
     uint64_t last = 0;
@@ -461,6 +462,9 @@ struct QueuePair {
       const CompletionWord word = unpack(last);
       const uint64_t result = system_ref<uint64_t>(entry.result).load(relaxed);
       good = give(word, result);
+      if (!good) {
+        patience.remember(wrong_answer(position, last));
+      }
       if (group.rank() + 1 == count) {
         shared_ref<uint64_t> fetched(state().submission_head);
         const uint64_t before = fetched.load(relaxed);
@@ -469,6 +473,14 @@ struct QueuePair {
     }
     right = group.all(good);
     return count;
+  }
+
+  HIPPO_ANYWHERE WrongAnswer wrong_answer(uint64_t position, uint64_t last) const {
+    const uint32_t command = unpack(last).command;
+    return {position,
+            last,
+            command < depth ? shared_ref<uint64_t>(slot(command).turn).load(relaxed) : 0,
+            shared_ref<uint64_t>(state().tail).load(relaxed)};
   }
 
   // False for a completion of a command that is not under way. Of two for one command in the same

@@ -24,9 +24,24 @@ struct EndingNearby {
   uint64_t next_look_ns = 0;         // when somebody asks the host's word again
 };
 
-// What all who wait for an array share. The word is in memory that host and device reach.
+// A completion of a command that was not under way, as it was met: for who looks for the reason.
+struct WrongAnswer {
+  uint64_t position = 0;  // among all completions of its queue
+  uint64_t word = 0;      // Completion::last
+  uint64_t turn = 0;      // QueueSlot::turn of the slot that it names, if there is one
+  uint64_t tail = 0;      // QueueState::tail
+};
+
+// What host and device reach of an array, beside its queues.
+struct ReachedWords {
+  uint32_t ending = 0;  // an Ending
+  uint32_t sticky = 0;  // the first NvmeStatus that was not success
+  WrongAnswer wrong;    // where the ending is `broken`
+};
+
+// What all who wait for an array share. The words are in memory that host and device reach.
 struct Patience {
-  uint32_t* ending = nullptr;      // an Ending
+  ReachedWords* words = nullptr;
   uint64_t limit_ns = 0;           // of one wait
   EndingNearby* nearby = nullptr;  // null: the word is near
 
@@ -46,17 +61,21 @@ struct Patience {
     return now;
   }
 
+  // Of several one after the other, some of each may stay.
+  HIPPO_ANYWHERE void remember(const WrongAnswer& wrong) const { words->wrong = wrong; }
+
   HIPPO_ANYWHERE void end(Ending why) const {
     uint32_t none = 0;
-    static_cast<void>(system_ref<uint32_t>(*ending).compare_exchange_strong(
-        none, static_cast<uint32_t>(why), relaxed, relaxed));
+    static_cast<void>(
+        system_ref<uint32_t>(words->ending)
+            .compare_exchange_strong(none, static_cast<uint32_t>(why), relaxed, relaxed));
   }
 
  private:
   static constexpr uint64_t look_every_ns = 100'000;
 
   [[nodiscard]] HIPPO_ANYWHERE Ending asked() const {
-    return static_cast<Ending>(system_ref<uint32_t>(*ending).load(relaxed));
+    return static_cast<Ending>(system_ref<uint32_t>(words->ending).load(relaxed));
   }
 
   [[nodiscard]] HIPPO_ANYWHERE bool my_turn_to_look() const {
