@@ -161,7 +161,7 @@ std::shared_ptr<Guest> Server::guest(uid_t uid) {
   }
   std::shared_ptr<Guest>& guest = guests_[uid];
   if (guest == nullptr) {
-    guest = std::make_shared<Guest>(uid, trusted(uid));
+    guest = std::make_shared<Guest>(uid, trusted(uid), totals_);
   }
   return guest;
 }
