@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -100,6 +101,34 @@ class Child {
 
  private:
   pid_t pid_;
+};
+
+// What children tell by a pipe.
+class Answers {
+ public:
+  Answers() { EXPECT_EQ(::pipe(ends_.data()), 0); }
+
+  ~Answers() {
+    ::close(ends_[0]);
+    ::close(ends_[1]);
+  }
+
+  Answers(const Answers&) = delete;
+  Answers& operator=(const Answers&) = delete;
+
+  [[nodiscard]] int to() const { return ends_[1]; }
+
+  // So many characters.
+  [[nodiscard]] std::string next(std::size_t count) const {
+    std::string text;
+    for (char letter = 0; text.size() < count && ::read(ends_[0], &letter, 1) == 1;) {
+      text += letter;
+    }
+    return text;
+  }
+
+ private:
+  std::array<int, 2> ends_{};
 };
 
 // The status that `call` fails with; ok when it does not.

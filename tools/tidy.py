@@ -28,7 +28,7 @@ MODULE_ARROWS = {
     "checksum": {"base", "device"},
     "transfer": {"base", "device", "storage", "node", "noded", "checksum"},
     "array": {"base", "device", "storage", "node", "transfer"},
-    "shim": {"base", "device", "node"},
+    "shim": {"base", "device", "node", "noded"},
 }
 
 FILE_LINES_MAX = 600

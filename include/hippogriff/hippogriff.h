@@ -317,8 +317,7 @@ typedef enum hippogriff_reserve_flags {
   /** For programs that start others: nothing is promised and waited for yet. The program that this
    *  one goes on as (hippogriff_node_hand_over), and what that starts, have the reservation taken,
    *  whole, when one of them first needs memory of the device; HIPPOGRIFF_WAIT_MS there says how
-   *  long that may wait. HIPPOGRIFF_UNSUPPORTED behind a server, HIPPOGRIFF_INVALID_ARGUMENT for a
-   *  second one of a device. */
+   *  long that may wait. HIPPOGRIFF_INVALID_ARGUMENT for a second one of a device. */
   HIPPOGRIFF_RESERVE_AT_FIRST_USE = 1u << 0
 } hippogriff_reserve_flags;
 
@@ -386,7 +385,9 @@ HIPPOGRIFF_API int hippogriff_node_set_policy(const char* policy,
 
 /** For programs that start others: keeps this process's reservations when it goes on as another
  *  program (exec), until that and all that inherit its descriptors have ended. Stores what
- *  HIPPOGRIFF_RESERVATION has to be there; free it with hippogriff_free_string. */
+ *  HIPPOGRIFF_RESERVATION has to be there; free it with hippogriff_free_string. Behind a server
+ * they are kept as long as this process, which has to stay, and those of the same user that use
+ * them. */
 HIPPOGRIFF_API int hippogriff_node_hand_over(char** leader);
 
 /** Serves the node of this user's segment on a Unix socket, for programs that cannot share memory

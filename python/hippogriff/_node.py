@@ -162,8 +162,6 @@ def defer(size: int | str, *, device: object = None, priority: int = 0) -> Reser
     ------
     OutOfDeviceMemory
         When the device is smaller than that.
-    Unsupported
-        Where the node is asked over a socket.
     """
     flags = _abi.ReserveFlags.RESERVE_AT_FIRST_USE
     return _reserve(size, device, 0, priority, flags)
@@ -286,6 +284,8 @@ def set_policy(policy: str, *, overtakes: int = 16, seconds: float = 30.0) -> No
 
 def hand_over() -> str:
     """Keep this process's reservations when it goes on as another program (exec).
+
+    Behind a server it has to stay, and start that program instead.
 
     Returns
     -------

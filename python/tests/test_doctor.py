@@ -21,7 +21,7 @@ from hippogriff.doctor import _machine as machine_module
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.conftest import Made
+    from conftest import Made
 
 GIB = 1 << 30
 

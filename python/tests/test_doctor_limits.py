@@ -9,7 +9,7 @@ import pytest
 from hippogriff.doctor import Status
 
 if TYPE_CHECKING:
-    from tests.conftest import Made
+    from conftest import Made
 GIB = 1 << 30
 
 # GPUs.

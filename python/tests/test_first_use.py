@@ -72,18 +72,35 @@ class Program:
 
 
 @pytest.fixture
-def start(machine: dict[str, str]) -> Iterator[Callable[..., Program]]:
-    """Start commands with these options; they end with the test."""
+def start(
+    request: pytest.FixtureRequest, machine: dict[str, str], tmp_path: Path
+) -> Iterator[Callable[..., Program]]:
+    """Start commands with these options; they end with the test. With "server": behind one."""
     programs: list[Program] = []
+    there = dict(machine)
+    server: subprocess.Popen[bytes] | None = None
+    if getattr(request, "param", "") == "server":
+        socket = tmp_path / "node.sock"
+        server = subprocess.Popen(
+            [sys.executable, "-m", "hippogriff", "noded", "--socket", str(socket)], env=machine
+        )
+        until(socket.exists)
+        there["HIPPOGRIFF_NODE"] = f"unix:{socket}"
 
     def started(code: str, *options: str, **more: str) -> Program:
-        programs.append(Program({**machine, **more}, code, *options))
+        programs.append(Program({**there, **more}, code, *options))
         return programs[-1]
 
     yield started
     for program in programs:
         program.process.kill()
         program.process.communicate()
+    if server is not None:
+        server.terminate()
+        assert server.wait(PATIENCE) == 0
+
+
+both_ways = pytest.mark.parametrize("start", ["segment", "server"], indirect=True)
 
 
 def hippogriff(machine: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
@@ -114,6 +131,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@both_ways
 def test_commands_start_at_once_and_one_after_the_other_has_the_memory(
     machine: dict[str, str], start: Callable[..., Program]
 ) -> None:
@@ -143,6 +161,7 @@ def test_commands_start_at_once_and_one_after_the_other_has_the_memory(
     assert not reservations(machine)
 
 
+@both_ways
 def test_an_allocation_that_waits_too_long_fails_and_says_why(
     start: Callable[..., Program],
 ) -> None:
@@ -206,6 +225,7 @@ def test_an_interrupt_ends_the_wait_of_hippogriffs_own_calls(
     program.ends()
 
 
+@both_ways
 def test_a_transfers_own_time_ends_its_wait(
     machine: dict[str, str], start: Callable[..., Program], tmp_path: Path
 ) -> None:
@@ -243,6 +263,7 @@ def test_a_transfers_own_time_ends_its_wait(
     assert program.says() == "read"
 
 
+@both_ways
 def test_a_command_within_a_command_is_not_told_how_long_the_outer_one_may_wait(
     start: Callable[..., Program],
 ) -> None:
@@ -255,6 +276,7 @@ def test_a_command_within_a_command_is_not_told_how_long_the_outer_one_may_wait(
     assert start(code, "--memory", "10MiB", "--timeout", "30").ends() == "30000\nnone\n"
 
 
+@both_ways
 def test_processes_of_a_command_ask_once_and_the_next_asks_when_one_is_killed(
     machine: dict[str, str], start: Callable[..., Program]
 ) -> None:
@@ -278,6 +300,7 @@ def test_processes_of_a_command_ask_once_and_the_next_asks_when_one_is_killed(
     assert not reservations(machine)
 
 
+@both_ways
 def test_what_reserves_itself_takes_it_of_the_command(
     machine: dict[str, str], start: Callable[..., Program]
 ) -> None:
@@ -293,6 +316,7 @@ def test_what_reserves_itself_takes_it_of_the_command(
     assert not reservations(machine)
 
 
+@both_ways
 def test_a_command_within_a_command_uses_the_outer_ones(start: Callable[..., Program]) -> None:
     code = """
     import subprocess, sys, hippogriff
@@ -305,24 +329,13 @@ def test_a_command_within_a_command_uses_the_outer_ones(start: Callable[..., Pro
     assert start(code, "--memory", "40MiB").ends().split() == ["1", "1"]
 
 
-def test_what_cannot_work_is_refused(machine: dict[str, str], tmp_path: Path) -> None:
+def test_what_cannot_work_is_refused(machine: dict[str, str]) -> None:
     late = ("run", "--wait", "first-use", "--memory")
     large = hippogriff(machine, *late, "101MiB", "--", "true")
     assert large.returncode == 125
     assert "101.00 MiB" in large.stderr
     assert hippogriff(machine, *late, "101MiB", "--device", "host", "--", "true").returncode == 125
     assert "one GPU" in hippogriff(machine, *late, "1MiB", "--gpus", "2", "--", "true").stderr
-    socket = tmp_path / "node.sock"
-    server = subprocess.Popen(
-        [sys.executable, "-m", "hippogriff", "noded", "--socket", str(socket)], env=machine
-    )
-    until(socket.exists)
-    inside = {**machine, "HIPPOGRIFF_NODE": f"unix:{socket}"}
-    refused = hippogriff(inside, *late, "1MiB", "--", "true")
-    assert refused.returncode == 125
-    assert "a server's socket" in refused.stderr
-    server.send_signal(signal.SIGTERM)
-    assert server.wait(PATIENCE) == 0
     with pytest.raises(InvalidArgument, match="start or first-use"):
         Wish(1, wait="later")
     with pytest.raises(InvalidArgument, match="does not know"):
@@ -372,6 +385,7 @@ input()
 """
 
 
+@both_ways
 @needs_null_driver
 @pytest.mark.parametrize("grow", [False, True])
 def test_the_shim_waits_in_a_programs_first_allocation(

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from node_programs import FAKE_NVML, HIPPOGRIFF, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,14 +53,14 @@ def server(machine: dict[str, str], socket: Path) -> Iterator[subprocess.Popen[s
         running.send_signal(signal.SIGTERM)
 
 
-def as_user(machine: dict[str, str], group: int, node: str, code: str) -> str:
-    """Return what a program prints that goes on as USER, a member of that group only.
+def as_user(machine: dict[str, str], group: int, node: str, code: str, user: int = USER) -> str:
+    """Return what a program prints that goes on as that user, a member of that group only.
 
     It has loaded what it needs before: the interpreter may be where only root can read.
     """
     begin = f"""
     import hippogriff, hippogriff._node, os
-    os.setgroups([{group}]); os.setgid({USER}); os.setuid({USER})
+    os.setgroups([{group}]); os.setgid({user}); os.setuid({user})
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(begin) + textwrap.dedent(code)],
@@ -129,6 +130,46 @@ def test_members_do_not_choose_the_policy(machine: dict[str, str], socket: Path)
         """,
     )
     assert "root choose it" in said
+
+
+@pytest.mark.skipif(not FAKE_NVML.is_file(), reason="the stand-in for NVML is not built")
+def test_members_leave_room_for_the_gpus_that_nvml_knows(
+    machine: dict[str, str], socket: Path, tmp_path: Path
+) -> None:
+    gpus, made_up = tmp_path / "gpus", tmp_path / "made-up"
+    real = "".join(f"gpu GPU-real{number} {100 << 20} 0 0\n" for number in range(3))
+    gpus.write_text(real)
+    made_up.write_text("".join(f"gpu GPU-{number} {100 << 20} 0 0\n" for number in range(100)))
+    there = {**machine, "HIPPOGRIFF_NVML": str(FAKE_NVML), "FAKE_NVML_FILE": str(gpus)}
+    names = """
+    count = 0
+    try:
+        while True:
+            hippogriff.reserve("1MiB", device=f"GPU-{USER % 10 * 10 + count}", timeout=0)
+            count += 1
+    except hippogriff.Busy:
+        print(count)
+    """
+    address = f"unix:group:{GROUP}:{socket}"
+    words = [*HIPPOGRIFF, "noded", "--group", str(GROUP), "--socket", str(socket)]
+    with subprocess.Popen(words, env=there) as server:
+        until(lambda: socket.exists() and stat.S_IMODE(socket.stat().st_mode) == 0o660)
+        counts = [
+            int(
+                as_user(
+                    {**there, "FAKE_NVML_FILE": str(made_up)},
+                    GROUP,
+                    address,
+                    names.replace("USER", str(user)),
+                    user,
+                )
+            )
+            for user in range(USER, USER + 5)
+        ]
+        assert counts == [7, 3, 2, 1, 0], "of sixteen, without the three that are here"
+        reserve = RESERVE.replace('"host"', '"GPU-real2"')
+        assert as_user(there, GROUP, address, reserve) == "reserved\n"
+        server.send_signal(signal.SIGTERM)
 
 
 def test_a_group_that_does_not_exist_is_named(machine: dict[str, str]) -> None:

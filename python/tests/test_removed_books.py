@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from hippogriff._library import lib
-from hippogriff.sharing.run import shim_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-MIB = 1 << 20
-PATIENCE = 60
-FAKE_NVML = Path(lib._name).resolve().parent / "libhippogriff_fake_nvml.so"
-NULL_DRIVER = FAKE_NVML.with_name("libhippogriff_null_cuda.so")
-NULL_GPU = "GPU-01010101-0101-0101-0101-010101010101"
-HIPPOGRIFF = (sys.executable, "-m", "hippogriff")
+from node_programs import (
+    HIPPOGRIFF,
+    MIB,
+    command,
+    needs_null_driver,
+    status,
+    until,
+    with_null_gpu,
+)
 
 # Allocates what each line of its input says, in MiB; 0: in a process of its own, 10 MiB.
 ALLOCATE = """
@@ -42,42 +34,16 @@ for line in sys.stdin:
 
 def run(machine: dict[str, str], size: str) -> int:
     """Return what `hippogriff run` says at once of a command that does nothing."""
-    words = (*HIPPOGRIFF, "run", "--memory", size, "--timeout", "0", "--", "true")
-    return subprocess.run(
-        words, env=machine, capture_output=True, timeout=PATIENCE, check=False
-    ).returncode
-
-
-def status(machine: dict[str, str]) -> dict[str, Any]:
-    """Return what `hippogriff ps --json` says."""
-    told = subprocess.run(
-        [*HIPPOGRIFF, "ps", "--json"], env=machine, capture_output=True, text=True, check=True
-    )
-    found: dict[str, Any] = json.loads(told.stdout)
-    return found
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for it."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    words = ("run", "--memory", size, "--timeout", "0", "--", "true")
+    return int(command(machine, *words).returncode)
 
 
 def test_what_a_running_command_holds_is_not_promised_again(machine: dict[str, str]) -> None:
     books = Path(machine["HIPPOGRIFF_NODE"])
-    command = (
-        *HIPPOGRIFF,
-        "run",
-        "--memory",
-        "60MiB",
-        "--",
-        "sh",
-        "-c",
-        "echo here; exec sleep 600",
+    words = ("run", "--memory", "60MiB", "--", "sh", "-c", "echo here; exec sleep 600")
+    running = subprocess.Popen(
+        [*HIPPOGRIFF, *words], env=machine, stdout=subprocess.PIPE, text=True
     )
-    running = subprocess.Popen(command, env=machine, stdout=subprocess.PIPE, text=True)
     assert running.stdout is not None
     assert running.stdout.readline() == "here\n"
     for _ in range(3):
@@ -92,22 +58,11 @@ def test_what_a_running_command_holds_is_not_promised_again(machine: dict[str, s
     assert run(machine, "100MiB") == 0
 
 
-@pytest.mark.skipif(
-    not NULL_DRIVER.is_file() or shim_folder() is None,
-    reason="the driver that does nothing, or the shim, is not built",
-)
+@needs_null_driver
 def test_processes_of_a_command_go_on_sharing_its_memory(
     machine: dict[str, str], tmp_path: Path
 ) -> None:
-    gpus = tmp_path / "gpus"
-    gpus.write_text(f"gpu {NULL_GPU} {1 << 30} 0 0\n")
-    there = {
-        **machine,
-        "HIPPOGRIFF_NVML": str(FAKE_NVML),
-        "FAKE_NVML_FILE": str(gpus),
-        "HIPPOGRIFF_CUDA_DRIVER": str(NULL_DRIVER),
-    }
-    del there["HIPPOGRIFF_DEVICE"]
+    there = with_null_gpu(machine, tmp_path)
     program = subprocess.Popen(
         [
             *(*HIPPOGRIFF, "run", "--memory", "40MiB", "--"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reproduce_programs import answer, fake_programs  # type: ignore[import-not-found]
+from reproduce_programs import answer, fake_programs
 
 from hippogriff._measurement import Sample, make_cold
 from hippogriff.errors import InvalidArgument

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from reproduce_programs import SECONDS, whole  # type: ignore[import-not-found]
+from reproduce_programs import SECONDS, whole
 
 from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce import papers

@@ -12,11 +12,21 @@ import sys
 import textwrap
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from node_programs import (
+    FAKE_NVML,
+    MIB,
+    NULL_GPU,
+    PATIENCE,
+    command,
+    needs_null_driver,
+    status,
+    until,
+    with_null_gpu,
+)
 
-from hippogriff._library import lib
 from hippogriff._node import Reservation
 from hippogriff.errors import InvalidArgument, OutOfDeviceMemory
 from hippogriff.sharing.metrics import listen_address
@@ -25,11 +35,7 @@ from hippogriff.sharing.run import environment, shim_folder
 from hippogriff.sharing.show import command_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-MIB = 1 << 20
-PATIENCE = 60
-FAKE_NVML = Path(lib._name).resolve().parent / "libhippogriff_fake_nvml.so"
+    from collections.abc import Iterator
 
 
 def python(code: str, machine: dict[str, str]) -> subprocess.Popen[str]:
@@ -49,35 +55,6 @@ def finished(program: subprocess.Popen[str]) -> str:
     out, err = program.communicate(timeout=PATIENCE)
     assert program.returncode == 0, err
     return out
-
-
-def command(
-    machine: dict[str, str], *arguments: str, **options: Any
-) -> subprocess.CompletedProcess[str]:
-    """Run `hippogriff` with these arguments."""
-    return subprocess.run(
-        [sys.executable, "-m", "hippogriff", *arguments],
-        env=machine,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-        **options,
-    )
-
-
-def status(machine: dict[str, str]) -> dict[str, Any]:
-    """Return what ps says."""
-    answer: dict[str, Any] = json.loads(command(machine, "ps", "--json").stdout)
-    return answer
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, for as long as a busy machine may take."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 HOLDER = """
@@ -376,8 +353,6 @@ def test_run_chooses_a_gpu_and_shows_it_alone(machine: dict[str, str], tmp_path:
     assert "3 are here" in chosen("--memory", "10", "--gpus", "4")
 
 
-NULL_DRIVER = FAKE_NVML.with_name("libhippogriff_null_cuda.so")
-NULL_GPU = "GPU-01010101-0101-0101-0101-010101010101"
 ALLOCATE = """
 import ctypes
 driver = ctypes.CDLL("libcuda.so.1")
@@ -392,7 +367,7 @@ print(*(number.value >> 20 for number in numbers), flush=True)
 """
 
 
-@pytest.mark.skipif(not NULL_DRIVER.is_file(), reason="the driver that does nothing is not built")
+@needs_null_driver
 @pytest.mark.parametrize(
     ("options", "answers", "promised"),
     [((), ("2", "0", "10 40"), 40), (("--grow",), ("0", "0", "0 71"), 71)],
@@ -405,15 +380,7 @@ def test_run_puts_the_shim_between_a_program_and_the_driver(
     answers: tuple[str, str, str],
     promised: int,
 ) -> None:
-    gpus = tmp_path / "gpus"
-    gpus.write_text(f"gpu {NULL_GPU} {1 << 30} 0 0\n")
-    there = {
-        **machine,
-        "HIPPOGRIFF_NVML": str(FAKE_NVML),
-        "FAKE_NVML_FILE": str(gpus),
-        "HIPPOGRIFF_CUDA_DRIVER": str(NULL_DRIVER),
-    }
-    del there["HIPPOGRIFF_DEVICE"]
+    there = with_null_gpu(machine, tmp_path)
     wait = "import sys; sys.stdin.read()"
     program = subprocess.Popen(
         [

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vllm_program import NO_DEVICE  # type: ignore[import-not-found]
+from vllm_program import NO_DEVICE
 
 from hippogriff import _library
 

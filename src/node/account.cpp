@@ -42,9 +42,8 @@ std::chrono::milliseconds claim_timeout(std::string_view text) noexcept {
   return is_number ? std::min(std::chrono::milliseconds(timeout_ms), longest_wait) : longest_wait;
 }
 
-Account::Account(Node& node, std::uint32_t device)
+Account::Account(NodeClient& node, std::uint32_t device)
     : node_(node),
-      board_(&node),
       device_(device),
       deferred_bytes_(
           node.follows() && node.granted_bytes(device) == 0 ? node.deferred_bytes(device) : 0),
@@ -87,7 +86,7 @@ bool Account::take_growing(std::uint64_t size_bytes,
         why = "not in time";
         return false;
       }
-      board_->grow_group(device_, size_bytes, left, interrupted);
+      node_.grow_group(device_, size_bytes, left, interrupted);
       left =
           std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     }
@@ -102,13 +101,13 @@ bool Account::take_growing(std::uint64_t size_bytes,
 
 void Account::claim(std::chrono::milliseconds timeout, const std::function<bool()>& interrupted) {
   if (!is_claimed()) {
-    board_->claim_deferred(device_, timeout, interrupted);
+    node_.claim_deferred(device_, timeout, interrupted);
   }
 }
 
 void Account::show() noexcept {
-  if (board_ != nullptr && !follows_) {
-    board_->show_used(device_, used_bytes_);
+  if (!follows_) {
+    node_.show_used(device_, used_bytes_);
   }
 }
 
@@ -139,15 +138,10 @@ std::uint64_t Account::reserve(Request request) {
 
 std::uint64_t Account::defer(Request request) {
   request.device = device_;
-  if (board_ == nullptr) {
-    throw Error({.status = Status::unsupported,
-                 .operation = "leave a reservation for its first use",
-                 .detail = "a server (HIPPOGRIFF_NODE=unix:) cannot hand it over"});
-  }
   if (follows_ && request.size_bytes > limit_bytes()) {
     throw_larger_than(request.size_bytes, limit_bytes());
   }
-  std::uint64_t handle = follows_ ? 0 : board_->defer(request);
+  std::uint64_t handle = follows_ ? 0 : node_.defer(request);
   const std::scoped_lock turn(mutex_);
   if (follows_) {
     handle = next_handle_++;
@@ -168,7 +162,7 @@ bool Account::try_grow_in_group(std::uint64_t handle, std::uint64_t size_bytes, 
   const std::uint64_t before = at != reserved_.end() ? at->size_bytes : 0;
   const std::uint64_t wanted = std::max(used_bytes_, explicit_bytes() - before + size_bytes);
   if (wanted > covered_bytes_) {
-    if (!board_->take(device_, wanted - covered_bytes_)) {
+    if (!node_.take(device_, wanted - covered_bytes_)) {
       return false;
     }
     covered_bytes_ = wanted;
@@ -196,7 +190,7 @@ void Account::grow_in_group(std::uint64_t handle,
 
 void Account::wait_for_group(std::uint64_t size_bytes, MonotonicTime deadline, Status at_end) {
   const std::uint64_t granted = limit_bytes();
-  if (size_bytes > granted || !board_->follows()) {
+  if (size_bytes > granted || !node_.follows()) {
     throw_larger_than(size_bytes, granted);
   }
   if (std::chrono::steady_clock::now() >= deadline) {
@@ -204,7 +198,7 @@ void Account::wait_for_group(std::uint64_t size_bytes, MonotonicTime deadline, S
                  .operation = "reserve",
                  .detail = format_size(size_bytes) + " asked, and of the " + format_size(granted) +
                            " that this command has reserved " +
-                           format_size(board_->group_used_bytes(device_)) + " are in use"});
+                           format_size(node_.group_used_bytes(device_)) + " are in use"});
   }
   std::this_thread::sleep_for(group_look_interval);
 }
@@ -293,7 +287,7 @@ std::uint64_t Account::cover_needed(std::uint64_t used_bytes) const {
 
 void Account::cover(std::uint64_t size_bytes) {
   if (follows_) {
-    if (!board_->take(device_, size_bytes)) {
+    if (!node_.take(device_, size_bytes)) {
       throw Error({.status = Status::busy, .operation = "take of the command's reservation"});
     }
   } else if (covers_.empty()) {
@@ -309,7 +303,7 @@ void Account::cover(std::uint64_t size_bytes) {
 
 void Account::uncover(std::uint64_t size_bytes) {
   if (follows_) {
-    board_->give(device_, size_bytes);
+    node_.give(device_, size_bytes);
     covered_bytes_ -= size_bytes;
     return;
   }

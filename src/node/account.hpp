@@ -21,9 +21,7 @@ namespace hippogriff::node {
 class Account {
  public:
   // Throws as Node does.
-  Account(Node& node, std::uint32_t device);
-
-  Account(NodeClient& node, std::uint32_t device) : node_(node), device_(device) {}
+  Account(NodeClient& node, std::uint32_t device);
 
   // False when the bytes are promised to others, or more than the leader reserved, or that was left
   // for its first use and has not been claimed.
@@ -42,14 +40,13 @@ class Account {
 
   // False while that is still to be claimed.
   [[nodiscard]] bool is_claimed() const {
-    return deferred_bytes_ == 0 || board_->granted_bytes(device_) != 0;
+    return deferred_bytes_ == 0 || node_.granted_bytes(device_) != 0;
   }
 
   // A reservation of this process's, which covers what is and will be taken. Throws as Node does.
   std::uint64_t reserve(Request request);
   // For those who will follow this process: see Node::defer. It covers nothing here. Of one that
-  // follows itself nothing is left but whether it fits: those have the leader's. Throws
-  // Error(unsupported) where the node is not in shared memory.
+  // follows itself nothing is left but whether it fits: those have the leader's.
   std::uint64_t defer(Request request);
   void resize(std::uint64_t handle,
               std::uint64_t size_bytes,
@@ -66,12 +63,12 @@ class Account {
 
   // What all who follow the leader use together, for one that follows.
   [[nodiscard]] std::uint64_t group_used_bytes() const {
-    return follows_ ? board_->group_used_bytes(device_) : 0;
+    return follows_ ? node_.group_used_bytes(device_) : 0;
   }
 
   // What the leader has reserved, or left for its first use, for one that follows.
   [[nodiscard]] std::uint64_t limit_bytes() const {
-    return !follows_ ? 0 : is_claimed() ? board_->granted_bytes(device_) : deferred_bytes_;
+    return !follows_ ? 0 : is_claimed() ? node_.granted_bytes(device_) : deferred_bytes_;
   }
 
  private:
@@ -95,7 +92,6 @@ class Account {
                      const std::function<bool()>& interrupted = nullptr);
 
   NodeClient& node_;
-  Node* const board_ = nullptr;  // where this process shows what it uses; null behind a socket
   const std::uint32_t device_;
   const std::uint64_t deferred_bytes_ = 0;  // that the leader had left for its first use
   const bool follows_ = false;

@@ -20,12 +20,16 @@ constexpr std::chrono::seconds quiet_time{1};
 
 }  // namespace
 
-FirstUse::FirstUse(Node* node,
+FirstUse::FirstUse(NodeClient& node,
                    Account& account,
                    std::uint32_t device,
                    std::string uuid,
                    std::chrono::milliseconds timeout)
-    : node_(node), account_(&account), device_(device), uuid_(std::move(uuid)), timeout_(timeout) {}
+    : node_(&node),
+      account_(&account),
+      device_(device),
+      uuid_(std::move(uuid)),
+      timeout_(timeout) {}
 
 void FirstUse::wait(std::chrono::milliseconds timeout,
                     const std::function<bool()>& interrupted) const {

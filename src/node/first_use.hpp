@@ -20,9 +20,9 @@ namespace hippogriff::node {
 // Claims what the leader left for its first use. Thread-safe; node and account must outlive it.
 class FirstUse {
  public:
-  // `device` is the node's and was added under that UUID. `node` may be null where the account
-  // follows nobody: then there is nothing to claim. `timeout` is how long the command may wait.
-  FirstUse(Node* node,
+  // `device` is the node's and was added under that UUID. `timeout` is how long the command may
+  // wait.
+  FirstUse(NodeClient& node,
            Account& account,
            std::uint32_t device,
            std::string uuid,
@@ -41,7 +41,7 @@ class FirstUse {
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
 
  private:
-  Node* node_;
+  NodeClient* node_;
   Account* account_;
   std::uint32_t device_;
   std::string uuid_;

@@ -42,7 +42,7 @@ class FirstUseTest : public ::testing::Test {
   }
 
   [[nodiscard]] FirstUse first_use(milliseconds timeout = long_wait) const {
-    return {member.get(), *account, 0, "gpu", timeout};
+    return {*member, *account, 0, "gpu", timeout};
   }
 
   TemporarySegment place;
@@ -153,7 +153,7 @@ TEST_F(FirstUseTest, in_the_background_fails_with_what_is_no_error_of_ours) {
                    .context = &armed};
   Node node(options);
   Account its(node, node.add_device("gpu", 100));
-  BackgroundClaim claim({&node, its, 0, "gpu", long_wait}, nullptr);
+  BackgroundClaim claim({node, its, 0, "gpu", long_wait}, nullptr);
   BackgroundClaim::Wish wish(claim);
   ASSERT_TRUE(eventually([&] { return waiting(other) == 1; }));
   armed = true;

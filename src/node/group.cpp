@@ -98,13 +98,13 @@ void Node::give(std::uint32_t device, std::uint64_t size_bytes) noexcept {
   }
 }
 
-std::uint64_t Node::granted_bytes(std::uint32_t device) const noexcept {
+std::uint64_t Node::granted_bytes(std::uint32_t device) noexcept {
   std::uint64_t key = 0;
   const auto place = shown(device, key);
   return place != nullptr ? place->board().granted(key) : 0;
 }
 
-std::uint64_t Node::group_used_bytes(std::uint32_t device) const noexcept {
+std::uint64_t Node::group_used_bytes(std::uint32_t device) noexcept {
   std::uint64_t key = 0;
   const auto place = shown(device, key);
   return place != nullptr ? place->board().group_used(key) : 0;

@@ -111,40 +111,40 @@ class Node final : public NodeClient {
 
   // Groups: what a leader has reserved, those who follow it use, all together no more than that.
   // The words by which other processes can follow this one; of the leader, where it follows one.
-  [[nodiscard]] std::string leader();
+  [[nodiscard]] std::string leader() override;
   // The reservations stay when this process goes on as another program by exec, until that and all
   // that inherit its descriptors have ended.
-  void hand_over();
+  void hand_over() override;
   // False also when the leader has ended.
-  [[nodiscard]] bool follows() const noexcept;
+  [[nodiscard]] bool follows() const noexcept override;
   // Takes of what the leader has reserved; false when more is not left. No lock of the node, no
   // wait, unless the segment's file has been removed. What this process took goes back with it.
-  bool take(std::uint32_t device, std::uint64_t size_bytes) noexcept;
-  void give(std::uint32_t device, std::uint64_t size_bytes) noexcept;
+  bool take(std::uint32_t device, std::uint64_t size_bytes) noexcept override;
+  void give(std::uint32_t device, std::uint64_t size_bytes) noexcept override;
   // Leaves a reservation for its first use: it holds nothing and waits for nothing until one of
   // those who follow this client claims it. Throws as reserve does; the timeout means nothing.
   // One of a device at a time: Error(invalid_argument) for a second.
-  std::uint64_t defer(const Request& request);
+  std::uint64_t defer(const Request& request) override;
   // What the leader's deferred reservations of a device will come to, also while it is waited for.
-  [[nodiscard]] std::uint64_t deferred_bytes(std::uint32_t device);
+  [[nodiscard]] std::uint64_t deferred_bytes(std::uint32_t device) override;
   // For those who follow: waits until the leader's deferred reservation is there, as any newcomer;
   // at once where it is. All of the group wait for the one request; when its asker dies or gives
   // up, another that waits goes on in its place. Throws Error: busy when the timeout is 0,
   // timed_out, cancelled, out_of_device_memory where the leader has left none.
   void claim_deferred(std::uint32_t device,
                       std::chrono::milliseconds timeout,
-                      const std::function<bool()>& interrupted = nullptr);
+                      const std::function<bool()>& interrupted = nullptr) override;
   // Waits until the leader's reservation is large enough for the group to take that much more, as
   // grow does. Others of the group may be quicker to take it.
   void grow_group(std::uint32_t device,
                   std::uint64_t size_bytes,
                   std::chrono::milliseconds timeout,
-                  const std::function<bool()>& interrupted = nullptr);
+                  const std::function<bool()>& interrupted = nullptr) override;
   // Of the leader's reservations: all, and what the group uses.
-  [[nodiscard]] std::uint64_t granted_bytes(std::uint32_t device) const noexcept;
-  [[nodiscard]] std::uint64_t group_used_bytes(std::uint32_t device) const noexcept;
+  [[nodiscard]] std::uint64_t granted_bytes(std::uint32_t device) noexcept override;
+  [[nodiscard]] std::uint64_t group_used_bytes(std::uint32_t device) noexcept override;
   // What a process that follows nobody uses, for others to see.
-  void show_used(std::uint32_t device, std::uint64_t size_bytes) noexcept;
+  void show_used(std::uint32_t device, std::uint64_t size_bytes) noexcept override;
   // A line for a transfer, that shows nothing yet. Null in a forked child.
   [[nodiscard]] std::unique_ptr<TransferNotice> notice_transfer() const;
   // The same for an array.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -49,6 +50,25 @@ class NodeClient {
   virtual void shrink(std::uint64_t handle, std::uint64_t size_bytes) = 0;
   virtual void release(std::uint64_t handle) = 0;
   [[nodiscard]] virtual NodeView view() = 0;
+
+  // Groups: see Node.
+  virtual std::string leader() = 0;
+  virtual void hand_over() = 0;
+  [[nodiscard]] virtual bool follows() const noexcept = 0;
+  virtual bool take(std::uint32_t device, std::uint64_t size_bytes) noexcept = 0;
+  virtual void give(std::uint32_t device, std::uint64_t size_bytes) noexcept = 0;
+  virtual std::uint64_t defer(const Request& request) = 0;
+  [[nodiscard]] virtual std::uint64_t deferred_bytes(std::uint32_t device) = 0;
+  virtual void claim_deferred(std::uint32_t device,
+                              std::chrono::milliseconds timeout,
+                              const std::function<bool()>& interrupted = nullptr) = 0;
+  virtual void grow_group(std::uint32_t device,
+                          std::uint64_t size_bytes,
+                          std::chrono::milliseconds timeout,
+                          const std::function<bool()>& interrupted = nullptr) = 0;
+  [[nodiscard]] virtual std::uint64_t granted_bytes(std::uint32_t device) noexcept = 0;
+  [[nodiscard]] virtual std::uint64_t group_used_bytes(std::uint32_t device) noexcept = 0;
+  virtual void show_used(std::uint32_t device, std::uint64_t size_bytes) noexcept = 0;
 };
 
 }  // namespace hippogriff::node

@@ -69,6 +69,14 @@ std::optional<std::uint64_t> capacity_of(const std::string& uuid) {
   return facts ? std::optional(facts->memory_bytes) : std::nullopt;
 }
 
+std::size_t unnamed_gpus(const NodeView& view) {
+  const std::vector<GpuFacts> gpus = list_gpus();
+  return static_cast<std::size_t>(std::ranges::count_if(gpus, [&](const GpuFacts& gpu) {
+    return std::ranges::find(view.devices, std::string_view(gpu.uuid), &DeviceRecord::name_view) ==
+           view.devices.end();
+  }));
+}
+
 bool look_outside(NodeClient& node, std::uint32_t device, const std::string& uuid) {
   const auto facts = find_gpu(uuid);
   if (!facts) {

@@ -4,6 +4,7 @@
 #include "node/node_client.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,6 +17,9 @@ bool look_outside(NodeClient& node, std::uint32_t device, const std::string& uui
 
 // What NVML says that a GPU has; nothing for what NVML does not know.
 std::optional<std::uint64_t> capacity_of(const std::string& uuid);
+
+// How many GPUs NVML knows that nobody has named to the node yet.
+std::size_t unnamed_gpus(const NodeView& view);
 
 // As look_outside, for one who waits and asks often: at most five times a second, at the first call
 // too; what fails is asked again. For one thread. All must outlive it.

@@ -2,6 +2,7 @@
 #include "noded/connection.hpp"
 
 #include "base/error.hpp"
+#include "noded/run_token.hpp"
 #include "noded/server_place.hpp"
 
 #include <sys/socket.h>
@@ -24,10 +25,6 @@ MonotonicTime now() {
   return std::chrono::steady_clock::now();
 }
 
-std::int64_t wire_timeout(std::chrono::milliseconds timeout) {
-  return std::clamp<std::int64_t>(timeout.count(), 0, timeout_ms_max);
-}
-
 }  // namespace
 
 Connection::Connection(ConnectionOptions options) : options_(std::move(options)) {
@@ -47,7 +44,11 @@ Connection::Connection(ConnectionOptions options) : options_(std::move(options))
                  .detail = "it belongs to user " + std::to_string(server.uid) +
                            (place.group ? ", who is not in the group" : "")});
   }
-  call({.operation = Operation::hello});
+  RequestMessage hello{.operation = Operation::hello};
+  if (RunToken::parse(options_.reservation)) {
+    std::ranges::copy(options_.reservation, hello.name.begin());
+  }
+  follows_ = call(hello).reply.value == 1;
 }
 
 Connection::~Connection() {
@@ -93,7 +94,7 @@ void Connection::set_policy(node::Policy policy, node::OvertakeBound bound) {
 std::uint64_t Connection::reserve(const node::Request& request) {
   return call({.operation = Operation::reserve,
                .size_bytes = request.size_bytes,
-               .timeout_ms = wire_timeout(request.timeout),
+               .timeout_ms = wire_timeout_ms(request.timeout),
                .device = request.device,
                .priority = request.priority},
               request.interrupted)
@@ -107,7 +108,7 @@ void Connection::grow(std::uint64_t handle,
   call({.operation = Operation::grow,
         .handle = handle,
         .size_bytes = size_bytes,
-        .timeout_ms = wire_timeout(timeout)},
+        .timeout_ms = wire_timeout_ms(timeout)},
        interrupted);
 }
 

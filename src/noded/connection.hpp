@@ -6,6 +6,7 @@
 #include "noded/protocol.hpp"
 #include "noded/socket.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -21,6 +22,9 @@ namespace hippogriff::noded {
 
 struct ConnectionOptions {
   std::string path;  // as ServerPlace has it
+  // The words of a client that this one follows: see leader. One that they do not name, or that has
+  // ended, is not followed.
+  std::string reservation;
   std::chrono::milliseconds connect_timeout{5000};
   // So much longer than an operation's own timeout its answer may take.
   std::chrono::milliseconds reply_margin{10'000};
@@ -53,6 +57,34 @@ class Connection final : public node::NodeClient {
   void release(std::uint64_t handle) override;
   [[nodiscard]] node::NodeView view() override;
 
+  // Words for processes of the same user that ask the same server, and for nobody else. Those who
+  // follow use what this one has reserved; it lasts until it and all of them have hung up. Of a
+  // follower: those of its leader, and what it has taken is given back.
+  std::string leader() override;
+
+  // Nothing: the connection ends where the process goes on as another program.
+  void hand_over() override {}
+
+  // Without words where the server is gone: then nobody follows, and nothing is taken.
+  [[nodiscard]] bool follows() const noexcept override { return follows_ && !lost_; }
+
+  bool take(std::uint32_t device, std::uint64_t size_bytes) noexcept override;
+  void give(std::uint32_t device, std::uint64_t size_bytes) noexcept override;
+  std::uint64_t defer(const node::Request& request) override;
+  [[nodiscard]] std::uint64_t deferred_bytes(std::uint32_t device) override;
+  void claim_deferred(std::uint32_t device,
+                      std::chrono::milliseconds timeout,
+                      const std::function<bool()>& interrupted = nullptr) override;
+  void grow_group(std::uint32_t device,
+                  std::uint64_t size_bytes,
+                  std::chrono::milliseconds timeout,
+                  const std::function<bool()>& interrupted = nullptr) override;
+  [[nodiscard]] std::uint64_t granted_bytes(std::uint32_t device) noexcept override;
+  [[nodiscard]] std::uint64_t group_used_bytes(std::uint32_t device) noexcept override;
+
+  // What one uses who follows nobody is not told: that were a message an allocation.
+  void show_used(std::uint32_t /*device*/, std::uint64_t /*size_bytes*/) noexcept override {}
+
  private:
   struct Answer {
     ReplyMessage reply;
@@ -65,6 +97,7 @@ class Connection final : public node::NodeClient {
     std::optional<Answer> answer;
   };
 
+  std::uint64_t ask(const RequestMessage& request) noexcept;
   Answer call(RequestMessage request, const std::function<bool()>& interrupted = nullptr);
   void wait(Call& call,
             std::unique_lock<std::mutex>& lock,
@@ -82,12 +115,13 @@ class Connection final : public node::NodeClient {
   ConnectionOptions options_;
   node::ForkPage fork_page_;
   Descriptor socket_;
-  std::mutex mutex_;  // guards all below
+  bool follows_ = false;
+  std::atomic<bool> lost_{false};
+  std::mutex mutex_;  // guards all below, and the change of lost_
   std::condition_variable changed_;
   std::vector<Call*> calls_;
   std::uint64_t next_id_ = 1;
   bool reading_ = false;  // one of the waiting threads reads, for all
-  bool lost_ = false;
   int lost_errno_ = 0;
   std::optional<Failure> refusal_;  // the server's last words
 };

@@ -74,6 +74,26 @@ TEST(Guest, leaves_places_free_however_many_are_greedy) {
   EXPECT_EQ(guest_clients_max(2, 0), 1U);
 }
 
+TEST(Guest, leaves_reservations_free_however_many_are_greedy) {
+  const auto totals = std::make_shared<GuestTotals>();
+  std::vector<std::unique_ptr<Guest>> users;
+  while (totals->reservations < node::reservations_max) {
+    users.push_back(std::make_unique<Guest>(1000 + users.size(), false, totals));
+    const std::uint32_t before = totals->reservations;
+    while (status_of([&] { users.back()->take_reservation(); }) == Status::ok) {
+    }
+    const std::uint32_t his = totals->reservations - before;
+    ASSERT_NE(his, 0U) << "there is something for everybody who comes";
+    EXPECT_LE(his, guest_reservations_max);
+    EXPECT_LE(his, node::reservations_max - before - his + 1) << "as much as is left";
+  }
+  EXPECT_GE(users.size(), 11U);
+  for (const auto& user : users) {
+    user->give_reservations(UINT32_MAX);
+  }
+  EXPECT_EQ(totals->reservations, 0U);
+}
+
 class GroupServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -269,6 +289,30 @@ TEST_F(GroupServerTest, members_do_not_decide_for_the_others) {
   EXPECT_EQ(ours->view().devices.at(0).outside_bytes, 7U);
   EXPECT_EQ(ours->view().policy, node::Policy::priority_fifo);
   ours->add_device("one-more", 1);
+}
+
+TEST_F(GroupServerTest, a_few_members_do_not_give_all_the_names_there_are) {
+  const RunningServer server(options());
+  const auto names_until_refused = [&](uid_t user) {
+    Child child = member(user, [&] {
+      const auto theirs = client();
+      int count = 0;
+      const auto name = [&] {
+        theirs->add_device("of-" + std::to_string(user) + "-" + std::to_string(count), 1);
+      };
+      while (status_of(name) == Status::ok) {
+        ++count;
+      }
+      return count;
+    });
+    return child.wait();
+  };
+  std::vector<int> counts;
+  for (uid_t user = somebody; user < somebody + 5; ++user) {
+    counts.push_back(names_until_refused(user));
+  }
+  EXPECT_EQ(counts, (std::vector<int>{7, 4, 2, 1, 1}))
+      << "of sixteen, the first had named one before";
 }
 
 TEST_F(GroupServerTest, who_ends_is_nobody_though_a_child_keeps_his_socket) {

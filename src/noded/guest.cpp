@@ -9,26 +9,45 @@
 
 namespace hippogriff::noded {
 
+namespace {
+
+// Of the books' devices: without those that GPUs need which nobody has used yet.
+std::uint32_t free_devices(const node::NodeView& view) {
+  const std::size_t taken = view.devices.size() + node::unnamed_gpus(view);
+  return node::devices_max -
+         static_cast<std::uint32_t>(std::min<std::size_t>(node::devices_max, taken));
+}
+
+}  // namespace
+
+std::uint32_t guest_share(std::uint32_t part_max, std::uint32_t all, std::uint32_t now) noexcept {
+  return std::min(part_max, all - std::min(all, now));
+}
+
 std::uint32_t guest_clients_max(std::uint32_t clients_max, std::uint32_t clients_now) noexcept {
-  return std::min(std::max(clients_max / clients_part, 1U),
-                  clients_max - std::min(clients_max, clients_now));
+  return guest_share(std::max(clients_max / clients_part, 1U), clients_max, clients_now);
 }
 
 void Guest::take_reservation() {
-  const std::scoped_lock turn(mutex_);
-  if (reservations_ == guest_reservations_max) {
+  const std::scoped_lock turn(mutex_, totals_->mutex);
+  if (reservations_ >=
+      guest_share(guest_reservations_max, node::reservations_max, totals_->reservations)) {
     throw Error({.status = Status::busy,
                  .operation = "reserve",
                  .detail = "user " + std::to_string(uid_) + " has " +
-                           std::to_string(guest_reservations_max) +
+                           std::to_string(reservations_) + " of the " +
+                           std::to_string(totals_->reservations) +
                            " reservations already, all that one user may have"});
   }
   ++reservations_;
+  ++totals_->reservations;
 }
 
 void Guest::give_reservations(std::uint32_t count) noexcept {
-  const std::scoped_lock turn(mutex_);
-  reservations_ -= std::min(reservations_, count);
+  const std::scoped_lock turn(mutex_, totals_->mutex);
+  count = std::min(reservations_, count);
+  reservations_ -= count;
+  totals_->reservations -= count;
 }
 
 std::uint64_t Guest::check_device(node::NodeClient& node,
@@ -48,7 +67,8 @@ std::uint64_t Guest::check_device(node::NodeClient& node,
     }
     return *known_bytes;
   }
-  for (const auto& device : node.view().devices) {
+  const node::NodeView view = node.view();
+  for (const auto& device : view.devices) {
     if (device.name_view() == name) {
       if (device.capacity_bytes != capacity_bytes) {
         refuse(device.capacity_bytes);
@@ -57,12 +77,15 @@ std::uint64_t Guest::check_device(node::NodeClient& node,
     }
   }
   const std::scoped_lock turn(mutex_);
-  if (devices_.size() == guest_devices_max && !devices_.contains(name)) {
+  const std::uint32_t free = free_devices(view);
+  if (!devices_.contains(name) && devices_.size() >= std::min(guest_devices_max, free)) {
     throw Error({.status = Status::busy,
                  .operation = "add device to node",
                  .object = std::string(name),
                  .detail = "user " + std::to_string(uid_) + " has named " +
-                           std::to_string(guest_devices_max) + " already"});
+                           std::to_string(devices_.size()) +
+                           " already, and the node has room for " + std::to_string(free) +
+                           " that NVML does not know"});
   }
   devices_.emplace(name);
   return capacity_bytes;

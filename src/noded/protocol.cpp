@@ -1,6 +1,8 @@
 // The checks of every member of every message.
 #include "noded/protocol.hpp"
 
+#include "noded/run_token.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -38,6 +40,8 @@ RequestMessage used_members(const RequestMessage& request) {
       used.name = request.name;
       break;
     case Operation::set_outside:
+    case Operation::take:
+    case Operation::give:
       used.device = request.device;
       used.size_bytes = request.size_bytes;
       break;
@@ -51,6 +55,25 @@ RequestMessage used_members(const RequestMessage& request) {
       used.size_bytes = request.size_bytes;
       used.timeout_ms = request.timeout_ms;
       used.priority = request.priority;
+      break;
+    case Operation::defer:
+      used.device = request.device;
+      used.size_bytes = request.size_bytes;
+      used.priority = request.priority;
+      break;
+    case Operation::grow_group:
+      used.device = request.device;
+      used.size_bytes = request.size_bytes;
+      used.timeout_ms = request.timeout_ms;
+      break;
+    case Operation::claim:
+      used.device = request.device;
+      used.timeout_ms = request.timeout_ms;
+      break;
+    case Operation::granted:
+    case Operation::group_used:
+    case Operation::deferred:
+      used.device = request.device;
       break;
     case Operation::grow:
       used.handle = request.handle;
@@ -66,11 +89,20 @@ RequestMessage used_members(const RequestMessage& request) {
       used.handle = request.handle;
       break;
     case Operation::hello:
+      used.name = request.name;
+      break;
     case Operation::view:
     case Operation::goodbye:
+    case Operation::share:
       break;
   }
   return used;
+}
+
+// A client that shall follow says whom, and in one way.
+bool hello_valid(const RequestMessage& request) {
+  return request.operation != Operation::hello || request.name.front() == '\0' ||
+         RunToken::parse(request.name.data()).has_value();
 }
 
 bool status_valid(Status status) {
@@ -84,10 +116,10 @@ bool decode_request(std::span<const std::byte, sizeof(RequestMessage)> bytes,
   std::memcpy(&request, bytes.data(), sizeof(request));
   const RequestMessage used = used_members(request);
   return std::memcmp(&used, &request, sizeof(request)) == 0 && request.id != 0 &&
-         request.operation >= Operation::hello && request.operation <= Operation::cancel &&
+         request.operation >= Operation::hello && request.operation <= last_operation &&
          request.timeout_ms >= 0 && request.timeout_ms <= timeout_ms_max &&
          static_cast<std::uint32_t>(request.policy) < node::policy_count &&
-         text_valid(request.name);
+         text_valid(request.name) && hello_valid(request);
 }
 
 bool decode_reply(std::span<const std::byte, sizeof(ReplyMessage)> bytes,

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "node/node.hpp"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -17,14 +18,20 @@
 namespace hippogriff::noded {
 
 inline constexpr std::uint32_t protocol_magic = 0x444f4e48;  // "HNOD"
-inline constexpr std::uint16_t protocol_version = 3;
+inline constexpr std::uint16_t protocol_version = 4;
 
 // Longer waits are waited for as long as this, some thirty years.
 inline constexpr std::int64_t timeout_ms_max = 1'000'000'000'000;
 
+constexpr std::int64_t wire_timeout_ms(std::chrono::milliseconds timeout) noexcept {
+  return std::clamp<std::int64_t>(timeout.count(), 0, timeout_ms_max);
+}
+
 // `hello` is the first request of a connection, `goodbye` the last: what is held is released before
 // its reply. `cancel` ends the wait of another request, whose reply then says so, and has no reply
-// itself: that request may be answered already.
+// itself: that request may be answered already. From `share` on they are those of Node's groups:
+// who shares is told words (`object` of the reply) that make others its followers when they say
+// hello with them.
 enum class Operation : std::uint16_t {
   hello = 1,
   add_device,
@@ -37,7 +44,18 @@ enum class Operation : std::uint16_t {
   view,
   goodbye,
   cancel,
+  share,
+  take,
+  give,
+  granted,
+  group_used,
+  grow_group,
+  defer,
+  deferred,
+  claim,
 };
+
+inline constexpr Operation last_operation = Operation::claim;
 
 // Members that an operation does not use are zero.
 struct RequestMessage {
@@ -46,14 +64,14 @@ struct RequestMessage {
   Operation operation = Operation::hello;
   std::uint64_t id = 0;          // the reply has it too; not 0
   std::uint64_t handle = 0;      // grow, shrink, release; cancel: the other request's id
-  std::uint64_t size_bytes = 0;  // reserve, grow, shrink, set_outside; add_device: the capacity
-  std::int64_t timeout_ms = 0;   // reserve, grow
-  std::uint32_t device = 0;      // reserve, set_outside
-  std::int32_t priority = 0;     // reserve
+  std::uint64_t size_bytes = 0;  // add_device: the capacity; of all that have a size
+  std::int64_t timeout_ms = 0;   // of those that wait
+  std::uint32_t device = 0;      // of all but add_device that are about one
+  std::int32_t priority = 0;     // reserve, defer
   node::Policy policy = node::Policy::fifo;  // set_policy, with the two after it
   std::uint32_t grants_max = 0;
   std::int64_t wait_ns_max = 0;
-  std::array<char, 48> name{};  // add_device; zeros at the end
+  std::array<char, 48> name{};  // add_device; hello: nothing or a RunToken; zeros at the end
 };
 
 static_assert(sizeof(RequestMessage) == 112);
@@ -66,7 +84,9 @@ struct ReplyMessage {
   std::uint64_t id = 0;  // 0: the connection is refused, whatever is asked
   Status status = Status::ok;
   std::int32_t errno_value = 0;
-  std::uint64_t value = 0;  // reserve: the handle; add_device: the device
+  std::uint64_t value =
+      0;  // reserve, defer: the handle; add_device: the device; granted, group_used, deferred:
+          // bytes; hello: 1 for a follower; take: 1 for what was taken
   node::Policy policy = node::Policy::fifo;
   std::uint32_t device_count = 0;
   std::uint32_t reservation_count = 0;

@@ -2,6 +2,7 @@
 // gives, and all that is read out of them is in its range.
 #include "base/error.hpp"
 #include "noded/protocol.hpp"
+#include "noded/run_token.hpp"
 
 #include <algorithm>
 #include <array>
@@ -29,6 +30,10 @@ void check_request(std::span<const std::byte> bytes) {
   if (decode_request(whole, request)) {
     HIPPO_ASSERT(std::memcmp(&request, whole.data(), whole.size()) == 0);
     HIPPO_ASSERT(request.id != 0 && request.name.back() == '\0' && request.timeout_ms >= 0);
+    if (request.operation == Operation::hello && request.name.front() != '\0') {
+      const auto token = RunToken::parse(request.name.data());
+      HIPPO_ASSERT(token && token->text() == request.name.data());
+    }
   }
 }
 

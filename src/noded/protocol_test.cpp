@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <span>
@@ -37,7 +38,7 @@ TEST(Protocol, takes_requests_with_every_member_at_its_limit) {
   EXPECT_TRUE(accepted(reserve_message()));
   EXPECT_TRUE(accepted(RequestMessage{
       .operation = Operation::set_policy, .id = 1, .policy = node::Policy::aging_mmu}));
-  for (auto operation = 1; operation <= 11; ++operation) {
+  for (auto operation = 1; operation <= static_cast<int>(last_operation); ++operation) {
     EXPECT_TRUE(accepted(RequestMessage{.operation = static_cast<Operation>(operation), .id = 1}));
   }
 }
@@ -51,7 +52,9 @@ TEST(Protocol, refuses_requests_with_a_member_past_its_limit) {
   EXPECT_FALSE(accepted(changed([](auto& r) { r.magic = 1; })));
   EXPECT_FALSE(accepted(changed([](auto& r) { r.version = protocol_version + 1; })));
   EXPECT_FALSE(accepted(changed([](auto& r) { r.operation = static_cast<Operation>(0); })));
-  EXPECT_FALSE(accepted(changed([](auto& r) { r.operation = static_cast<Operation>(12); })));
+  EXPECT_FALSE(accepted(changed([](auto& r) {
+    r.operation = static_cast<Operation>(static_cast<int>(last_operation) + 1);
+  })));
   EXPECT_FALSE(accepted(changed([](auto& r) { r.id = 0; })));
   EXPECT_FALSE(accepted(changed([](auto& r) { r.timeout_ms = -1; })));
   EXPECT_FALSE(accepted(changed([](auto& r) { r.timeout_ms = timeout_ms_max + 1; })));
@@ -66,7 +69,27 @@ TEST(Protocol, refuses_requests_with_a_member_past_its_limit) {
   EXPECT_FALSE(accepted(name)) << "something behind the end";
 }
 
+TEST(Protocol, takes_the_words_of_a_hello_in_one_form) {
+  RequestMessage hello{.operation = Operation::hello, .id = 1};
+  const std::string words = "0123456789abcdef0123456789abcdef";
+  std::ranges::copy(words, hello.name.begin());
+  EXPECT_TRUE(accepted(hello));
+  hello.name[0] = 'A';
+  EXPECT_FALSE(accepted(hello));
+  hello.name[0] = '0';
+  hello.name[31] = '\0';
+  EXPECT_FALSE(accepted(hello));
+  hello.name[31] = '0';
+  hello.name[32] = '0';
+  EXPECT_FALSE(accepted(hello));
+}
+
 TEST(Protocol, refuses_requests_with_members_that_mean_nothing) {
+  EXPECT_FALSE(accepted(RequestMessage{.operation = Operation::share, .id = 1, .device = 1}));
+  EXPECT_FALSE(accepted(RequestMessage{.operation = Operation::granted, .id = 1, .size_bytes = 1}));
+  EXPECT_FALSE(accepted(RequestMessage{.operation = Operation::take, .id = 1, .timeout_ms = 1}));
+  EXPECT_FALSE(accepted(RequestMessage{.operation = Operation::claim, .id = 1, .size_bytes = 1}));
+  EXPECT_FALSE(accepted(RequestMessage{.operation = Operation::defer, .id = 1, .handle = 1}));
   EXPECT_FALSE(accepted(RequestMessage{.operation = Operation::view, .id = 1, .handle = 1}));
   EXPECT_FALSE(accepted(RequestMessage{.operation = Operation::release, .id = 1, .device = 1}));
   RequestMessage named = reserve_message();

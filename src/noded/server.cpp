@@ -116,7 +116,7 @@ void Server::accept_one(Descriptor socket) {
       refuse(fd, failure);
     } else {
       const SignalBlock no_signals;
-      sessions_.emplace_back(std::move(socket), peer, guest(peer.uid), options_.node);
+      sessions_.emplace_back(std::move(socket), peer, guest(peer.uid), runs_, options_.node);
     }
   } catch (...) {
     // No memory or no thread: this client is refused, the others go on.
@@ -137,8 +137,10 @@ bool Server::refuses(int socket, const Peer& peer, Failure& failure) const {
                      std::to_string(peer.uid);
     return true;
   }
-  const auto now = static_cast<std::uint32_t>(sessions_.size());
-  const auto his = std::ranges::count(sessions_, peer.uid, &Session::uid);
+  // Leaders whose processes have ended have a slot each, as long as those who follow them.
+  const auto now = static_cast<std::uint32_t>(sessions_.size()) + runs_->kept_leaders();
+  const auto his =
+      std::ranges::count(sessions_, peer.uid, &Session::uid) + runs_->kept_leaders(peer.uid);
   failure.status = Status::busy;
   if (now >= options_.clients_max) {
     failure.detail = "it has " + std::to_string(now) + " clients already";
@@ -159,7 +161,7 @@ std::shared_ptr<Guest> Server::guest(uid_t uid) {
   }
   std::shared_ptr<Guest>& guest = guests_[uid];
   if (guest == nullptr) {
-    guest = std::make_shared<Guest>(uid, trusted(uid));
+    guest = std::make_shared<Guest>(uid, trusted(uid), totals_);
   }
   return guest;
 }

@@ -48,6 +48,8 @@ class Server {
   Descriptor stop_;
   std::list<Session> sessions_;  // the thread's that runs, and what follows
   std::map<uid_t, std::shared_ptr<Guest>> guests_;
+  std::shared_ptr<GuestTotals> totals_ = std::make_shared<GuestTotals>();
+  std::shared_ptr<SharedRuns> runs_ = std::make_shared<SharedRuns>();
 };
 
 // Makes a server and runs it.

@@ -33,7 +33,8 @@ node::NodeOptions serving(pid_t client, node::NodeOptions options) {
 
 bool may_wait(const RequestMessage& request) {
   return request.timeout_ms > 0 &&
-         (request.operation == Operation::reserve || request.operation == Operation::grow);
+         (request.operation == Operation::reserve || request.operation == Operation::grow ||
+          request.operation == Operation::grow_group || request.operation == Operation::claim);
 }
 
 }  // namespace
@@ -41,11 +42,13 @@ bool may_wait(const RequestMessage& request) {
 Session::Session(Descriptor socket,
                  const Peer& peer,
                  std::shared_ptr<Guest> guest,
+                 std::shared_ptr<SharedRuns> runs,
                  node::NodeOptions options)
     : socket_(std::move(socket)),
       process_(process_of_peer(socket_.get(), peer.pid)),
       uid_(peer.uid),
       guest_(std::move(guest)),
+      runs_(std::move(runs)),
       options_(serving(peer.pid, std::move(options))),
       thread_([this] { serve(); }) {}
 
@@ -134,7 +137,7 @@ void Session::carry_out_on_node(const RequestMessage& request,
   const std::chrono::milliseconds timeout(request.timeout_ms);
   switch (request.operation) {
     case Operation::hello:
-      node_ = std::make_unique<node::Node>(options_);
+      answer.reply.value = join(request.name.data()) ? 1 : 0;
       break;
     case Operation::add_device:
       answer.reply.value = add_device(request.name.data(), request.size_bytes);
@@ -171,6 +174,8 @@ void Session::carry_out_on_node(const RequestMessage& request,
     case Operation::goodbye:
     case Operation::cancel:
       break;  // `handle` has them
+    default:
+      carry_out_in_group(request, cancelled, answer);
   }
 }
 
@@ -262,12 +267,20 @@ void Session::end_waits() {
   waits_.clear();
 }
 
+// Does nothing the second time.
 void Session::leave_node() {
   end_waits();
-  node_.reset();
+  give_all();
   const std::uint32_t left = reservations_.exchange(0);
-  if (guest_ != nullptr) {
+  if (run_ != nullptr && leads_) {
+    run_->keep_leader(guest_, left);
+  } else if (guest_ != nullptr) {
     guest_->give_reservations(left);
+  }
+  node_.reset();
+  if (run_ != nullptr) {
+    run_->leave(socket_.get());
+    run_.reset();
   }
 }
 

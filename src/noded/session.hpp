@@ -4,6 +4,7 @@
 #include "node/node.hpp"
 #include "noded/guest.hpp"
 #include "noded/protocol.hpp"
+#include "noded/shared_run.hpp"
 #include "noded/socket.hpp"
 #include "storage/descriptor.hpp"
 
@@ -32,10 +33,11 @@ inline constexpr std::size_t waits_max = 64;
 // client are answered meanwhile, and hanging up is seen.
 class Session {
  public:
-  // Starts the thread. `guest` is null where users are not bounded.
+  // Starts the thread. `guest` is null where users are not bounded; `runs` are the server's.
   Session(Descriptor socket,
           const Peer& peer,
           std::shared_ptr<Guest> guest,
+          std::shared_ptr<SharedRuns> runs,
           node::NodeOptions options);
   // Ends it, within the node's `lock_timeout` and some.
   ~Session();
@@ -70,12 +72,21 @@ class Session {
   void carry_out_on_node(const RequestMessage& request,
                          const std::function<bool()>& cancelled,
                          Answer& answer);
+  void carry_out_in_group(const RequestMessage& request,
+                          const std::function<bool()>& cancelled,
+                          Answer& answer);
   Answer begin_wait(const RequestMessage& request, Answer refused);
   void cancel(std::uint64_t id) noexcept;
   std::uint32_t add_device(std::string_view name, std::uint64_t capacity_bytes);
   std::uint64_t reserve(const node::Request& request);
+  std::uint64_t defer(const node::Request& request);
   void release(std::uint64_t handle);
   void look_outside(const RequestMessage& request);
+  bool join(std::string_view token);
+  std::string share();
+  bool take(std::uint32_t device, std::uint64_t size_bytes);
+  void give(std::uint32_t device, std::uint64_t size_bytes);
+  void give_all() noexcept;
   void end_waits();
   void leave_node();
   void send(const Answer& answer) noexcept;
@@ -84,9 +95,13 @@ class Session {
   Descriptor process_;
   const uid_t uid_;
   const std::shared_ptr<Guest> guest_;
+  const std::shared_ptr<SharedRuns> runs_;
   std::atomic<std::uint32_t> reservations_{0};
   node::NodeOptions options_;
-  std::unique_ptr<node::Node> node_;
+  std::shared_ptr<node::Node> node_;  // also its run's, where it leads one
+  std::shared_ptr<SharedRun> run_;    // which it leads or follows; or null
+  bool leads_ = false;
+  std::map<std::uint32_t, std::uint64_t> taken_;  // of the run's, by device
   std::map<std::uint32_t, std::string> devices_;  // names, by the node's numbers
   std::list<Wait> waits_;                         // the session's thread's
   std::mutex send_turn_;

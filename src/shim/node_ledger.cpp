@@ -6,6 +6,7 @@
 #include "node/first_use.hpp"
 #include "node/node.hpp"
 #include "node/outside.hpp"
+#include "noded/open_node.hpp"
 #include "shim/driver_api.hpp"
 #include "shim/process_ledger.hpp"
 
@@ -31,6 +32,8 @@ std::string variable(const char* name) {
   const char* text = ::secure_getenv(name);
   return text != nullptr ? text : "";
 }
+
+constexpr const char* ended_text = "hippogriff: the reservation of this command has ended\n";
 
 // As NVML prints it; empty when the driver does not say.
 std::string uuid_of(int device) {
@@ -62,11 +65,12 @@ struct Share {
     std::optional<node::FirstUse> first_use;
   };
 
-  node::Node node;
+  const std::unique_ptr<node::NodeClient> node;
   std::mutex opening;
   std::array<std::atomic<Device*>, devices_max> devices{};
 
-  explicit Share(const node::NodeOptions& options) : node(options) {}
+  Share(const std::string& address, const std::string& reservation)
+      : node(noded::open_node(address, {}, reservation)) {}
 
   // Throws Error when the node cannot be asked.
   Device* open(int index) {
@@ -77,15 +81,15 @@ struct Share {
     }
     auto made = std::make_unique<Device>();
     made->uuid = uuid_of(index);
-    const node::NodeView view = node.view();
+    const node::NodeView view = node->view();
     const auto record = std::ranges::find(
         view.devices, std::string_view(made->uuid), &node::DeviceRecord::name_view);
     if (record != view.devices.end()) {
-      const std::uint32_t known = node.add_device(made->uuid, record->capacity_bytes);
+      const std::uint32_t known = node->add_device(made->uuid, record->capacity_bytes);
       made->index = known;
-      auto account = std::make_unique<node::Account>(node, known);
+      auto account = std::make_unique<node::Account>(*node, known);
       if (account->follows()) {
-        made->first_use.emplace(&node,
+        made->first_use.emplace(*node,
                                 *account,
                                 known,
                                 made->uuid,
@@ -108,10 +112,13 @@ struct Share {
 
 class NodeLedger final : public Ledger {
  public:
-  NodeLedger(node::NodeOptions options, std::uint64_t context_bytes)
-      : options_(std::move(options)), context_bytes_(context_bytes), share_(new Share(options_)) {}
+  NodeLedger(std::string address, std::string reservation, std::uint64_t context_bytes)
+      : address_(std::move(address)),
+        reservation_(std::move(reservation)),
+        context_bytes_(context_bytes),
+        share_(new Share(address_, reservation_)) {}
 
-  [[nodiscard]] bool follows() noexcept { return share_.load()->node.follows(); }
+  [[nodiscard]] bool follows() noexcept { return share_.load()->node->follows(); }
 
   bool take(int device, std::uint64_t size_bytes, Patience patience) noexcept override {
     const Share::Device* known = known_device(device);
@@ -121,6 +128,10 @@ class NodeLedger final : public Ledger {
     node::Account* account = known->account.get();
     if (account->take(size_bytes)) {
       return true;
+    }
+    if (!follows()) {
+      tell_that_it_ended();
+      return false;
     }
     // What never fits waits for nothing.
     if (patience == Patience::none || (!grows_ && size_bytes > account->limit_bytes()) ||
@@ -134,7 +145,7 @@ class NodeLedger final : public Ledger {
       return false;
     }
     std::string why;
-    node::OutsideLook look_outside(share_.load()->node, known->index, known->uuid);
+    node::OutsideLook look_outside(*share_.load()->node, known->index, known->uuid);
     const bool taken = account->take_growing(size_bytes, growth_patience, why, [&] {
       look_outside();
       return false;
@@ -198,7 +209,7 @@ class NodeLedger final : public Ledger {
       return share;
     }
     try {
-      auto made = std::make_unique<Share>(options_);
+      auto made = std::make_unique<Share>(address_, reservation_);
       Share* none = nullptr;
       if (share_.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel)) {
         return made.release();
@@ -223,12 +234,20 @@ class NodeLedger final : public Ledger {
     return known != nullptr ? known->account.get() : nullptr;
   }
 
+  void tell_that_it_ended() noexcept {
+    if (!told_.exchange(true)) {
+      std::fputs(ended_text, stderr);
+    }
+  }
+
   // Longer than any program runs.
   static constexpr std::chrono::milliseconds growth_patience = std::chrono::hours(24 * 365);
 
-  const node::NodeOptions options_;
+  const std::string address_;
+  const std::string reservation_;
   const std::uint64_t context_bytes_;
   const bool grows_ = variable("HIPPOGRIFF_GROW") == "1";
+  std::atomic<bool> told_{false};
   mutable std::atomic<Share*>
       share_;  // never destroyed: others free memory while the process exits
 };
@@ -237,17 +256,16 @@ class NodeLedger final : public Ledger {
 
 Ledger* make_node_ledger(std::uint64_t context_bytes) noexcept {
   try {
-    node::NodeOptions options;
-    options.path = variable("HIPPOGRIFF_NODE");
-    options.leader = node::Leader::parse(variable("HIPPOGRIFF_RESERVATION"));
-    if (!options.leader || options.path == "off" || options.path.starts_with("unix:")) {
+    const std::string address = variable("HIPPOGRIFF_NODE");
+    const std::string reservation = variable("HIPPOGRIFF_RESERVATION");
+    if (!noded::can_name_leader(address, reservation)) {
       return nullptr;
     }
-    auto ledger = std::make_unique<NodeLedger>(std::move(options), context_bytes);
+    auto ledger = std::make_unique<NodeLedger>(address, reservation, context_bytes);
     if (ledger->follows()) {
       return ledger.release();
     }
-    std::fprintf(stderr, "hippogriff: the reservation of this command has ended\n");
+    std::fputs(ended_text, stderr);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "hippogriff: no device memory: %s\n", error.what());
   }

@@ -207,16 +207,10 @@ int hippogriff_node_hand_over(char** leader) {
       throw_invalid("hand reservations over", "leader is NULL");
     }
     const auto share = share_or_refusal();
-    if (share->segment() == nullptr) {
-      throw Error({.status = Status::unsupported,
-                   .operation = "hand reservations over",
-                   .object = share->address(),
-                   .detail = "a server lets go of them when this program ends"});
-    }
-    const std::string text = share->segment()->leader();
+    const std::string text = share->node().leader();
     char* copy = hippogriff::copy_string(text);
     try {
-      share->segment()->hand_over();
+      share->node().hand_over();
     } catch (...) {
       hippogriff_free_string(copy);
       throw;

@@ -28,12 +28,6 @@ std::string variable(const char* name) {
   return text != nullptr ? text : "";
 }
 
-std::unique_ptr<node::NodeClient> open(const NodeShareOptions& options) {
-  node::NodeOptions chosen;
-  chosen.leader = options.leader;
-  return noded::open_node(options.address, chosen);
-}
-
 class AccountLedger final : public MemoryLedger {
  public:
   explicit AccountLedger(node::Account& account) : account_(account) {}
@@ -104,7 +98,7 @@ SharedDeviceFacts identify_cuda(int index) {
 
 NodeShare::NodeShare(const NodeShareOptions& options)
     : address_(options.address.empty() ? node::SegmentPlace::parse("").path : options.address),
-      node_(open(options)),
+      node_(noded::open_node(options.address, {}, options.reservation)),
       segment_(dynamic_cast<node::Node*>(node_.get())) {}
 
 std::shared_ptr<NodeShare> NodeShare::from_environment() {
@@ -113,7 +107,7 @@ std::shared_ptr<NodeShare> NodeShare::from_environment() {
   if (options.address == "off") {
     return nullptr;
   }
-  options.leader = node::Leader::parse(variable("HIPPOGRIFF_RESERVATION"));
+  options.reservation = variable("HIPPOGRIFF_RESERVATION");
   return std::make_shared<NodeShare>(options);
 }
 
@@ -157,8 +151,7 @@ node::Account& NodeShare::account(const SharedDeviceFacts& facts) {
   }
   Device added{.facts = facts, .index = 0, .account = nullptr};
   added.index = node_->add_device(facts.uuid, facts.memory_bytes);
-  added.account = segment_ != nullptr ? std::make_unique<node::Account>(*segment_, added.index)
-                                      : std::make_unique<node::Account>(*node_, added.index);
+  added.account = std::make_unique<node::Account>(*node_, added.index);
   return *devices_.emplace(facts.uuid, std::move(added)).first->second.account;
 }
 
@@ -168,7 +161,7 @@ std::shared_ptr<MemoryLedger> NodeShare::ledger(const SharedDeviceFacts& facts) 
 
 node::FirstUse NodeShare::first_use(const SharedDeviceFacts& facts) {
   node::Account& covers = account(facts);
-  return {segment_,
+  return {*node_,
           covers,
           device(facts.uuid).index,
           facts.uuid,
@@ -178,11 +171,11 @@ node::FirstUse NodeShare::first_use(const SharedDeviceFacts& facts) {
 bool NodeShare::left_for_first_use() {
   // NOLINTNEXTLINE(concurrency-mt-unsafe): see Settings
   return std::getenv("HIPPOGRIFF_WAIT_MS") != nullptr &&
-         node::Leader::parse(variable("HIPPOGRIFF_RESERVATION")).has_value();
+         noded::can_name_leader(variable("HIPPOGRIFF_NODE"), variable("HIPPOGRIFF_RESERVATION"));
 }
 
 bool NodeShare::waits_at_first_use() const {
-  return left_for_first_use() && segment_ != nullptr && segment_->follows();
+  return left_for_first_use() && node_->follows();
 }
 
 NodeShare::Device& NodeShare::device(const std::string& uuid) {

@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +25,8 @@ struct SharedDeviceFacts {
 };
 
 struct NodeShareOptions {
-  std::string address;                 // see open_node; empty: the user's segment
-  std::optional<node::Leader> leader;  // whose reservations this process uses
+  std::string address;      // see open_node; empty: the user's segment
+  std::string reservation;  // the words of whose reservations this process uses; empty: its own
 };
 
 // Thread-safe. What it reserved ends with it.
@@ -84,9 +83,6 @@ class NodeShare {
 
   [[nodiscard]] node::NodeClient& node() { return *node_; }
 
-  // Null where the node is asked over a socket.
-  [[nodiscard]] node::Node* segment() { return segment_; }
-
   [[nodiscard]] const std::string& address() const { return address_; }
 
  private:
@@ -100,7 +96,7 @@ class NodeShare {
 
   const std::string address_;
   const std::unique_ptr<node::NodeClient> node_;
-  node::Node* const segment_;
+  node::Node* const segment_;              // null where the node is asked over a socket
   std::mutex mutex_;                       // guards the map and the time
   std::map<std::string, Device> devices_;  // by UUID; nothing is ever removed
   std::chrono::steady_clock::time_point looked_;

@@ -1,10 +1,10 @@
 // The leader whose reservations the processes of the shim's group tests use.
 #pragma once
 
-#include "node/node.hpp"
+#include "node/node_client.hpp"
 
 namespace hippogriff::testing {
 
-node::Node& leader();
+node::NodeClient& leader();
 
 }  // namespace hippogriff::testing

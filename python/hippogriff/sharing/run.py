@@ -167,11 +167,6 @@ def _leave(wish: Wish, device: str) -> Reservation:
     Unsupported
         When nothing stands between the command and the device.
     """
-    if os.environ.get("HIPPOGRIFF_NODE", "").startswith("unix:"):
-        raise Unsupported(
-            "--wait first-use: the command's processes share one reservation in the node's shared "
-            "memory, and HIPPOGRIFF_NODE is a server's socket"
-        )
     if device.startswith("GPU-") and shim_folder() is None:
         raise Unsupported(
             "--wait first-use: lib/hippogriff/shim/libcuda.so.1, which notices a command's first "
@@ -231,21 +226,33 @@ def run(command: Sequence[str], wish: Wish) -> None:
 
     With ``--wait first-use`` it becomes the command at once, and that waits.
 
-    Where the node is asked over a socket this process stays, since the server lets go of what it
-    reserved when it ends; it exits as the command does.
+    Where the node is asked over a socket this process stays beside it, since the server lets go of
+    what it reserved when it has ended and no process of the command uses it; it exits as the
+    command does.
     """
     reservations = reserve_devices(wish)
-    # A limit for each process, where they cannot ask the node for theirs together.
+    # A limit for each process, where something else than the node counts.
     limit = {"HIPPOGRIFF_MEMORY": str(wish.memory_bytes)}
     if wish.grow:
         limit["HIPPOGRIFF_GROW"] = "1"
     if wish.wait == "first-use":
         limit["HIPPOGRIFF_WAIT_MS"] = "" if wish.timeout is None else str(_whole_ms(wish.timeout))
-    if not os.environ.get("HIPPOGRIFF_NODE", "").startswith("unix:"):
-        go_on_as(command, limit | environment(reservations, hand_over()))
-    # What it reserved again would come on top, and might wait for what this process holds.
-    alone = {"HIPPOGRIFF_NODE": "off", "HIPPOGRIFF_HOST_MEMORY": str(wish.memory_bytes)}
-    sys.exit(stay_beside(command, limit | alone | environment(reservations, "")))
+    added = limit | environment(reservations, hand_over())
+    server = os.environ.get("HIPPOGRIFF_NODE", "")
+    if not server.startswith("unix:"):
+        go_on_as(command, added)
+    sys.exit(stay_beside(command, added | {"HIPPOGRIFF_NODE": from_anywhere(server)}))
+
+
+def from_anywhere(server: str) -> str:
+    """Return a server's address with its path absolute: the command may go to another folder."""
+    before, path = server.removeprefix("unix:"), ""
+    if not before.startswith("group:"):
+        before, path = "", before
+    elif before.count(":") > 1:
+        kind, name, path = before.split(":", 2)
+        before = f"{kind}:{name}:"
+    return f"unix:{before}{Path(path).absolute() if path else ''}"
 
 
 def _whole_ms(seconds: float) -> int:

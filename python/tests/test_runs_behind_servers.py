@@ -1,0 +1,275 @@
+"""`hippogriff run` behind a server: processes of a command share what was reserved for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from node_programs import (
+    HIPPOGRIFF,
+    MIB,
+    NULL_GPU,
+    PATIENCE,
+    command,
+    needs_null_driver,
+    serving,
+    status,
+    until,
+    with_null_gpu,
+)
+
+from hippogriff.sharing.run import from_anywhere
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Answers each line of its input, a size in MiB, with what allocating that says.
+WORKER = """
+import ctypes, sys
+driver = ctypes.CDLL("libcuda.so.1")
+context, memory = ctypes.c_void_p(), ctypes.c_uint64()
+numbers = [ctypes.c_size_t(), ctypes.c_size_t()]
+assert driver.cuInit(0) == 0
+assert driver.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+for line in sys.stdin:
+    if line == "free\\n":
+        assert driver.cuMemGetInfo_v2(*map(ctypes.byref, numbers)) == 0
+        print(*(number.value >> 20 for number in numbers), flush=True)
+    else:
+        size = ctypes.c_size_t(int(line) << 20)
+        print(driver.cuMemAlloc_v2(ctypes.byref(memory), size), flush=True)
+"""
+# The beginning of commands that start such.
+STARTS = f"""
+import os, subprocess, sys
+class Worker:
+    def __init__(self, **more):
+        pipe = subprocess.PIPE
+        words = [sys.executable, "-c", {WORKER!r}]
+        env = {{**os.environ, **more}}
+        self.process = subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env=env)
+    def asks(self, word):
+        self.process.stdin.write(f"{{word}}\\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+    def killed(self):
+        self.process.kill()
+        self.process.wait()
+"""
+
+
+@pytest.fixture
+def beside(machine: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """The environment of programs that share memory with the node, on a machine with a GPU."""
+    return with_null_gpu(machine, tmp_path)
+
+
+@pytest.fixture
+def socket(beside: dict[str, str], tmp_path: Path) -> Iterator[Path]:
+    """Where a server of it listens."""
+    with serving(beside, tmp_path / "node.sock"):
+        yield tmp_path / "node.sock"
+
+
+@pytest.fixture
+def behind(beside: dict[str, str], socket: Path) -> dict[str, str]:
+    """The environment of programs that ask the server."""
+    return {**beside, "HIPPOGRIFF_NODE": f"unix:{socket}"}
+
+
+def begun(
+    machine: dict[str, str], code: str, *options: str, memory: str = "40MiB"
+) -> subprocess.Popen[str]:
+    """Start a command that starts workers."""
+    words = [*HIPPOGRIFF, "run", "--memory", memory, *options, "--", sys.executable, "-c"]
+    return subprocess.Popen(
+        [*words, STARTS + textwrap.dedent(code)],
+        env=machine,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(program: subprocess.Popen[str]) -> list[str]:
+    """Return what a command that must succeed has said."""
+    out, err = program.communicate(timeout=PATIENCE)
+    assert program.returncode == 0, err
+    return out.split("\n")[:-1]
+
+
+@needs_null_driver
+def test_processes_of_a_command_have_together_what_it_reserved(
+    beside: dict[str, str], behind: dict[str, str]
+) -> None:
+    code = """
+    first, second = Worker(), Worker()
+    print(first.asks(30), second.asks(11), second.asks(5), second.asks("free"), flush=True)
+    input()
+    first.killed()
+    print(second.asks(35), second.asks(1))
+    """
+    program = begun(behind, code)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "0 2 0 5 40\n"
+    (device,) = status(beside)["devices"]
+    assert device["promised_bytes"] == 40 * MIB
+    used = [client["used_bytes"].get(NULL_GPU, 0) for client in status(beside)["clients"]]
+    assert sorted(size for size in used if size) == [5 * MIB, 30 * MIB]
+    out, err = program.communicate("\n", timeout=PATIENCE)
+    assert out == "0 2\n", err
+    assert not status(beside)["reservations"]
+
+
+@needs_null_driver
+def test_two_commands_do_not_use_each_others_memory(behind: dict[str, str]) -> None:
+    code = "print(Worker().asks(40), flush=True); input()"
+    programs = [begun(behind, code) for _ in range(2)]
+    for program in programs:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "0\n"
+    for program in programs:
+        program.communicate("\n", timeout=PATIENCE)
+
+
+@needs_null_driver
+@pytest.mark.parametrize("words", ["0" * 32, "3:17", "not words"])
+def test_words_of_no_command_do_not_let_a_process_have_more(
+    behind: dict[str, str], words: str
+) -> None:
+    code = f"""
+    first, stranger = Worker(), Worker(HIPPOGRIFF_RESERVATION={words!r})
+    print(first.asks(40), stranger.asks(41), first.asks(1))
+    """
+    assert ended(begun(behind, code)) == ["0 2 2"]
+
+
+@needs_null_driver
+def test_the_words_of_a_command_that_has_ended_are_worth_nothing(
+    behind: dict[str, str],
+) -> None:
+    (words,) = ended(begun(behind, "print(os.environ['HIPPOGRIFF_RESERVATION'])"))
+    late = f"print(Worker(HIPPOGRIFF_RESERVATION={words!r}).asks(1))"
+    program = begun(behind, late)
+    out, err = program.communicate(timeout=PATIENCE)
+    assert out == "2\n"
+    assert "the reservation of this command has ended" in err
+
+
+@needs_null_driver
+def test_the_memory_is_the_commands_until_its_last_process_has_ended(
+    beside: dict[str, str], behind: dict[str, str]
+) -> None:
+    """Also where the process that reserved it was killed."""
+    code = """
+    worker = Worker()
+    print(worker.asks(20), worker.process.pid, flush=True)
+    sys.stdin.read()
+    """
+    program = begun(behind, code)
+    assert program.stdout is not None
+    answer, worker = program.stdout.readline().split()
+    assert answer == "0"
+    with Path(f"/proc/{worker}/fd/0").open("w"):  # keeps the worker's input open
+        program.kill()
+        program.wait()
+        (reservation,) = status(beside)["reservations"]
+        assert reservation["size_bytes"] == 40 * MIB
+    until(lambda: not status(beside)["reservations"])
+    program.communicate()
+
+
+@needs_null_driver
+def test_an_allocation_after_the_server_has_ended_is_refused_and_says_why(
+    beside: dict[str, str], tmp_path: Path
+) -> None:
+    code = """
+    worker = Worker()
+    print(worker.asks(20), flush=True)
+    input()
+    print(worker.asks(20), worker.asks(20))
+    """
+    with serving(beside, tmp_path / "other.sock") as server:
+        program = begun({**beside, "HIPPOGRIFF_NODE": f"unix:{tmp_path}/other.sock"}, code)
+        assert program.stdout is not None
+        assert program.stdout.readline() == "0\n"
+        server.kill()
+        server.wait()
+        out, err = program.communicate("\n", timeout=PATIENCE)
+    assert out == "2 2\n"
+    assert err.count("the reservation of this command has ended") == 1
+
+
+@needs_null_driver
+def test_commands_grow_and_wait_for_their_first_use_behind_a_server_too(
+    beside: dict[str, str], behind: dict[str, str]
+) -> None:
+    code = "worker = Worker(); print(worker.asks(30), worker.asks(30), flush=True); input()"
+    grown = begun(behind, code, "--grow")
+    assert grown.stdout is not None
+    assert grown.stdout.readline() == "0 0\n"
+    (device,) = status(beside)["devices"]
+    assert device["promised_bytes"] == 60 * MIB
+    late = begun(behind, code, "--wait", "first-use", memory="1000MiB")
+    until(lambda: any(entry["waits"] for entry in status(beside)["reservations"]))
+    grown.communicate("\n", timeout=PATIENCE)
+    assert late.stdout is not None
+    assert late.stdout.readline() == "0 0\n"
+    late.communicate("\n", timeout=PATIENCE)
+
+
+@needs_null_driver
+def test_a_command_within_a_command_uses_the_outer_ones(behind: dict[str, str]) -> None:
+    inner = f"{STARTS}\nprint(Worker().asks(40), Worker().asks(1))"
+    code = f"""
+    words = [*{HIPPOGRIFF!r}, "run", "--memory", "30MiB", "--", sys.executable, "-c", {inner!r}]
+    print(subprocess.check_output(words, text=True), end="")
+    print(Worker().asks(40))
+    """
+    assert ended(begun(behind, code)) == ["0 2", "0"]
+
+
+def test_hippogriffs_own_allocations_come_out_of_the_same_memory(
+    machine: dict[str, str], tmp_path: Path
+) -> None:
+    code = """
+    import hippogriff, subprocess, sys
+    array = hippogriff.empty(30 << 20, "uint8")
+    other = "import hippogriff; hippogriff.empty({} << 20, 'uint8')"
+    for size in (11, 10):
+        words = [sys.executable, "-c", other.format(size)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        print(done.returncode, "OutOfDeviceMemory" in done.stderr)
+    with hippogriff.reserve("10MiB", timeout=0):
+        print(hippogriff.node_status()["devices"][0]["promised_bytes"] >> 20)
+    """
+    with serving(machine, tmp_path / "node.sock"):
+        inside = {**machine, "HIPPOGRIFF_NODE": f"unix:{tmp_path / 'node.sock'}"}
+        words = (sys.executable, "-c", textwrap.dedent(code))
+        result = command(inside, "run", "--memory", "40MiB", "--", *words)
+        assert result.stdout == "1 True\n0 False\n40\n", result.stderr
+
+
+def test_the_server_is_found_from_another_folder(machine: dict[str, str], tmp_path: Path) -> None:
+    assert from_anywhere("unix:") == "unix:"
+    assert from_anywhere("unix:/a:b") == "unix:/a:b"
+    assert from_anywhere("unix:a") == f"unix:{Path.cwd()}/a"
+    assert from_anywhere("unix:group:gpu") == "unix:group:gpu"
+    assert from_anywhere("unix:group:gpu:a:b") == f"unix:group:gpu:{Path.cwd()}/a:b"
+    code = 'import os; os.chdir("/"); import hippogriff; hippogriff.empty(41 << 20, "uint8")'
+    with serving(machine, tmp_path / "s"):
+        inside = {**machine, "HIPPOGRIFF_NODE": "unix:s", "PYTHONPATH": _absolute_paths()}
+        result = command(
+            inside, "run", "--memory", "40MiB", "--", sys.executable, "-c", code, cwd=tmp_path
+        )
+        assert "OutOfDeviceMemory" in result.stderr
+
+
+def _absolute_paths() -> str:
+    return os.pathsep.join(str(Path(path).absolute()) for path in sys.path)
