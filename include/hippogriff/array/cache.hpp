@@ -224,6 +224,7 @@ struct Cache {
     if (!keeps_writes) {
       return NvmeStatus::success;
     }
+    group.meet();  // whoever came first would hold a place that the others may still wait for
     Loading mine;
     mine.place = first + group.rank();
     const bool is_one = mine.place < places.place_count();

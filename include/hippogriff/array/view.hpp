@@ -111,6 +111,7 @@ read_together(const Cache& cache, const Group& group, const ByteRange& range, un
 template <typename Group>
 HIPPO_ANYWHERE HIPPO_APART NvmeStatus read_bytes(
     const Cache& cache, const Group& group, uint64_t offset, uint64_t bytes, unsigned char* to) {
+  group.meet();  // whoever came first would hold a place that the others may still wait for
   while (bytes != 0) {
     const uint64_t line_begin = offset & ~(uint64_t{cache.line_bytes()} - 1);
     const uint64_t room = line_begin + (uint64_t{group.size()} << cache.line_shift) - offset;
@@ -132,6 +133,7 @@ HIPPO_ANYWHERE HIPPO_APART NvmeStatus write_bytes(const Cache& cache,
                                                   uint64_t offset,
                                                   uint64_t bytes,
                                                   const unsigned char* from) {
+  group.meet();  // as in read_bytes
   while (bytes != 0) {
     const Piece piece = piece_at(cache, offset, bytes);
     const Held held = cache.hold(group, piece.line, piece.whole ? Intent::overwrite : Intent::use);
