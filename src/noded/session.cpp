@@ -100,6 +100,7 @@ bool Session::receive(RequestMessage& request) {
 bool Session::handle(const RequestMessage& request) {
   if (request.operation == Operation::goodbye) {
     leave_node();
+    over_ = true;  // before the reply: who has it may be somebody's next client at once
     send({.reply = reply_to(request)});
     return false;
   }
