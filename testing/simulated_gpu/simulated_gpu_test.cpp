@@ -1,0 +1,285 @@
+// Kernels over arrays in storage on a simulated GPU: lanes that part and meet, memory as weak as
+// C++ allows, a controller that answers in any order; all of it again from the seed.
+#include "testing/simulated_gpu/simulated_array.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace hippogriff::simulated {
+namespace {
+
+using ondemand::NvmeStatus;
+using Thread = SimulatedArray::Thread;
+
+// Seeds of a test: more by the environment, from another first one.
+std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+// One lane of a kernel: what it does, and the elements that it saw wrong.
+class Lane {
+ public:
+  explicit Lane(const Thread& thread)
+      : cache_(thread.array.cache()),
+        thread_(thread),
+        random_(thread.number + thread.array.options().seed * 64) {}
+
+  [[nodiscard]] std::uint64_t size() const { return thread_.array.options().elements; }
+
+  [[nodiscard]] const SimulatedLanes& warp() const { return thread_.warp; }
+
+  [[nodiscard]] std::uint64_t any() { return random_.below(size()); }
+
+  // Of so many elements one that no other lane of the warp has.
+  [[nodiscard]] std::uint64_t any_own(std::uint64_t count) {
+    const std::uint64_t lanes = warp().size();
+    return random_.below(count / lanes) * lanes + warp().lane();
+  }
+
+  // As view[i] of a kernel (coalesced_read).
+  std::uint64_t read(std::uint64_t index) {
+    std::uint64_t value = 0;
+    const SimulatedLanes all = together();
+    const bool there = ondemand::peek(cache_, index * sizeof value, value);
+    const std::uint32_t missing = all.vote(!there);
+    if (missing != 0) {
+      if (!there) {
+        note(ondemand::access_together<false>(
+            cache_, all.part(missing), index * sizeof value, value));
+      }
+      all.meet();
+    }
+    return value;
+  }
+
+  void write(std::uint64_t index, std::uint64_t value) {
+    note(ondemand::access_together<true>(cache_, together(), index * sizeof value, value));
+  }
+
+  void prefetch(std::uint64_t index) {
+    const SimulatedLanes all = together();
+    const std::uint64_t line = index * sizeof(std::uint64_t) >> cache_.line_shift;
+    static_cast<void>(cache_.ask_ahead(all, line, all.with_same(line).leads()));
+  }
+
+  // By the whole warp, as are the two below; the range is the same for all.
+  void prefetch_range(std::uint64_t first, std::uint64_t count) {
+    ondemand::prefetch_bytes(cache_, warp(), first * 8, count * 8);
+  }
+
+  // What lies in memory that is the warp's own.
+  void read_range(std::uint64_t first, std::uint64_t count, std::uint64_t* to) {
+    note(ondemand::read_bytes(
+        cache_, warp(), first * 8, count * 8, reinterpret_cast<unsigned char*>(to)));
+  }
+
+  void write_range(std::uint64_t first, std::uint64_t count, const std::uint64_t* from) {
+    note(ondemand::write_bytes(
+        cache_, warp(), first * 8, count * 8, reinterpret_cast<const unsigned char*>(from)));
+  }
+
+  void expect(std::uint64_t value, std::uint64_t wanted) { right_ = right_ && value == wanted; }
+
+  void note(NvmeStatus status) { right_ = right_ && status == NvmeStatus::success; }
+
+  [[nodiscard]] bool right() const { return right_; }
+
+  // Lanes of the warp part at random: some are here together, as __activemask would say.
+  SimulatedLanes together() {
+    const std::uint64_t common = ++calls_ * 977 + thread_.warp_number * 131;
+    const std::uint64_t parts = 1 + ondemand::spread(common) % 3;
+    const auto part_of = [&](std::uint32_t lane) {
+      return ondemand::spread(common * 31 + lane) % parts;
+    };
+    std::uint32_t mask = 0;
+    for (std::uint32_t lane = 0; lane < thread_.array.options().lanes; ++lane) {
+      mask |= part_of(lane) == part_of(warp().lane()) ? 1U << lane : 0U;
+    }
+    return warp().part(mask);
+  }
+
+ private:
+  const ondemand::Cache& cache_;
+  const Thread& thread_;
+  Random random_;
+  std::uint64_t calls_ = 0;
+  bool right_ = true;
+};
+
+// Runs `kernel` with a Lane for each thread: what went wrong.
+std::string run(SimulatedArray& array, const std::function<void(Lane&, const Thread&)>& kernel) {
+  std::uint64_t wrong = 0;
+  std::string failure = array.launch([&](const Thread& thread) {
+    Lane lane(thread);
+    kernel(lane, thread);
+    wrong += lane.right() ? 0 : 1;
+  });
+  if (failure.empty() && wrong != 0) {
+    failure = std::to_string(wrong) + " threads saw what is not in the array";
+  }
+  return failure;
+}
+
+void flush(Lane& lane, const Thread& thread) {
+  const std::uint32_t places = thread.array.cache().places.place_count();
+  const std::uint32_t lanes = lane.warp().size();
+  const auto first = static_cast<std::uint32_t>(thread.warp_number) * lanes;
+  for (std::uint32_t place = first; place < places; place += thread.array.options().warps * lanes) {
+    lane.note(thread.array.cache().flush_places(lane.warp(), place));
+  }
+}
+
+void expect_stored(const SimulatedArray& array, std::uint64_t count, std::uint64_t shift) {
+  for (std::uint64_t i = 0; i < array.stored().size(); ++i) {
+    ASSERT_EQ(array.stored()[i], element(i, i < count ? shift : 0)) << "element " << i;
+  }
+}
+
+// Seeds one after the other; the rest of the test is for one.
+void for_seeds(std::uint64_t count, const std::function<void(SimulatedArray&)>& test) {
+  const std::uint64_t first = number_from("HIPPOGRIFF_SIMULATION_SEED", 1);
+  const std::uint64_t seeds = number_from("HIPPOGRIFF_SIMULATION_SEEDS", count);
+  for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
+    const ArrayOptions options = ArrayOptions::of(seed);
+    SCOPED_TRACE(::testing::PrintToString(options));
+    SimulatedArray array(options);
+    test(array);
+    if (::testing::Test::HasFailure()) {
+      return;
+    }
+  }
+}
+
+void ask(Lane& lane, const Thread& thread) {
+  for (int round = 0; round < 2; ++round) {
+    lane.prefetch(lane.any());
+    const std::uint64_t first = thread.warp_number * 500 % lane.size();
+    lane.prefetch_range(first, std::min<std::uint64_t>(400, lane.size() - first));
+  }
+}
+
+void ask_and_read(Lane& lane, const Thread& /*thread*/) {
+  for (int round = 0; round < 4; ++round) {
+    const std::uint64_t first = lane.any();
+    const std::uint64_t second = lane.any();
+    lane.prefetch(first);
+    lane.prefetch(second);
+    lane.prefetch(lane.any());
+    lane.expect(lane.read(second), element(second));
+    lane.expect(lane.read(first), element(first));
+  }
+}
+
+TEST(SimulatedGpu, lanes_that_ask_ahead_and_read_see_what_is_stored) {
+  for_seeds(60, [](SimulatedArray& array) {
+    EXPECT_EQ(run(array, ask), "");
+    EXPECT_EQ(run(array, ask_and_read), "");
+  });
+}
+
+// Every thread writes its own elements, asks for what it writes next, and reads what it wrote a
+// while ago: by then its line is written to the file, or is being written.
+void write_and_read(Lane& lane, const Thread& thread, std::uint64_t rounds, std::uint64_t shift) {
+  const std::uint64_t step = thread.array.thread_count();
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    const std::uint64_t mine = round * step + thread.number;
+    lane.write(mine, element(mine, shift));
+    if (round + 1 < rounds) {
+      lane.prefetch(mine + step);
+    }
+    if (round >= 2) {
+      lane.expect(lane.read(mine - 2 * step), element(mine - 2 * step, shift));
+    }
+  }
+}
+
+TEST(SimulatedGpu, lanes_that_write_and_read_leave_what_memory_would_hold) {
+  for_seeds(60, [](SimulatedArray& array) {
+    if (!array.options().writable) {
+      return;
+    }
+    constexpr std::uint64_t shift = 5;
+    const std::uint64_t step = array.thread_count();
+    const std::uint64_t rounds = std::min<std::uint64_t>(array.options().elements / step, 60);
+    EXPECT_EQ(
+        run(array,
+            [&](Lane& lane, const Thread& thread) { write_and_read(lane, thread, rounds, shift); }),
+        "");
+    EXPECT_EQ(run(array, flush), "");
+    expect_stored(array, rounds * step, shift);
+  });
+}
+
+// The part of an array that is a warp's.
+struct Part {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+  std::uint64_t shift = 0;            // of what is written
+  std::vector<std::uint64_t> memory;  // read into
+  std::vector<std::uint64_t> fresh;   // written
+};
+
+std::vector<Part> parts_of(const SimulatedArray& array, std::uint64_t shift) {
+  std::vector<Part> parts(array.options().warps);
+  const std::uint64_t count = array.options().elements / parts.size();
+  for (std::uint64_t number = 0; number < parts.size(); ++number) {
+    parts[number] = {number * count, count, shift, std::vector<std::uint64_t>(count), {}};
+    for (std::uint64_t i = 0; i < count; ++i) {
+      parts[number].fresh.push_back(element(number * count + i, shift));
+    }
+  }
+  return parts;
+}
+
+void read_ranges_between_elements(Lane& lane, Part& part) {
+  for (int round = 0; round < 3; ++round) {
+    const std::uint64_t index = lane.any() % part.count;
+    lane.expect(lane.read(part.first + index), element(part.first + index));
+    lane.read_range(part.first, part.count, part.memory.data());
+    lane.warp().meet();
+    lane.expect(part.memory[index], element(part.first + index));
+    lane.warp().meet();
+  }
+}
+
+void write_ranges_between_elements(Lane& lane, const Thread& thread, const Part& part) {
+  const std::uint64_t index = part.first + lane.any() % part.count;
+  lane.expect(lane.read(index), element(index));
+  lane.write_range(part.first, part.count, part.fresh.data());
+  lane.warp().meet();
+  lane.expect(lane.read(index), element(index, part.shift));
+  for (int round = 0; round < 3; ++round) {
+    const std::uint64_t mine = part.first + lane.any_own(part.count);
+    lane.write(mine, element(mine, part.shift));
+    flush(lane, thread);
+  }
+}
+
+// Lanes come to what all of them do together at any time after accesses of their own.
+TEST(SimulatedGpu, warps_that_read_write_and_flush_between_accesses_of_lanes_get_on) {
+  for_seeds(60, [](SimulatedArray& array) {
+    constexpr std::uint64_t shift = 9;
+    std::vector<Part> parts = parts_of(array, shift);
+    const bool writes = array.options().writable;
+    EXPECT_EQ(run(array,
+                  [&](Lane& lane, const Thread& thread) {
+                    read_ranges_between_elements(lane, parts[thread.warp_number]);
+                    if (writes) {
+                      write_ranges_between_elements(lane, thread, parts[thread.warp_number]);
+                    }
+                  }),
+              "");
+    EXPECT_EQ(run(array, flush), "");
+    expect_stored(array, writes ? parts.size() * parts[0].count : 0, shift);
+  });
+}
+
+}  // namespace
+}  // namespace hippogriff::simulated
