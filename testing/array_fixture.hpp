@@ -36,6 +36,7 @@ struct TestArrayOptions {
   bool overlaid = false;           // mode c
   IoKind io = IoKind::cached;
   std::shared_ptr<node::ArrayNotice> notice;
+  std::shared_ptr<Controller> controller;  // null: one of its own
 };
 
 class TestArray {
@@ -46,7 +47,8 @@ class TestArray {
       write_file(file, bytes);
     }
     storage_ = make_faulty_storage(make_system_storage(), plan_);
-    controller_ = std::make_shared<Controller>(storage_, 2);
+    controller_ =
+        options.controller ? options.controller : std::make_shared<Controller>(storage_, 2);
     Backing backing;
     backing.size_bytes = options.size_bytes;
     backing.writable = options.writable;
@@ -101,6 +103,8 @@ class TestArray {
 
   // Whether IoKind::direct is possible here.
   [[nodiscard]] bool is_direct() const { return is_direct_; }
+
+  [[nodiscard]] const std::shared_ptr<Controller>& controller() const { return controller_; }
 
   void drop_controller() { controller_.reset(); }
 

@@ -77,6 +77,7 @@ void ControllerThread::attach(const std::shared_ptr<ServedArray>& array,
   {
     const std::scoped_lock lock(mutex_);
     if (dead_) {
+      array->note_failure(death_);
       array->end(Ending::controller_died);
       return;
     }
@@ -124,11 +125,11 @@ void ControllerThread::run() noexcept {
   try {
     loop();
   } catch (...) {
-    const Failure failure = current_failure();
     const std::scoped_lock lock(mutex_);
+    death_ = current_failure();
     for (const auto& array : present_) {
       if (const auto held = array.lock()) {
-        held->note_failure(failure);
+        held->note_failure(death_);
         held->end(Ending::controller_died);
       }
     }

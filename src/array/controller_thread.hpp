@@ -99,6 +99,7 @@ class ControllerThread {
   std::vector<std::weak_ptr<ServedArray>> present_;
   bool stop_ = false;
   bool dead_ = false;
+  Failure death_;  // why
   std::thread thread_;
   std::thread flusher_;
   std::condition_variable flush_wanted_;

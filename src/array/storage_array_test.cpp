@@ -433,6 +433,9 @@ TEST(StorageArray, a_controller_that_dies_ends_every_wait_and_says_why) {
   EXPECT_EQ(array.view<std::uint32_t>().read(0, value), NvmeStatus::aborted);
   EXPECT_EQ(failure_of([&] { array.array().check(); }).errno_value, ENOMEM);
   EXPECT_EQ(array.array().cache().patience.ended(), Ending::controller_died);
+  TestArray later({.controller = array.controller()});
+  EXPECT_EQ(later.view<std::uint32_t>().read(0, value), NvmeStatus::aborted);
+  EXPECT_EQ(failure_of([&] { later.array().check(); }).errno_value, ENOMEM) << "the same reason";
 }
 
 TEST(StorageArray, commands_that_name_memory_or_blocks_of_others_are_refused) {
