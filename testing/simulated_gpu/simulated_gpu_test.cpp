@@ -281,5 +281,42 @@ TEST(SimulatedGpu, warps_that_read_write_and_flush_between_accesses_of_lanes_get
   });
 }
 
+// Each thread for itself, as on a processor: elements of its own by cursors and without, what it
+// asks for ahead.
+void use_alone(const Thread& thread, bool writes, std::uint64_t shift, std::uint64_t& wrong) {
+  const std::uint64_t all = thread.array.thread_count();
+  const std::uint64_t each = std::min<std::uint64_t>(thread.array.options().elements / all, 40);
+  const hippogriff::array_view<std::uint64_t> view(thread.array.cache(),
+                                                   thread.array.options().elements);
+  const auto mine = [&](std::uint64_t i) { return i * all + thread.number; };
+  for (std::uint64_t i = 0; i < each; ++i) {
+    hippogriff::array_cursor<std::uint64_t> cursor(view);
+    wrong += cursor[mine(i)] == element(mine(i)) ? 0 : 1;
+    if (writes) {
+      static_cast<void>(cursor.write(mine(i), element(mine(i), shift)));
+      wrong += cursor[mine(i)] == element(mine(i), shift) ? 0 : 1;
+    }
+    cursor.let_go_all();
+    const auto next = view.get_async(mine(each - 1 - i));
+    const bool is_written = writes && each - 1 - i <= i;
+    wrong += next.value() == element(next.index(), is_written ? shift : 0) ? 0 : 1;
+  }
+}
+
+TEST(SimulatedGpu, threads_for_themselves_leave_what_memory_would_hold) {
+  for_seeds(60, [](SimulatedArray& array) {
+    constexpr std::uint64_t shift = 3;
+    const bool writes = array.options().writable;
+    const std::uint64_t all = array.thread_count();
+    std::uint64_t wrong = 0;
+    EXPECT_EQ(array.launch([&](const Thread& thread) { use_alone(thread, writes, shift, wrong); }),
+              "");
+    EXPECT_EQ(wrong, 0);
+    EXPECT_EQ(run(array, flush), "");
+    const std::uint64_t each = std::min<std::uint64_t>(array.options().elements / all, 40);
+    expect_stored(array, writes ? each * all : 0, shift);
+  });
+}
+
 }  // namespace
 }  // namespace hippogriff::simulated
