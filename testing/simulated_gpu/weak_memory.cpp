@@ -84,6 +84,13 @@ const std::shared_ptr<const VectorClock>& WeakMemory::fences() {
   return state.fenced;
 }
 
+std::span<WeakMemory::Granule> WeakMemory::granules_of(const void* there, std::size_t bytes) {
+  const auto begin =
+      static_cast<std::size_t>(static_cast<const std::byte*>(there) - watched_.data());
+  const std::size_t first = begin / granule_bytes;
+  return std::span(granules_).subspan(first, (begin + bytes - 1) / granule_bytes - first + 1);
+}
+
 WeakMemory::Word& WeakMemory::word_at(const void* word, std::uint64_t latest) {
   auto [found, is_new] = words_.try_emplace(word);
   if (is_new) {
@@ -115,9 +122,7 @@ std::uint64_t WeakMemory::load(const void* word, std::uint64_t latest, Order ord
   } else if (store.releases) {
     state.not_yet_acquired.join(store.released);
   }
-  const Granule& granule =
-      granules_[static_cast<std::size_t>(static_cast<const std::byte*>(word) - watched_.data()) /
-                granule_bytes];
+  const Granule& granule = granules_of(word, 1).front();
   if (granule.fenced != nullptr) {  // was written by a plain access
     state.not_yet_acquired.join(*granule.fenced);
   }
@@ -150,9 +155,7 @@ void WeakMemory::store(const void* word, std::uint64_t latest, std::uint64_t val
   if (order.releases) {
     note_release();
   }
-  Granule& granule =
-      granules_[static_cast<std::size_t>(static_cast<const std::byte*>(word) - watched_.data()) /
-                granule_bytes];
+  Granule& granule = granules_of(word, 1).front();
   check_write(granule, word);
   granule.writer = machine_.current();
   granule.epoch = epoch;
@@ -190,10 +193,7 @@ void WeakMemory::acquire_fence() {
 
 void WeakMemory::read(const void* there, std::size_t bytes) {
   const std::uint32_t epoch = tick();
-  const auto offset =
-      static_cast<std::size_t>(static_cast<const std::byte*>(there) - watched_.data());
-  for (std::size_t i = offset / granule_bytes; i * granule_bytes < offset + bytes; ++i) {
-    Granule& granule = granules_[i];
+  for (Granule& granule : granules_of(there, bytes)) {
     if (!mine().clock.has(granule.writer, granule.epoch)) {
       race("reads what is being written", there, granule.writer);
     }
@@ -205,10 +205,8 @@ void WeakMemory::read(const void* there, std::size_t bytes) {
 
 void WeakMemory::write(const void* there, std::size_t bytes) {
   const std::uint32_t epoch = tick();
-  const auto offset =
-      static_cast<std::size_t>(static_cast<const std::byte*>(there) - watched_.data());
-  for (std::size_t i = offset / granule_bytes; i * granule_bytes < offset + bytes; ++i) {
-    Granule& granule = granules_[i];
+  const std::span<Granule> granules = granules_of(there, bytes);
+  for (Granule& granule : granules) {
     if (!mine().clock.has(granule.writer, granule.epoch)) {
       race("writes what is being written", there, granule.writer);
     }
@@ -216,7 +214,11 @@ void WeakMemory::write(const void* there, std::size_t bytes) {
     granule.writer = machine_.current();
     granule.epoch = epoch;
     granule.fenced = fences();
-    words_.erase(watched_.data() + i * granule_bytes);  // its value is the memory's from now on
+  }
+  // Their values are the memory's from now on.
+  const auto first = static_cast<std::size_t>(granules.data() - granules_.data());
+  for (std::size_t i = first; i < first + granules.size(); ++i) {
+    words_.erase(watched_.data() + i * granule_bytes);
   }
 }
 

@@ -105,6 +105,7 @@ class WeakMemory {
 
   std::uint32_t tick();
   void know(const VectorClock& clock);
+  std::span<Granule> granules_of(const void* there, std::size_t bytes);
   Word& word_at(const void* word, std::uint64_t latest);
   void append(Word& word, const Store& store);
   void note_release();
