@@ -424,9 +424,9 @@ inline namespace v0 {
 // One thread's way through an array: the line of the last access stays in the cache, and the next
 // one in it costs no look-up. At most one in a thread, or linked ones (KeptLine::link): a thread
 // that waits for a line while another cursor of it holds one could wait for itself. Ranges and
-// plain accesses of the same thread want them let go (let_go_all) for the same reason.
-// So does waiting for other threads of the array, as __syncthreads does: they may wait for its
-// place.
+// plain accesses of the same thread, to this array or another, want them let go (let_go_all) for
+// the same reason: they wait for other lanes of the warp, which may wait for its place. So does
+// waiting for other threads of the array in any other way, as __syncthreads does.
 template <typename T>
 // NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
 class array_cursor : public ondemand::KeptLine {
