@@ -262,6 +262,9 @@ def test_the_server_is_found_from_another_folder(machine: dict[str, str], tmp_pa
     assert from_anywhere("unix:a") == f"unix:{Path.cwd()}/a"
     assert from_anywhere("unix:group:gpu") == "unix:group:gpu"
     assert from_anywhere("unix:group:gpu:a:b") == f"unix:group:gpu:{Path.cwd()}/a:b"
+    assert from_anywhere("a:b") == f"{Path.cwd()}/a:b"
+    assert from_anywhere("group:gpu:a:b") == f"group:gpu:{Path.cwd()}/a:b"
+    assert [from_anywhere(same) for same in ("", "/a", "group:gpu")] == ["", "/a", "group:gpu"]
     code = 'import os; os.chdir("/"); import hippogriff; hippogriff.empty(41 << 20, "uint8")'
     with serving(machine, tmp_path / "s"):
         inside = {**machine, "HIPPOGRIFF_NODE": "unix:s", "PYTHONPATH": _absolute_paths()}

@@ -238,21 +238,21 @@ def run(command: Sequence[str], wish: Wish) -> None:
     if wish.wait == "first-use":
         limit["HIPPOGRIFF_WAIT_MS"] = "" if wish.timeout is None else str(_whole_ms(wish.timeout))
     added = limit | environment(reservations, hand_over())
-    server = os.environ.get("HIPPOGRIFF_NODE", "")
-    if not server.startswith("unix:"):
+    node = from_anywhere(os.environ.get("HIPPOGRIFF_NODE", ""))
+    if node:
+        added["HIPPOGRIFF_NODE"] = node
+    if not node.startswith("unix:"):
         go_on_as(command, added)
-    sys.exit(stay_beside(command, added | {"HIPPOGRIFF_NODE": from_anywhere(server)}))
+    sys.exit(stay_beside(command, added))
 
 
-def from_anywhere(server: str) -> str:
-    """Return a server's address with its path absolute: the command may go to another folder."""
-    before, path = server.removeprefix("unix:"), ""
-    if not before.startswith("group:"):
-        before, path = "", before
-    elif before.count(":") > 1:
-        kind, name, path = before.split(":", 2)
-        before = f"{kind}:{name}:"
-    return f"unix:{before}{Path(path).absolute() if path else ''}"
+def from_anywhere(node: str) -> str:
+    """Return a node's address with its path absolute: the command may go to another folder."""
+    scheme, path = ("unix:", node[5:]) if node.startswith("unix:") else ("", node)
+    if path.startswith("group:"):
+        _, name, path = (*path.split(":", 2), "")[:3]
+        scheme += f"group:{name}:" if path else f"group:{name}"
+    return f"{scheme}{Path(path).absolute() if path else ''}"
 
 
 def _whole_ms(seconds: float) -> int:
