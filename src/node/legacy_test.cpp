@@ -2,12 +2,14 @@
 #include "node/legacy.hpp"
 
 #include "base/error.hpp"
+#include "node/life.hpp"
 #include "node/node.hpp"
 #include "node/segment.hpp"
 #include "testing/node_segment.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -300,6 +302,34 @@ TEST_F(LegacyTest, whatever_stands_in_removed_books_is_read_without_harm) {
     ::close(fd);
     static_cast<void>(::unlink(place.path().c_str()));
     EXPECT_EQ(status_of([&] { static_cast<void>(other()->view()); }), Status::ok);
+  }
+}
+
+// /proc/locks is longer than a page here, and is read while others come and go.
+TEST_F(LegacyTest, a_lock_is_seen_whatever_other_locks_there_are) {
+  std::vector<std::unique_ptr<Node>> stay;
+  for (int count = 0; count < 100; ++count) {
+    stay.push_back(std::make_unique<Node>(place.options()));
+  }
+  struct stat facts{};
+  ASSERT_EQ(::stat(place.path().c_str(), &facts), 0);
+  std::vector<Child> come_and_go;
+  for (int count = 0; count < 2; ++count) {
+    come_and_go.emplace_back([] {
+      const TemporarySegment elsewhere;
+      std::vector<std::unique_ptr<Node>> others(20);
+      for (std::size_t turn = 0;; ++turn) {
+        others.at(turn % others.size()) = std::make_unique<Node>(elsewhere.options());
+      }
+      return 0;
+    });
+  }
+  for (std::uint32_t look = 0; look < 5000; ++look) {
+    ASSERT_EQ(has_slot_lock([&](const SlotLock& lock) {
+                return lock.inode == facts.st_ino && lock.client == look % stay.size();
+              }),
+              true)
+        << "look " << look;
   }
 }
 
