@@ -490,6 +490,23 @@ def test_a_groups_books_are_open_to_the_group(machine: dict[str, str]) -> None:
     assert "there is no group 'no such group'" in unknown.stderr
 
 
+def test_the_books_are_found_from_another_folder(machine: dict[str, str]) -> None:
+    segment = Path(machine["HIPPOGRIFF_NODE"])
+    code = """
+    import os; os.chdir("/")
+    import hippogriff
+    print(*(device["promised_bytes"] >> 20 for device in hippogriff.node_status()["devices"]))
+    """
+    inside = {
+        **machine,
+        "HIPPOGRIFF_NODE": segment.name,
+        "PYTHONPATH": os.pathsep.join(str(Path(path).absolute()) for path in sys.path),
+    }
+    words = ("run", "--memory", "40MiB", "--", sys.executable, "-c", textwrap.dedent(code))
+    result = command(inside, *words, cwd=segment.parent)
+    assert (result.returncode, result.stdout) == (0, "40\n"), result.stderr
+
+
 def test_a_program_works_alone_where_there_can_be_no_node(machine: dict[str, str]) -> None:
     said = finished(
         python(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -262,6 +263,9 @@ def test_the_server_is_found_from_another_folder(machine: dict[str, str], tmp_pa
     assert from_anywhere("unix:a") == f"unix:{Path.cwd()}/a"
     assert from_anywhere("unix:group:gpu") == "unix:group:gpu"
     assert from_anywhere("unix:group:gpu:a:b") == f"unix:group:gpu:{Path.cwd()}/a:b"
+    assert from_anywhere("a:b") == f"{Path.cwd()}/a:b"
+    assert from_anywhere("group:gpu:a:b") == f"group:gpu:{Path.cwd()}/a:b"
+    assert [from_anywhere(same) for same in ("", "/a", "group:gpu")] == ["", "/a", "group:gpu"]
     code = 'import os; os.chdir("/"); import hippogriff; hippogriff.empty(41 << 20, "uint8")'
     with serving(machine, tmp_path / "s"):
         inside = {**machine, "HIPPOGRIFF_NODE": "unix:s", "PYTHONPATH": _absolute_paths()}
@@ -269,6 +273,71 @@ def test_the_server_is_found_from_another_folder(machine: dict[str, str], tmp_pa
             inside, "run", "--memory", "40MiB", "--", sys.executable, "-c", code, cwd=tmp_path
         )
         assert "OutOfDeviceMemory" in result.stderr
+
+
+# Says which signals come, and "start" before; ends by SIGTERM.
+TELLS_SIGNALS = """
+import signal, sys
+def tell(number, _frame):
+    print(signal.Signals(number).name, flush=True)
+    if number == signal.SIGTERM:
+        sys.exit(3)
+for name in ("INT", "QUIT", "HUP", "USR1", "USR2", "TERM"):
+    number = signal.Signals["SIG" + name]
+    if signal.getsignal(number) != signal.SIG_IGN:
+        signal.signal(number, tell)
+print("start", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_a_command_gets_the_signals_that_are_sent_to_who_started_it(
+    machine: dict[str, str], tmp_path: Path
+) -> None:
+    with serving(machine, tmp_path / "s"):
+        program = subprocess.Popen(
+            [*HIPPOGRIFF, "run", "--memory", "1MiB", "--", sys.executable, "-c", TELLS_SIGNALS],
+            env={**machine, "HIPPOGRIFF_NODE": f"unix:{tmp_path}/s"},
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # no terminal sends it signals
+        )
+        assert program.stdout is not None
+        assert program.stdout.readline() == "start\n"
+        for name in ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM"):
+            program.send_signal(signal.Signals[name])
+            assert program.stdout.readline() == f"{name}\n"
+        assert program.wait(PATIENCE) == 3
+        program.stdout.close()
+
+
+def test_a_command_ignores_the_signals_that_who_started_it_ignores(
+    machine: dict[str, str], tmp_path: Path
+) -> None:
+    def ignore() -> None:
+        for number in (signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+
+    with serving(machine, tmp_path / "s"):
+        program = subprocess.Popen(
+            [*HIPPOGRIFF, "run", "--memory", "1MiB", "--", sys.executable, "-c", TELLS_SIGNALS],
+            env={**machine, "HIPPOGRIFF_NODE": f"unix:{tmp_path}/s"},
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=ignore,
+        )
+        assert program.stdout is not None
+        assert program.stdout.readline() == "start\n"
+        os.killpg(program.pid, signal.SIGHUP)
+        os.killpg(program.pid, signal.SIGINT)
+        program.send_signal(signal.SIGUSR1)
+        assert program.stdout.readline() == "SIGUSR1\n"
+        program.terminate()
+        assert program.stdout.read() == "SIGTERM\n"
+        assert program.wait(PATIENCE) == 3
+        program.stdout.close()
 
 
 def _absolute_paths() -> str:

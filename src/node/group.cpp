@@ -4,9 +4,18 @@
 #include "node/node.hpp"
 #include "node/transaction.hpp"
 
+#include <mutex>
+#include <shared_mutex>
 #include <utility>
 
 namespace hippogriff::node {
+
+namespace {
+
+// Each but the first because somebody has removed the file once more.
+constexpr int take_attempts_max = 100;
+
+}  // namespace
 
 // Under mutex_: the board of a new attachment, or of one more device.
 void Node::show_board() {
@@ -83,15 +92,31 @@ void Node::leave_removed() noexcept {
   }
 }
 
+// What is taken on the board of a file that is removed at that moment may have been read before by
+// who makes the books anew: others would be promised it as well.
 bool Node::take(std::uint32_t device, std::uint64_t size_bytes) noexcept {
-  leave_removed();
-  std::uint64_t key = 0;
-  const auto place = shown(device, key);
-  return place != nullptr && place->board().take(key, size_bytes);
+  for (int attempt = 0; attempt < take_attempts_max; ++attempt) {
+    leave_removed();
+    const std::shared_lock together(boards_mutex_);
+    std::uint64_t key = 0;
+    const auto place = shown(device, key);
+    // Where the books cannot be made anew the removed ones go on.
+    const bool counts_here = place != nullptr && !place->intact();
+    step(options_.steps, "before take");
+    if (place == nullptr || !place->board().take(key, size_bytes)) {
+      return false;
+    }
+    if (counts_here || place->intact()) {
+      return true;
+    }
+    place->board().give(key, size_bytes);
+  }
+  return false;
 }
 
 void Node::give(std::uint32_t device, std::uint64_t size_bytes) noexcept {
   leave_removed();
+  const std::shared_lock together(boards_mutex_);
   std::uint64_t key = 0;
   if (const auto place = shown(device, key)) {
     place->board().give(key, size_bytes);

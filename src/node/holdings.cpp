@@ -24,6 +24,25 @@ void Node::refuse_fork() const {
   }
 }
 
+// Who makes the books anew reads those that were removed after that, once their lock is free: under
+// a lock that was taken before, or else was seen to be of a file with a name, all that is committed
+// is carried over.
+void Node::attach_and_lock(MonotonicTime deadline) {
+  for (int attempt = 0; attempt < join_attempts_max; ++attempt) {
+    attach();
+    step(options_.steps, "before lock");
+    attachment_->lock(deadline);
+    if (attachment_->intact()) {
+      return;
+    }
+    attachment_->unlock();
+  }
+  throw Error({.status = Status::busy,
+               .operation = "use node",
+               .object = path(),
+               .detail = "other programs keep removing it"});
+}
+
 void Node::attach() {
   if (attachment_ && attachment_->intact()) {
     return;
@@ -47,6 +66,7 @@ void Node::attach() {
   for (int attempt = 0; !made->intact() && attempt < join_attempts_max; ++attempt) {
     made = join();
   }
+  const std::scoped_lock alone(boards_mutex_);
   if (attachment_ && attachment_->readable()) {
     carry_on(*made);
   }

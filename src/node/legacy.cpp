@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "node/life.hpp"
 #include "node/segment.hpp"
+#include "node/segment_lock.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,13 +13,16 @@
 
 #include <algorithm>
 #include <bitset>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 namespace hippogriff::node {
@@ -29,6 +33,9 @@ namespace fs = std::filesystem;
 
 // Of the books, which somebody may be writing over.
 constexpr int read_attempts_max = 10;
+// So long who has the lock of a removed file may take to finish: one that is stopped does not.
+constexpr std::chrono::milliseconds owner_patience{500};
+constexpr std::chrono::microseconds owner_look_interval{500};
 
 class RemovedFile {
  public:
@@ -121,7 +128,7 @@ void find_in_process(const fs::path& descriptors,
 std::vector<RemovedFile> removed_files(const SegmentPlace& place) {
   std::vector<RemovedFile> found;
   // Looking at all processes takes long: only where somebody has a slot of any segment.
-  if (const auto locks = slot_locks(); locks && locks->empty()) {
+  if (has_slot_lock([](const SlotLock&) { return true; }) == false) {
     return found;
   }
   const std::string name = removed_name(place);
@@ -180,6 +187,32 @@ bool read_books(const RemovedFile& file, Books& books) {
   return even;
 }
 
+std::optional<LockOwner> owner_of_lock(const RemovedFile& file) {
+  std::uint32_t word = 0;
+  return file.read_value(offsetof(SegmentLayout, lock), word) ? lock_owner(word) : std::nullopt;
+}
+
+bool owner_lives(const RemovedFile& file, const Viewer& viewer, const LockOwner& owner) {
+  ClientIdentity identity;
+  const std::size_t offset =
+      offsetof(SegmentLayout, identities) + owner.client * sizeof(ClientIdentity);
+  return file.read_value(offset, identity) && identity.term == owner.term &&
+         viewer.lives(
+             identity, owner.client, byte_is_locked(file.fd(), slots_lock_offset + owner.client));
+}
+
+// Whoever takes the lock from now on sees that the file is removed and changes nothing: only who
+// has it already may still.
+void await_last_change(const RemovedFile& file) {
+  const Viewer viewer;
+  const std::optional<LockOwner> first = owner_of_lock(file);
+  const auto deadline = std::chrono::steady_clock::now() + owner_patience;
+  while (first && owner_of_lock(file) == first && owner_lives(file, viewer, *first) &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(owner_look_interval);
+  }
+}
+
 using Clients = std::vector<Legacy::Client>;
 
 bool follows(const Legacy::Client& client) {
@@ -208,12 +241,18 @@ Clients read_clients(const RemovedFile& file) {
   return clients;
 }
 
-// What one who died without saying so used is not used any more.
-void count_out(const Legacy::Client& dead, Legacy::Client& leader) {
-  for (const CarriedUse& use : dead.uses) {
-    const auto sum = std::ranges::find(leader.uses, use.key, &CarriedUse::key);
-    if (use.key != 0 && sum != leader.uses.end()) {
-      sum->group_used_bytes -= std::min(sum->group_used_bytes, use.used_bytes);
+// Those who follow may have taken and given while the boards were read, one after the other, and
+// enter in the new file by how much: the sum is that of what was read of them, without the dead.
+void sum_up(Legacy::Client& leader, const Clients& all, const std::bitset<clients_max>& lives) {
+  for (CarriedUse& sum : leader.uses) {
+    sum.group_used_bytes = 0;
+    for (const Legacy::Client& client : all) {
+      const auto use = std::ranges::find(client.uses, sum.key, &CarriedUse::key);
+      if (sum.key != 0 && use != client.uses.end() && lives.test(client.index) &&
+          leads(leader, client)) {
+        sum.group_used_bytes += std::min(
+            use->used_bytes, std::numeric_limits<std::uint64_t>::max() - sum.group_used_bytes);
+      }
     }
   }
 }
@@ -235,11 +274,7 @@ Clients living(const RemovedFile& file) {
     if (!lives.test(client.index) && !has_living_follower) {
       continue;
     }
-    for (const Legacy::Client& other : all) {
-      if (!lives.test(other.index) && leads(client, other)) {
-        count_out(other, client);
-      }
-    }
+    sum_up(client, all, lives);
     if (client.identity.origin_inode == 0) {
       client.identity.origin_inode = file.inode();
       client.identity.checksum = identity_checksum(client.identity);
@@ -305,6 +340,7 @@ Legacy legacy_of(const SegmentPlace& place, const Books& fresh) {
   std::vector<Found> all;
   for (const RemovedFile& file : removed_files(place)) {
     refuse_other_version(file, place);
+    await_last_change(file);
     Found found;
     if (file.is_whole() && read_books(file, found.books)) {
       found.clients = living(file);

@@ -2,12 +2,14 @@
 #include "node/legacy.hpp"
 
 #include "base/error.hpp"
+#include "node/life.hpp"
 #include "node/node.hpp"
 #include "node/segment.hpp"
 #include "testing/node_segment.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -16,16 +18,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 namespace hippogriff::node {
 namespace {
 
+using hippogriff::testing::Answers;
 using hippogriff::testing::Child;
 using hippogriff::testing::eventually;
 using hippogriff::testing::held;
@@ -301,6 +306,153 @@ TEST_F(LegacyTest, whatever_stands_in_removed_books_is_read_without_harm) {
     static_cast<void>(::unlink(place.path().c_str()));
     EXPECT_EQ(status_of([&] { static_cast<void>(other()->view()); }), Status::ok);
   }
+}
+
+// /proc/locks is longer than a page here, and is read while others come and go.
+TEST_F(LegacyTest, a_lock_is_seen_whatever_other_locks_there_are) {
+  std::vector<std::unique_ptr<Node>> stay;
+  for (int count = 0; count < 100; ++count) {
+    stay.push_back(std::make_unique<Node>(place.options()));
+  }
+  struct stat facts{};
+  ASSERT_EQ(::stat(place.path().c_str(), &facts), 0);
+  std::vector<Child> come_and_go;
+  for (int count = 0; count < 2; ++count) {
+    come_and_go.emplace_back([] {
+      const TemporarySegment elsewhere;
+      std::vector<std::unique_ptr<Node>> others(20);
+      for (std::size_t turn = 0;; ++turn) {
+        others.at(turn % others.size()) = std::make_unique<Node>(elsewhere.options());
+      }
+      return 0;
+    });
+  }
+  for (std::uint32_t look = 0; look < 5000; ++look) {
+    ASSERT_EQ(has_slot_lock([&](const SlotLock& lock) {
+                return lock.inode == facts.st_ino && lock.client == look % stay.size();
+              }),
+              true)
+        << "look " << look;
+  }
+}
+
+// Does something once at a step of an operation.
+struct AtStep {
+  std::string_view place;
+  std::function<void()> act;
+  bool done = false;
+
+  [[nodiscard]] Steps steps() {
+    return {.at =
+                [](void* context, const char* at) {
+                  auto& self = *static_cast<AtStep*>(context);
+                  if (!self.done && self.place == at) {
+                    self.done = true;
+                    self.act();
+                  }
+                },
+            .context = this};
+  }
+};
+
+TEST_F(LegacyTest, an_operation_that_began_before_the_removal_promises_nothing_twice) {
+  std::unique_ptr<Node> late;
+  AtStep removal{.place = "before lock", .act = [&] {
+                   remove_books();
+                   late = other();
+                   late->reserve(request(60));
+                 }};
+  NodeOptions options = place.options();
+  removal.done = true;
+  options.steps = removal.steps();
+  Node node(options);
+  node.add_device("gpu", 100);
+  removal.done = false;
+  EXPECT_EQ(status_of([&] { node.reserve(request(60)); }), Status::busy);
+  EXPECT_EQ(held(*late), 60U);
+}
+
+TEST_F(LegacyTest, what_is_being_committed_while_they_are_removed_is_carried_over) {
+  const Answers answers;
+  AtStep removal{.place = "before commit", .act = [&] {
+                   static_cast<void>(::unlink(place.path().c_str()));
+                   static_cast<void>(::write(answers.to(), "r", 1));
+                   ::usleep(100'000);
+                 }};
+  const Child slow([&] {
+    removal.done = true;
+    NodeOptions options = place.options();
+    options.steps = removal.steps();
+    Node node(options);
+    node.add_device("gpu", 100);
+    removal.done = false;
+    node.reserve(request(60));
+    ::pause();
+    return 0;
+  });
+  ASSERT_EQ(answers.next(1), "r");
+  EXPECT_EQ(held(*other()), 60U);
+}
+
+TEST_F(LegacyTest, who_is_stopped_or_dies_with_their_lock_holds_nobody_up) {
+  for (const int signal : {SIGSTOP, SIGKILL}) {
+    AtStep end{.place = "before commit", .act = [&] {
+                 static_cast<void>(::unlink(place.path().c_str()));
+                 ::raise(signal);
+               }};
+    Child child([&] {
+      end.done = true;
+      NodeOptions options = place.options();
+      options.steps = end.steps();
+      Node node(options);
+      node.add_device("gpu", 100);
+      end.done = false;
+      node.reserve(request(60));
+      return 0;
+    });
+    child.wait_stopped();
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(held(*other()), 0U);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, hippogriff::testing::soon);
+    remove_books();
+  }
+}
+
+TEST_F(LegacyTest, what_is_taken_while_they_are_removed_counts_for_all) {
+  const Child running = command(60);
+  std::unique_ptr<Node> young;
+  AtStep removal{.place = "before take", .act = [&] {
+                   remove_books();
+                   young = member();
+                   EXPECT_TRUE(young->take(0, 35));
+                 }};
+  NodeOptions options = place.options();
+  options.leader = Leader::parse(leader);
+  options.steps = removal.steps();
+  Node old(options);
+  old.add_device("gpu", 100);
+  EXPECT_FALSE(old.take(0, 26));
+  EXPECT_EQ(young->group_used_bytes(0), 35U);
+  EXPECT_TRUE(old.take(0, 25));
+  EXPECT_EQ(young->group_used_bytes(0), 60U);
+}
+
+// As they are where a member takes and gives while they are read.
+TEST_F(LegacyTest, boards_that_were_read_at_different_moments_give_the_right_sum) {
+  const Child running = command(60);
+  const auto old = member();
+  ASSERT_TRUE(old->take(0, 25));
+  const auto index = Leader::parse(leader)->client;
+  const int fd = ::open(place.path().c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  const std::uint64_t read_before_that = 0;
+  const std::size_t offset = offsetof(SegmentLayout, boards) + index * sizeof(ClientBoard) +
+                             offsetof(DeviceUse, group_used_bytes);
+  ASSERT_EQ(::pwrite(fd, &read_before_that, sizeof(read_before_that), static_cast<off_t>(offset)),
+            static_cast<ssize_t>(sizeof(read_before_that)));
+  remove_books();
+  EXPECT_EQ(member()->group_used_bytes(0), 25U);
+  ::close(fd);
 }
 
 // Beside a command that has 60: nobody else may have 41.

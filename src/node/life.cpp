@@ -13,17 +13,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <functional>
+#include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 namespace hippogriff::node {
 
 namespace {
 
-struct CloseFile {
-  void operator()(std::FILE* file) const noexcept { static_cast<void>(std::fclose(file)); }
-};
+// One that is there was missed by up to a quarter of the readings where many come and go.
+constexpr int readings_max = 4;
 
 // The next word of a line, which is shortened by it.
 std::string_view take_word(std::string_view& line) {
@@ -56,6 +57,43 @@ std::optional<SlotLock> slot_lock_of(std::string_view line) {
     return std::nullopt;
   }
   return SlotLock{.inode = inode, .client = static_cast<std::uint32_t>(first - slots_lock_offset)};
+}
+
+struct LocksText {
+  std::string lines;
+  bool is_exact = false;
+};
+
+// The kernel gives a page at a time, and finds where it was by counting: what ends meanwhile has
+// others skipped that are there all the time.
+std::optional<LocksText> read_locks() {
+  const int fd = ::open("/proc/locks", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return std::nullopt;
+  }
+  LocksText text;
+  std::array<char, 16384> part{};
+  int parts = 0;
+  ssize_t size = 0;
+  while ((size = ::read(fd, part.data(), part.size())) > 0) {
+    text.lines.append(part.data(), static_cast<std::size_t>(size));
+    ++parts;
+  }
+  static_cast<void>(::close(fd));
+  text.is_exact = parts <= 1;
+  return size == 0 ? std::optional(std::move(text)) : std::nullopt;
+}
+
+bool names_wanted(std::string_view lines, const std::function<bool(const SlotLock&)>& wanted) {
+  while (!lines.empty()) {
+    const std::size_t end = std::min(lines.find('\n'), lines.size());
+    const auto lock = slot_lock_of(lines.substr(0, end));
+    if (lock && wanted(*lock)) {
+      return true;
+    }
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+  }
+  return false;
 }
 
 }  // namespace
@@ -106,23 +144,23 @@ ProcessFacts process_facts(std::uint64_t pid) noexcept {
           .start_time = start};
 }
 
-std::optional<std::vector<SlotLock>> slot_locks() noexcept {
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen("/proc/locks", "re"));
-  if (file == nullptr) {
-    return std::nullopt;
-  }
+std::optional<bool> has_slot_lock(const std::function<bool(const SlotLock&)>& wanted) noexcept {
+  std::optional<bool> found;
   try {
-    std::vector<SlotLock> locks;
-    std::array<char, 256> line{};
-    while (std::fgets(line.data(), static_cast<int>(line.size()), file.get()) != nullptr) {
-      if (const auto lock = slot_lock_of(line.data())) {
-        locks.push_back(*lock);
+    for (int reading = 0; reading < readings_max; ++reading) {
+      const std::optional<LocksText> text = read_locks();
+      if (!text) {
+        return found;
+      }
+      found = names_wanted(text->lines, wanted);
+      if (*found || text->is_exact) {
+        return found;
       }
     }
-    return locks;
   } catch (...) {
     return std::nullopt;
   }
+  return found;
 }
 
 Viewer::Viewer() noexcept : own_(process_facts(static_cast<std::uint64_t>(::getpid()))) {
@@ -145,16 +183,17 @@ std::optional<bool> Viewer::process_lives(const ClientIdentity& identity) const 
 bool Viewer::lives(const ClientIdentity& identity,
                    std::uint32_t client,
                    bool locked) const noexcept {
-  if (!locked && identity.origin_inode != 0) {
-    const auto locks = slot_locks();
-    locked = !locks || std::ranges::any_of(*locks, [&](const SlotLock& lock) {
-      return lock.inode == identity.origin_inode && lock.client == client;
-    });
+  const std::optional<bool> process = process_lives(identity);
+  const bool lock_matters = identity.handed_over != 0 ? process != true : process != false;
+  if (!locked && identity.origin_inode != 0 && lock_matters) {
+    locked = has_slot_lock([&](const SlotLock& lock) {
+               return lock.inode == identity.origin_inode && lock.client == client;
+             }).value_or(true);
   }
   if (identity.handed_over != 0) {
-    return locked || process_lives(identity).value_or(false);
+    return locked || process.value_or(false);
   }
-  return locked && process_lives(identity).value_or(true);
+  return locked && process.value_or(true);
 }
 
 }  // namespace hippogriff::node

@@ -8,8 +8,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
-#include <vector>
 
 namespace hippogriff::node {
 
@@ -28,8 +28,10 @@ struct SlotLock {
   std::uint32_t client = 0;
 };
 
-// Of all segments of the machine, from /proc/locks; nothing where that cannot be read.
-std::optional<std::vector<SlotLock>> slot_locks() noexcept;
+// Whether there is one that is wanted, of all segments of the machine, from /proc/locks; nothing
+// where that cannot be read. It takes several readings to say that there is none where that is
+// long.
+std::optional<bool> has_slot_lock(const std::function<bool(const SlotLock&)>& wanted) noexcept;
 
 // True also when the kernel cannot say.
 bool byte_is_locked(int fd, std::int64_t offset) noexcept;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -188,6 +189,7 @@ class Node final : public NodeClient {
 
   template <typename Change>
   void transact(Change change);
+  void attach_and_lock(MonotonicTime deadline);
   void attach();
   void carry_on(Attachment& next) const;
   void refuse_fork() const;
@@ -263,6 +265,8 @@ class Node final : public NodeClient {
   std::uint64_t seen_generation_ = 0;
   Books books_;  // read anew in every operation
 
+  // Taken alone by who goes on in another segment: what threads take and give meanwhile is counted.
+  std::shared_mutex boards_mutex_;
   mutable std::mutex shown_mutex_;  // guards what follows; held for a moment only
   std::shared_ptr<Attachment> shown_;
   std::vector<std::uint64_t> shown_keys_;  // by device

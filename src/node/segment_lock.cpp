@@ -24,6 +24,14 @@ constexpr std::chrono::milliseconds slice{10};
 
 }  // namespace
 
+std::optional<LockOwner> lock_owner(std::uint32_t word) noexcept {
+  const std::uint32_t owner = word & slot_mask;
+  if (owner == 0 || owner > clients_max) {
+    return std::nullopt;
+  }
+  return LockOwner{.client = owner - 1, .term = (word & owner_mask) >> slot_bits};
+}
+
 // Slot + 1 and term: nobody writes a dead owner's again, so that the word can be taken from it.
 std::uint32_t SegmentLock::token() const noexcept {
   return (slot_.term() << slot_bits) | (slot_.index() + 1);
@@ -79,9 +87,9 @@ void SegmentLock::lock(MonotonicTime deadline) {
 
 // The word with our own slot, while we wait for it, is a dead predecessor's.
 bool SegmentLock::owner_is_gone(std::uint32_t word) const noexcept {
-  const std::uint32_t owner = word & slot_mask;
-  return owner == 0 || owner > clients_max || owner == slot_.index() + 1 ||
-         !slot_.lives_in_term(owner - 1, (word & owner_mask) >> slot_bits);
+  const std::optional<LockOwner> owner = lock_owner(word);
+  return !owner || owner->client == slot_.index() ||
+         !slot_.lives_in_term(owner->client, owner->term);
 }
 
 bool SegmentLock::steal(std::uint32_t word) const noexcept {

@@ -6,10 +6,22 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 namespace hippogriff::node {
 
 using MonotonicTime = std::chrono::steady_clock::time_point;
+
+// Whom a word of the lock names: a slot, and the term in which its client had it.
+struct LockOwner {
+  std::uint32_t client = 0;
+  std::uint32_t term = 0;
+
+  bool operator==(const LockOwner&) const = default;
+};
+
+// Nobody where the lock is free, or no client could have written that.
+std::optional<LockOwner> lock_owner(std::uint32_t word) noexcept;
 
 // Not for several threads at once: slot and term are the owner. No system call unless it is
 // contended.

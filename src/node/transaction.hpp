@@ -7,12 +7,10 @@
 
 namespace hippogriff::node {
 
-// The node's lock for a scope.
+// The node's lock, which is had already, for a scope.
 class LockedAttachment {
  public:
-  LockedAttachment(Attachment& attachment, MonotonicTime deadline) : attachment_(attachment) {
-    attachment_.lock(deadline);
-  }
+  explicit LockedAttachment(Attachment& attachment) : attachment_(attachment) {}
 
   ~LockedAttachment() { attachment_.unlock(); }
 
@@ -30,11 +28,10 @@ void Node::transact(Change change) {
   refuse_fork();
   const MonotonicTime deadline = std::chrono::steady_clock::now() + options_.lock_timeout;
   const std::scoped_lock turn(mutex_);
-  attach();
-  step(options_.steps, "before lock");
+  attach_and_lock(deadline);
   ClientSet granted;
   {
-    const LockedAttachment locked(*attachment_, deadline);
+    const LockedAttachment locked(*attachment_);
     step(options_.steps, "locked");
     attachment_->read(books_);
     const bool somebody_waits =

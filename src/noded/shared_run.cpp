@@ -5,12 +5,16 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <optional>
 #include <utility>
 
 namespace hippogriff::noded {
 
 namespace {
+
+// So often one who waits looks whether its own process has ended.
+constexpr std::chrono::milliseconds look_interval{50};
 
 bool has_ended(const RunMember& member) noexcept {
   std::array<pollfd, 2> polled = {{{.fd = member.socket, .events = POLLRDHUP, .revents = 0},
@@ -61,11 +65,19 @@ bool SharedRun::await_the_dead(int socket,
       dead.push_back(member.socket);
     }
   }
-  left_.wait_until(lock, deadline, [&] {
-    return std::ranges::none_of(members_, [&](const RunMember& member) {
+  const auto some_stay = [&] {
+    return std::ranges::any_of(members_, [&](const RunMember& member) {
       return std::ranges::find(dead, member.socket) != dead.end();
     });
-  });
+  };
+  // One that has died while it waits may be waited for by the others.
+  const auto has_died = [&] {
+    const auto ours = std::ranges::find(members_, socket, &RunMember::socket);
+    return ours != members_.end() && has_ended(*ours);
+  };
+  while (some_stay() && !has_died() && std::chrono::steady_clock::now() < deadline) {
+    left_.wait_until(lock, std::min(deadline, std::chrono::steady_clock::now() + look_interval));
+  }
   return left_count_ != seen_left_count;
 }
 

@@ -49,8 +49,8 @@ class SharedRun {
   void leave(int socket) noexcept;
   // How many have left so far.
   [[nodiscard]] std::uint64_t left_count();
-  // Waits until the others whose process has ended have left. False when nobody has since that
-  // count: none had ended, or they have not left in time.
+  // Waits until the others whose process has ended have left, or its own has ended. False when
+  // nobody has left since that count.
   bool await_the_dead(int socket, std::uint64_t seen_left_count, node::MonotonicTime deadline);
   // The leader has gone, and is kept for the others: its reservations are that user's (or null)
   // until the end of all this.

@@ -11,6 +11,7 @@
 #include "testing/node_server.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -75,6 +76,24 @@ TEST(OpenNode, knows_the_words_of_servers_and_segments_apart) {
   EXPECT_FALSE(can_name_leader("", token));
   EXPECT_TRUE(can_name_leader("", "3:17"));
   EXPECT_FALSE(can_name_leader("off", "3:17"));
+}
+
+// Each of them has died while it waited for the other.
+TEST(SharedRun, members_that_have_died_do_not_wait_for_each_other) {
+  const SocketPlace place;
+  SharedRun run(0, std::make_shared<node::Node>(place.options().node));
+  std::array<std::array<int, 2>, 2> pairs{};
+  for (auto& pair : pairs) {
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair.data()), 0);
+    run.enter({.socket = pair[0]});
+    ::close(pair[1]);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_FALSE(run.await_the_dead(pairs[0][0], run.left_count(), begin + long_wait));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, soon);
+  for (auto& pair : pairs) {
+    ::close(pair[0]);
+  }
 }
 
 class SharedRunTest : public ::testing::Test {

@@ -28,13 +28,17 @@ from hippogriff.errors import Busy, InvalidArgument, OutOfDeviceMemory, Unsuppor
 from hippogriff.sharing.placement import PLACEMENTS, Candidate, candidates, order, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 #: A wait is told of when it has taken so many seconds.
 QUIET_SECONDS = 1.0
 #: When a command's memory is reserved: before it starts, or when it first needs it.
 WAITS = ("start", "first-use")
 _PR_SET_PDEATHSIG = 1
+#: What others send to `hippogriff run` and mean for the command.
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+#: The same, but that a terminal sends them to the command as well.
+_TYPED = (signal.SIGINT, signal.SIGQUIT)
 
 
 @dataclass(frozen=True)
@@ -238,21 +242,21 @@ def run(command: Sequence[str], wish: Wish) -> None:
     if wish.wait == "first-use":
         limit["HIPPOGRIFF_WAIT_MS"] = "" if wish.timeout is None else str(_whole_ms(wish.timeout))
     added = limit | environment(reservations, hand_over())
-    server = os.environ.get("HIPPOGRIFF_NODE", "")
-    if not server.startswith("unix:"):
+    node = from_anywhere(os.environ.get("HIPPOGRIFF_NODE", ""))
+    if node:
+        added["HIPPOGRIFF_NODE"] = node
+    if not node.startswith("unix:"):
         go_on_as(command, added)
-    sys.exit(stay_beside(command, added | {"HIPPOGRIFF_NODE": from_anywhere(server)}))
+    sys.exit(stay_beside(command, added))
 
 
-def from_anywhere(server: str) -> str:
-    """Return a server's address with its path absolute: the command may go to another folder."""
-    before, path = server.removeprefix("unix:"), ""
-    if not before.startswith("group:"):
-        before, path = "", before
-    elif before.count(":") > 1:
-        kind, name, path = before.split(":", 2)
-        before = f"{kind}:{name}:"
-    return f"unix:{before}{Path(path).absolute() if path else ''}"
+def from_anywhere(node: str) -> str:
+    """Return a node's address with its path absolute: the command may go to another folder."""
+    scheme, path = ("unix:", node[5:]) if node.startswith("unix:") else ("", node)
+    if path.startswith("group:"):
+        _, name, path = (*path.split(":", 2), "")[:3]
+        scheme += f"group:{name}:" if path else f"group:{name}"
+    return f"{scheme}{Path(path).absolute() if path else ''}"
 
 
 def _whole_ms(seconds: float) -> int:
@@ -261,7 +265,10 @@ def _whole_ms(seconds: float) -> int:
 
 
 def stay_beside(command: Sequence[str], added: Mapping[str, str]) -> int:
-    """Run the command, pass signals on to it, and return what it ends with, as a shell says it."""
+    """Run the command, pass signals on to it, and return what it ends with, as a shell says it.
+
+    A signal that this process ignores, as nohup has it, the command ignores as well.
+    """
     children: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _frame: object) -> None:
@@ -270,23 +277,45 @@ def stay_beside(command: Sequence[str], added: Mapping[str, str]) -> int:
         if not children:
             sys.exit(128 + number)
 
-    def leave_to_terminal(_number: int, _frame: object) -> None:
-        """Do nothing: the terminal sends its signals to the command as well."""
+    def pass_on_unless_typed(number: int, frame: object) -> None:
+        if not _in_foreground():
+            pass_on(number, frame)
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, pass_on)
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, leave_to_terminal)
+    handlers = dict.fromkeys(_PASSED_ON, pass_on) | dict.fromkeys(_TYPED, pass_on_unless_typed)
+    for number, handler in handlers.items():
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
     child = subprocess.Popen(
         list(command),
         env=_inherited() | dict(added),
-        preexec_fn=_end_with_parent,  # no threads here
+        preexec_fn=_ending_with(os.getpid()),  # no threads here
     )
     children.append(child)
     status = child.wait()
     return 128 - status if status < 0 else status
 
 
-def _end_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent, which holds the reservation, dies."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+def _in_foreground() -> bool:
+    """Say whether a terminal sends what is typed there to this process, and so to the command."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def _ending_with(parent: int) -> Callable[[], None]:
+    """Return what has the kernel kill a child when its parent, which holds the memory, dies."""
+    prctl = ctypes.CDLL(None).prctl
+
+    def end_with_parent() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if os.getppid() != parent:  # it died before that
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return end_with_parent
