@@ -24,12 +24,17 @@ ProcessFacts process_facts(std::uint64_t pid) noexcept;
 
 // Locks that clients have on the bytes of their slots, wherever the file of the segment is now.
 struct SlotLock {
+  std::uint64_t device = 0;
   std::uint64_t inode = 0;
   std::uint32_t client = 0;
 };
 
 // Of all segments of the machine, from /proc/locks; nothing where that cannot be read.
 std::optional<std::vector<SlotLock>> slot_locks() noexcept;
+
+// The device that the kernel names in the locks of a file: the one that stat tells in tmpfs, where
+// segments are, and elsewhere perhaps another (btrfs, overlayfs), so that it is not known: 0.
+std::uint64_t lock_device(int fd) noexcept;
 
 // True also when the kernel cannot say.
 bool byte_is_locked(int fd, std::int64_t offset) noexcept;
