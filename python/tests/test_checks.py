@@ -16,7 +16,14 @@ from hippogriff import ChecksumMismatch, _xxh3
 from hippogriff._sidecar import format_sidecar, parse_sidecar
 from hippogriff.errors import DeviceError
 from hippogriff.integrity import SidecarError, write_checksums
-from hippogriff.safetensors import _checks, _load, load_file, safe_open, save_file
+from hippogriff.safetensors import (
+    _checks,
+    _load,
+    load_file,
+    safe_open,
+    save_file,
+)
+from hippogriff.safetensors._verify import Landed, Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,12 +64,24 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(_load, "_BATCH_TENSORS", 8)
     monkeypatch.setattr(_checks, "_TOGETHER_BYTES", 20_000)
     yield
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith(_THREAD)]
+    assert not comparing()
+
+
+def comparing() -> list[threading.Thread]:
+    """Return the threads that compare beside a load."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith(_THREAD)]
 
 
 def in_thread() -> bool:
     """Whether this is the thread that compares beside a load."""
     return threading.current_thread().name.startswith(_THREAD)
+
+
+def press_ctrl_c() -> None:
+    """Interrupt the main thread, also where it waits for a lock, as the terminal does."""
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGINT)
 
 
 class Calls:
@@ -246,10 +265,10 @@ def test_an_interrupt_at_the_last_comparison_waits_for_those_before(
     path = tmp_path / "model.safetensors"
     make_model(path, 6)
 
-    def interrupt(calls: Calls) -> None:
+    def interrupt(_: Calls) -> None:
         if in_thread():
             time.sleep(0.05)
-        elif calls.on_thread:
+        elif comparing():
             raise KeyboardInterrupt
 
     calls = with_calls(monkeypatch, interrupt)
@@ -319,6 +338,80 @@ def test_where_no_thread_starts_all_is_compared_all_the_same(
         with pytest.raises(ChecksumMismatch):
             load_file(path, framework="np", verify=True)
         flip(path, tensor.offset)
+
+
+@pytest.mark.usefixtures("batches")
+def test_nothing_is_compared_twice_where_a_thread_starts_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.safetensors"
+    tensors = make_model(path, 12)
+    start, compare = threading.Thread.start, Verifier.compare
+    failures = 0
+    compared: list[str] = []
+
+    def fail_first(thread: threading.Thread) -> None:
+        nonlocal failures
+        if thread.name.startswith(_THREAD) and failures < 3:
+            failures += 1
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def note(self: Verifier, landed: Landed, *arguments: Any) -> None:
+        compared.extend(tensor.name for tensor in landed.tensors)
+        compare(self, landed, *arguments)
+
+    monkeypatch.setattr(threading.Thread, "start", fail_first)
+    monkeypatch.setattr(Verifier, "compare", note)
+    assert len(load_file(path, framework="np", verify=True)) == 300
+    assert failures == 3
+    assert sorted(compared) == sorted(tensors)
+
+
+@pytest.mark.usefixtures("batches")
+def test_further_interrupts_wait_too_for_what_is_being_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.safetensors"
+    make_model(path, 13)
+
+    def interrupt(calls: Calls) -> None:
+        if calls.on_thread == 2 and in_thread():
+            for _ in range(2):
+                time.sleep(0.2)
+                press_ctrl_c()
+            time.sleep(0.2)
+
+    calls = with_calls(monkeypatch, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        load_file(path, framework="np", verify=True)
+    assert calls.under_way == 0
+    assert calls.on_thread == 2
+
+
+@pytest.mark.usefixtures("batches")
+def test_an_interrupt_waits_for_a_comparison_that_hangs_no_longer_than_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.safetensors"
+    make_model(path, 14)
+    monkeypatch.setattr(_checks, "_STOP_SECONDS", 0.3)
+    goes_on = threading.Event()
+
+    def hang(calls: Calls) -> None:
+        if calls.on_thread == 1 and in_thread():
+            time.sleep(0.2)
+            signal.raise_signal(signal.SIGINT)
+            goes_on.wait(60)
+
+    calls = with_calls(monkeypatch, hang)
+    with pytest.raises(KeyboardInterrupt):
+        load_file(path, framework="np", verify=True)
+    assert calls.under_way == 1
+    goes_on.set()
+    for thread in comparing():
+        thread.join(60)
+    assert (calls.under_way, calls.on_thread) == (0, 1)
 
 
 @pytest.mark.usefixtures("batches")
