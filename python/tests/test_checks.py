@@ -415,6 +415,63 @@ def test_an_interrupt_waits_for_a_comparison_that_hangs_no_longer_than_it_says(
 
 
 @pytest.mark.usefixtures("batches")
+def test_a_mismatch_that_was_found_is_told_before_what_the_load_fails_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.safetensors"
+    tensors = [tensor for tensor in make_model(path, 15).values() if tensor.size_bytes]
+    flip(path, tensors[0].offset)
+    start = vars(_load)["start_segments"]
+    calls = with_calls(monkeypatch, lambda _: None)
+    failure: BaseException = MemoryError("made to fail")
+
+    def fail(*arguments: Any, **options: Any) -> Any:
+        if comparing():
+            while not calls.on_thread:
+                time.sleep(0.01)
+            time.sleep(0.2)
+            raise failure
+        return start(*arguments, **options)
+
+    monkeypatch.setattr(_load, "start_segments", fail)
+    with pytest.raises(ChecksumMismatch) as raised:
+        load_file(path, framework="np", verify=True)
+    assert raised.value.mismatches[0].tensor == tensors[0].name
+    assert raised.value.__context__ is failure
+    # Who has pressed Ctrl-C shall see that; and the file is damaged all the same.
+    failure = KeyboardInterrupt()
+    calls.threads.clear()
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        load_file(path, framework="np", verify=True)
+    (note,) = interrupted.value.__notes__
+    assert note.startswith("found before: ")
+    assert f"tensor {tensors[0].name!r}" in note
+
+
+@pytest.mark.usefixtures("batches")
+def test_a_mismatch_is_told_before_a_failure_of_the_comparison_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.safetensors"
+    tensors = [tensor for tensor in make_model(path, 16).values() if tensor.size_bytes]
+    flip(path, tensors[0].offset)
+
+    def fail(calls: Calls) -> None:
+        if in_thread() and calls.on_thread == 1:
+            time.sleep(0.5)
+        elif comparing():
+            while not calls.on_thread:
+                time.sleep(0.01)
+            raise MemoryError("made to fail")
+
+    with_calls(monkeypatch, fail)
+    with pytest.raises(ChecksumMismatch) as raised:
+        load_file(path, framework="np", verify=True)
+    assert raised.value.mismatches[0].tensor == tensors[0].name
+    assert isinstance(raised.value.__context__, MemoryError)
+
+
+@pytest.mark.usefixtures("batches")
 def test_chosen_tensors_are_compared_batch_by_batch(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     tensors = [tensor for tensor in make_model(path, 11).values() if tensor.size_bytes]

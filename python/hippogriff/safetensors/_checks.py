@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hippogriff._handle import SLICE_SECONDS
 from hippogriff._interrupts import outlast
-from hippogriff.errors import Cancelled, HippogriffError
+from hippogriff.errors import Cancelled, ChecksumMismatch, HippogriffError
 from hippogriff.safetensors._verify import Landed
 
 if TYPE_CHECKING:
@@ -89,8 +89,9 @@ class Checks:
     """Compares what lands in the course of a load. Used from one thread, as a context manager.
 
     Little is compared where the ``with`` ends; more on a thread, while the rest is on its way. The
-    end of the ``with`` raises what differs, the first in the order of landing. Nothing is under way
-    then, whatever ended it, but for a call of the library that does not come back for ten seconds.
+    end of the ``with`` raises what differs, the first in the order of landing, also where something
+    else ended it; an interrupt is told of it by a note. Nothing is under way then, whatever ended
+    it, but for a call of the library that does not come back for ten seconds.
     """
 
     def __init__(self) -> None:
@@ -111,10 +112,16 @@ class Checks:
         trace: TracebackType | None,
     ) -> None:
         try:
-            if error is None:
-                self._finish()
-        finally:
-            self._stop()
+            try:
+                if error is None:
+                    self._finish()
+            finally:
+                self._stop()
+        except BaseException as failure:
+            self._tell_mismatch(failure)
+            raise
+        if error is not None:
+            self._tell_mismatch(error)
 
     def of(
         self, verifier: Verifier | None, framework: Framework, finder: Finder | None = None
@@ -207,6 +214,17 @@ class Checks:
             return True
         self._thread.join(seconds)
         return not self._thread.is_alive()
+
+    def _tell_mismatch(self, error: BaseException) -> None:
+        """Tell what differed before something else ended it, which is the lesser news."""
+        if isinstance(error, ChecksumMismatch):
+            return
+        for each in self._running:
+            if isinstance(each.error, ChecksumMismatch):
+                if isinstance(error, Exception):
+                    each.look()
+                error.add_note(f"found before: {each.error}")
+                return
 
 
 class _Stopping:
