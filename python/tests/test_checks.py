@@ -18,8 +18,11 @@ from hippogriff.errors import DeviceError
 from hippogriff.integrity import SidecarError, write_checksums
 from hippogriff.safetensors import (
     _checks,
+    _into,
     _load,
     load_file,
+    load_into,
+    load_plan,
     safe_open,
     save_file,
 )
@@ -483,3 +486,84 @@ def test_chosen_tensors_are_compared_batch_by_batch(tmp_path: Path) -> None:
             file.get_tensors(tensor.name for tensor in chosen)
         assert [each.tensor for each in raised.value.mismatches] == [chosen[20].name]
         assert len(file.get_tensors(tensor.name for tensor in chosen[30:])) == len(chosen) - 30
+
+
+def filled(path: Path) -> dict[str, Any]:
+    """Return arrays as large as a file's tensors."""
+    with safe_open(path, "np") as file:
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    return {name: np.zeros(shape, np.uint8) for name, shape in shapes.items()}
+
+
+def into(path: Path) -> None:
+    """Load into arrays that are there."""
+    load_into(filled(path), path, verify=True)
+
+
+def by_plan(path: Path) -> None:
+    """Load to two devices that both are this machine."""
+    load_plan(path, {"cpu": None, "host": None}, framework="np", verify=True)
+
+
+@pytest.mark.usefixtures("batches")
+@pytest.mark.parametrize("load", [into, by_plan])
+def test_all_loaders_compare_beside_the_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "model.safetensors"
+    tensors = [tensor for tensor in make_model(path, 17).values() if tensor.size_bytes]
+    monkeypatch.setattr(_into, "_TENSORS_TOGETHER", 8)
+    calls = with_calls(monkeypatch, lambda _: None)
+    load(path)
+    assert calls.on_thread > 5
+    for tensor in (tensors[0], tensors[len(tensors) // 2], tensors[-1]):
+        flip(path, tensor.offset)
+        with pytest.raises(ChecksumMismatch) as raised:
+            load(path)
+        flip(path, tensor.offset)
+        assert [each.tensor for each in raised.value.mismatches] == [tensor.name]
+
+
+@pytest.mark.usefixtures("batches")
+@pytest.mark.parametrize("load", [into, by_plan])
+def test_an_interrupt_of_any_loader_waits_for_what_is_being_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "model.safetensors"
+    make_model(path, 18)
+    monkeypatch.setattr(_into, "_TENSORS_TOGETHER", 8)
+    interrupted = False
+
+    def interrupt(calls: Calls) -> None:
+        nonlocal interrupted
+        if in_thread() and calls.on_thread >= 2:
+            if not interrupted:
+                interrupted = True
+                for _ in range(2):
+                    time.sleep(0.2)
+                    press_ctrl_c()
+            time.sleep(0.2)
+
+    calls = with_calls(monkeypatch, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        load(path)
+    assert calls.under_way == 0
+
+
+@pytest.mark.usefixtures("batches")
+def test_arrays_that_share_memory_are_compared_before_they_are_filled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.safetensors"
+    random_bytes = np.random.default_rng(19)
+    tensors = {f"t{n:02}": random_bytes.integers(0, 256, 4000, np.uint8) for n in range(40)}
+    save_file(tensors, path, checksum=True)
+    monkeypatch.setattr(_into, "_TENSORS_TOGETHER", 4)
+    calls = with_calls(monkeypatch, lambda _: time.sleep(0.02) if in_thread() else None)
+    arrays = {name: np.zeros(4000, np.uint8) for name in tensors}
+    for number in range(20, 40):
+        arrays[f"t{number}"] = arrays[f"t{number - 20:02}"]
+    load_into(arrays, path, verify=True)
+    assert calls.on_thread
+    for name, found in arrays.items():
+        assert (found == tensors[f"t{int(name[1:]) % 20 + 20}"]).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from hippogriff.safetensors import (
 )
 
 if TYPE_CHECKING:
-    import threading
     from pathlib import Path
 
 _ONE, _OTHER = "cpu", "host"
@@ -149,6 +149,24 @@ def test_one_devices_failure_stops_the_others(
     monkeypatch.setattr(_several, "load_tensors", fail)
     with pytest.raises(hippogriff.IoError, match="made to fail"):
         load_plan(paths, {_ONE: None, _OTHER: None}, framework="np")
+
+
+def test_of_several_failures_a_mismatch_is_raised_and_the_others_are_noted(
+    files: tuple[list[Path], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, _ = files
+    both = threading.Barrier(2)
+
+    def fail(*_: Any, to: str, **__: Any) -> dict[str, Any]:
+        both.wait(60)
+        if to == _ONE:
+            raise hippogriff.IoError("read: made to fail")
+        raise hippogriff.ChecksumMismatch("it differs")
+
+    monkeypatch.setattr(_several, "load_tensors", fail)
+    with pytest.raises(hippogriff.ChecksumMismatch, match="it differs") as raised:
+        load_plan(paths, {_ONE: None, _OTHER: None}, framework="np")
+    assert raised.value.__notes__ == ["on another device: read: made to fail"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Protocol
 
-    from hippogriff._frameworks import Framework
     from hippogriff._regions import Region
     from hippogriff.safetensors._load import Batch
     from hippogriff.safetensors._tensor import TensorInfo
@@ -92,9 +91,15 @@ class Checks:
     end of the ``with`` raises what differs, the first in the order of landing, also where something
     else ended it; an interrupt is told of it by a note. Nothing is under way then, whatever ended
     it, but for a call of the library that does not come back for ten seconds.
+
+    Parameters
+    ----------
+    look : callable, optional
+        Called now and then while this thread waits; what it raises ends the wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, look: Callable[[], object] | None = None) -> None:
+        self._look = look or _go_on
         self._gathered: list[_Comparison] = []
         self._size_bytes = 0
         self._tasks: queue.SimpleQueue[_Comparison | None] = queue.SimpleQueue()
@@ -124,17 +129,18 @@ class Checks:
             self._tell_mismatch(error)
 
     def of(
-        self, verifier: Verifier | None, framework: Framework, finder: Finder | None = None
+        self, verifier: Verifier | None, region: Region, finder: Finder | None = None
     ) -> Callable[[Batch], None] | None:
         """Return what takes a file's batches when they have landed; None without a verifier.
 
-        It raises what differs in earlier ones, where that is known then.
+        They lie on the device of `region`. It raises what differs in earlier ones, where that is
+        known then.
         """
         if verifier is None:
             return None
         found = finder or verifier
         # They have landed: there is no work that comes before.
-        where = framework.region._replace(stream=None)
+        where = region._replace(address=0, size_bytes=0, stream=None, owner=None)
         last: _Comparison | None = None
 
         def take(batch: Batch) -> None:
@@ -188,13 +194,13 @@ class Checks:
 
     def _run_here(self, comparisons: list[_Comparison]) -> None:
         for each in comparisons:
-            each.run(_Stopping(self._stopping))
+            each.run(self._look)
             each.look()
 
     def _wait(self) -> None:
         for each in self._running:
-            while not each.ended.wait(SLICE_SECONDS):
-                pass  # So that signals are seen.
+            while not each.ended.wait(SLICE_SECONDS):  # So that signals are seen.
+                self._look()
             each.look()
 
     def _look_at_running(self) -> None:
@@ -227,6 +233,10 @@ class Checks:
                 return
 
 
+def _go_on() -> None:
+    pass
+
+
 class _Stopping:
     """Ends a comparison between two calls of the library."""
 
@@ -236,16 +246,3 @@ class _Stopping:
     def __call__(self) -> None:
         if self._stopping.is_set():
             raise Cancelled("verify: the load was stopped", operation="verify")
-
-
-def check_now(verifier: Verifier, batch: Batch, region: Region) -> None:
-    """Compare a batch here and now, after the work on the stream of `region`.
-
-    Raises
-    ------
-    ChecksumMismatch
-        When some of it differs; names the tensors and bytes.
-    """
-    expected = verifier.find(batch.tensors, batch.sizes)
-    addresses, sizes = array("Q", batch.addresses), array("Q", batch.sizes)
-    verifier.compare(Landed(batch.tensors, addresses, sizes, expected), region)

@@ -243,7 +243,7 @@ def _load_all(
     """Load a file's tensors, of which the first are on their way before the last are known."""
     file, verifier = source
     follower = None if verifier is None else Follower(verifier)
-    landed = checks.of(verifier, maker, follower)
+    landed = checks.of(verifier, maker.region, follower)
     stream = stream_file(file)
     tensors = load_tensors(file, stream, maker, watch, landed, host_memory=host_memory)
     if follower is not None:
