@@ -304,6 +304,8 @@ def _load_side_by_side(
     streams = [maker.current_stream() for maker in makers.values()]
 
     def load(device: Any) -> None:
+        # A thread that could not be had leaves its task to another, which would begin it late.
+        watches[device].check()
         with contextlib.ExitStack() as stack:
             for current in streams:
                 stack.enter_context(current())
@@ -328,7 +330,7 @@ def _run_all(tasks: list[Callable[[], None]], stopping: threading.Event) -> None
         finally:
             if len(futures) < len(tasks) or _failures(futures) or not _wait(futures, 0):
                 stopping.set()
-            pool.shutdown(wait=False)
+            pool.shutdown(wait=False, cancel_futures=True)
             outlast(functools.partial(_wait, futures), _STOP_SECONDS)
     except BaseException as interrupt:
         for error in _failures(futures):
@@ -349,4 +351,5 @@ def _wait(futures: list[concurrent.futures.Future[None]], seconds: float) -> boo
 
 
 def _failures(futures: list[concurrent.futures.Future[None]]) -> list[BaseException]:
-    return [error for each in futures if each.done() and (error := each.exception()) is not None]
+    ended = [each for each in futures if each.done() and not each.cancelled()]
+    return [error for each in ended if (error := each.exception()) is not None]
