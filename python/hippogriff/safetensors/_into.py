@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -205,8 +206,8 @@ def _then(take: Callable[[Batch], None] | None, parts: list[_Part]) -> Callable[
     if take is None:
         return None
     tensors, regions = map(list, zip(*parts, strict=True))
-    addresses = [region.address for region in regions]
-    sizes = [tensor.size_bytes for tensor in tensors]
+    addresses = array("Q", [region.address for region in regions])
+    sizes = array("Q", [tensor.size_bytes for tensor in tensors])
     return functools.partial(take, Batch(tensors, regions, addresses, sizes))
 
 
@@ -264,11 +265,11 @@ def _convert(job: _Job, tensors: list[TensorInfo]) -> None:
             loaded = load_tensors(
                 job.file, chosen, framework, landed=landed, host_memory=job.host_memory
             )
-        for name, array in loaded.items():
+        for name, found in loaded.items():
             if first[0] == "pt":
-                state[name].detach().copy_(array)
+                state[name].detach().copy_(found)
             else:
-                state[name][...] = array
+                state[name][...] = found
         tensors = tensors[count:]
 
 

@@ -52,8 +52,8 @@ class Batch(NamedTuple):
 
     tensors: list[TensorInfo]
     arrays: list[Any]
-    addresses: Sequence[int]
-    sizes: Sequence[int]
+    addresses: array[int]
+    sizes: array[int]
 
 
 def load_tensors(
@@ -104,7 +104,7 @@ def load_tensors(
 
 def _segments(offsets: Sequence[int], batch: Batch) -> array[int]:
     """Say where in the file is what, and where it goes, without tensors of no bytes."""
-    columns = [array("Q", each) for each in (offsets, batch.sizes, batch.addresses)]
+    columns = [array("Q", offsets), batch.sizes, batch.addresses]
     if 0 in batch.sizes:
         columns = [array("Q", itertools.compress(each, batch.sizes)) for each in columns]
     return interleave(*columns)

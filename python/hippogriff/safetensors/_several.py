@@ -255,19 +255,22 @@ class _Loader:
             for part in parts
         }
 
-        def hand_on(batch: Batch) -> None:
+        def hand_on(tensor: TensorInfo, array: Any) -> None:
+            for other in others[tensor.name]:
+                self._loaded[other][tensor.name] = self._makers[other].copy_of(array)
+
+        def take(batch: Batch) -> None:
             if compare is not None:
                 compare(batch)
             for tensor, array in zip(batch.tensors, batch.arrays, strict=True):
-                for other in others[tensor.name]:
-                    self._loaded[other][tensor.name] = self._makers[other].copy_of(array)
+                hand_on(tensor, array)
 
         loaded = load_tensors(
             file,
             by_offset(part.tensor for part in parts if part.scattered is None),
             maker,
             self._watch,
-            hand_on,
+            take,
             to=str(self._device),
             host_memory=self._host_memory,
             landing_bytes=_HANDED_ON_BYTES,
@@ -277,8 +280,7 @@ class _Loader:
             if part.scattered is not None:
                 self._watch.check()
                 array = self._fill(file, part, part.scattered)
-                # Of no addresses: a part of a tensor is never compared.
-                hand_on(Batch([part.tensor], [array], [], []))
+                hand_on(part.tensor, array)
                 self._loaded[self._device][part.tensor.name] = array
 
     def _fill(self, file: File, part: _Part, selection: Selection) -> Any:
