@@ -91,8 +91,9 @@ def copy_file(source: Path, destination: Path, options: CopyOptions, tell: Tell)
         if result.verified is False:
             raise HippogriffError(f"{source} and its copy differ; {destination} was not written")
         replacement.commit()
-    finally:
-        replacement.discard()
+    except BaseException as error:
+        replacement.discard(error)
+        raise
     return result
 
 

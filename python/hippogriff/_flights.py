@@ -6,6 +6,7 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from hippogriff._interrupts import outlast
 from hippogriff.errors import HippogriffError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     Wait = Callable[[Transfer[Any]], object]
 
-# A cancelled transfer finishes within this time; else its memory is kept until it does.
+# Cancelled transfers finish within this time; else their memory is kept until they do.
 _SETTLE_SECONDS = 10.0
 
 
@@ -69,10 +70,15 @@ class Flights:
 
 
 def stop(transfers: Iterable[Transfer[int]]) -> None:
-    """Cancel transfers and wait until they use their memory no more."""
-    transfers = list(transfers)
-    for transfer in transfers:
-        transfer.cancel()
-    for transfer in transfers:
-        with contextlib.suppress(HippogriffError):
-            transfer.wait(_SETTLE_SECONDS)
+    """Cancel transfers and wait until they use their memory no more, whatever interrupts."""
+    stopped = list(transfers)
+
+    def have_ended(seconds: float) -> bool:
+        for transfer in stopped:
+            transfer.cancel()
+        for transfer in stopped:
+            with contextlib.suppress(HippogriffError):
+                transfer.wait(seconds)
+        return all(transfer.done() for transfer in stopped)
+
+    outlast(have_ended, _SETTLE_SECONDS)

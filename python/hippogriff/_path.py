@@ -272,12 +272,19 @@ class Replacement:
             finally:
                 os.close(folder)
         except OSError as error:
-            self.discard()
-            raise io_error("rename", str(self._target), error) from None
+            failure = io_error("rename", str(self._target), error)
+            self.discard(failure)
+            raise failure from None
 
-    def discard(self) -> None:
-        """Remove it."""
-        self._temporary.unlink(missing_ok=True)
+    def discard(self, failure: BaseException | None = None) -> None:
+        """Remove it. Where it stays, the failure that it is removed for has that as a note."""
+        try:
+            self._temporary.unlink(missing_ok=True)
+        except OSError as error:
+            # As on a file system that became read-only with the first failure, which tells why.
+            note = str(io_error("remove", str(self._temporary), error))
+            if failure is not None and note not in getattr(failure, "__notes__", ()):
+                failure.add_note(note)
 
 
 def _needs_replacement(path: bytes, size_bytes: int) -> bool:

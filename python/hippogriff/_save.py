@@ -46,8 +46,8 @@ class Beside(Protocol):
     def commit(self) -> None:
         """Put it in its place."""
 
-    def discard(self) -> None:
-        """Remove it."""
+    def discard(self, failure: BaseException | None = None) -> None:
+        """Remove it. Where it stays, `failure` has that as a note."""
 
 
 def save_parts(
@@ -81,10 +81,10 @@ def save_parts(
         replacement.commit()
         if beside is not None:
             beside.commit()
-    except BaseException:
-        replacement.discard()
+    except BaseException as error:
+        replacement.discard(error)
         if beside is not None:
-            beside.discard()
+            beside.discard(error)
         raise
 
 

@@ -237,10 +237,11 @@ class SidecarWriter:
         try:
             self._write(format_sidecar(sidecar))
         except OSError as error:
-            self.discard()
-            raise io_error("write", path, error) from None
-        except BaseException:
-            self.discard()
+            failure = io_error("write", path, error)
+            self.discard(failure)
+            raise failure from None
+        except BaseException as error:
+            self.discard(error)
             raise
 
     def _write(self, data: bytes) -> None:
@@ -268,9 +269,9 @@ class SidecarWriter:
         """Let it take its name."""
         self._replacement.commit()
 
-    def discard(self) -> None:
-        """Remove it."""
-        self._replacement.discard()
+    def discard(self, failure: BaseException | None = None) -> None:
+        """Remove it. Where it stays, `failure` has that as a note."""
+        self._replacement.discard(failure)
 
 
 def _checksum(data: bytes | memoryview) -> bytes:

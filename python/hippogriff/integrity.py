@@ -102,8 +102,8 @@ def write_checksums(
     writer = SidecarWriter(target, sidecar)
     try:
         writer.commit()
-    except BaseException:
-        writer.discard()
+    except BaseException as error:
+        writer.discard(error)
         raise
     return target
 

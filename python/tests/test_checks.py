@@ -16,7 +16,17 @@ from hippogriff import ChecksumMismatch, _xxh3
 from hippogriff._sidecar import format_sidecar, parse_sidecar
 from hippogriff.errors import DeviceError
 from hippogriff.integrity import SidecarError, write_checksums
-from hippogriff.safetensors import _checks, _load, load_file, safe_open, save_file
+from hippogriff.safetensors import (
+    _checks,
+    _into,
+    _load,
+    load_file,
+    load_into,
+    load_plan,
+    safe_open,
+    save_file,
+)
+from hippogriff.safetensors._verify import Landed, Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,12 +67,24 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(_load, "_BATCH_TENSORS", 8)
     monkeypatch.setattr(_checks, "_TOGETHER_BYTES", 20_000)
     yield
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith(_THREAD)]
+    assert not comparing()
+
+
+def comparing() -> list[threading.Thread]:
+    """Return the threads that compare beside a load."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith(_THREAD)]
 
 
 def in_thread() -> bool:
     """Whether this is the thread that compares beside a load."""
     return threading.current_thread().name.startswith(_THREAD)
+
+
+def press_ctrl_c() -> None:
+    """Interrupt the main thread, also where it waits for a lock, as the terminal does."""
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGINT)
 
 
 class Calls:
@@ -246,10 +268,10 @@ def test_an_interrupt_at_the_last_comparison_waits_for_those_before(
     path = tmp_path / "model.safetensors"
     make_model(path, 6)
 
-    def interrupt(calls: Calls) -> None:
+    def interrupt(_: Calls) -> None:
         if in_thread():
             time.sleep(0.05)
-        elif calls.on_thread:
+        elif comparing():
             raise KeyboardInterrupt
 
     calls = with_calls(monkeypatch, interrupt)
@@ -322,6 +344,137 @@ def test_where_no_thread_starts_all_is_compared_all_the_same(
 
 
 @pytest.mark.usefixtures("batches")
+def test_nothing_is_compared_twice_where_a_thread_starts_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.safetensors"
+    tensors = make_model(path, 12)
+    start, compare = threading.Thread.start, Verifier.compare
+    failures = 0
+    compared: list[str] = []
+
+    def fail_first(thread: threading.Thread) -> None:
+        nonlocal failures
+        if thread.name.startswith(_THREAD) and failures < 3:
+            failures += 1
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def note(self: Verifier, landed: Landed, *arguments: Any) -> None:
+        compared.extend(tensor.name for tensor in landed.tensors)
+        compare(self, landed, *arguments)
+
+    monkeypatch.setattr(threading.Thread, "start", fail_first)
+    monkeypatch.setattr(Verifier, "compare", note)
+    assert len(load_file(path, framework="np", verify=True)) == 300
+    assert failures == 3
+    assert sorted(compared) == sorted(tensors)
+
+
+@pytest.mark.usefixtures("batches")
+def test_further_interrupts_wait_too_for_what_is_being_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.safetensors"
+    make_model(path, 13)
+
+    def interrupt(calls: Calls) -> None:
+        if calls.on_thread == 2 and in_thread():
+            for _ in range(2):
+                time.sleep(0.2)
+                press_ctrl_c()
+            time.sleep(0.2)
+
+    calls = with_calls(monkeypatch, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        load_file(path, framework="np", verify=True)
+    assert calls.under_way == 0
+    assert calls.on_thread == 2
+
+
+@pytest.mark.usefixtures("batches")
+def test_an_interrupt_waits_for_a_comparison_that_hangs_no_longer_than_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.safetensors"
+    make_model(path, 14)
+    monkeypatch.setattr(_checks, "_STOP_SECONDS", 0.3)
+    goes_on = threading.Event()
+
+    def hang(calls: Calls) -> None:
+        if calls.on_thread == 1 and in_thread():
+            time.sleep(0.2)
+            signal.raise_signal(signal.SIGINT)
+            goes_on.wait(60)
+
+    calls = with_calls(monkeypatch, hang)
+    with pytest.raises(KeyboardInterrupt):
+        load_file(path, framework="np", verify=True)
+    assert calls.under_way == 1
+    goes_on.set()
+    for thread in comparing():
+        thread.join(60)
+    assert (calls.under_way, calls.on_thread) == (0, 1)
+
+
+@pytest.mark.usefixtures("batches")
+def test_a_mismatch_that_was_found_is_told_before_what_the_load_fails_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.safetensors"
+    tensors = [tensor for tensor in make_model(path, 15).values() if tensor.size_bytes]
+    flip(path, tensors[0].offset)
+    start = vars(_load)["start_segments"]
+    calls = with_calls(monkeypatch, lambda _: None)
+    failure: BaseException = MemoryError("made to fail")
+
+    def fail(*arguments: Any, **options: Any) -> Any:
+        if comparing():
+            while not calls.on_thread:
+                time.sleep(0.01)
+            time.sleep(0.2)
+            raise failure
+        return start(*arguments, **options)
+
+    monkeypatch.setattr(_load, "start_segments", fail)
+    with pytest.raises(ChecksumMismatch) as raised:
+        load_file(path, framework="np", verify=True)
+    assert raised.value.mismatches[0].tensor == tensors[0].name
+    assert raised.value.__context__ is failure
+    # Who has pressed Ctrl-C shall see that; and the file is damaged all the same.
+    failure = KeyboardInterrupt()
+    calls.threads.clear()
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        load_file(path, framework="np", verify=True)
+    (note,) = interrupted.value.__notes__
+    assert note.startswith("found before: ")
+    assert f"tensor {tensors[0].name!r}" in note
+
+
+@pytest.mark.usefixtures("batches")
+def test_a_mismatch_is_told_before_a_failure_of_the_comparison_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.safetensors"
+    tensors = [tensor for tensor in make_model(path, 16).values() if tensor.size_bytes]
+    flip(path, tensors[0].offset)
+
+    def fail(calls: Calls) -> None:
+        if in_thread() and calls.on_thread == 1:
+            time.sleep(0.5)
+        elif comparing():
+            while not calls.on_thread:
+                time.sleep(0.01)
+            raise MemoryError("made to fail")
+
+    with_calls(monkeypatch, fail)
+    with pytest.raises(ChecksumMismatch) as raised:
+        load_file(path, framework="np", verify=True)
+    assert raised.value.mismatches[0].tensor == tensors[0].name
+    assert isinstance(raised.value.__context__, MemoryError)
+
+
+@pytest.mark.usefixtures("batches")
 def test_chosen_tensors_are_compared_batch_by_batch(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     tensors = [tensor for tensor in make_model(path, 11).values() if tensor.size_bytes]
@@ -333,3 +486,84 @@ def test_chosen_tensors_are_compared_batch_by_batch(tmp_path: Path) -> None:
             file.get_tensors(tensor.name for tensor in chosen)
         assert [each.tensor for each in raised.value.mismatches] == [chosen[20].name]
         assert len(file.get_tensors(tensor.name for tensor in chosen[30:])) == len(chosen) - 30
+
+
+def filled(path: Path) -> dict[str, Any]:
+    """Return arrays as large as a file's tensors."""
+    with safe_open(path, "np") as file:
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    return {name: np.zeros(shape, np.uint8) for name, shape in shapes.items()}
+
+
+def into(path: Path) -> None:
+    """Load into arrays that are there."""
+    load_into(filled(path), path, verify=True)
+
+
+def by_plan(path: Path) -> None:
+    """Load to two devices that both are this machine."""
+    load_plan(path, {"cpu": None, "host": None}, framework="np", verify=True)
+
+
+@pytest.mark.usefixtures("batches")
+@pytest.mark.parametrize("load", [into, by_plan])
+def test_all_loaders_compare_beside_the_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "model.safetensors"
+    tensors = [tensor for tensor in make_model(path, 17).values() if tensor.size_bytes]
+    monkeypatch.setattr(_into, "_TENSORS_TOGETHER", 8)
+    calls = with_calls(monkeypatch, lambda _: None)
+    load(path)
+    assert calls.on_thread > 5
+    for tensor in (tensors[0], tensors[len(tensors) // 2], tensors[-1]):
+        flip(path, tensor.offset)
+        with pytest.raises(ChecksumMismatch) as raised:
+            load(path)
+        flip(path, tensor.offset)
+        assert [each.tensor for each in raised.value.mismatches] == [tensor.name]
+
+
+@pytest.mark.usefixtures("batches")
+@pytest.mark.parametrize("load", [into, by_plan])
+def test_an_interrupt_of_any_loader_waits_for_what_is_being_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "model.safetensors"
+    make_model(path, 18)
+    monkeypatch.setattr(_into, "_TENSORS_TOGETHER", 8)
+    interrupted = False
+
+    def interrupt(calls: Calls) -> None:
+        nonlocal interrupted
+        if in_thread() and calls.on_thread >= 2:
+            if not interrupted:
+                interrupted = True
+                for _ in range(2):
+                    time.sleep(0.2)
+                    press_ctrl_c()
+            time.sleep(0.2)
+
+    calls = with_calls(monkeypatch, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        load(path)
+    assert calls.under_way == 0
+
+
+@pytest.mark.usefixtures("batches")
+def test_arrays_that_share_memory_are_compared_before_they_are_filled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.safetensors"
+    random_bytes = np.random.default_rng(19)
+    tensors = {f"t{n:02}": random_bytes.integers(0, 256, 4000, np.uint8) for n in range(40)}
+    save_file(tensors, path, checksum=True)
+    monkeypatch.setattr(_into, "_TENSORS_TOGETHER", 4)
+    calls = with_calls(monkeypatch, lambda _: time.sleep(0.02) if in_thread() else None)
+    arrays = {name: np.zeros(4000, np.uint8) for name in tensors}
+    for number in range(20, 40):
+        arrays[f"t{number}"] = arrays[f"t{number - 20:02}"]
+    load_into(arrays, path, verify=True)
+    assert calls.on_thread
+    for name, found in arrays.items():
+        assert (found == tensors[f"t{int(name[1:]) % 20 + 20}"]).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -280,10 +281,37 @@ def test_failed_saves_leave_what_was_there(tmp_path: Path) -> None:
             save_file(wrong, path)
     with pytest.raises(hippogriff.InvalidArgument):
         save_file({}, path, {"a": 1})  # type: ignore[dict-item]
+    with pytest.raises(hippogriff.InvalidArgument, match="no mapping of names"):
+        save_file([np.zeros(1)], path)  # type: ignore[arg-type]
     with pytest.raises(hippogriff.IoError):
         save_file({"x": np.zeros(1)}, tmp_path / "absent" / "x.safetensors")
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("step", "operation"), [("fsync", "sync"), ("replace", "rename")])
+def test_a_save_whose_temporary_file_cannot_be_removed_tells_what_failed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, operation: str
+) -> None:
+    path = tmp_path / "kept.safetensors"
+    path.write_bytes(b"before")
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, "made to fail")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "made to fail")
+
+    # As a file system does that becomes read-only when its drive fails.
+    owner: object = os if step == "fsync" else Path
+    monkeypatch.setattr(owner, step, fail)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(hippogriff.IoError) as raised:
+        save_file({"x": np.zeros(9)}, path)
+    assert (raised.value.operation, raised.value.errno) == (operation, errno.EIO)
+    (left,) = (each for each in tmp_path.iterdir() if each != path)
+    assert raised.value.__notes__ == [f"remove {left}: Read-only file system (errno 30)"]
+    assert path.read_bytes() == b"before"
 
 
 def test_a_file_that_is_truncated_meanwhile_is_told(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +25,6 @@ from hippogriff.safetensors import (
 )
 
 if TYPE_CHECKING:
-    import threading
     from pathlib import Path
 
 _ONE, _OTHER = "cpu", "host"
@@ -149,6 +150,55 @@ def test_one_devices_failure_stops_the_others(
     monkeypatch.setattr(_several, "load_tensors", fail)
     with pytest.raises(hippogriff.IoError, match="made to fail"):
         load_plan(paths, {_ONE: None, _OTHER: None}, framework="np")
+
+
+def test_of_several_failures_a_mismatch_is_raised_and_the_others_are_noted(
+    files: tuple[list[Path], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, _ = files
+    both = threading.Barrier(2)
+
+    def fail(*_: Any, to: str, **__: Any) -> dict[str, Any]:
+        both.wait(60)
+        if to == _ONE:
+            raise hippogriff.IoError("read: made to fail")
+        raise hippogriff.ChecksumMismatch("it differs")
+
+    monkeypatch.setattr(_several, "load_tensors", fail)
+    with pytest.raises(hippogriff.ChecksumMismatch, match="it differs") as raised:
+        load_plan(paths, {_ONE: None, _OTHER: None}, framework="np")
+    assert raised.value.__notes__ == ["on another device: read: made to fail"]
+
+
+def test_a_device_that_gets_no_thread_is_not_loaded_to_later(
+    files: tuple[list[Path], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, _ = files
+    start, original = threading.Thread.start, _load.load_tensors
+    threads = 0
+    devices = []
+
+    def begin(thread: threading.Thread) -> None:
+        nonlocal threads
+        if thread.name.startswith("hippogriff-load"):
+            threads += 1
+            if threads == 2:
+                raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def load(*arguments: Any, **more: Any) -> dict[str, Any]:
+        devices.append(more["to"])
+        time.sleep(0.3)  # So that the second thread is asked for.
+        return original(*arguments, **more)
+
+    monkeypatch.setattr(threading.Thread, "start", begin)
+    monkeypatch.setattr(_several, "load_tensors", load)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        load_plan(paths, {_ONE: None, _OTHER: None}, framework="np")
+    for thread in threading.enumerate():
+        if thread.name.startswith("hippogriff-load"):
+            thread.join(60)
+    assert set(devices) <= {_ONE}
 
 
 @pytest.mark.parametrize(

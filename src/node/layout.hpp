@@ -11,7 +11,7 @@
 namespace hippogriff::node {
 
 inline constexpr std::uint64_t segment_magic = 0x45444f4e4f504948;  // "HIPONODE"
-inline constexpr std::uint32_t segment_version = 6;
+inline constexpr std::uint32_t segment_version = 7;
 
 // Keeps its meaning in every version, so that versions can tell each other apart.
 struct SegmentHeader {
@@ -32,6 +32,8 @@ struct ClientIdentity {
   std::uint64_t pid_namespace = 0;
   // Of a removed file, where it is carried over from that and has its lock there; 0: of this one.
   std::uint64_t origin_inode = 0;
+  // The device of that file, by which the kernel tells its locks; 0: not known (see life.hpp).
+  std::uint64_t origin_device = 0;
   std::uint32_t pid = 0;
   std::uint32_t term = 0;  // another one for each client that has the slot
   // Whose reservations it keeps to: the slot's own index where it has its own.
@@ -41,7 +43,7 @@ struct ClientIdentity {
   std::uint32_t served_pid = 0;   // the process that a server has the slot for; 0: its own
 };
 
-static_assert(sizeof(ClientIdentity) == 56);
+static_assert(sizeof(ClientIdentity) == 64);
 
 std::uint64_t identity_checksum(const ClientIdentity& identity);
 
@@ -127,10 +129,10 @@ static_assert(offsetof(SegmentLayout, lock) == 64);
 static_assert(offsetof(SegmentLayout, commit) == 128);
 static_assert(offsetof(SegmentLayout, signals) == 192);
 static_assert(offsetof(SegmentLayout, identities) == 192 + 1024);
-static_assert(offsetof(SegmentLayout, showing) == 192 + 1024 + clients_max * 56);
+static_assert(offsetof(SegmentLayout, showing) == 192 + 1024 + clients_max * 64);
 static_assert(offsetof(SegmentLayout, showing_arrays) == offsetof(SegmentLayout, showing) + 64);
-static_assert(offsetof(SegmentLayout, halves) == 16384);
-static_assert(offsetof(SegmentLayout, boards) == 16384 + 2 * half_bytes);
+static_assert(offsetof(SegmentLayout, halves) == 20480);
+static_assert(offsetof(SegmentLayout, boards) == 20480 + 2 * half_bytes);
 static_assert(sizeof(SegmentLayout) ==
               offsetof(SegmentLayout, boards) + clients_max * sizeof(ClientBoard));
 

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <bitset>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -63,6 +64,12 @@ class RemovedFile {
 
   [[nodiscard]] std::uint64_t inode() const noexcept { return facts_.st_ino; }
 
+  // One of another folder has the same name where that is another container's. In one folder files
+  // have one device, whatever the file system.
+  [[nodiscard]] bool is_beside(const struct stat& other) const noexcept {
+    return facts_.st_dev == other.st_dev;
+  }
+
   [[nodiscard]] bool is_removed() const noexcept {
     return S_ISREG(facts_.st_mode) && facts_.st_nlink == 0;
   }
@@ -108,6 +115,7 @@ std::string removed_name(const SegmentPlace& place) {
 void find_in_process(const fs::path& descriptors,
                      const SegmentPlace& place,
                      const std::string& name,
+                     const struct stat& fresh,
                      std::vector<RemovedFile>& found) {
   std::error_code refused;  // it has ended, or is another user's
   fs::directory_iterator at(descriptors, refused);
@@ -117,7 +125,7 @@ void find_in_process(const fs::path& descriptors,
       continue;
     }
     RemovedFile file(at->path().native());
-    if (file.is_removed() && is_ours(file, place) &&
+    if (file.is_removed() && file.is_beside(fresh) && is_ours(file, place) &&
         std::ranges::none_of(
             found, [&](const RemovedFile& other) { return other.inode() == file.inode(); })) {
       found.push_back(std::move(file));
@@ -125,8 +133,12 @@ void find_in_process(const fs::path& descriptors,
   }
 }
 
-std::vector<RemovedFile> removed_files(const SegmentPlace& place) {
+std::vector<RemovedFile> removed_files(const SegmentPlace& place, int fresh_fd) {
   std::vector<RemovedFile> found;
+  struct stat fresh{};
+  if (::fstat(fresh_fd, &fresh) != 0) {
+    throw_io("stat segment", place.path, no_offset, errno);
+  }
   // Looking at all processes takes long: only where somebody has a slot of any segment.
   if (has_slot_lock([](const SlotLock&) { return true; }) == false) {
     return found;
@@ -137,7 +149,7 @@ std::vector<RemovedFile> removed_files(const SegmentPlace& place) {
   for (; !refused && at != fs::directory_iterator(); at.increment(refused)) {
     const std::string process = at->path().filename();
     if (std::ranges::all_of(process, [](char letter) { return letter >= '0' && letter <= '9'; })) {
-      find_in_process(at->path() / "fd", place, name, found);
+      find_in_process(at->path() / "fd", place, name, fresh, found);
     }
   }
   return found;
@@ -277,6 +289,7 @@ Clients living(const RemovedFile& file) {
     sum_up(client, all, lives);
     if (client.identity.origin_inode == 0) {
       client.identity.origin_inode = file.inode();
+      client.identity.origin_device = lock_device(file.fd());
       client.identity.checksum = identity_checksum(client.identity);
     }
     left.push_back(client);
@@ -331,14 +344,14 @@ void add(Legacy& legacy, const Books& books, const Clients& clients) {
 
 }  // namespace
 
-Legacy legacy_of(const SegmentPlace& place, const Books& fresh) {
+Legacy legacy_of(const SegmentPlace& place, int fresh_fd, const Books& fresh) {
   struct Found {
     Books books;
     Clients clients;
   };
 
   std::vector<Found> all;
-  for (const RemovedFile& file : removed_files(place)) {
+  for (const RemovedFile& file : removed_files(place, fresh_fd)) {
     refuse_other_version(file, place);
     await_last_change(file);
     Found found;

@@ -36,10 +36,11 @@ struct Legacy {
 static_assert(sizeof(Legacy::Client::uses) == sizeof(ClientBoard::uses));
 
 // Looks for removed files of that place that a process still has open: a program of `hippogriff
-// run` has, whatever it is. `fresh` books where there are none, or nobody lives that is in them.
+// run` has, whatever it is. They lay in the folder of the file `fresh_fd`, which will replace them.
+// `fresh` books where there are none, or nobody lives that is in them.
 // Not found are files whose every holder hides its descriptors from this process: other users', and
 // those of a pid namespace that is not below this one. Throws Error(unsupported) when such a file
 // is of another version and in use.
-Legacy legacy_of(const SegmentPlace& place, const Books& fresh);
+Legacy legacy_of(const SegmentPlace& place, int fresh_fd, const Books& fresh);
 
 }  // namespace hippogriff::node

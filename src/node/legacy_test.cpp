@@ -9,6 +9,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -285,6 +287,35 @@ TEST_F(LegacyTest, removed_books_of_another_version_are_told_of_while_they_are_i
   running.send(SIGKILL);
   running.wait();
   EXPECT_EQ(status_of([&] { other(); }), Status::ok);
+}
+
+TEST_F(LegacyTest, removed_books_of_the_same_name_in_another_containers_tmpfs_are_not_ours) {
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
+  const Child container([&] {
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("tmpfs", "/dev/shm", "tmpfs", 0, nullptr) != 0) {
+      return 1;
+    }
+    Node node(place.options());
+    node.add_device("gpu", 100);
+    node.reserve(request(60));
+    remove_books();
+    static_cast<void>(::write(pipe[1], "1", 1));
+    ::pause();
+    return 0;
+  });
+  ::close(pipe[1]);
+  char answer = 0;
+  const ssize_t got = ::read(pipe[0], &answer, 1);
+  ::close(pipe[0]);
+  if (got != 1) {
+    GTEST_SKIP() << "no mount namespaces here";
+  }
+  const auto late = other();
+  EXPECT_EQ(held(*late), 0U);
+  late->reserve(request(100));
 }
 
 TEST_F(LegacyTest, whatever_stands_in_removed_books_is_read_without_harm) {

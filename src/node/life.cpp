@@ -2,7 +2,10 @@
 #include "node/life.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,8 +38,8 @@ std::string_view take_word(std::string_view& line) {
 }
 
 template <typename Number>
-bool parse(std::string_view text, Number& number) {
-  const auto result = std::from_chars(text.begin(), text.end(), number);
+bool parse(std::string_view text, Number& number, int base = 10) {
+  const auto result = std::from_chars(text.begin(), text.end(), number, base);
   return result.ec == std::errc{} && result.ptr == text.end();
 }
 
@@ -49,14 +52,30 @@ std::optional<SlotLock> slot_lock_of(std::string_view line) {
   for (int skipped = 0; skipped < 3; ++skipped) {
     static_cast<void>(take_word(line));
   }
-  const std::string_view file = take_word(line);
+  std::string_view file = take_word(line);
+  std::array<unsigned, 2> device{};
+  for (unsigned& part : device) {
+    const std::size_t colon = std::min(file.find(':'), file.size());
+    if (!parse(file.substr(0, colon), part, 16)) {
+      return std::nullopt;
+    }
+    file.remove_prefix(std::min(colon + 1, file.size()));
+  }
   std::uint64_t inode = 0;
   std::int64_t first = 0;
-  if (!parse(file.substr(file.rfind(':') + 1), inode) || !parse(take_word(line), first) ||
-      first < slots_lock_offset || first >= slots_lock_offset + std::int64_t{clients_max}) {
+  if (!parse(file, inode) || !parse(take_word(line), first) || first < slots_lock_offset ||
+      first >= slots_lock_offset + std::int64_t{clients_max}) {
     return std::nullopt;
   }
-  return SlotLock{.inode = inode, .client = static_cast<std::uint32_t>(first - slots_lock_offset)};
+  return SlotLock{.device = makedev(device[0], device[1]),
+                  .inode = inode,
+                  .client = static_cast<std::uint32_t>(first - slots_lock_offset)};
+}
+
+// Inodes alone do not tell files apart: each tmpfs, as containers have one each, counts from 1.
+bool is_in_origin(const SlotLock& lock, const ClientIdentity& identity) {
+  return lock.inode == identity.origin_inode &&
+         (identity.origin_device == 0 || lock.device == identity.origin_device);
 }
 
 struct LocksText {
@@ -97,6 +116,14 @@ bool names_wanted(std::string_view lines, const std::function<bool(const SlotLoc
 }
 
 }  // namespace
+
+std::uint64_t lock_device(int fd) noexcept {
+  struct statfs system{};
+  struct stat facts{};
+  const bool known =
+      ::fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC && ::fstat(fd, &facts) == 0;
+  return known ? facts.st_dev : 0;
+}
 
 bool byte_is_locked(int fd, std::int64_t offset) noexcept {
   struct flock range{};
@@ -187,7 +214,7 @@ bool Viewer::lives(const ClientIdentity& identity,
   const bool lock_matters = identity.handed_over != 0 ? process != true : process != false;
   if (!locked && identity.origin_inode != 0 && lock_matters) {
     locked = has_slot_lock([&](const SlotLock& lock) {
-               return lock.inode == identity.origin_inode && lock.client == client;
+               return lock.client == client && is_in_origin(lock, identity);
              }).value_or(true);
   }
   if (identity.handed_over != 0) {

@@ -24,6 +24,7 @@ ProcessFacts process_facts(std::uint64_t pid) noexcept;
 
 // Locks that clients have on the bytes of their slots, wherever the file of the segment is now.
 struct SlotLock {
+  std::uint64_t device = 0;
   std::uint64_t inode = 0;
   std::uint32_t client = 0;
 };
@@ -32,6 +33,10 @@ struct SlotLock {
 // where that cannot be read. It takes several readings to say that there is none where that is
 // long.
 std::optional<bool> has_slot_lock(const std::function<bool(const SlotLock&)>& wanted) noexcept;
+
+// The device that the kernel names in the locks of a file: the one that stat tells in tmpfs, where
+// segments are, and elsewhere perhaps another (btrfs, overlayfs), so that it is not known: 0.
+std::uint64_t lock_device(int fd) noexcept;
 
 // True also when the kernel cannot say.
 bool byte_is_locked(int fd, std::int64_t offset) noexcept;

@@ -159,7 +159,7 @@ bool Segment::create(const Books& books, const Steps& steps) {
     throw_io("allocate segment", path(), no_offset, refused);
   }
   share_with_group();
-  write_contents(fd_, legacy_of(place_, books));
+  write_contents(fd_, legacy_of(place_, fd_, books));
   step(steps, "before link");
   const std::string source = "/proc/self/fd/" + std::to_string(fd_);
   if (::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, path().c_str(), AT_SYMLINK_FOLLOW) == 0) {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from array import array
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from hippogriff._handle import SLICE_SECONDS
-from hippogriff.errors import Cancelled, HippogriffError
+from hippogriff._interrupts import outlast
+from hippogriff.errors import Cancelled, ChecksumMismatch, HippogriffError
 from hippogriff.safetensors._verify import Landed
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Protocol
 
-    from hippogriff._frameworks import Framework
     from hippogriff._regions import Region
     from hippogriff.safetensors._load import Batch
     from hippogriff.safetensors._tensor import TensorInfo
@@ -33,33 +33,78 @@ if TYPE_CHECKING:
 # So much is compared at once, or more: less leaves parts of a GPU idle, and what is left at the end
 # of a load nothing hides.
 _TOGETHER_BYTES = 256 << 20
+# What is stopped ends within this time, one call of the library; else it keeps its memory until it
+# does.
+_STOP_SECONDS = 10.0
 
 
-class _Comparison(NamedTuple):
-    """What one call compares. `keep` holds the memory."""
+class _Comparison:
+    """What one call compares. It holds the memory until it has ended, on whichever thread."""
 
-    verifier: Verifier
-    region: Region
-    landed: Landed
-    keep: list[object]
+    def __init__(self, verifier: Verifier, region: Region) -> None:
+        self.verifier = verifier
+        self.region = region
+        self.ended = threading.Event()
+        self.error: BaseException | None = None
+        self._landed = Landed([], array("Q"), array("Q"), array("Q"))
+        self._keep: list[object] = []
+
+    def add(self, batch: Batch, expected: array[int]) -> None:
+        tensors, addresses, sizes, checksums = self._landed
+        tensors.extend(batch.tensors)
+        addresses.extend(batch.addresses)
+        sizes.extend(batch.sizes)
+        checksums.extend(expected)
+        self._keep.append(batch.arrays)
 
     def run(self, between: Callable[[], object]) -> None:
-        self.verifier.compare(self.landed, self.region, between)
+        """Compare, and keep what it failed with."""
+        try:
+            between()
+            self.verifier.compare(self._landed, self.region, between)
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._keep.clear()
+            self.ended.set()
+
+    def look(self) -> None:
+        """Raise what it failed with, and let go of it: the frames that it goes through hold us."""
+        error, self.error = self.error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error
+
+
+def _run_all(tasks: queue.SimpleQueue[_Comparison | None], between: Callable[[], object]) -> None:
+    while (task := tasks.get()) is not None:
+        task.run(between)
+        del task  # Waiting for the next, it would hold what this one failed with.
 
 
 class Checks:
     """Compares what lands in the course of a load. Used from one thread, as a context manager.
 
     Little is compared where the ``with`` ends; more on a thread, while the rest is on its way. The
-    end of the ``with`` raises what differs, the first in the order of landing; nothing is under way
-    then, whatever ended it.
+    end of the ``with`` raises what differs, the first in the order of landing, also where something
+    else ended it; an interrupt is told of it by a note. Nothing is under way then, whatever ended
+    it, but for a call of the library that does not come back for ten seconds.
+
+    Parameters
+    ----------
+    look : callable, optional
+        Called now and then while this thread waits; what it raises ends the wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, look: Callable[[], object] | None = None) -> None:
+        self._look = look or _go_on
         self._gathered: list[_Comparison] = []
         self._size_bytes = 0
-        self._pool: ThreadPoolExecutor | None = None
-        self._running: list[Future[None]] = []
+        self._tasks: queue.SimpleQueue[_Comparison | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._running: list[_Comparison] = []
         self._stopping = threading.Event()
 
     def __enter__(self) -> Checks:
@@ -72,37 +117,39 @@ class Checks:
         trace: TracebackType | None,
     ) -> None:
         try:
-            if kind is None:
-                self._finish()
-        finally:
-            self._stopping.set()
-            if self._pool is not None:
-                self._pool.shutdown(wait=True, cancel_futures=True)
+            try:
+                if error is None:
+                    self._finish()
+            finally:
+                self._stop()
+        except BaseException as failure:
+            self._tell_mismatch(failure)
+            raise
+        if error is not None:
+            self._tell_mismatch(error)
 
     def of(
-        self, verifier: Verifier | None, framework: Framework, finder: Finder | None = None
+        self, verifier: Verifier | None, region: Region, finder: Finder | None = None
     ) -> Callable[[Batch], None] | None:
         """Return what takes a file's batches when they have landed; None without a verifier.
 
-        It raises what differs in earlier ones, where that is known then.
+        They lie on the device of `region`. It raises what differs in earlier ones, where that is
+        known then.
         """
         if verifier is None:
             return None
         found = finder or verifier
         # They have landed: there is no work that comes before.
-        region = framework.region._replace(stream=None)
+        where = region._replace(address=0, size_bytes=0, stream=None, owner=None)
+        last: _Comparison | None = None
 
         def take(batch: Batch) -> None:
+            nonlocal last
             expected = found.find(batch.tensors, batch.sizes)
-            if not self._gathered or self._gathered[-1].verifier is not verifier:
-                landed = Landed([], array("Q"), array("Q"), array("Q"))
-                self._gathered.append(_Comparison(verifier, region, landed, []))
-            _, _, landed, keep = self._gathered[-1]
-            landed.tensors.extend(batch.tensors)
-            landed.addresses.extend(batch.addresses)
-            landed.sizes.extend(batch.sizes)
-            landed.expected.extend(expected)
-            keep.append(batch.arrays)
+            if last is None or not self._gathered or self._gathered[-1] is not last:
+                last = _Comparison(verifier, where)
+                self._gathered.append(last)
+            last.add(batch, expected)
             self._size_bytes += sum(batch.sizes)
             if self._size_bytes >= _TOGETHER_BYTES:
                 self._begin()
@@ -111,49 +158,91 @@ class Checks:
 
     def _begin(self) -> None:
         """Let the thread compare what has gathered."""
-        self._raise_found()
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "hippogriff-verify")
+        self._look_at_running()
         gathered, self._gathered, self._size_bytes = self._gathered, [], 0
-        for each in gathered:
+        # Nothing is queued before there is a thread: it would be compared here and, by one that is
+        # to be had later, a second time.
+        if self._have_thread():
+            for each in gathered:
+                self._tasks.put(each)
+                self._running.append(each)
+        else:
+            self._run_here(gathered)
+
+    def _have_thread(self) -> bool:
+        if self._thread is None:
+            arguments = self._tasks, _Stopping(self._stopping)
+            thread = threading.Thread(
+                target=_run_all, args=arguments, name="hippogriff-verify", daemon=True
+            )
             try:
-                self._running.append(self._pool.submit(each.run, self._look))
+                thread.start()
             except RuntimeError:
-                each.run(self._look)  # There is no thread to be had.
+                return False  # There is none to be had.
+            self._thread = thread
+        return True
 
     def _finish(self) -> None:
         """Compare the rest here, while the thread is busy with what came before."""
+        gathered, self._gathered = self._gathered, []
         try:
-            for each in self._gathered:
-                each.run(self._look)
+            self._run_here(gathered)
         except HippogriffError:
             self._wait()  # What came before is told before.
             raise
         self._wait()
 
+    def _run_here(self, comparisons: list[_Comparison]) -> None:
+        for each in comparisons:
+            each.run(self._look)
+            each.look()
+
     def _wait(self) -> None:
         for each in self._running:
-            while not each.done():
-                wait([each], SLICE_SECONDS)  # So that signals are seen, whichever thread has them.
-            each.result()
+            while not each.ended.wait(SLICE_SECONDS):  # So that signals are seen.
+                self._look()
+            each.look()
 
-    def _raise_found(self) -> None:
-        while self._running and self._running[0].done():
-            self._running.pop(0).result()
+    def _look_at_running(self) -> None:
+        while self._running and self._running[0].ended.is_set():
+            self._running.pop(0).look()
 
-    def _look(self) -> None:
+    def _stop(self) -> None:
+        """Have the thread end, and wait for that: what it reads is its caller's then."""
+        self._stopping.set()
+        self._tasks.put(None)
+        outlast(self._has_ended, _STOP_SECONDS)
+
+    def _has_ended(self, seconds: float) -> bool:
+        if not all(each.ended.wait(seconds) for each in self._running):
+            return False
+        if self._thread is None:
+            return True
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _tell_mismatch(self, error: BaseException) -> None:
+        """Tell what differed before something else ended it, which is the lesser news."""
+        if isinstance(error, ChecksumMismatch):
+            return
+        for each in self._running:
+            if isinstance(each.error, ChecksumMismatch):
+                if isinstance(error, Exception):
+                    each.look()
+                error.add_note(f"found before: {each.error}")
+                return
+
+
+def _go_on() -> None:
+    pass
+
+
+class _Stopping:
+    """Ends a comparison between two calls of the library."""
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self._stopping = stopping
+
+    def __call__(self) -> None:
         if self._stopping.is_set():
             raise Cancelled("verify: the load was stopped", operation="verify")
-
-
-def check_now(verifier: Verifier, batch: Batch, region: Region) -> None:
-    """Compare a batch here and now, after the work on the stream of `region`.
-
-    Raises
-    ------
-    ChecksumMismatch
-        When some of it differs; names the tensors and bytes.
-    """
-    expected = verifier.find(batch.tensors, batch.sizes)
-    addresses, sizes = array("Q", batch.addresses), array("Q", batch.sizes)
-    verifier.compare(Landed(batch.tensors, addresses, sizes, expected), region)

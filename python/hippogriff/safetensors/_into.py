@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,13 +15,13 @@ from hippogriff._regions import describe
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
-from hippogriff.safetensors._checks import Checks, check_now
+from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors
 from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from hippogriff._file import File
     from hippogriff._regions import Region, Streams
@@ -168,7 +169,8 @@ def _fill(job: _Job, tensors: list[TensorInfo], differing: set[str]) -> list[Ten
     filled = _Filled()
     streams: Streams = {}
     in_flight, each = share_out(job.host_memory, _IN_FLIGHT)
-    with Flights(in_flight) as flights:
+    takes: dict[tuple[Any, ...], Callable[[Batch], None] | None] = {}
+    with Checks() as checks, Flights(in_flight) as flights:
         for begin in range(0, len(tensors), _TENSORS_TOGETHER):
             together: dict[tuple[Any, ...], list[_Part]] = {}
             for tensor in tensors[begin : begin + _TENSORS_TOGETHER]:
@@ -185,23 +187,28 @@ def _fill(job: _Job, tensors: list[TensorInfo], differing: set[str]) -> list[Ten
                     together.setdefault(key, []).append(_Part(tensor, region))
                 else:
                     shared.append(_Part(tensor, region))
-            for parts in together.values():
+            for key, parts in together.items():
+                if key not in takes:
+                    takes[key] = checks.of(job.verifier, parts[0].region)
                 flights.make_room()
-                flights.add(_start(job, parts, each), functools.partial(_verify, job, parts))
-    # What shares memory with something before it, as tied weights do, comes after it.
+                flights.add(_start(job, parts, each), _then(takes[key], parts))
+    # What shares memory with something before it, as tied weights do, comes after it: what was
+    # there before has been compared by then.
     for part in shared:
-        with Flights(1) as flights:
-            transfer = _start(job, [part], job.host_memory)
-            flights.add(transfer, functools.partial(_verify, job, [part]))
+        with Checks() as checks, Flights(1) as flights:
+            take = checks.of(job.verifier, part.region)
+            flights.add(_start(job, [part], job.host_memory), _then(take, [part]))
     return rest
 
 
-def _verify(job: _Job, parts: list[_Part]) -> None:
-    if job.verifier is not None:
-        tensors, regions = zip(*parts, strict=True)
-        addresses = [region.address for region in regions]
-        sizes = [tensor.size_bytes for tensor in tensors]
-        check_now(job.verifier, Batch(list(tensors), [], addresses, sizes), regions[0])
+def _then(take: Callable[[Batch], None] | None, parts: list[_Part]) -> Callable[[], object] | None:
+    """Return what is to be done with parts that have landed."""
+    if take is None:
+        return None
+    tensors, regions = map(list, zip(*parts, strict=True))
+    addresses = array("Q", [region.address for region in regions])
+    sizes = array("Q", [tensor.size_bytes for tensor in tensors])
+    return functools.partial(take, Batch(tensors, regions, addresses, sizes))
 
 
 def _straight_region(tensor: TensorInfo, array: Any, streams: Streams) -> Region | None:
@@ -254,15 +261,15 @@ def _convert(job: _Job, tensors: list[TensorInfo]) -> None:
         framework = make_framework(*first)
         chosen = by_offset(tensors[:count])
         with Checks() as checks:
-            landed = checks.of(job.verifier, framework)
+            landed = checks.of(job.verifier, framework.region)
             loaded = load_tensors(
                 job.file, chosen, framework, landed=landed, host_memory=job.host_memory
             )
-        for name, array in loaded.items():
+        for name, found in loaded.items():
             if first[0] == "pt":
-                state[name].detach().copy_(array)
+                state[name].detach().copy_(found)
             else:
-                state[name][...] = array
+                state[name][...] = found
         tensors = tensors[count:]
 
 

@@ -52,8 +52,8 @@ class Batch(NamedTuple):
 
     tensors: list[TensorInfo]
     arrays: list[Any]
-    addresses: Sequence[int]
-    sizes: Sequence[int]
+    addresses: array[int]
+    sizes: array[int]
 
 
 def load_tensors(
@@ -104,7 +104,7 @@ def load_tensors(
 
 def _segments(offsets: Sequence[int], batch: Batch) -> array[int]:
     """Say where in the file is what, and where it goes, without tensors of no bytes."""
-    columns = [array("Q", each) for each in (offsets, batch.sizes, batch.addresses)]
+    columns = [array("Q", offsets), batch.sizes, batch.addresses]
     if 0 in batch.sizes:
         columns = [array("Q", itertools.compress(each, batch.sizes)) for each in columns]
     return interleave(*columns)
@@ -243,7 +243,7 @@ def _load_all(
     """Load a file's tensors, of which the first are on their way before the last are known."""
     file, verifier = source
     follower = None if verifier is None else Follower(verifier)
-    landed = checks.of(verifier, maker, follower)
+    landed = checks.of(verifier, maker.region, follower)
     stream = stream_file(file)
     tensors = load_tensors(file, stream, maker, watch, landed, host_memory=host_memory)
     if follower is not None:

@@ -110,7 +110,7 @@ class safe_open:  # noqa: N801 (safetensors' name)
         wanted = self._header.tensors if names is None else dict.fromkeys(names)
         found = by_offset(map(self._find, wanted))
         with Checks() as checks:
-            checked = checks.of(self._verifier, self._framework)
+            checked = checks.of(self._verifier, self._framework.region)
             return load_tensors(self._file, found, self._framework, landed=checked)
 
     def get_slice(self, name: str) -> Slice:

@@ -72,6 +72,8 @@ def _checked_metadata(metadata: Mapping[str, str] | None) -> dict[str, str] | No
 
 def _lay_out(tensors: Mapping[str, Any]) -> list[tuple[TensorInfo, Any]]:
     """Order tensors as the reference does, the widest elements first, so that all are aligned."""
+    if not isinstance(tensors, Mapping):
+        raise InvalidArgument(f"the tensors are no mapping of names to arrays: {tensors!r:.100}")
     described = []
     for name, array in tensors.items():
         if not isinstance(name, str) or name == "__metadata__":

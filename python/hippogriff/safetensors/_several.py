@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._frameworks import make_framework
 from hippogriff._host_memory import host_memory_bytes
+from hippogriff._interrupts import outlast
 from hippogriff._slices import Extent, Selection, fill, find_runs, resolve, target_of
-from hippogriff.errors import Cancelled, InvalidArgument
-from hippogriff.safetensors._checks import check_now
+from hippogriff.errors import Cancelled, ChecksumMismatch, InvalidArgument
+from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors, make_arrays
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 _HANDED_ON_BYTES = 256 << 20
 # How often a waiting caller looks for Ctrl-C.
 _SLICE_SECONDS = 0.05
+# Devices that are told to stop do so within this time: each waits for its transfers, then for what
+# is being compared. What does not keeps its memory until it does.
+_STOP_SECONDS = 30.0
 
 
 class _Part(NamedTuple):
@@ -236,42 +240,48 @@ class _Loader:
         self._host_memory = host_memory
 
     def load(self, work: list[_Work]) -> None:
+        with Checks(self._watch.check) as checks:
+            for each in work:
+                self._load_one(each, checks)
+        for maker in self._makers.values():
+            maker.synchronize()
+
+    def _load_one(self, work: _Work, checks: Checks) -> None:
+        file, parts, verifier = work
         maker = self._makers[self._device]
-        for file, parts, verifier in work:
-            together = [part for part in parts if part.scattered is None]
-            others = {
-                part.tensor.name: [each for each in part.devices if each != self._device]
-                for part in parts
-            }
+        compare = checks.of(verifier, maker.region)
+        others = {
+            part.tensor.name: [each for each in part.devices if each != self._device]
+            for part in parts
+        }
 
-            def hand_on(batch: Batch, others: Any = others, verifier: Any = verifier) -> None:
-                if verifier is not None:
-                    check_now(verifier, batch, maker.region)
-                for tensor, array in zip(batch.tensors, batch.arrays, strict=True):
-                    for other in others[tensor.name]:
-                        self._loaded[other][tensor.name] = self._makers[other].copy_of(array)
+        def hand_on(tensor: TensorInfo, array: Any) -> None:
+            for other in others[tensor.name]:
+                self._loaded[other][tensor.name] = self._makers[other].copy_of(array)
 
-            tensors = by_offset(part.tensor for part in together)
-            name = str(self._device)
-            loaded = load_tensors(
-                file,
-                tensors,
-                maker,
-                self._watch,
-                hand_on,
-                to=name,
-                host_memory=self._host_memory,
-                landing_bytes=_HANDED_ON_BYTES,
-            )
-            self._loaded[self._device].update(loaded)
-            for part in parts:
-                if part.scattered is not None:
-                    self._watch.check()
-                    array = self._fill(file, part, part.scattered)
-                    hand_on(Batch([part.tensor], [array], [], []))
-                    self._loaded[self._device][part.tensor.name] = array
-        for each in self._makers.values():
-            each.synchronize()
+        def take(batch: Batch) -> None:
+            if compare is not None:
+                compare(batch)
+            for tensor, array in zip(batch.tensors, batch.arrays, strict=True):
+                hand_on(tensor, array)
+
+        loaded = load_tensors(
+            file,
+            by_offset(part.tensor for part in parts if part.scattered is None),
+            maker,
+            self._watch,
+            take,
+            to=str(self._device),
+            host_memory=self._host_memory,
+            landing_bytes=_HANDED_ON_BYTES,
+        )
+        self._loaded[self._device].update(loaded)
+        for part in parts:
+            if part.scattered is not None:
+                self._watch.check()
+                array = self._fill(file, part, part.scattered)
+                hand_on(part.tensor, array)
+                self._loaded[self._device][part.tensor.name] = array
 
     def _fill(self, file: File, part: _Part, selection: Selection) -> Any:
         maker = self._makers[self._device]
@@ -296,6 +306,8 @@ def _load_side_by_side(
     streams = [maker.current_stream() for maker in makers.values()]
 
     def load(device: Any) -> None:
+        # A thread that could not be had leaves its task to another, which would begin it late.
+        watches[device].check()
         with contextlib.ExitStack() as stack:
             for current in streams:
                 stack.enter_context(current())
@@ -306,18 +318,40 @@ def _load_side_by_side(
 
 
 def _run_all(tasks: list[Callable[[], None]], stopping: threading.Event) -> None:
-    """Run tasks on threads; when one fails, or Ctrl-C comes, stop the others and raise that."""
-    with concurrent.futures.ThreadPoolExecutor(len(tasks), "hippogriff-load") as pool:
-        futures: list[concurrent.futures.Future[None]] = []
+    """Run tasks on threads; when one fails, or Ctrl-C comes, stop the others and raise that.
+
+    Of several failures a mismatch is raised, which is the worst news, with the others as its notes.
+    """
+    pool = concurrent.futures.ThreadPoolExecutor(len(tasks), "hippogriff-load")
+    futures: list[concurrent.futures.Future[None]] = []
+    try:
         try:
-            futures += [pool.submit(task) for task in tasks]
-            waiting = set(futures)
-            while waiting and not any(each.done() and each.exception() for each in futures):
-                _, waiting = concurrent.futures.wait(waiting, _SLICE_SECONDS)
+            futures.extend(pool.submit(task) for task in tasks)
+            while not _failures(futures) and not _wait(futures, _SLICE_SECONDS):
+                pass
         finally:
-            done = len(futures) == len(tasks) and all(each.done() for each in futures)
-            if not done or any(each.exception() for each in futures):
+            if len(futures) < len(tasks) or _failures(futures) or not _wait(futures, 0):
                 stopping.set()
-    errors = [error for each in futures if (error := each.exception()) is not None]
-    for error in sorted(errors, key=lambda error: isinstance(error, Cancelled)):
+            pool.shutdown(wait=False, cancel_futures=True)
+            outlast(functools.partial(_wait, futures), _STOP_SECONDS)
+    except BaseException as interrupt:
+        for error in _failures(futures):
+            if isinstance(error, ChecksumMismatch):
+                interrupt.add_note(f"found before: {error}")
+        raise
+    errors = _failures(futures)
+    told = [error for error in errors if not isinstance(error, Cancelled)] or errors[:1]
+    told.sort(key=lambda error: not isinstance(error, ChecksumMismatch))
+    for error in told[1:]:
+        told[0].add_note(f"on another device: {error}")
+    for error in told:
         raise error
+
+
+def _wait(futures: list[concurrent.futures.Future[None]], seconds: float) -> bool:
+    return not concurrent.futures.wait(futures, seconds).not_done
+
+
+def _failures(futures: list[concurrent.futures.Future[None]]) -> list[BaseException]:
+    ended = [each for each in futures if each.done() and not each.cancelled()]
+    return [error for each in ended if (error := each.exception()) is not None]
