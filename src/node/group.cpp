@@ -80,15 +80,18 @@ bool Node::follows() const noexcept {
   return shown_ != nullptr && shown_->slot().follows() && shown_->slot().leader_is_in_place();
 }
 
-// Who takes and gives on the board of a removed file counts for nobody else.
-void Node::leave_removed() noexcept {
+// Who takes and gives on the board of a removed file counts for nobody else. False where the books
+// cannot be made anew: then the removed ones go on.
+bool Node::leave_removed() noexcept {
   const auto place = shown_now();
   if (place == nullptr || place->intact()) {
-    return;
+    return true;
   }
   try {
     transact([](Books&, ClientSet&) { return Effects{}; });
-  } catch (...) {  // NOLINT(bugprone-empty-catch): the next operation tries again
+    return true;
+  } catch (...) {
+    return false;  // the next operation tries again
   }
 }
 
@@ -96,17 +99,15 @@ void Node::leave_removed() noexcept {
 // who makes the books anew: others would be promised it as well.
 bool Node::take(std::uint32_t device, std::uint64_t size_bytes) noexcept {
   for (int attempt = 0; attempt < take_attempts_max; ++attempt) {
-    leave_removed();
+    const bool is_left = leave_removed();
     const std::shared_lock together(boards_mutex_);
     std::uint64_t key = 0;
     const auto place = shown(device, key);
-    // Where the books cannot be made anew the removed ones go on.
-    const bool counts_here = place != nullptr && !place->intact();
     step(options_.steps, "before take");
     if (place == nullptr || !place->board().take(key, size_bytes)) {
       return false;
     }
-    if (counts_here || place->intact()) {
+    if (!is_left || place->intact()) {
       return true;
     }
     place->board().give(key, size_bytes);
@@ -115,7 +116,7 @@ bool Node::take(std::uint32_t device, std::uint64_t size_bytes) noexcept {
 }
 
 void Node::give(std::uint32_t device, std::uint64_t size_bytes) noexcept {
-  leave_removed();
+  static_cast<void>(leave_removed());
   const std::shared_lock together(boards_mutex_);
   std::uint64_t key = 0;
   if (const auto place = shown(device, key)) {

@@ -243,7 +243,7 @@ class Node final : public NodeClient {
   ReservationRecord* record_of(std::uint64_t handle);
   [[nodiscard]] Device device(std::uint32_t index);
   void show_board();
-  void leave_removed() noexcept;
+  bool leave_removed() noexcept;
   std::vector<NodeView::Client> clients();
   std::shared_ptr<Attachment> shown(std::uint32_t device, std::uint64_t& key) const noexcept;
   std::shared_ptr<Attachment> shown_now() const noexcept;
