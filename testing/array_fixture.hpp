@@ -102,6 +102,12 @@ class TestArray {
   // Whether IoKind::direct is possible here.
   [[nodiscard]] bool is_direct() const { return is_direct_; }
 
+  // Where the array is, as its controller shares it; nullptr: on no drive.
+  [[nodiscard]] SharedDrive* drive() {
+    const std::string name = drive_of(array_->backing());
+    return name.empty() ? nullptr : &controller_->drives().drive(name);
+  }
+
   void drop_controller() { controller_.reset(); }
 
   template <typename T>
