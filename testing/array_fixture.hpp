@@ -106,6 +106,12 @@ class TestArray {
 
   [[nodiscard]] const std::shared_ptr<Controller>& controller() const { return controller_; }
 
+  // Where the array is, as its controller shares it; nullptr: on no drive.
+  [[nodiscard]] SharedDrive* drive() {
+    const std::string name = drive_of(array_->backing());
+    return name.empty() ? nullptr : &controller_->drives().drive(name);
+  }
+
   void drop_controller() { controller_.reset(); }
 
   template <typename T>

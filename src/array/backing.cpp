@@ -2,6 +2,7 @@
 #include "array/backing.hpp"
 
 #include "base/error.hpp"
+#include "transfer/outlook.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -147,6 +148,19 @@ void Backing::sync() const {
   if (first) {
     std::rethrow_exception(first);
   }
+}
+
+std::string drive_of(const Backing& backing) {
+  std::string drive;
+  for (const BackingFile& file : backing.files) {
+    const FileFacts& facts = file.file->facts();
+    const std::string its = facts.in_memory ? "" : drive_key(facts);
+    if (its.empty() || (!drive.empty() && its != drive)) {
+      return "";
+    }
+    drive = its;
+  }
+  return drive;
 }
 
 std::string name_of(const std::vector<std::string>& paths) {

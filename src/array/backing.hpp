@@ -90,6 +90,10 @@ struct BackingRequest {
   std::uint64_t stripe_bytes = 0;  // as FileLayout has it
 };
 
+// The drive that all of its files are on, as transfers call it; "" where there are several, or
+// none.
+[[nodiscard]] std::string drive_of(const Backing& backing);
+
 // "a.bin", or "a.bin and 3 more".
 [[nodiscard]] std::string name_of(const std::vector<std::string>& paths);
 

@@ -9,9 +9,9 @@
 namespace hippogriff::ondemand {
 
 Controller::Controller(std::shared_ptr<Storage> storage, std::size_t threads)
-    : storage_(std::move(storage)) {
+    : storage_(std::move(storage)), drives_(std::max<std::size_t>(threads, 1)) {
   for (std::size_t i = 0; i < std::max<std::size_t>(threads, 1); ++i) {
-    threads_.push_back(std::make_unique<ControllerThread>(storage_));
+    threads_.push_back(std::make_unique<ControllerThread>(storage_, drives_));
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "array/served_array.hpp"
+#include "array/shared_drives.hpp"
 #include "storage/storage.hpp"
 
 #include <chrono>
@@ -16,7 +17,8 @@ class ControllerThread;
 
 // Thread-safe. Queue i of an array is served by thread i modulo the number of threads; each thread
 // serves its queues in turn, a few commands at a time, whichever array they belong to. Beside these
-// there is one thread for flushes, once one was asked for.
+// there is one thread for flushes, once one was asked for. Of a drive where other processes' arrays
+// are it takes its share (drive_share.hpp).
 class Controller {
  public:
   // Queues beyond `threads` share them. Threads start with the first array.
@@ -38,8 +40,11 @@ class Controller {
 
   [[nodiscard]] std::size_t thread_count() const { return threads_.size(); }
 
+  [[nodiscard]] SharedDrives& drives() { return drives_; }
+
  private:
   std::shared_ptr<Storage> storage_;
+  SharedDrives drives_;
   std::vector<std::unique_ptr<ControllerThread>> threads_;
 };
 

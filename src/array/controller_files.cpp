@@ -79,6 +79,7 @@ void ControllerThread::continue_file(Pending& pending) {
   request.tag = reinterpret_cast<std::uint64_t>(&pending);
   try {
     io_->submit(request);
+    note_submitted(pending);
   } catch (...) {
     answer_failure(pending, NvmeStatus::internal_error, current_failure());
   }

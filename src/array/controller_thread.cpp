@@ -2,6 +2,7 @@
 #include "array/controller_thread.hpp"
 
 #include "array/overlay.hpp"
+#include "node/attachment.hpp"
 
 #include <pthread.h>
 
@@ -17,7 +18,6 @@ namespace hippogriff::ondemand {
 
 namespace {
 
-constexpr std::size_t io_depth = 256;
 constexpr std::uint32_t commands_in_turn = 32;  // of one queue, before the next one has its turn
 constexpr std::uint32_t rounds_awake = 64;
 constexpr std::uint32_t rounds_unseen = 16;  // between two looks at the clock
@@ -143,10 +143,7 @@ void ControllerThread::run() noexcept {
 void ControllerThread::loop() {
   for (;;) {
     take_changes();
-    bool busy = false;
-    for (const auto& served : served_) {
-      busy = serve(*served) || busy;
-    }
+    bool busy = serve_all();
     busy = reap(std::chrono::nanoseconds(0)) || busy;
     for (const auto& served : served_) {
       served->queue.tell(served->array->options().patience);
@@ -178,6 +175,9 @@ void ControllerThread::take_changes() {
   changes_seen_ = changes;
   finish_flushes();
   const std::scoped_lock lock(mutex_);
+  for (const auto& served : arriving_) {
+    served->drive = thread_drive(served->array->options().drive);
+  }
   std::ranges::move(arriving_, std::back_inserter(served_));
   arriving_.clear();
   somebody_leaves_ = false;
@@ -204,14 +204,32 @@ void ControllerThread::take_changes() {
       served_, [](const std::unique_ptr<Served>& served) { return !served->queue.wakes(); });
 }
 
+// Each queue is the first in its turn: where the drive has room for few, the first takes it.
+bool ControllerThread::serve_all() {
+  const std::size_t count = served_.size();
+  bool busy = false;
+  first_ = first_ < count ? first_ : 0;
+  for (std::size_t i = first_; i < count; ++i) {
+    busy = serve(*served_[i]) || busy;
+  }
+  for (std::size_t i = 0; i < first_; ++i) {
+    busy = serve(*served_[i]) || busy;
+  }
+  first_ += busy ? 1 : 0;
+  return busy;
+}
+
+// False when it had nothing to do, or no room for it.
 bool ControllerThread::serve(Served& served) {
   if (served.array->options().patience.ended() != Ending::none) {
     return false;
   }
   const std::uint32_t count = std::min(served.queue.waiting(), commands_in_turn);
+  const std::uint64_t limit = served.drive == nullptr ? 0 : served.drive->limit();
   std::uint64_t answered_bytes = 0;
   std::uint64_t answered = 0;
-  for (std::uint32_t i = 0; i < count && io_->in_flight() < io_depth; ++i) {
+  std::uint32_t i = 0;
+  for (; i < count && has_room(served, limit); ++i) {
     const Command command = served.queue.fetch();
     const std::uint64_t bytes = answer_at_once(served, command);
     if (bytes == 0) {
@@ -223,7 +241,7 @@ bool ControllerThread::serve(Served& served) {
   if (answered != 0) {
     served.array->count_reads(served.index, answered, answered_bytes);
   }
-  return count != 0;
+  return i != 0;
 }
 
 // Answers a read of bytes that its submitter can reach with their address, and says how many there
@@ -305,8 +323,14 @@ bool ControllerThread::reap(std::chrono::nanoseconds timeout) {
   }
   std::array<IoCompletion, 64> completions{};
   const std::size_t count = io_->reap(completions, timeout);
+  const std::int64_t now_ns = count == 0 ? 0 : node::monotonic_ns();
   for (std::size_t i = 0; i < count; ++i) {
-    advance(*reinterpret_cast<Pending*>(completions[i].tag), completions[i].result);
+    Pending& pending = *reinterpret_cast<Pending*>(completions[i].tag);
+    note_answered(pending, completions[i].result, now_ns);
+    advance(pending, completions[i].result);
+  }
+  for (auto& entry : thread_drives_) {
+    entry.second.note_answers();
   }
   return count != 0;
 }
@@ -411,9 +435,10 @@ void ControllerThread::show_arrays() {
     return;
   }
   shown_ = now;
+  show_drives();
   for (const auto& served : served_) {
     if (served->index == 0) {
-      served->array->show();
+      served->array->show(served->drive == nullptr ? nullptr : served->drive->shared);
     }
   }
 }

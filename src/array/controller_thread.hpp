@@ -2,15 +2,19 @@
 #pragma once
 
 #include "array/served_array.hpp"
+#include "array/shared_drives.hpp"
 #include "storage/storage.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -19,7 +23,9 @@ namespace hippogriff::ondemand {
 // The public functions may be called from any thread.
 class ControllerThread {
  public:
-  explicit ControllerThread(std::shared_ptr<Storage> storage) : storage_(std::move(storage)) {}
+  // The drives must stay as long as this.
+  ControllerThread(std::shared_ptr<Storage> storage, SharedDrives& drives)
+      : storage_(std::move(storage)), drives_(drives) {}
 
   ~ControllerThread();
   ControllerThread(const ControllerThread&) = delete;
@@ -36,6 +42,8 @@ class ControllerThread {
  private:
   struct Served;
 
+  static constexpr std::size_t io_depth = 256;
+
   // A command that is not answered yet: one for each slot of a queue.
   struct Pending {
     Served* served = nullptr;
@@ -49,6 +57,7 @@ class ControllerThread {
     std::uint64_t copies_left = 0;  // to write, or to try
     bool in_overlay = false;        // not in the files
     int attempts = 0;
+    std::int64_t submitted_ns = 0;  // to the drive, the last time
   };
 
   struct Served {
@@ -58,13 +67,21 @@ class ControllerThread {
     ControllerQueue queue;
     std::vector<Pending> pending;
     std::span<const std::byte> reachable;  // ServedArray::reachable
+    ThreadDrive* drive = nullptr;          // null: nothing that is shared
   };
 
   void start_locked();
   void run() noexcept;
   void loop();
   void take_changes();
+  bool serve_all();
   bool serve(Served& served);
+
+  [[nodiscard]] bool has_room(const Served& served, std::uint64_t limit) const {
+    return io_->in_flight() < io_depth &&
+           (served.drive == nullptr || served.drive->in_flight < limit);
+  }
+
   std::uint64_t answer_at_once(Served& served, const Command& command);
   void begin(Served& served, const Command& command);
   void begin_memory(Pending& pending);
@@ -77,18 +94,23 @@ class ControllerThread {
   void fail_copy(Pending& pending, const Failure& failure);
   void begin_flush(Pending& pending);
   bool reap(std::chrono::nanoseconds timeout);
+  static void note_submitted(Pending& pending);
+  static void note_answered(const Pending& pending, std::int64_t result, std::int64_t now_ns);
+  ThreadDrive* thread_drive(const std::string& name);
   void advance(Pending& pending, std::int64_t result);
   void finish_flushes();
   void answer(Pending& pending);
   void answer_failure(const Pending& pending, NvmeStatus status, const Failure& failure);
   void refuse(const Pending& pending, NvmeStatus status, const char* why);
   void show_arrays();
+  void show_drives();
   void rest();
   [[nodiscard]] bool something_to_do();
   void flush_loop();
   void changed();
 
   std::shared_ptr<Storage> storage_;
+  SharedDrives& drives_;
   WakeWord wake_;
   std::atomic<std::uint64_t> changes_{0};
 
@@ -109,6 +131,8 @@ class ControllerThread {
   // The thread's own.
   std::unique_ptr<IoQueue> io_;
   std::vector<std::unique_ptr<Served>> served_;
+  std::size_t first_ = 0;                             // of them, in the next round
+  std::map<std::string, ThreadDrive> thread_drives_;  // by name; nothing is ever removed
   std::uint64_t changes_seen_ = 0;
   bool somebody_leaves_ = false;  // once its commands are answered
   std::uint32_t quiet_rounds_ = 0;

@@ -3,6 +3,7 @@
 
 #include "array/backing.hpp"
 #include "array/controller_queue.hpp"
+#include "array/shared_drives.hpp"
 #include "base/error.hpp"
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace hippogriff::ondemand {
@@ -24,8 +26,10 @@ struct ServedCounts {
   std::uint64_t written_bytes = 0;
   std::uint64_t flushes = 0;
   std::uint64_t failures = 0;
-  std::uint64_t other_copies = 0;  // times that a read went on with another copy
-  std::uint64_t in_flight = 0;     // commands that are not answered at this moment
+  std::uint64_t other_copies = 0;    // times that a read went on with another copy
+  std::uint64_t in_flight = 0;       // commands that are not answered at this moment
+  std::uint64_t drive_answers = 0;   // as node::ArrayCounts has them
+  std::uint64_t drive_least_ns = 0;  // only where it is shown
 };
 
 // Thread-safe. What it points to must stay until the controller has let go of it.
@@ -41,6 +45,9 @@ class ServedArray {
     bool answers_with_addresses = true;  // its threads can read the backing's memory themselves
     // Told the counters now and then, by one thread of the controller; null: nobody wants to know.
     std::function<void(const ServedCounts&)> show = nullptr;
+    std::string drive;  // drive_of the backing
+    // What other processes show; null: they are not known.
+    SharedDrives::LookAtOthers others = nullptr;
   };
 
   explicit ServedArray(Options options)
@@ -119,6 +126,7 @@ class ServedArray {
     std::atomic<std::uint64_t> written_bytes{0};
     std::atomic<std::uint64_t> flushes{0};
     std::atomic<std::uint64_t> failed{0};
+    std::atomic<std::uint64_t> drive_answers{0};
   };
 
   // By the thread that serves the queue alone.
@@ -148,9 +156,15 @@ class ServedArray {
     counters_[queue].failed.fetch_add(1, std::memory_order_relaxed);
   }
 
-  void show() const {
+  void count_drive_answer(std::size_t queue) { add(counters_[queue].drive_answers, 1); }
+
+  // `drive` is the array's; null: it has none.
+  void show(const SharedDrive* drive) const {
     if (options_.show) {
-      options_.show(counts());
+      ServedCounts counted = counts();
+      counted.drive_least_ns =
+          drive == nullptr ? 0 : drive->least_ns.load(std::memory_order_relaxed);
+      options_.show(counted);
     }
   }
 
@@ -162,6 +176,7 @@ class ServedArray {
       sum.writes += counter.writes.load(std::memory_order_relaxed);
       sum.written_bytes += counter.written_bytes.load(std::memory_order_relaxed);
       sum.flushes += counter.flushes.load(std::memory_order_relaxed);
+      sum.drive_answers += counter.drive_answers.load(std::memory_order_relaxed);
     }
     for (std::size_t queue = 0; queue < counters_.size(); ++queue) {
       sum.in_flight += in_flight(queue);

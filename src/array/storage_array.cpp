@@ -127,6 +127,7 @@ StorageArray::StorageArray(StorageArrayOptions options) : options_(std::move(opt
     initialize(layout);
     if (options_.notice != nullptr) {
       options_.notice->show({.device = node::device_key(options_.device->info().uuid),
+                             .drive = drive_of(options_.backing),
                              .size_bytes = size_bytes(),
                              .cache_bytes = cache_bytes(),
                              .line_bytes = options_.line_bytes});
@@ -284,6 +285,10 @@ void StorageArray::initialize(const Layout& layout) {
                                      layout.line_count * options_.line_bytes);
   served.answers_with_addresses = answers_with_addresses_;
   served.show = shows_counts();
+  served.drive = drive_of(options_.backing);
+  if (options_.notice != nullptr) {
+    served.others = [notice = options_.notice] { return notice->others(); };
+  }
   served_ = std::make_shared<ServedArray>(std::move(served));
 }
 
@@ -304,7 +309,9 @@ std::function<void(const ServedCounts&)> StorageArray::shows_counts() const {
                    .written_back = lines.written_back,
                    .read_bytes = served.read_bytes,
                    .written_bytes = served.written_bytes,
-                   .in_flight = served.in_flight});
+                   .in_flight = served.in_flight,
+                   .drive_answers = served.drive_answers,
+                   .drive_least_ns = served.drive_least_ns});
   };
 }
 

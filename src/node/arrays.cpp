@@ -24,6 +24,7 @@ std::optional<SeenArray> read_record(const ArrayRecord& record, std::int64_t now
   return read_whole(record, [&] {
     SeenArray seen;
     seen.shown = {.device = record.device.load(acquire),
+                  .drive = read_drive(record.drive),
                   .size_bytes = number(record.size_bytes),
                   .cache_bytes = number(record.cache_bytes),
                   .line_bytes = number(record.line_bytes)};
@@ -35,7 +36,9 @@ std::optional<SeenArray> read_record(const ArrayRecord& record, std::int64_t now
                    .written_back = number(record.written_back),
                    .read_bytes = number(record.read_bytes),
                    .written_bytes = number(record.written_bytes),
-                   .in_flight = number(record.in_flight)};
+                   .in_flight = number(record.in_flight),
+                   .drive_answers = number(record.drive_answers),
+                   .drive_least_ns = number(record.drive_least_ns)};
     return seen;
   });
 }
@@ -48,6 +51,8 @@ void write_counts(ArrayRecord& record, const ArrayCounts& counts, std::int64_t n
   record.read_bytes.store(counts.read_bytes, release);
   record.written_bytes.store(counts.written_bytes, release);
   record.in_flight.store(counts.in_flight, release);
+  record.drive_answers.store(counts.drive_answers, release);
+  record.drive_least_ns.store(counts.drive_least_ns, release);
   record.counted_ns.store(now_ns, release);
 }
 
@@ -72,13 +77,22 @@ std::uint64_t ArrayTable::unshown(std::uint32_t client) const noexcept {
 }
 
 std::vector<SeenArray> ArrayTable::of_all() const {
+  return look(true);
+}
+
+std::vector<SeenArray> ArrayTable::of_others() const {
+  return look(false);
+}
+
+std::vector<SeenArray> ArrayTable::look(bool own_too) const {
   const SegmentLayout& shared = segment_.shared();
   const std::int64_t now_ns = monotonic_ns();
   std::vector<SeenArray> all;
   for (const std::uint32_t client : clients_that_show(shared.showing_arrays)) {
+    const bool own = client == slot_.index();
     const ClientIdentity identity = read_identity(shared, client);
-    if (identity.checksum == 0 ||
-        (client != slot_.index() && !slot_.lives_in_term(client, identity.term))) {
+    if (identity.checksum == 0 || (own && !own_too) ||
+        (!own && !slot_.lives_in_term(client, identity.term))) {
       continue;
     }
     const auto& records = shared.boards.at(client).arrays;
@@ -102,6 +116,7 @@ void ArrayNotice::show(const ShownArray& shown) noexcept {
   const std::int64_t now_ns = monotonic_ns();
   write_whole(*at, [&] {
     at->device.store(shown.device, release);
+    write_drive(at->drive, shown.drive);
     at->size_bytes.store(shown.size_bytes, release);
     at->cache_bytes.store(shown.cache_bytes, release);
     at->line_bytes.store(shown.line_bytes, release);
@@ -115,6 +130,10 @@ void ArrayNotice::count(const ArrayCounts& counts) noexcept {
   if (ArrayRecord* const at = record()) {
     write_counts(*at, counts, monotonic_ns());
   }
+}
+
+std::vector<SeenArray> ArrayNotice::others() const {
+  return page_->wiped() ? std::vector<SeenArray>{} : table_->of_others();
 }
 
 void ArrayNotice::end() noexcept {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace hippogriff::node {
 
 struct ShownArray {
   std::uint64_t device = 0;  // device_key of its name
+  std::string drive;         // that its files are on; "": on none, or on several
   std::uint64_t size_bytes = 0;
   std::uint64_t cache_bytes = 0;
   std::uint64_t line_bytes = 0;
@@ -29,7 +31,9 @@ struct ArrayCounts {
   std::uint64_t written_back = 0;
   std::uint64_t read_bytes = 0;
   std::uint64_t written_bytes = 0;
-  std::uint64_t in_flight = 0;  // commands
+  std::uint64_t in_flight = 0;       // commands
+  std::uint64_t drive_answers = 0;   // of requests to the drive; not what was in the page cache
+  std::uint64_t drive_least_ns = 0;  // that such a request took when it was quickest; 0: unknown
 };
 
 // As another client wrote it: numbers may be wrong, but none is larger than `shown_number_max`, and
@@ -53,10 +57,14 @@ class ArrayTable {
 
   // Of clients that live. Asking for a life costs system calls.
   [[nodiscard]] std::vector<SeenArray> of_all() const;
+  // The same without one's own.
+  [[nodiscard]] std::vector<SeenArray> of_others() const;
   // Arrays of a client beyond those that are shown.
   [[nodiscard]] std::uint64_t unshown(std::uint32_t client) const noexcept;
 
  private:
+  [[nodiscard]] std::vector<SeenArray> look(bool own_too) const;
+
   const Segment& segment_;
   const ClientSlot& slot_;
   RecordRow<ArrayRecord, arrays_shown_max> own_;
@@ -81,6 +89,9 @@ class ArrayNotice {
   void show(const ShownArray& shown) noexcept;
   void count(const ArrayCounts& counts) noexcept;
   void end() noexcept;
+
+  // What other clients show, with what ArrayTable::of_others costs. Thread-safe.
+  [[nodiscard]] std::vector<SeenArray> others() const;
 
  private:
   [[nodiscard]] ArrayRecord* record() const noexcept { return page_->wiped() ? nullptr : record_; }

@@ -30,6 +30,7 @@ constexpr std::uint64_t gibibyte = 1 << 30;
 
 ShownArray example(std::uint64_t size_bytes = 64 * gibibyte) {
   return {.device = device_key("GPU-1"),
+          .drive = "nvme0n1",
           .size_bytes = size_bytes,
           .cache_bytes = gibibyte,
           .line_bytes = 4096};
@@ -43,7 +44,9 @@ ArrayCounts counts_of(std::uint64_t turn) {
           .written_back = turn,
           .read_bytes = turn,
           .written_bytes = turn,
-          .in_flight = turn};
+          .in_flight = turn,
+          .drive_answers = turn,
+          .drive_least_ns = turn};
 }
 
 TEST(Arrays, what_one_client_shows_the_others_see_until_it_ends) {
@@ -57,6 +60,7 @@ TEST(Arrays, what_one_client_shows_the_others_see_until_it_ends) {
   const SeenArray fresh = other.view().arrays.at(0);
   EXPECT_EQ(fresh.pid, static_cast<std::uint64_t>(::getpid()));
   EXPECT_EQ(fresh.shown.device, device_key("GPU-1"));
+  EXPECT_EQ(fresh.shown.drive, "nvme0n1");
   EXPECT_EQ(fresh.shown.size_bytes, 64 * gibibyte);
   EXPECT_EQ(fresh.shown.cache_bytes, gibibyte);
   EXPECT_EQ(fresh.shown.line_bytes, 4096U);
@@ -68,7 +72,9 @@ TEST(Arrays, what_one_client_shows_the_others_see_until_it_ends) {
                  .written_back = 4,
                  .read_bytes = 5,
                  .written_bytes = 6,
-                 .in_flight = 7});
+                 .in_flight = 7,
+                 .drive_answers = 8,
+                 .drive_least_ns = 9});
   const SeenArray later = other.view().arrays.at(0);
   EXPECT_EQ(later.opened_ns, fresh.opened_ns);
   EXPECT_GT(later.counted_ns, fresh.counted_ns);
@@ -79,6 +85,8 @@ TEST(Arrays, what_one_client_shows_the_others_see_until_it_ends) {
   EXPECT_EQ(later.counts.read_bytes, 5U);
   EXPECT_EQ(later.counts.written_bytes, 6U);
   EXPECT_EQ(later.counts.in_flight, 7U);
+  EXPECT_EQ(later.counts.drive_answers, 8U);
+  EXPECT_EQ(later.counts.drive_least_ns, 9U);
   notice->end();
   EXPECT_TRUE(other.view().arrays.empty());
 }
@@ -105,6 +113,20 @@ TEST(Arrays, beyond_those_that_have_a_record_are_counted) {
   for (const auto& client : mine.view().clients) {
     EXPECT_EQ(client.unshown_arrays, 0U);
   }
+}
+
+TEST(Arrays, of_others_are_seen_by_ones_own_notices) {
+  const TemporarySegment place;
+  const Node mine(place.options());
+  const Node theirs(place.options());
+  const auto own = mine.notice_array();
+  const auto other = theirs.notice_array();
+  own->show(example(1));
+  EXPECT_TRUE(own->others().empty());
+  other->show(example(2));
+  ASSERT_EQ(own->others().size(), 1U);
+  EXPECT_EQ(own->others()[0].shown.size_bytes, 2U);
+  EXPECT_EQ(Child([&] { return own->others().empty() ? 0 : 1; }).wait(), 0) << "a forked child";
 }
 
 TEST(Arrays, show_nothing_among_transfers_and_the_other_way_round) {
@@ -219,9 +241,14 @@ void check_bounds(const NodeView& view) {
                                        seen.counts.written_back,
                                        seen.counts.read_bytes,
                                        seen.counts.written_bytes,
-                                       seen.counts.in_flight}) {
+                                       seen.counts.in_flight,
+                                       seen.counts.drive_answers,
+                                       seen.counts.drive_least_ns}) {
       EXPECT_LE(number, shown_number_max);
     }
+    EXPECT_LE(seen.shown.drive.size(), drive_name_max);
+    EXPECT_TRUE(std::ranges::all_of(seen.shown.drive,
+                                    [](char letter) { return letter > ' ' && letter <= '~'; }));
     EXPECT_GE(seen.opened_ns, 0);
     EXPECT_LE(seen.opened_ns, seen.counted_ns);
     EXPECT_LE(seen.counted_ns, monotonic_ns());

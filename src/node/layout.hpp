@@ -55,12 +55,15 @@ struct DeviceUse {
   std::atomic<std::uint64_t> granted_bytes;
 };
 
+// The letters of a drive's name.
+using DriveName = std::array<std::atomic<std::uint64_t>, 2>;
+
 // A transfer that its owner has in flight: see shown_records.hpp.
 struct alignas(64) TransferRecord {
-  std::atomic<std::uint64_t> sequence;              // even and not 0: the rest is one transfer's
-  std::atomic<std::uint64_t> device;                // device_key of its name
-  std::array<std::atomic<std::uint64_t>, 2> drive;  // the letters of its name
-  std::atomic<std::uint64_t> shape;                 // direction, route, phase and widths
+  std::atomic<std::uint64_t> sequence;  // even and not 0: the rest is one transfer's
+  std::atomic<std::uint64_t> device;    // device_key of its name
+  DriveName drive;
+  std::atomic<std::uint64_t> shape;  // direction, route, phase and widths
   std::atomic<std::uint64_t> bytes_total;
   std::atomic<std::uint64_t> bytes_done;
   std::atomic<std::int64_t> started_ns;
@@ -71,9 +74,9 @@ inline constexpr std::size_t transfers_shown_max = 8;
 // An array in storage that its owner has open: see shown_records.hpp, and arrays.cpp for the
 // counts.
 struct alignas(64) ArrayRecord {
-  std::atomic<std::uint64_t>
-      sequence;                       // even and not 0: what follows, to opened_ns, is one array's
-  std::atomic<std::uint64_t> device;  // device_key of its name
+  std::atomic<std::uint64_t> sequence;  // even and not 0: device to opened_ns is one array's
+  std::atomic<std::uint64_t> device;    // device_key of its name
+  DriveName drive;
   std::atomic<std::uint64_t> size_bytes;
   std::atomic<std::uint64_t> cache_bytes;
   std::atomic<std::uint64_t> line_bytes;
@@ -86,6 +89,8 @@ struct alignas(64) ArrayRecord {
   std::atomic<std::uint64_t> read_bytes;
   std::atomic<std::uint64_t> written_bytes;
   std::atomic<std::uint64_t> in_flight;
+  std::atomic<std::uint64_t> drive_answers;
+  std::atomic<std::uint64_t> drive_least_ns;
 };
 
 inline constexpr std::size_t arrays_shown_max = 4;
@@ -103,10 +108,10 @@ struct alignas(64) ClientBoard {
 using ShowingBits = std::array<std::atomic<std::uint64_t>, clients_max / 64>;
 
 static_assert(sizeof(TransferRecord) == 64);
-static_assert(sizeof(ArrayRecord) == 128);
+static_assert(sizeof(ArrayRecord) == 192);
 static_assert(offsetof(ClientBoard, transfers) == 512);
 static_assert(offsetof(ClientBoard, arrays) == 512 + transfers_shown_max * 64 + 64);
-static_assert(sizeof(ClientBoard) == offsetof(ClientBoard, arrays) + arrays_shown_max * 128);
+static_assert(sizeof(ClientBoard) == offsetof(ClientBoard, arrays) + arrays_shown_max * 192);
 
 inline constexpr std::size_t half_bytes = (image_bytes_max + 4095) / 4096 * 4096;
 

@@ -1,6 +1,10 @@
 // Which clients show anything, so that nobody looks at all of their boards.
 #include "node/shown_records.hpp"
 
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
 namespace hippogriff::node {
 
 namespace {
@@ -33,6 +37,30 @@ std::vector<std::uint32_t> clients_that_show(const ShowingBits& showing) {
     }
   }
   return clients;
+}
+
+std::string read_drive(const DriveName& letters) {
+  std::array<char, drive_name_max> written{};
+  for (std::size_t index = 0; index < letters.size(); ++index) {
+    const std::uint64_t word = letters.at(index).load(std::memory_order_acquire);
+    std::memcpy(written.data() + index * sizeof word, &word, sizeof word);
+  }
+  std::string name;
+  for (const char letter : written) {
+    if (letter == '\0') {
+      break;
+    }
+    name += letter > ' ' && letter <= '~' ? letter : '?';
+  }
+  return name;
+}
+
+void write_drive(DriveName& letters, std::string_view name) noexcept {
+  std::array<std::uint64_t, std::tuple_size_v<DriveName>> words{};
+  std::memcpy(words.data(), name.data(), std::min(name.size(), drive_name_max));
+  for (std::size_t index = 0; index < words.size(); ++index) {
+    letters.at(index).store(words.at(index), std::memory_order_release);
+  }
 }
 
 std::uint64_t read_unshown(const std::atomic<std::uint64_t>& unshown) noexcept {

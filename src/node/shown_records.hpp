@@ -13,12 +13,21 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace hippogriff::node {
 
 // Everything counted or measured that others wrote is cut to this.
 inline constexpr std::uint64_t shown_number_max = std::uint64_t{1} << 62U;
+
+// Names of drives are cut to this.
+inline constexpr std::size_t drive_name_max = sizeof(DriveName);
+
+// The name as others wrote it, printable; for what read_whole and write_whole call.
+std::string read_drive(const DriveName& letters);
+void write_drive(DriveName& letters, std::string_view name) noexcept;
 
 void show_client(ShowingBits& showing, std::uint32_t client) noexcept;
 void hide_client(ShowingBits& showing, std::uint32_t client) noexcept;

@@ -5,7 +5,6 @@
 #include "node/layout.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -53,39 +52,15 @@ void unpack(std::uint64_t word, ShownTransfer& shown) {
   shown.channels = static_cast<std::uint16_t>(word >> channels_shift);
 }
 
-using DriveWords = std::array<std::uint64_t, drive_name_max / sizeof(std::uint64_t)>;
-
-DriveWords drive_words(const std::string& name) {
-  DriveWords words{};
-  std::memcpy(words.data(), name.data(), std::min(name.size(), drive_name_max));
-  return words;
-}
-
-std::string drive_name(const DriveWords& words) {
-  std::array<char, drive_name_max> letters{};
-  std::memcpy(letters.data(), words.data(), letters.size());
-  std::string name;
-  for (const char letter : letters) {
-    if (letter == '\0') {
-      break;
-    }
-    name += letter > ' ' && letter <= '~' ? letter : '?';
-  }
-  return name;
-}
-
 std::optional<ShownTransfer> read_record(const TransferRecord& record, std::int64_t now_ns) {
   return read_whole(record, [&] {
     ShownTransfer shown;
-    DriveWords words{};
     shown.device = record.device.load(acquire);
-    std::ranges::transform(
-        record.drive, words.begin(), [](const auto& word) { return word.load(acquire); });
+    shown.drive = read_drive(record.drive);
     unpack(record.shape.load(acquire), shown);
     shown.bytes_total = std::min(record.bytes_total.load(acquire), shown_number_max);
     shown.bytes_done = std::min(record.bytes_done.load(acquire), shown.bytes_total);
     shown.started_ns = std::clamp<std::int64_t>(record.started_ns.load(acquire), 0, now_ns);
-    shown.drive = drive_name(words);
     return shown;
   });
 }
@@ -155,10 +130,7 @@ void TransferNotice::show(const ShownTransfer& shown) noexcept {
   }
   write_whole(*at, [&] {
     at->device.store(shown.device, release);
-    const DriveWords words = drive_words(shown.drive);
-    for (std::size_t index = 0; index < words.size(); ++index) {
-      at->drive.at(index).store(words.at(index), release);
-    }
+    write_drive(at->drive, shown.drive);
     at->shape.store(pack(shown), release);
     at->bytes_total.store(shown.bytes_total, release);
     at->bytes_done.store(shown.bytes_done, release);

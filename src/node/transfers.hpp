@@ -24,9 +24,6 @@ enum class TransferPhase : std::uint8_t {
   waiting,  // nothing: it waits for the device
 };
 
-// Names of drives are cut to this.
-inline constexpr std::size_t drive_name_max = 16;
-
 struct ShownTransfer {
   std::uint64_t device = 0;  // device_key of its name
   std::string drive;         // "": none is used

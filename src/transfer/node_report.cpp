@@ -182,6 +182,7 @@ Json array_json(const node::SeenArray& seen, const std::map<std::uint64_t, std::
           {"client", seen.client},
           {"record", seen.record},
           {"device", uuid_of(shown.device, uuids)},
+          {"drive", shown.drive},
           {"size_bytes", shown.size_bytes},
           {"cache_bytes", shown.cache_bytes},
           {"line_bytes", shown.line_bytes},

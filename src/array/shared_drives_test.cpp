@@ -1,0 +1,202 @@
+// Drives that processes share: who is limited, how controllers keep to it, and when it ends.
+#include "array/shared_drives.hpp"
+
+#include "node/node.hpp"
+#include "testing/array_fixture.hpp"
+#include "testing/node_segment.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace hippogriff::ondemand {
+namespace {
+
+using hippogriff::testing::Child;
+using hippogriff::testing::eventually;
+using hippogriff::testing::TemporarySegment;
+using node::SeenArray;
+
+constexpr std::int64_t ms = 1'000'000;
+
+// One process's drives, and one other that wants four requests.
+class DriveOfTwo : public ::testing::Test {
+ protected:
+  void turn(bool other_is_busy) {
+    now_ns_ += SharedDrives::look_interval_ns;
+    answers_ += other_is_busy ? 100 : 0;
+    const SeenArray seen{.client = 1,
+                         .pid = 1,
+                         .shown = {.drive = "vda", .line_bytes = 4096},
+                         .counts = {.in_flight = 4, .drive_answers = answers_},
+                         .counted_ns = now_ns_};
+    drives_.look(now_ns_, [&] { return std::vector<SeenArray>{seen}; });
+  }
+
+  SharedDrives drives_{4};
+  std::int64_t now_ns_ = 0;
+  std::uint64_t answers_ = 0;
+};
+
+TEST_F(DriveOfTwo, is_limited_for_each_thread_while_another_process_is_busy) {
+  const SharedDrive& drive = drives_.drive("vda");
+  const SharedDrive& other_drive = drives_.drive("vdb");
+  turn(true);
+  turn(true);
+  EXPECT_EQ(drive.each_thread, drive_share_min / 4);
+  EXPECT_GE(other_drive.each_thread, drive_share_max / 4);
+  turn(false);
+  turn(false);
+  turn(false);
+  turn(false);
+  EXPECT_GE(drive.each_thread, drive_share_max / 4);
+}
+
+TEST_F(DriveOfTwo, grows_while_requests_are_quick) {
+  SharedDrive& drive = drives_.drive("vda");
+  drive.note_mean(80'000);
+  drive.note_mean(200'000);
+  EXPECT_EQ(drive.least_ns, 80'000U);
+  turn(true);
+  turn(true);
+  EXPECT_EQ(drive.each_thread, 2U);
+  drive.answers += 50'000;  // 500,000 a second: 80 requests take 160 us
+  drive.answered_bytes += 50'000 * 4096ULL;
+  turn(true);
+  EXPECT_EQ(drive.each_thread, 19U);
+}
+
+TEST_F(DriveOfTwo, is_looked_at_now_and_then_only) {
+  int looks = 0;
+  for (std::int64_t now_ns = 100 * ms; now_ns < 400 * ms; now_ns += 10 * ms) {
+    drives_.look(now_ns, [&] {
+      ++looks;
+      return std::vector<SeenArray>{};
+    });
+  }
+  EXPECT_EQ(looks, 3);
+}
+
+// The array has whole lines to write, which no page cache answers.
+TEST(Controller, has_no_more_at_a_drive_than_its_share_and_goes_on_with_the_rest) {
+  TestArray array({.size_bytes = 64 << 10, .cache_bytes = 1 << 20});
+  SharedDrive* const drive = array.drive();
+  if (drive == nullptr) {
+    GTEST_SKIP() << "the folder is on no drive";
+  }
+  drive->each_thread = 3;
+  const auto view = array.view<std::uint64_t>();
+  for (std::uint64_t i = 0; i < view.size(); ++i) {
+    ASSERT_EQ(view.write(i, i), NvmeStatus::success);
+  }
+  ASSERT_EQ(array.plan().seen(FaultPoint::queued_write), 0U) << "the cache has room for all";
+  array.plan().add(
+      {.point = FaultPoint::queued_write, .kind = FaultKind::hold, .times = UINT64_MAX});
+  std::jthread flush([&] { array.array().flush(); });
+  const auto sent = [&] { return array.plan().seen(FaultPoint::queued_write); };
+  EXPECT_TRUE(eventually([&] { return sent() == 6; })) << "two threads: " << sent();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(sent(), 6U);
+  array.plan().release();
+  flush.join();
+  EXPECT_EQ(sent(), 128U);
+  EXPECT_EQ(drive->answers, 128U);
+  EXPECT_EQ(drive->answered_bytes, 128 * 512U);
+}
+
+// Shows an array that reads from the drive, until it is killed, or told to stop.
+int read_from(const std::string& drive,
+              const node::NodeOptions& options,
+              const std::atomic<bool>& stop) {
+  const node::Node theirs(options);
+  const auto notice = theirs.notice_array();
+  notice->show({.device = 1, .drive = drive, .line_bytes = 512});
+  for (std::uint64_t answers = 1; !stop; ++answers) {
+    notice->count({.in_flight = 4, .drive_answers = answers});
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return 0;
+}
+
+bool is_limited(const SharedDrive& drive) {
+  return drive.each_thread <= drive_share_min;
+}
+
+TEST(Controller, shares_its_drive_while_another_process_reads_there) {
+  const TemporarySegment place;
+  const node::Node mine(place.options());
+  TestArray array({.notice = mine.notice_array()});
+  SharedDrive* const drive = array.drive();
+  if (drive == nullptr) {
+    GTEST_SKIP() << "the folder is on no drive";
+  }
+  const std::string name = drive_of(array.array().backing());
+  EXPECT_FALSE(is_limited(*drive));
+  for (int round = 0; round < 2; ++round) {
+    std::atomic<bool> stop{false};
+    std::jthread other([&] { read_from(name, place.options(), stop); });
+    EXPECT_TRUE(eventually([&] { return is_limited(*drive); }));
+    stop = true;
+    other.join();
+    EXPECT_TRUE(eventually([&] { return !is_limited(*drive); })) << "it has ended";
+  }
+}
+
+TEST(Controller, has_its_drive_back_from_a_process_that_was_killed) {
+  const TemporarySegment place;
+  std::string name;
+  {
+    TestArray array(TestArrayOptions{});
+    name = drive_of(array.array().backing());
+  }
+  if (name.empty()) {
+    GTEST_SKIP() << "the folder is on no drive";
+  }
+  Child child([&] { return read_from(name, place.options(), std::atomic<bool>{false}); });
+  const node::Node mine(place.options());
+  TestArray array({.notice = mine.notice_array()});
+  EXPECT_TRUE(eventually([&] { return is_limited(*array.drive()); }));
+  child.send(SIGKILL);
+  EXPECT_EQ(child.wait(), -SIGKILL);
+  EXPECT_TRUE(eventually([&] { return !is_limited(*array.drive()); }));
+}
+
+// Two arrays whose controllers see each other, one drive.
+TEST(Controller, keeps_to_its_share_of_what_another_controller_uses) {
+  const TemporarySegment place;
+  const node::Node first_node(place.options());
+  const node::Node second_node(place.options());
+  TestArray first({.size_bytes = 64 << 10, .notice = first_node.notice_array()});
+  TestArray second({.size_bytes = 64 << 10, .notice = second_node.notice_array()});
+  if (first.drive() == nullptr) {
+    GTEST_SKIP() << "the folder is on no drive";
+  }
+  std::atomic<bool> stop{false};
+  const auto write = [&](TestArray& array) {
+    const auto view = array.view<std::uint64_t>();
+    for (std::uint64_t i = 0; !stop; i = (i + 64) % view.size()) {
+      ASSERT_EQ(view.write(i, i), NvmeStatus::success);
+    }
+  };
+  {
+    std::jthread one([&] { write(first); });
+    std::jthread other([&] { write(second); });
+    EXPECT_TRUE(eventually(
+        [&] { return first.drive()->each_thread < 1000 && second.drive()->each_thread < 1000; }));
+    stop = true;
+  }
+  EXPECT_TRUE(eventually([&] {
+    return first.drive()->each_thread >= 1000 && second.drive()->each_thread >= 1000;
+  })) << "both are idle";
+  EXPECT_GT(first.drive()->least_ns, 0U);
+}
+
+}  // namespace
+}  // namespace hippogriff::ondemand
