@@ -27,7 +27,7 @@ namespace hippogriff::node {
 namespace {
 
 // One that is there was missed by up to a quarter of the readings where many come and go.
-constexpr int readings_max = 4;
+constexpr int readings_max = 16;
 
 // The next word of a line, which is shortened by it.
 std::string_view take_word(std::string_view& line) {
@@ -84,18 +84,23 @@ struct LocksText {
 };
 
 // The kernel gives a page at a time, and finds where it was by counting: what ends meanwhile has
-// others skipped that are there all the time.
-std::optional<LocksText> read_locks() {
+// others skipped, between two pages, that are there all the time. So each reading has its pages
+// begin elsewhere, and two that are alike had nothing skipped.
+std::optional<LocksText> read_locks(int reading) {
   const int fd = ::open("/proc/locks", O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
     return std::nullopt;
   }
   LocksText text;
-  std::array<char, 16384> part{};
+  constexpr std::size_t page_bytes = 4096;
+  constexpr std::size_t line_bytes = 64;  // about
+  std::array<char, page_bytes> part{};
+  std::size_t wanted = page_bytes - line_bytes * 3 * static_cast<std::size_t>(reading);
   int parts = 0;
   ssize_t size = 0;
-  while ((size = ::read(fd, part.data(), part.size())) > 0) {
+  while ((size = ::read(fd, part.data(), wanted)) > 0) {
     text.lines.append(part.data(), static_cast<std::size_t>(size));
+    wanted = page_bytes;
     ++parts;
   }
   static_cast<void>(::close(fd));
@@ -174,15 +179,17 @@ ProcessFacts process_facts(std::uint64_t pid) noexcept {
 std::optional<bool> has_slot_lock(const std::function<bool(const SlotLock&)>& wanted) noexcept {
   std::optional<bool> found;
   try {
+    std::string before;
     for (int reading = 0; reading < readings_max; ++reading) {
-      const std::optional<LocksText> text = read_locks();
+      std::optional<LocksText> text = read_locks(reading);
       if (!text) {
         return found;
       }
       found = names_wanted(text->lines, wanted);
-      if (*found || text->is_exact) {
+      if (*found || text->is_exact || text->lines == before) {
         return found;
       }
+      before = std::move(text->lines);
     }
   } catch (...) {
     return std::nullopt;

@@ -31,7 +31,7 @@ struct SlotLock {
 
 // Whether there is one that is wanted, of all segments of the machine, from /proc/locks; nothing
 // where that cannot be read. It takes several readings to say that there is none where that is
-// long.
+// long, as many as 16 while locks come and go.
 std::optional<bool> has_slot_lock(const std::function<bool(const SlotLock&)>& wanted) noexcept;
 
 // The device that the kernel names in the locks of a file: the one that stat tells in tmpfs, where
