@@ -30,7 +30,6 @@ from hippogriff._show import (
 )
 from hippogriff._sizes import format_size, parse_size
 from hippogriff.errors import (
-    Busy,
     DeviceError,
     HippogriffError,
     InternalError,
@@ -68,7 +67,6 @@ _NEXT: dict[type[BaseException], str] = {
     OutOfDeviceMemory: "free device memory, or try --device host",
     OutOfHostMemory: "close other programs, or lower HIPPOGRIFF_PINBUFFER",
     DeviceError: "`hippogriff info` says which devices work here",
-    Busy: "wait for the other transfer",
     InternalError: "this is a bug: please report it",
     InvalidArgument: "`hippogriff --help` lists what each command takes",
     FileNotFoundError: "check the path",
