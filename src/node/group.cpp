@@ -95,22 +95,26 @@ bool Node::leave_removed() noexcept {
   }
 }
 
-// What is taken on the board of a file that is removed at that moment may have been read before by
-// who makes the books anew: others would be promised it as well.
+// What is taken on the board of a removed file may have been read before by who makes the books
+// anew: others would be promised it as well. Looked at once, afterwards: what was taken there and
+// given back is put right where we go on (carry_on).
 bool Node::take(std::uint32_t device, std::uint64_t size_bytes) noexcept {
+  bool goes_on = true;
   for (int attempt = 0; attempt < take_attempts_max; ++attempt) {
-    const bool is_left = leave_removed();
-    const std::shared_lock together(boards_mutex_);
-    std::uint64_t key = 0;
-    const auto place = shown(device, key);
-    step(options_.steps, "before take");
-    if (place == nullptr || !place->board().take(key, size_bytes)) {
-      return false;
+    {
+      const std::shared_lock together(boards_mutex_);
+      std::uint64_t key = 0;
+      const auto place = shown(device, key);
+      step(options_.steps, "before take");
+      const bool taken = place != nullptr && place->board().take(key, size_bytes);
+      if (place == nullptr || !goes_on || place->intact()) {
+        return taken;
+      }
+      if (taken) {
+        place->board().give(key, size_bytes);
+      }
     }
-    if (!is_left || place->intact()) {
-      return true;
-    }
-    place->board().give(key, size_bytes);
+    goes_on = leave_removed();
   }
   return false;
 }
