@@ -151,15 +151,8 @@ function(hippogriff_add_test_binary name)
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE hippogriff_testing hippogriff_objects GTest::gtest_main)
   target_compile_options(${name} PRIVATE ${hippogriff_test_options})
-  # Reading this is a third of compiling a test. All test binaries are compiled alike: the first one
-  # reads it for all.
-  get_property(reader GLOBAL PROPERTY hippogriff_precompiled_by)
-  if(reader)
-    target_precompile_headers(${name} REUSE_FROM ${reader})
-  else()
-    target_precompile_headers(${name} PRIVATE <gtest/gtest.h> ${hippogriff_precompiled})
-    set_property(GLOBAL PROPERTY hippogriff_precompiled_by ${name})
-  endif()
+  # Reading this is a third of compiling a test.
+  target_precompile_headers(${name} PRIVATE <gtest/gtest.h> ${hippogriff_precompiled})
   add_dependencies(tests ${name})
   set(discover DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}: ")
   set(properties TIMEOUT 120)
