@@ -127,7 +127,7 @@ StorageArray::StorageArray(StorageArrayOptions options) : options_(std::move(opt
     initialize(layout);
     if (options_.notice != nullptr) {
       options_.notice->show({.device = node::device_key(options_.device->info().uuid),
-                             .drive = drive_of(options_.backing),
+                             .drive = served_->options().drive,
                              .size_bytes = size_bytes(),
                              .cache_bytes = cache_bytes(),
                              .line_bytes = options_.line_bytes});

@@ -38,8 +38,6 @@ class SimulatedLanes {
   // Lanes of these that go on without the others.
   [[nodiscard]] SimulatedLanes part(std::uint32_t mask) const { return {*warp_, mask, lane_}; }
 
-  [[nodiscard]] std::uint32_t mask() const { return mask_; }
-
   [[nodiscard]] std::uint32_t lane() const { return lane_; }
 
   [[nodiscard]] bool leads() const { return rank() == 0; }
