@@ -6,13 +6,16 @@ namespace hippogriff::simulated {
 const std::uint64_t* Warp::say(std::uint32_t mask,
                                std::uint32_t lane,
                                std::uint64_t what,
-                               bool meet) {
+                               Act act) {
   WeakMemory& memory = *WeakMemory::of_this_run();
   Machine& machine = memory.machine();
   Exchange& exchange = exchanges_[mask];
   const std::uint64_t parity = exchange.turn[lane]++ % 2;
   if (exchange.here == 0) {
     exchange.met[parity] = VectorClock{};
+    exchange.act = act;
+  } else if (exchange.act != act) {
+    machine.fail("lanes of a warp do different things together");
   }
   exchange.said[parity][lane] = what;
   memory.come(exchange.met[parity]);
@@ -27,7 +30,7 @@ const std::uint64_t* Warp::say(std::uint32_t mask,
     exchange.waiting.push_back(machine.current());
     machine.block();
   }
-  if (meet) {
+  if (act == Act::meet) {
     memory.leave(exchange.met[parity]);
   }
   return exchange.said[parity];

@@ -10,12 +10,16 @@
 
 namespace hippogriff::simulated {
 
+// What lanes do together: on a GPU each is another instruction, and all must come to the same.
+enum class Act : std::uint8_t { meet, tell, vote, match };
+
 class Warp {
  public:
   // What lanes that name each other say in turn. By parity, so that nobody overwrites what another
   // has still to read.
   struct Exchange {
     std::uint64_t said[2][32]{};
+    Act act = Act::meet;  // what those do who are here
     VectorClock met[2];
     std::uint64_t turn[32]{};
     std::uint32_t here = 0;
@@ -23,8 +27,8 @@ class Warp {
   };
 
   // All lanes of the mask say something, and this one goes on when all have. Orders nothing in
-  // memory unless they `meet`, as on a GPU.
-  const std::uint64_t* say(std::uint32_t mask, std::uint32_t lane, std::uint64_t what, bool meet);
+  // memory unless they meet, as on a GPU. Fails the run where they do different things.
+  const std::uint64_t* say(std::uint32_t mask, std::uint32_t lane, std::uint64_t what, Act act);
 
  private:
   std::unordered_map<std::uint32_t, Exchange> exchanges_;
@@ -48,12 +52,12 @@ class SimulatedLanes {
     return static_cast<std::uint32_t>(std::popcount(mask_));
   }
 
-  void meet() const { warp_->say(mask_, lane_, 0, true); }
+  void meet() const { warp_->say(mask_, lane_, 0, Act::meet); }
 
   template <typename T>
   [[nodiscard]] T told_by(std::uint32_t voter, T value) const {
     return static_cast<T>(
-        warp_->say(mask_, lane_, static_cast<std::uint64_t>(value), false)[voter]);
+        warp_->say(mask_, lane_, static_cast<std::uint64_t>(value), Act::tell)[voter]);
   }
 
   template <typename T>
@@ -63,7 +67,9 @@ class SimulatedLanes {
     return value;
   }
 
-  [[nodiscard]] std::uint32_t vote(bool value) const { return who_says(value ? 1 : 0, 1); }
+  [[nodiscard]] std::uint32_t vote(bool value) const {
+    return who_says(value ? 1 : 0, 1, Act::vote);
+  }
 
   [[nodiscard]] bool all(bool value) const {
     const bool everyone = vote(value) == mask_;
@@ -81,12 +87,12 @@ class SimulatedLanes {
   }
 
   [[nodiscard]] SimulatedLanes with_same(std::uint64_t value) const {
-    return part(who_says(value, value));
+    return part(who_says(value, value, Act::match));
   }
 
  private:
-  [[nodiscard]] std::uint32_t who_says(std::uint64_t mine, std::uint64_t wanted) const {
-    const std::uint64_t* said = warp_->say(mask_, lane_, mine, false);
+  [[nodiscard]] std::uint32_t who_says(std::uint64_t mine, std::uint64_t wanted, Act act) const {
+    const std::uint64_t* said = warp_->say(mask_, lane_, mine, act);
     std::uint32_t those = 0;
     for (std::uint32_t left = mask_; left != 0; left &= left - 1) {
       const auto lane = static_cast<std::uint32_t>(std::countr_zero(left));

@@ -51,7 +51,7 @@ class Lanes {
   // Those of these lanes that have the same value.
   [[nodiscard]] HIPPO_ANYWHERE Lanes with_same([[maybe_unused]] uint64_t value) const {
 #ifdef __CUDA_ARCH__
-    return Lanes(__match_any_sync(mask_, static_cast<unsigned long long>(value)));
+    return Lanes(__match_any_sync(mask_, static_cast<unsigned long long>(value)) & mask_);
 #else
     return *this;
 #endif
@@ -78,11 +78,7 @@ class Lanes {
   }
 
   // Whether all say yes; what they have seen in memory, all see.
-  [[nodiscard]] HIPPO_ANYWHERE bool all(bool value) const {
-    const bool everyone = vote(value) == mask_;
-    meet();
-    return everyone;
-  }
+  [[nodiscard]] HIPPO_ANYWHERE bool all(bool value) const { return vote(value) == mask_; }
 
   // How many, from the first of the group on, say yes before one says no.
   [[nodiscard]] HIPPO_ANYWHERE uint32_t leading(bool value) const {
@@ -92,9 +88,21 @@ class Lanes {
   }
 
   // Who says yes, a bit each.
+  //
+  // Ballots are kept to the group's lanes, and lanes wait for each other around them. Where lanes
+  // that __activemask had parted came together again in a function that was not inlined, ballots
+  // had other groups' bits in them (H100, CUDA 13.0: hundreds a second in what asks ahead).
   [[nodiscard]] HIPPO_ANYWHERE uint32_t vote(bool value) const {
+    meet();
+    const uint32_t yes = ballot(value);
+    meet();
+    return yes;
+  }
+
+  // The same by lanes that have not been parted since the group was formed.
+  [[nodiscard]] HIPPO_ANYWHERE uint32_t ballot(bool value) const {
 #ifdef __CUDA_ARCH__
-    return __ballot_sync(mask_, value ? 1 : 0);
+    return __ballot_sync(mask_, value ? 1 : 0) & mask_;
 #else
     return value ? 1 : 0;
 #endif

@@ -140,7 +140,7 @@ template <typename T>
 __device__ NvmeStatus coalesced_read(const Cache& cache, uint64_t offset, T& value) {
   const Lanes all(__activemask());
   const bool there = in_one_line<T>(cache, offset) && peek(cache, offset, value);
-  const uint32_t missing = all.vote(!there);
+  const uint32_t missing = all.ballot(!there);
   count_hits(cache, all, offset, there);
   if (missing == 0) {
     return NvmeStatus::success;
