@@ -62,10 +62,7 @@ struct RowMoves {
 
   HIPPO_ANYWHERE void note(NvmeStatus status) const {
     if (status != NvmeStatus::success && outcome != 0) {
-      uint32_t none = 0;
-      static_cast<void>(
-          system_ref<uint32_t>(*reinterpret_cast<uint32_t*>(outcome))
-              .compare_exchange_strong(none, static_cast<uint32_t>(status), relaxed, relaxed));
+      set_once(*reinterpret_cast<uint32_t*>(outcome), static_cast<uint32_t>(status));
     }
   }
 

@@ -264,9 +264,7 @@ struct Cache {
   // Remembers a failure for the whole array; returns it.
   HIPPO_ANYWHERE NvmeStatus noted(NvmeStatus status) const {
     if (status != NvmeStatus::success) {
-      uint32_t none = 0;
-      static_cast<void>(system_ref<uint32_t>(*sticky).compare_exchange_strong(
-          none, static_cast<uint32_t>(status), relaxed, relaxed));
+      set_once(*sticky, static_cast<uint32_t>(status));
     }
     return status;
   }

@@ -106,6 +106,20 @@ HIPPO_ANYWHERE bool polled(T& word, T expected) {
   return polled_if(shared_ref<T>(word), [expected](T now) { return now == expected; }, value);
 }
 
+// Stores `value` in a word of the host's that both sides write, if it is 0. Of several at the same
+// moment any stays: over PCIe a GPU's compare-and-swap in host memory is none to the host.
+HIPPO_ANYWHERE inline void set_once(uint32_t& word, uint32_t value) {
+  system_ref<uint32_t> there(word);
+  uint32_t none = 0;
+#ifdef __CUDA_ARCH__
+  if (there.load(relaxed) == none) {
+    there.store(value, relaxed);
+  }
+#else
+  static_cast<void>(there.compare_exchange_strong(none, value, relaxed, relaxed));
+#endif
+}
+
 // Nanoseconds of a clock that never goes back.
 HIPPO_ANYWHERE inline uint64_t now_ns() {
 #ifdef __CUDA_ARCH__

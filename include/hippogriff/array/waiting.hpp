@@ -64,12 +64,7 @@ struct Patience {
   // Of several one after the other, some of each may stay.
   HIPPO_ANYWHERE void remember(const WrongAnswer& wrong) const { words->wrong = wrong; }
 
-  HIPPO_ANYWHERE void end(Ending why) const {
-    uint32_t none = 0;
-    static_cast<void>(
-        system_ref<uint32_t>(words->ending)
-            .compare_exchange_strong(none, static_cast<uint32_t>(why), relaxed, relaxed));
-  }
+  HIPPO_ANYWHERE void end(Ending why) const { set_once(words->ending, static_cast<uint32_t>(why)); }
 
  private:
   static constexpr uint64_t look_every_ns = 100'000;
