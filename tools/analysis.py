@@ -17,8 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
-# GCC's options that clang does not know would each be a finding.
-EXTRA_ARGUMENTS = ["--extra-arg=-Wno-unknown-warning-option"]
+# What clang does not know or use of GCC's options and precompiled headers would each be a finding.
+EXTRA_ARGUMENTS = [
+    "--extra-arg=-Wno-ignored-gch",
+    "--extra-arg=-Wno-unknown-warning-option",
+    "--extra-arg=-Wno-unused-command-line-argument",
+]
 
 
 @dataclass(frozen=True)
