@@ -17,6 +17,10 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O3 -g1 -DNDEBUG")
 # What tests add to these: optimising GoogleTest's templates takes longer than running them, and twice
 # as long with sanitizers. What is slow without is in the library of testing/, which is optimised.
 set(hippogriff_test_options $<$<CONFIG:Release>:-O0>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # Collecting garbage is a twelfth of compiling a test: not before there is a gibibyte.
+  list(APPEND hippogriff_test_options --param=ggc-min-heapsize=1048576)
+endif()
 find_package(Threads REQUIRED)
 
 add_library(hippogriff_flags INTERFACE)

@@ -129,9 +129,21 @@ function(hippogriff_add_testing)
                                                   hippogriff_uring)
 endfunction()
 
+# What every test includes, read once for all of them. A program of its own that nobody runs: what is
+# precompiled may have no definitions that a test lacks, and some tests have theirs.
+function(hippogriff_add_test_headers)
+  set(source "${PROJECT_BINARY_DIR}/CMakeFiles/test_headers.cpp")
+  file(CONFIGURE OUTPUT "${source}" CONTENT "")
+  add_executable(hippogriff_test_headers EXCLUDE_FROM_ALL "${source}")
+  target_link_libraries(hippogriff_test_headers PRIVATE hippogriff_flags GTest::gtest_main)
+  target_compile_options(hippogriff_test_headers PRIVATE ${hippogriff_test_options})
+  target_precompile_headers(hippogriff_test_headers PRIVATE <gtest/gtest.h> ${hippogriff_precompiled})
+endfunction()
+
 # The library of testing/, testing/*/ as they say themselves, a test binary per module. Each test
 # is a process of its own in ctest, so that a crash has a name and a skipped test is seen.
 function(hippogriff_add_tests)
+  hippogriff_add_test_headers()
   hippogriff_add_testing()
   target_link_libraries(hippogriff_testing PUBLIC GTest::gtest)
   foreach(module IN LISTS hippogriff_modules)
@@ -143,6 +155,12 @@ function(hippogriff_add_tests)
   hippogriff_add_folders(testing)
 endfunction()
 
+# The sources of a target are tests: compiled quickly.
+function(hippogriff_compile_as_tests name)
+  target_compile_options(${name} PRIVATE ${hippogriff_test_options})
+  target_precompile_headers(${name} REUSE_FROM hippogriff_test_headers)
+endfunction()
+
 # hippogriff_add_test_binary(name source.cpp… [ENVIRONMENT NAME=value…]): a GoogleTest program that
 # sees the inside of the library; its tests run with the environment given. The target `tests` builds
 # every one.
@@ -150,9 +168,7 @@ function(hippogriff_add_test_binary name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ENVIRONMENT")
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE hippogriff_testing hippogriff_objects GTest::gtest_main)
-  target_compile_options(${name} PRIVATE ${hippogriff_test_options})
-  # Reading this is a third of compiling a test.
-  target_precompile_headers(${name} PRIVATE <gtest/gtest.h> ${hippogriff_precompiled})
+  hippogriff_compile_as_tests(${name})
   add_dependencies(tests ${name})
   set(discover DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}: ")
   set(properties TIMEOUT 120)

@@ -10,6 +10,7 @@ function(hippogriff_add_sharing_program name)
   if(HIPPOGRIFF_TESTS)
     add_executable(${name}_test ${name}_test.cpp)
     target_link_libraries(${name}_test PRIVATE ${name}_parts GTest::gtest_main)
+    hippogriff_compile_as_tests(${name}_test)
     add_dependencies(tests ${name}_test)
     gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}_test: "
                          PROPERTIES TIMEOUT 120)
