@@ -35,9 +35,10 @@ constexpr std::size_t fraction_digits_max = 15;
 constexpr std::size_t quoted_bytes_max = 40;
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
-  throw_invalid("parse size",
-                "\"" + std::string(text.substr(0, quoted_bytes_max)) +
-                    (text.size() > quoted_bytes_max ? "…" : "") + "\" " + why);
+  std::string message = "\"";
+  message += text.substr(0, quoted_bytes_max);
+  message += text.size() > quoted_bytes_max ? "…\" " : "\" ";
+  throw_invalid("parse size", message + why);
 }
 
 bool is_digit(char character) {
