@@ -30,8 +30,9 @@ TEST_JOBS := $(shell echo $$(($(JOBS) + 1)))
 CTEST := ctest --output-on-failure --no-tests=error --timeout 120 -j $(TEST_JOBS) --output-junit junit.xml \
   $(if $(CI),--repeat until-pass:2)
 CHECKS := test slurm-test benchmarks sanitize-address sanitize-thread fuzz lint model-quick docs
-# Processes of pytest; 0: none beside itself. Tests that use a GPU fill its memory: one at a time.
-PYTEST_JOBS ?= $(if $(wildcard /dev/nvidiactl),0,$(shell echo $$(($(TEST_JOBS) < 8 ? $(TEST_JOBS) : 8))))
+# Processes of pytest, which wait half of the time; 0: none beside itself. Tests that use a GPU fill its memory:
+# one at a time.
+PYTEST_JOBS ?= $(if $(wildcard /dev/nvidiactl),0,$(shell echo $$(($(JOBS) < 4 ? 2 * $(JOBS) : 8))))
 PYTEST := -m pytest -n $(PYTEST_JOBS) --dist worksteal $(if $(CI),--reruns 1 -rR)
 LIBRARY := $(abspath $(BUILD))/libhippogriff.so
 
