@@ -1,11 +1,10 @@
 // Drive to pinbuffer by O_DIRECT, several requests in flight, pinbuffer to device by the copy
 // engine, overlapped. One thread keeps the drive busy; the depth follows what the drive gives.
 //
-// There is a slot more than requests, and a slot is read into again as soon as its copy is done: a
-// copy takes a twentieth of a read, and memory that was just used is still in the processors'
-// caches (a virtual drive is 10 to 25 % faster with two slots than with four). Into the spare slot
-// a read begins before what has come is copied: a virtual drive answers all its requests together,
-// and idles until the next comes. Where copies take longer, the link being busy, slots are added.
+// There are as many slots as requests, and a slot is read into again as soon as its copy is done:
+// a copy takes a twentieth of a read, and memory that was just used is still in the processors'
+// caches (a virtual drive is 10 to 25 % faster with two slots than with four). Where copies take
+// longer, the link being busy, slots are added.
 #include "transfer/direct_queue.hpp"
 #include "transfer/slot_ring.hpp"
 
@@ -17,7 +16,6 @@ namespace {
 
 constexpr std::uint32_t depth_max = DepthController::tried_max;
 constexpr std::size_t slots_wanted = depth_max + 4;
-constexpr std::size_t slots_spare = 1;
 // Copies of this size end sooner on a link that is free.
 constexpr std::chrono::microseconds copy_patience{60};
 
@@ -30,7 +28,7 @@ class DirectIoSend {
         depth_(make_depth_controller(
             transfer, static_cast<std::uint32_t>(std::min<std::size_t>(depth_max, slots_max_)))),
         share_(transfer, depth_),
-        slots_(depth_.depth() + slots_spare),
+        slots_(depth_.depth()),
         ring_(context, transfer, slots_max_, context.stream),
         queue_(context, transfer, depth_max) {}
 
@@ -56,17 +54,16 @@ class DirectIoSend {
   }
 
   void submit_reads() {
-    while (wants_slots() && slots_used_ < slots_) {
+    while (wants_slots() && queue_.in_flight() + ring_.copies_in_flight() < slots_) {
       Slot* slot = ring_.try_idle();
       if (slot == nullptr) {
         claiming_ = claiming_ && !ring_.starved();
         return;
       }
-      ++slots_used_;
       const auto piece =
           transfer_.work.claim_cold(std::min(DirectQueue::read_bytes, transfer_.piece_bytes_max));
       if (!piece) {
-        give_back(slot);
+        ring_.make_idle(slot);
         claiming_ = false;
         return;
       }
@@ -75,7 +72,7 @@ class DirectIoSend {
             queue_.read(
                 *piece, slot->memory, reinterpret_cast<std::uintptr_t>(slot), slot->bytes());
           })) {
-        give_back(slot);
+        ring_.make_idle(slot);
         claiming_ = false;
         return;
       }
@@ -89,15 +86,11 @@ class DirectIoSend {
     // The next thing to do comes with a read, unless one could be started but for a slot.
     const auto patience =
         wants_slots() ? std::chrono::microseconds(50) : std::chrono::milliseconds(20);
-    auto reads = queue_.reap(patience);
-    if (!reads.empty()) {
-      submit_reads();
-    }
-    for (auto& read : reads) {
+    for (auto& read : queue_.reap(patience)) {
       auto* slot = reinterpret_cast<Slot*>(read.tag);
       if (read.failure.status != Status::ok) {
         transfer_.fail(std::move(read.failure));
-        give_back(slot);
+        ring_.make_idle(slot);
         continue;
       }
       const std::uint32_t depth_before = depth_.depth();
@@ -105,16 +98,11 @@ class DirectIoSend {
       depth_.completed(read.piece.size, now);
       share_.look(now);
       if (depth_.depth() != depth_before) {
-        slots_ = depth_.depth() + slots_spare;
+        slots_ = depth_.depth();
       }
       transfer_.count_cold(read.piece.size);
       ring_.start_to_device(slot, transfer_, slot->memory + queue_.lead_bytes(slot->piece));
     }
-  }
-
-  void give_back(Slot* slot) {
-    ring_.make_idle(slot);
-    --slots_used_;
   }
 
   // Reads go on into each slot as soon as it is free.
@@ -128,7 +116,7 @@ class DirectIoSend {
       }
       if (slot != nullptr) {
         transfer_.piece_done(Lane::direct_io, slot->piece);
-        give_back(slot);
+        ring_.make_idle(slot);
         submit_reads();
       } else if (!wants_slots()) {
         return;
@@ -144,9 +132,8 @@ class DirectIoSend {
   const std::size_t slots_max_;
   DepthController depth_;
   DriveShare share_;
-  std::size_t slots_;           // to use now
-  std::size_t slots_used_ = 0;  // read into, read, or being copied
-  SlotRing ring_;               // outlives the queue, whose requests use its memory
+  std::size_t slots_;  // to use now
+  SlotRing ring_;      // outlives the queue, whose requests use its memory
   DirectQueue queue_;
   bool claiming_ = true;  // cold pieces may be left
 };
