@@ -15,7 +15,10 @@ set(HIPPOGRIFF_CUDA_TARGETS -gencode=arch=compute_80,code=sm_80
     CACHE STRING "nvcc's -gencode options")
 set(HIPPOGRIFF_CUDA_PROGRAM_TARGETS "${HIPPOGRIFF_CUDA_TARGETS}"
     CACHE STRING "the same for workloads and benchmarks; the library has all")
-mark_as_advanced(HIPPOGRIFF_CUDA_TARGETS HIPPOGRIFF_CUDA_PROGRAM_TARGETS)
+# Code that is only compiled, not run, need not be optimised.
+set(HIPPOGRIFF_CUDA_PROGRAM_OPTIONS "" CACHE STRING "More options of nvcc for programs")
+mark_as_advanced(HIPPOGRIFF_CUDA_TARGETS HIPPOGRIFF_CUDA_PROGRAM_TARGETS
+                 HIPPOGRIFF_CUDA_PROGRAM_OPTIONS)
 
 function(hippogriff_find_cuda)
   set(root "${HIPPOGRIFF_CUDA_ROOT}")
@@ -66,7 +69,7 @@ function(hippogriff_add_cuda_object target)
     add_custom_command(
       OUTPUT "${object}"
       COMMAND "${HIPPOGRIFF_NVCC}" -c -std=c++20 -O3 -lineinfo ${HIPPOGRIFF_CUDA_PROGRAM_TARGETS}
-              -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}" -Xcompiler -fPIC,-Wall,-Wextra
+              ${HIPPOGRIFF_CUDA_PROGRAM_OPTIONS} -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}" -Xcompiler -fPIC,-Wall,-Wextra
               -DHIPPOGRIFF_HAS_CUDA=1 -DHIPPOGRIFF_HAS_NVTX=${HIPPOGRIFF_HAS_NVTX}
               "-I${PROJECT_SOURCE_DIR}/include" "-I${PROJECT_SOURCE_DIR}/src"
               "$<$<BOOL:${includes}>:-I$<JOIN:${includes},;-I>>"
