@@ -51,6 +51,7 @@ class Lanes {
   // Those of these lanes that have the same value.
   [[nodiscard]] HIPPO_ANYWHERE Lanes with_same([[maybe_unused]] uint64_t value) const {
 #ifdef __CUDA_ARCH__
+    meet();  // see vote()
     return Lanes(__match_any_sync(mask_, static_cast<unsigned long long>(value)) & mask_);
 #else
     return *this;
@@ -99,7 +100,7 @@ class Lanes {
     return yes;
   }
 
-  // The same by lanes that have not been parted since the group was formed.
+  // The same without the waits, for what every hit passes, in the function that formed the group.
   [[nodiscard]] HIPPO_ANYWHERE uint32_t ballot(bool value) const {
 #ifdef __CUDA_ARCH__
     return __ballot_sync(mask_, value ? 1 : 0) & mask_;

@@ -8,7 +8,7 @@
 
 namespace hippogriff::ondemand {
 
-// Why nobody waits any more. The first reason stays.
+// Why nobody waits any more. The first reason stays, of several at the same moment any.
 enum class Ending : uint32_t {
   none = 0,
   stopped = 1,          // the array was closed, or its controller
@@ -35,7 +35,7 @@ struct WrongAnswer {
 // What host and device reach of an array, beside its queues.
 struct ReachedWords {
   uint32_t ending = 0;  // an Ending
-  uint32_t sticky = 0;  // the first NvmeStatus that was not success
+  uint32_t sticky = 0;  // the first NvmeStatus that was not success, or one as early
   WrongAnswer wrong;    // where the ending is `broken`
 };
 
