@@ -69,7 +69,8 @@ function(hippogriff_add_cuda_object target)
     add_custom_command(
       OUTPUT "${object}"
       COMMAND "${HIPPOGRIFF_NVCC}" -c -std=c++20 -O3 -lineinfo ${HIPPOGRIFF_CUDA_PROGRAM_TARGETS}
-              ${HIPPOGRIFF_CUDA_PROGRAM_OPTIONS} -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}" -Xcompiler -fPIC,-Wall,-Wextra
+              ${HIPPOGRIFF_CUDA_PROGRAM_OPTIONS} -Werror all-warnings
+              -ccbin "${CMAKE_CXX_COMPILER}" -Xcompiler -fPIC,-Wall,-Wextra
               -DHIPPOGRIFF_HAS_CUDA=1 -DHIPPOGRIFF_HAS_NVTX=${HIPPOGRIFF_HAS_NVTX}
               "-I${PROJECT_SOURCE_DIR}/include" "-I${PROJECT_SOURCE_DIR}/src"
               "$<$<BOOL:${includes}>:-I$<JOIN:${includes},;-I>>"

@@ -90,9 +90,9 @@ class Lanes {
 
   // Who says yes, a bit each.
   //
-  // Ballots are kept to the group's lanes, and lanes wait for each other around them. Where lanes
-  // that __activemask had parted came together again in a function that was not inlined, ballots
-  // had other groups' bits in them (H100, CUDA 13.0: hundreds a second in what asks ahead).
+  // Ballots are kept to the group's lanes, and lanes wait for each other around them. Without that
+  // ballots of groups made by __activemask had other lanes' bits in them: hundreds a second in what
+  // asks ahead, on an H100 with CUDA 13.0. Why is not known.
   [[nodiscard]] HIPPO_ANYWHERE uint32_t vote(bool value) const {
     meet();
     const uint32_t yes = ballot(value);
