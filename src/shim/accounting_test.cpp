@@ -33,6 +33,12 @@ CUmemPoolProps pool_on(CUmemLocationType type, int id) {
   return properties;
 }
 
+void trim_default_pool(CUdevice device) {
+  CUmemoryPool pool = nullptr;
+  ASSERT_EQ(cuDeviceGetDefaultMemPool(&pool, device), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS);
+}
+
 TEST_F(Accounting, plain_memory_counts_while_it_lives) {
   CUdeviceptr first = 0;
   CUdeviceptr second = 0;
@@ -198,7 +204,6 @@ TEST_F(Accounting, memory_in_a_stream_counts_on_the_streams_device) {
   CUcontext other = nullptr;
   CUstream stream = nullptr;
   CUdeviceptr address = 0;
-  CUmemoryPool pool = nullptr;
   ASSERT_EQ(cuCtxCreate_v2(&other, 0, 1), CUDA_SUCCESS);
   ASSERT_EQ(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
   ASSERT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
@@ -207,8 +212,7 @@ TEST_F(Accounting, memory_in_a_stream_counts_on_the_streams_device) {
   ASSERT_EQ(cuCtxSetCurrent(other), CUDA_SUCCESS);
   EXPECT_EQ(used_bytes(), mib);
   EXPECT_EQ(cuMemFreeAsync(address, stream), CUDA_SUCCESS);
-  ASSERT_EQ(cuDeviceGetDefaultMemPool(&pool, 1), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS);
+  trim_default_pool(1);
   EXPECT_EQ(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
   EXPECT_EQ(cuCtxDestroy_v2(other), CUDA_SUCCESS);
   ASSERT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
@@ -279,6 +283,60 @@ TEST_F(Accounting, what_is_captured_counts_when_the_graph_is_instantiated) {
   EXPECT_EQ(cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
   EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
   EXPECT_EQ(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+}
+
+TEST_F(Accounting, only_what_a_stream_allocates_while_it_captures_is_the_graphs) {
+  CUstream first = nullptr;
+  CUstream second = nullptr;
+  CUgraph graph = nullptr;
+  std::array<CUdeviceptr, 4> address = {};
+  ASSERT_EQ(cuStreamCreate(&first, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamCreate(&second, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamBeginCapture_v2(first, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAllocAsync(&address[0], mib, second), CUDA_SUCCESS);
+  EXPECT_EQ(used_bytes(), mib);
+  ASSERT_EQ(cuStreamBeginCapture_v2(second, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAllocAsync(&address[1], mib, second), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamEndCapture(first, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamEndCapture(first, &graph), CUDA_ERROR_ILLEGAL_STATE);
+  ASSERT_EQ(cuMemAllocAsync(&address[2], mib, second), CUDA_SUCCESS);
+  EXPECT_EQ(used_bytes(), mib);
+  ASSERT_EQ(cuStreamEndCapture(second, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAllocAsync(&address[3], mib, second), CUDA_SUCCESS);
+  EXPECT_EQ(used_bytes(), 2 * mib);
+  EXPECT_EQ(cuMemFreeAsync(address[0], first), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFreeAsync(address[3], second), CUDA_SUCCESS);
+  trim_default_pool(0);
+  EXPECT_EQ(cuStreamDestroy_v2(second), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamDestroy_v2(first), CUDA_SUCCESS);
+}
+
+TEST_F(Accounting, a_stream_with_the_handle_of_one_that_ended_has_its_own_device) {
+  CUcontext other = nullptr;
+  CUdeviceptr address = 0;
+  ASSERT_EQ(cuCtxCreate_v2(&other, 0, 1), CUDA_SUCCESS);
+  CUstream stream = nullptr;
+  CUstream again = nullptr;
+  // The null driver's handles are addresses of its heap: one is handed out again soon.
+  for (int attempt = 0; attempt < 100 && (stream == nullptr || again != stream); ++attempt) {
+    ASSERT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    ASSERT_EQ(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemAllocAsync(&address, mib, stream), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemFreeAsync(address, stream), CUDA_SUCCESS);
+    ASSERT_EQ(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxSetCurrent(other), CUDA_SUCCESS);
+    ASSERT_EQ(cuStreamCreate(&again, 0), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemAllocAsync(&address, 3 * mib, again), CUDA_SUCCESS);
+    EXPECT_EQ(used_bytes(), 3 * mib);
+    ASSERT_EQ(cuMemFreeAsync(address, again), CUDA_SUCCESS);
+    trim_default_pool(0);
+    trim_default_pool(1);
+    ASSERT_EQ(cuStreamDestroy_v2(again), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(cuCtxDestroy_v2(other), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
 }
 
 TEST_F(Accounting, memory_of_another_process_does_not_count) {

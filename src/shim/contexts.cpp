@@ -5,12 +5,13 @@
 #include "shim/ledger.hpp"
 
 #include <atomic>
+#include <cstdint>
 #include <new>
 
 namespace hippogriff::shim {
 namespace {
 
-// Grows whenever a context ends: its address may then be another context's.
+// Grows whenever a context or a stream ends: its address may then be another's.
 std::atomic<std::uint64_t>& epoch() noexcept {
   static constinit std::atomic<std::uint64_t> counter{1};
   return counter;
@@ -22,8 +23,19 @@ struct LastPlace {
   std::uint64_t epoch = 0;
 };
 
+struct LastStream {
+  CUstream stream = nullptr;
+  Place place;
+  std::uint64_t epoch = 0;
+};
+
 LastPlace& last_place() noexcept {
   static constinit thread_local LastPlace last;
+  return last;
+}
+
+LastStream& last_stream() noexcept {
+  static constinit thread_local LastStream last;
   return last;
 }
 
@@ -151,6 +163,27 @@ Standing current_place(Place* place) noexcept {
     return Standing::nowhere;
   }
   return place_in(context, place);
+}
+
+Standing stream_place(CUstream stream, Place* place) noexcept {
+  if (reinterpret_cast<std::uintptr_t>(stream) <= 2) {
+    return current_place(place);
+  }
+  LastStream& last = last_stream();
+  const std::uint64_t now = epoch().load(std::memory_order_acquire);
+  if (last.stream == stream && last.epoch == now) {
+    *place = last.place;
+    return Standing::found;
+  }
+  CUcontext context = nullptr;
+  if (HIPPO_REAL(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS || context == nullptr) {
+    return current_place(place);
+  }
+  const Standing standing = place_in(context, place);
+  if (standing == Standing::found) {
+    last = {stream, *place, now};
+  }
+  return standing;
 }
 
 }  // namespace hippogriff::shim

@@ -52,7 +52,10 @@ class Contexts {
 
 Standing current_place(Place* place) noexcept;
 Standing place_in(CUcontext context, Place* place) noexcept;
-// What threads remember of their contexts is out of date.
+// Where an allocation in the stream lands: in the stream's context; the default streams, 0 to 2,
+// are those of the current one.
+Standing stream_place(CUstream stream, Place* place) noexcept;
+// What threads remember of contexts and streams is out of date.
 void forget_places() noexcept;
 
 }  // namespace hippogriff::shim

@@ -41,55 +41,64 @@ class Driver {
 
 using Clock = std::chrono::steady_clock;
 
-// Nanoseconds of one call of work, the least of several rounds.
+// Nanoseconds of one call of the driver alone and of the driver behind the shim.
+struct Pair {
+  double alone = 1e300;
+  double behind = 1e300;
+};
+
 template <typename Work>
-double least_ns(int rounds, Work&& work) {
+double mean_ns(int rounds, Work&& work) {
+  const auto begin = Clock::now();
+  for (int round = 0; round < rounds; ++round) {
+    work();
+  }
+  const std::chrono::duration<double, std::nano> spent = Clock::now() - begin;
+  return spent.count() / rounds;
+}
+
+// The least of several repetitions of each, in turns: both meet the same machine.
+// measure(driver): one repetition's nanoseconds.
+template <typename Measure>
+Pair least_ns(const Driver& alone, const Driver& shim, Measure&& measure) {
   constexpr int repetitions = 9;
-  double least = 1e300;
+  Pair least;
   for (int repetition = 0; repetition < repetitions; ++repetition) {
-    const auto begin = Clock::now();
-    for (int round = 0; round < rounds; ++round) {
-      work();
-    }
-    const std::chrono::duration<double, std::nano> spent = Clock::now() - begin;
-    least = std::min(least, spent.count() / rounds);
+    least.alone = std::min(least.alone, measure(alone));
+    least.behind = std::min(least.behind, measure(shim));
   }
   return least;
 }
 
-struct Figures {
-  double forwarded = 0;
-  double plain = 0;
-  double in_stream = 0;
-  double two_threads = 0;
-};
+double forwarded_ns(const Driver& driver, int rounds) {
+  auto* const version = HIPPO_OF(driver, cuDriverGetVersion);
+  return mean_ns(rounds * 20, [&] {
+    int number = 0;
+    version(&number);
+  });
+}
 
 double plain_ns(const Driver& driver, int rounds) {
   auto* const allocate = HIPPO_OF(driver, cuMemAlloc_v2);
   auto* const free = HIPPO_OF(driver, cuMemFree_v2);
-  return least_ns(rounds, [&] {
+  return mean_ns(rounds, [&] {
     CUdeviceptr address = 0;
     allocate(&address, 4096);
     free(address);
   });
 }
 
-Figures measure(const Driver& driver, CUcontext context, int rounds) {
-  Figures figures;
-  HIPPO_OF(driver, cuCtxSetCurrent)(context);
-  auto* const version = HIPPO_OF(driver, cuDriverGetVersion);
-  figures.forwarded = least_ns(rounds * 20, [&] {
-    int number = 0;
-    version(&number);
-  });
-  figures.plain = plain_ns(driver, rounds);
+double in_stream_ns(const Driver& driver, int rounds, CUstream stream) {
   auto* const allocate = HIPPO_OF(driver, cuMemAllocAsync);
   auto* const free = HIPPO_OF(driver, cuMemFreeAsync);
-  figures.in_stream = least_ns(rounds, [&] {
+  return mean_ns(rounds, [&] {
     CUdeviceptr address = 0;
-    allocate(&address, 4096, nullptr);
-    free(address, nullptr);
+    allocate(&address, 4096, stream);
+    free(address, stream);
   });
+}
+
+double two_threads_ns(const Driver& driver, int rounds, CUcontext context) {
   std::vector<double> each(2);
   std::vector<std::thread> threads;
   for (double& result : each) {
@@ -101,12 +110,11 @@ Figures measure(const Driver& driver, CUcontext context, int rounds) {
   for (std::thread& thread : threads) {
     thread.join();
   }
-  figures.two_threads = *std::max_element(each.begin(), each.end());
-  return figures;
+  return *std::max_element(each.begin(), each.end());
 }
 
-void report(const char* what, double alone, double behind) {
-  std::printf("%-44s %10.1f %10.1f %10.1f\n", what, alone, behind, behind - alone);
+void report(const char* what, const Pair& ns) {
+  std::printf("%-54s %10.1f %10.1f %10.1f\n", what, ns.alone, ns.behind, ns.behind - ns.alone);
 }
 
 }  // namespace
@@ -127,12 +135,24 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "shim_bench: no context on device 0\n");
     return 1;
   }
-  const Figures without = measure(alone, context, rounds);
-  const Figures with = measure(shim, context, rounds);
-  std::printf("%-44s %10s %10s %10s\n", "nanoseconds, least of 9 rounds", "driver", "shim", "more");
-  report("a forwarded call", without.forwarded, with.forwarded);
-  report("cuMemAlloc and cuMemFree, both", without.plain, with.plain);
-  report("cuMemAllocAsync and cuMemFreeAsync, both", without.in_stream, with.in_stream);
-  report("cuMemAlloc and cuMemFree, two threads", without.two_threads, with.two_threads);
+  CUstream stream = nullptr;
+  if (HIPPO_OF(shim, cuCtxSetCurrent)(context) != CUDA_SUCCESS ||
+      HIPPO_OF(shim, cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
+    std::fprintf(stderr, "shim_bench: no stream on device 0\n");
+    return 1;
+  }
+  std::printf("%-54s %10s %10s %10s\n", "nanoseconds, least of 9 rounds", "driver", "shim", "more");
+  const auto compare = [&](const char* what, auto&& measure) {
+    report(what, least_ns(alone, shim, measure));
+  };
+  compare("a forwarded call", [&](const Driver& each) { return forwarded_ns(each, rounds); });
+  compare("cuMemAlloc and cuMemFree, both",
+          [&](const Driver& each) { return plain_ns(each, rounds); });
+  compare("cuMemAllocAsync and cuMemFreeAsync, both",
+          [&](const Driver& each) { return in_stream_ns(each, rounds, nullptr); });
+  compare("cuMemAllocAsync and cuMemFreeAsync, own stream, both",
+          [&](const Driver& each) { return in_stream_ns(each, rounds, stream); });
+  compare("cuMemAlloc and cuMemFree, two threads",
+          [&](const Driver& each) { return two_threads_ns(each, rounds, context); });
   return 0;
 }

@@ -180,6 +180,13 @@ CUresult CUDAAPI reset_primary(CUdevice device) {
   return result;
 }
 
+template <Function Symbol>
+CUresult CUDAAPI destroy_stream(CUstream stream) {
+  // Its handle may then be another stream's. Nobody allocates in it any more.
+  forget_places();
+  return real<decltype(::cuStreamDestroy_v2)>(Symbol)(stream);
+}
+
 }  // namespace
 
 std::span<const Wrapper> context_wrappers() noexcept {
@@ -200,6 +207,8 @@ std::span<const Wrapper> context_wrappers() noexcept {
                     &release_primary<F::cuDevicePrimaryCtxRelease_v2>),
       HIPPO_WRAPPER(cuDevicePrimaryCtxReset, &reset_primary<F::cuDevicePrimaryCtxReset>),
       HIPPO_WRAPPER(cuDevicePrimaryCtxReset_v2, &reset_primary<F::cuDevicePrimaryCtxReset_v2>),
+      HIPPO_WRAPPER(cuStreamDestroy, &destroy_stream<F::cuStreamDestroy>),
+      HIPPO_WRAPPER(cuStreamDestroy_v2, &destroy_stream<F::cuStreamDestroy_v2>),
   };
   return wrappers;
 }

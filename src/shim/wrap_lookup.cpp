@@ -119,6 +119,7 @@ const void* wrapper_of(Function function) noexcept {
     for (const auto wrappers : {memory_wrappers(),
                                 array_wrappers(),
                                 pool_wrappers(),
+                                capture_wrappers(),
                                 physical_wrappers(),
                                 context_wrappers(),
                                 graph_wrappers(),

@@ -1,9 +1,9 @@
 // Stream-ordered allocation and the pools behind it.
 #include "shim/accounts.hpp"
+#include "shim/captures.hpp"
 #include "shim/wrapper.hpp"
 
 #include <array>
-#include <cstdint>
 #include <memory>
 
 namespace hippogriff::shim {
@@ -24,20 +24,8 @@ struct PerThread {
 
 // In a capture the call makes a node of a graph, which is counted when the graph is instantiated.
 template <typename Flavour>
-bool is_capturing(CUstream stream) noexcept {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const auto ask = real<decltype(::cuStreamIsCapturing)>(Flavour::is_capturing);
-  return ask(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-// The stream's context; the default streams, 0 to 2, are those of the current one.
-Standing place_of(CUstream stream, Place* place) noexcept {
-  CUcontext context = nullptr;
-  if (reinterpret_cast<std::uintptr_t>(stream) > 2 &&
-      HIPPO_REAL(cuStreamGetCtx)(stream, &context) == CUDA_SUCCESS && context != nullptr) {
-    return place_in(context, place);
-  }
-  return current_place(place);
+bool makes_a_node(CUstream stream) noexcept {
+  return may_capture() && is_capturing<Flavour::is_capturing>(stream);
 }
 
 template <typename Call>
@@ -66,10 +54,10 @@ CUresult CUDAAPI allocate_in_stream(CUdeviceptr* address, std::size_t size_bytes
     return real<decltype(::cuMemAllocAsync)>(Flavour::allocate)(address, size_bytes, stream);
   };
   Place place;
-  if (is_capturing<Flavour>(stream)) {
+  if (makes_a_node<Flavour>(stream)) {
     return call();
   }
-  switch (place_of(stream, &place)) {
+  switch (stream_place(stream, &place)) {
     case Standing::nowhere:
       return call();
     case Standing::refused:
@@ -90,10 +78,10 @@ CUresult CUDAAPI allocate_from_pool(CUdeviceptr* address,
         address, size_bytes, handle, stream);
   };
   Place place;
-  if (is_capturing<Flavour>(stream)) {
+  if (makes_a_node<Flavour>(stream)) {
     return call();
   }
-  switch (place_of(stream, &place)) {
+  switch (stream_place(stream, &place)) {
     case Standing::nowhere:
       return call();
     case Standing::refused:

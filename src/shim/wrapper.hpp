@@ -27,6 +27,7 @@ Wrapper make_wrapper(Function function, Ours* ours) noexcept {
 std::span<const Wrapper> memory_wrappers() noexcept;
 std::span<const Wrapper> array_wrappers() noexcept;
 std::span<const Wrapper> pool_wrappers() noexcept;
+std::span<const Wrapper> capture_wrappers() noexcept;
 std::span<const Wrapper> physical_wrappers() noexcept;
 std::span<const Wrapper> context_wrappers() noexcept;
 std::span<const Wrapper> graph_wrappers() noexcept;

@@ -98,6 +98,9 @@ CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode) {
 
 CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   auto* const known = reinterpret_cast<null_cuda::Stream*>(stream);
+  if (known->capture == nullptr) {
+    return CUDA_ERROR_ILLEGAL_STATE;
+  }
   *graph = known->capture;
   known->capture = nullptr;
   return CUDA_SUCCESS;
