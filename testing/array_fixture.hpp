@@ -9,7 +9,7 @@
 #include "testing/storage_fixture.hpp"
 #include "testing/temporary_folder.hpp"
 
-#include <hippogriff/array/view.hpp>
+#include <hippogriff/array/cursor.hpp>
 
 #include <cstdint>
 #include <fstream>

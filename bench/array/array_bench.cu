@@ -170,6 +170,22 @@ __global__ void cursors(array_view<std::uint64_t> view,
   }
 }
 
+// Each warp goes through a stretch of its own, its lanes beside each other.
+__global__ void cursors_of_warps(array_view<std::uint64_t> view,
+                                 std::uint64_t count,
+                                 unsigned stretch,
+                                 unsigned long long* wrong) {
+  const std::uint64_t begin = mixed(warp_number()) % (count / stretch) * stretch;
+  hippogriff::array_cursor<std::uint64_t> cursor(view);
+  unsigned long long mine = 0;
+  for (std::uint64_t i = begin + threadIdx.x % 32; i < begin + stretch; i += 32) {
+    mine += cursor[i] == value_at(i) ? 0 : 1;
+  }
+  if (mine != 0) {
+    atomicAdd(wrong, mine);
+  }
+}
+
 // Overwrites every line as a whole with the values it has.
 __global__ void overwrite(array_view<std::uint64_t> view,
                           std::uint64_t blocks,
@@ -357,6 +373,16 @@ void measure_hits(const Data& data, const Sizes& sizes, unsigned line, DeviceNum
     cursors<<<grid, block>>>(view.view(), bytes / 8, stretch, wrong.get());
   });
   tell("hits of cursors", line, best, warps * 32 * stretch, warps * 32 * stretch * 8, wrong.read());
+  constexpr unsigned warp_stretch = 32 * stretch;
+  best = timed("hits of cursors, lanes side by side", kernel_limit, [&] {
+    cursors_of_warps<<<grid, block>>>(view.view(), bytes / 8, warp_stretch, wrong.get());
+  });
+  tell("hits of cursors, lanes side by side",
+       line,
+       best,
+       warps * warp_stretch,
+       warps * warp_stretch * 8,
+       wrong.read());
   std::printf("{\"case\": \"misses among hits\", \"line_bytes\": %u, \"count\": %llu}\n",
               line,
               static_cast<unsigned long long>(view.statistics().misses - before));

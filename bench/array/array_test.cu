@@ -168,6 +168,21 @@ __global__ void read_by_cursor(array_view<T> view, std::uint64_t each, unsigned 
   }
 }
 
+// The lanes of a warp beside each other, some of which look before they write.
+template <typename T>
+__global__ void write_by_cursor(array_view<T> view,
+                                std::uint64_t shift,
+                                unsigned long long* wrong) {
+  array_cursor<T> cursor(view);
+  for (std::uint64_t i = thread_number(); i < view.size(); i += thread_count()) {
+    bool good = mixed(i) % 3 != 0 || cursor[i] == T::of(i);
+    good = cursor.write(i, T::of(i + shift)) == NvmeStatus::success && good;
+    if (!good || !(cursor[i] == T::of(i + shift))) {
+      atomicAdd(wrong, 1ULL);
+    }
+  }
+}
+
 // A warp a part of 1024 numbers; output lines are written as a whole.
 __global__ void add_vectors(array_view<std::uint64_t> a,
                             array_view<std::uint64_t> b,
@@ -333,15 +348,25 @@ void check_write_back(const std::string& path,
            ", \"lines written before the flush\": " + std::to_string(seen.writes));
 }
 
-void check_cursor(const std::string& path) {
-  if (!is_wanted("cursor")) {
+template <typename T>
+void check_cursor(const std::string& path,
+                  const char* name,
+                  hippogriff::array_options options,
+                  unsigned groups = 128) {
+  if (!is_wanted(name)) {
     return;
   }
-  write_file(path, elements<Word>(500'000));
-  const array<Word> data(path, {.device = "cuda:0", .cache_size = 1 << 20, .line_size = 512});
+  constexpr std::uint64_t count = 500'000;
+  groups = std::min(groups, groups_max);
+  write_file(path, elements<T>(count));
+  options.device = "cuda:0";
+  options.mode = "r+";
+  array<T> data(path, options);
   DeviceNumber wrong;
-  run("cursor", kernel_limit, [&] { read_by_cursor<<<128, 128>>>(data.view(), 31, wrong.get()); });
-  tell("cursor", wrong.read());
+  run(name, kernel_limit, [&] { read_by_cursor<<<groups, 128>>>(data.view(), 31, wrong.get()); });
+  run(name, kernel_limit, [&] { write_by_cursor<<<groups, 128>>>(data.view(), 7, wrong.get()); });
+  hippogriff::flush(data);
+  tell(name, wrong.read() + differences(path, elements<T>(count, 7)));
 }
 
 void check_vectors() {
@@ -438,7 +463,9 @@ void check_all(const std::string& folder) {
                    "written behind, short queues",
                    {.cache_size = 1 << 16, .line_size = 512, .queue_count = 1, .queue_depth = 4},
                    4);
-  check_cursor(path);
+  check_cursor<Word>(path, "cursor", {.cache_size = 1 << 20, .line_size = 512});
+  check_cursor<Word>(path, "cursor, a cache of eight lines", {.cache_size = 32768}, 2);
+  check_cursor<Odd>(path, "cursor of odd elements", {.cache_size = 1 << 20, .line_size = 512});
   check_vectors();
   check_errors(path);
   std::filesystem::remove(path);

@@ -12,7 +12,7 @@
 #ifndef HIPPOGRIFF_ARRAY_CUH_
 #define HIPPOGRIFF_ARRAY_CUH_
 
-#include <hippogriff/array/view.hpp>
+#include <hippogriff/array/cursor.hpp>
 
 #ifndef __CUDACC_RTC__
 #include <hippogriff/array.hpp>

@@ -8,7 +8,7 @@
 
 #include <hippogriff/array.h>
 #include <hippogriff/array/prefetch.hpp>
-#include <hippogriff/array/view.hpp>
+#include <hippogriff/array/cursor.hpp>
 #include <hippogriff/hippogriff.hpp>
 
 #include <chrono>

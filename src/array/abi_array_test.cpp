@@ -185,10 +185,10 @@ TEST(Array, cursors_that_are_linked_may_end_in_any_order) {
   const array<Point> points(folder.file("points"),
                             {.device = "host", .cache_size = 512, .line_size = 512});
   const auto view = points.view();
-  array_cursor<Point> first(view);
+  linked_array_cursor<Point> first(view);
   {
-    array_cursor<Point> second(view);
-    array_cursor<Point> third(view);
+    linked_array_cursor<Point> second(view);
+    linked_array_cursor<Point> third(view);
     second.link(first);
     second.link(first);
     third.link(second);

@@ -230,8 +230,8 @@ TEST(StorageArray, linked_cursors_get_on_in_a_cache_of_one_line) {
   const std::vector<std::uint32_t> expected = elements_of<std::uint32_t>(array.stored());
   std::atomic<int> wrong{0};
   on_threads(16, [&](int thread) {
-    array_cursor<std::uint32_t> first(view);
-    array_cursor<std::uint32_t> second(view);
+    linked_array_cursor<std::uint32_t> first(view);
+    linked_array_cursor<std::uint32_t> second(view);
     second.link(first);
     for (std::uint64_t i = 0; i < 100; ++i) {
       const std::uint64_t a = (i * 997 + static_cast<std::uint64_t>(thread)) % view.size();

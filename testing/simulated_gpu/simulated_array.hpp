@@ -4,7 +4,7 @@
 #include "array/controller_queue.hpp"
 #include "testing/simulated_gpu/lanes.hpp"
 
-#include <hippogriff/array/view.hpp>
+#include <hippogriff/array/cursor.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -35,6 +35,12 @@ class Lane {
 
   [[nodiscard]] const SimulatedLanes& warp() const { return thread_.warp; }
 
+  [[nodiscard]] std::uint64_t threads() const { return thread_.array.thread_count(); }
+
+  [[nodiscard]] std::uint64_t ways() const { return cache_.places.ways; }
+
+  [[nodiscard]] std::uint32_t bit() const { return 1U << warp().lane(); }
+
   [[nodiscard]] std::uint64_t any() { return random_.below(size()); }
 
   // Of so many elements one that no other lane of the warp has.
@@ -315,6 +321,85 @@ TEST(SimulatedGpu, threads_for_themselves_leave_what_memory_would_hold) {
     EXPECT_EQ(run(array, flush), "");
     const std::uint64_t each = std::min<std::uint64_t>(array.options().elements / all, 40);
     expect_stored(array, writes ? each * all : 0, shift);
+  });
+}
+
+// A cursor of a lane, whose ways through memory the test leads.
+class LaneCursor : public ondemand::CursorOver<std::uint64_t, ondemand::KeptLine> {
+ public:
+  using CursorOver::CursorOver;
+
+  std::uint64_t read(Lane& lane, std::uint64_t index) {
+    go(lane, index);
+    return (*this)[index];
+  }
+
+  void write(Lane& lane, std::uint64_t index, std::uint64_t value) {
+    go(lane, index);
+    lane.note(CursorOver::write(index, value));
+  }
+
+  void let_go(Lane& lane) { let_go_with(here(lane)); }
+
+ private:
+  // Lanes of a GPU find each other where they are. Here they wait to be together, while they keep
+  // lines: only where the others can do without these places.
+  static SimulatedLanes here(Lane& lane) {
+    return lane.threads() <= lane.ways() ? lane.together() : lane.warp().part(lane.bit());
+  }
+
+  // As cursors of a kernel (CursorOver::read).
+  void go(Lane& lane, std::uint64_t index) {
+    const SimulatedLanes same = here(lane).with_same(has(index) ? 1 : 0);
+    bool straddles = false;
+    if (!has(index)) {
+      lane.note(go_to(same, index, straddles));
+    }
+  }
+};
+
+// A line each step, an element each thread: some write it, and some let go of it at once.
+constexpr std::uint64_t elements_of_line = 512 / sizeof(std::uint64_t);
+
+bool is_walked(std::uint64_t index, std::uint64_t threads) {
+  return index % elements_of_line < threads;
+}
+
+bool is_written(std::uint64_t index) {
+  return element(index) % 2 == 0;
+}
+
+void walk(Lane& lane, const Thread& thread, bool writes, std::uint64_t shift) {
+  const hippogriff::array_view<std::uint64_t> view(thread.array.cache(), lane.size());
+  LaneCursor cursor(view);
+  const std::uint64_t steps = lane.size() / elements_of_line;
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    const std::uint64_t i = step * elements_of_line + thread.number;
+    if (!writes || !is_written(i)) {
+      lane.expect(cursor.read(lane, i), element(i));
+    } else {
+      cursor.write(lane, i, element(i, shift));
+    }
+    if (step % 3 == 0) {
+      cursor.let_go(lane);
+    }
+  }
+  cursor.let_go(lane);
+}
+
+TEST(SimulatedGpu, cursors_of_lanes_leave_what_memory_would_hold) {
+  for_seeds(120, [](SimulatedArray& array) {
+    constexpr std::uint64_t shift = 3;
+    const bool writes = array.options().writable;
+    EXPECT_EQ(
+        run(array, [&](Lane& lane, const Thread& thread) { walk(lane, thread, writes, shift); }),
+        "");
+    EXPECT_EQ(run(array, flush), "");
+    const std::uint64_t end = array.stored().size() / elements_of_line * elements_of_line;
+    for (std::uint64_t i = 0; i < end; ++i) {
+      const bool changed = writes && is_walked(i, array.thread_count()) && is_written(i);
+      ASSERT_EQ(array.stored()[i], element(i, changed ? shift : 0)) << "element " << i;
+    }
   });
 }
 

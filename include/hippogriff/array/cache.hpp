@@ -105,9 +105,11 @@ struct Cache {
     }
   }
 
-  // Takes a reference if the line is there and needs no wait. One thread.
-  [[nodiscard]] HIPPO_ANYWHERE bool try_hold(uint64_t line, uint32_t& place) const {
-    const bool there = places.try_hold(line, place);
+  // Takes references if the line is there and needs no wait. One thread, for as many.
+  [[nodiscard]] HIPPO_ANYWHERE bool try_hold(uint64_t line,
+                                             uint32_t& place,
+                                             uint32_t references = 1) const {
+    const bool there = places.try_hold(line, place, references);
     count_access(there ? accesses : nullptr);
     return there;
   }

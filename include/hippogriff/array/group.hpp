@@ -13,6 +13,8 @@ namespace hippogriff::ondemand {
 
 // A CPU thread, or a lane for itself.
 struct Alone {
+  [[nodiscard]] HIPPO_ANYWHERE static Alone with_same(uint64_t /*value*/) { return {}; }
+
   [[nodiscard]] HIPPO_ANYWHERE static bool leads() { return true; }
 
   [[nodiscard]] HIPPO_ANYWHERE static uint32_t rank() { return 0; }

@@ -93,18 +93,22 @@ struct PlaceTable {
 
   [[nodiscard]] HIPPO_ANYWHERE uint32_t place_count() const { return set_count * ways; }
 
-  // Takes a reference if the line is there and needs no wait.
-  [[nodiscard]] HIPPO_ANYWHERE bool try_hold(uint64_t line, uint32_t& place) const {
+  // Takes references if the line is there and needs no wait: as many as there are threads that one
+  // does so for.
+  [[nodiscard]] HIPPO_ANYWHERE bool try_hold(uint64_t line,
+                                             uint32_t& place,
+                                             uint32_t references = 1) const {
     place = place_of(line, set_of(line) * ways);
     if (place == no_place) {
       return false;
     }
-    const uint64_t old = word_at(place).fetch_add(PlaceWord::reference, acquire);
+    const uint64_t added = references * PlaceWord::reference;
+    const uint64_t old = word_at(place).fetch_add(added, acquire);
     if (PlaceWord::line(old) == line && (old & PlaceWord::busy) == 0 && !crowded(old)) {
       touch(place, old);
       return true;
     }
-    word_at(place).fetch_sub(PlaceWord::reference, relaxed);
+    word_at(place).fetch_sub(added, relaxed);
     return false;
   }
 
@@ -137,13 +141,13 @@ struct PlaceTable {
     }
   }
 
-  // Gives a reference back. `wrote`: bytes were written.
-  HIPPO_ANYWHERE void drop(uint32_t place, bool wrote) const {
+  // Gives references back. `wrote`: bytes were written.
+  HIPPO_ANYWHERE void drop(uint32_t place, bool wrote, uint32_t references = 1) const {
     shared_ref<uint64_t> word = word_at(place);
     if (wrote && (word.load(relaxed) & PlaceWord::dirty) == 0) {
       word.fetch_or(PlaceWord::dirty, relaxed);
     }
-    word.fetch_sub(PlaceWord::reference, release);
+    word.fetch_sub(references * PlaceWord::reference, release);
   }
 
   // Lets others read the bytes of a place without a reference; we hold it, and it is not busy.

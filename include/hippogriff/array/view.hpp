@@ -1,4 +1,4 @@
-// An array as threads of its device see it: elements, ranges, and a cursor that keeps its line.
+// An array as threads of its device see it: elements and ranges.
 //
 // A failed access gives zero and a status, and the array remembers the first one (failed()), as
 // CUDA remembers its own. Elements may straddle lines; their parts are read one after the other.
@@ -156,10 +156,6 @@ HIPPO_ANYWHERE HIPPO_APART NvmeStatus write_bytes(const Cache& cache,
 
 namespace hippogriff {
 inline namespace v0 {
-
-template <typename T>
-// NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
-class array_cursor;
 
 template <typename T>
 // NOLINTNEXTLINE(readability-identifier-naming): as the standard's futures are.
@@ -326,172 +322,6 @@ class array_get {
  private:
   const array_view<T>* view_;
   ondemand::uint64_t index_;
-};
-
-}  // namespace v0
-
-namespace ondemand {
-
-// A line that one thread keeps while it works in it. Those of a thread that are linked let go of
-// their lines before any of them waits.
-class KeptLine {
- public:
-  HIPPO_ANYWHERE explicit KeptLine(const Cache& cache) : cache_(cache) {}
-
-  HIPPO_ANYWHERE ~KeptLine() {
-    let_go();
-    KeptLine* before = this;
-    while (before->next_ != this) {
-      before = before->next_;
-    }
-    before->next_ = next_;
-  }
-
-  KeptLine(const KeptLine&) = delete;
-  KeptLine& operator=(const KeptLine&) = delete;
-  KeptLine(KeptLine&&) = delete;
-  KeptLine& operator=(KeptLine&&) = delete;
-
-  // From now on `other`, and all that is linked to it, lets go before this one waits, and the other
-  // way round, until one of them ends.
-  HIPPO_ANYWHERE void link(KeptLine& other) {
-    for (const KeptLine* linked = next_; linked != this; linked = linked->next_) {
-      if (linked == &other) {
-        return;
-      }
-    }
-    KeptLine* const mine = next_;  // two rings become one
-    next_ = other.next_;
-    other.next_ = mine;
-  }
-
-  HIPPO_ANYWHERE void let_go() {
-    if (line_ != no_line) {
-      Held held;
-      held.place = place_;
-      cache_.drop(held, wrote_);
-      line_ = no_line;
-      wrote_ = false;
-    }
-  }
-
-  HIPPO_ANYWHERE void let_go_all() {
-    KeptLine* kept = this;
-    do {
-      kept->let_go();
-      kept = kept->next_;
-    } while (kept != this);
-  }
-
- protected:
-  // Has `line` kept; what it kept before is let go.
-  HIPPO_ANYWHERE NvmeStatus keep(uint64_t line) {
-    if (line == line_) {
-      return NvmeStatus::success;
-    }
-    uint32_t place = 0;
-    if (cache_.try_hold(line, place)) {
-      let_go();
-      place_ = place;
-    } else {
-      let_go_all();
-      const Held held = cache_.hold(Alone{}, line, Intent::use);
-      if (held.status != NvmeStatus::success) {
-        return held.status;
-      }
-      place_ = held.place;
-    }
-    line_ = line;
-    return NvmeStatus::success;
-  }
-
-  [[nodiscard]] HIPPO_ANYWHERE unsigned char* kept_bytes() const { return cache_.bytes_of(place_); }
-
-  HIPPO_ANYWHERE void note_write() { wrote_ = true; }
-
- private:
-  const Cache& cache_;
-  KeptLine* next_ = this;
-  uint64_t line_ = no_line;
-  uint32_t place_ = 0;
-  bool wrote_ = false;
-};
-
-}  // namespace ondemand
-
-inline namespace v0 {
-
-// One thread's way through an array: the line of the last access stays in the cache, and the next
-// one in it costs no look-up. At most one in a thread, or linked ones (KeptLine::link): a thread
-// that waits for a line while another cursor of it holds one could wait for itself. Ranges and
-// plain accesses of the same thread, to this array or another, want them let go (let_go_all) for
-// the same reason: they wait for other lanes of the warp, which may wait for its place. So does
-// waiting for other threads of the array in any other way, as __syncthreads does.
-template <typename T>
-// NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
-class array_cursor : public ondemand::KeptLine {
- public:
-  using status = ondemand::NvmeStatus;
-
-  HIPPO_ANYWHERE explicit array_cursor(const array_view<T>& view)
-      : KeptLine(view.cache()), view_(view) {}
-
-  explicit array_cursor(array_view<T>&&) = delete;  // it must stay as long as the cursor
-
-  [[nodiscard]] HIPPO_ANYWHERE T operator[](ondemand::uint64_t index) {
-    T value{};
-    static_cast<void>(read(index, value));
-    return value;
-  }
-
-  HIPPO_ANYWHERE status read(ondemand::uint64_t index, T& value) {
-    return access<false>(index, value);
-  }
-
-  HIPPO_ANYWHERE status write(ondemand::uint64_t index, const T& value) {
-    return access<true>(index, value);
-  }
-
- private:
-  template <bool Writes, typename Value>
-  HIPPO_ANYWHERE status access(ondemand::uint64_t index, Value& value) {
-    const ondemand::Cache& cache = view_.cache();
-    if (index >= view_.size()) {
-      return cache.noted(status::out_of_range);
-    }
-    if (Writes && !cache.writable) {
-      return cache.noted(status::access_denied);
-    }
-    const ondemand::Piece piece = ondemand::piece_at(cache, index * sizeof(T), sizeof(T));
-    if (piece.size != sizeof(T)) {
-      let_go_all();
-      if constexpr (Writes) {
-        return view_.write(index, value);
-      } else {
-        return view_.read(index, value);
-      }
-    }
-    const status result = keep(piece.line);
-    if (result != status::success) {
-      return result;
-    }
-    unsigned char* bytes = kept_bytes() + piece.begin;
-    if constexpr (Writes) {
-      ondemand::copy_plain(ondemand::Alone{},
-                           bytes,
-                           reinterpret_cast<const unsigned char*>(&value),
-                           static_cast<ondemand::uint32_t>(sizeof(T)));
-      note_write();
-    } else {
-      ondemand::copy_plain(ondemand::Alone{},
-                           reinterpret_cast<unsigned char*>(&value),
-                           bytes,
-                           static_cast<ondemand::uint32_t>(sizeof(T)));
-    }
-    return status::success;
-  }
-
-  const array_view<T>& view_;
 };
 
 }  // namespace v0
