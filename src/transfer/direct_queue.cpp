@@ -156,7 +156,7 @@ void DirectQueue::move_buffered(Request& request) {
 void DriveShare::look(Clock::time_point now) {
   constexpr std::chrono::milliseconds interval{100};
   if (transfer_.drive_depth_max != nullptr && now >= next_look_) {
-    depth_.bound(transfer_.drive_depth_max());
+    depth_.bound(requests_ * std::min(transfer_.drive_depth_max(), DepthController::tried_max));
     next_look_ = now + interval;
   }
 }
@@ -168,13 +168,15 @@ std::size_t direct_io_slots(const Transfer& transfer, std::size_t wanted) {
   return std::min(wanted, all > beside ? all - beside : 1);
 }
 
-DepthController make_depth_controller(const Transfer& transfer, std::uint32_t depth_max) {
+DepthController make_depth_controller(const Transfer& transfer,
+                                      std::uint32_t depth_max,
+                                      std::uint32_t requests) {
   const RoutingDecision& decision = transfer.decision();
   // The plan is the share beside others. DriveShare keeps to it, as long as they are there.
   const bool shared = decision.load.others_on_drive.processes > 0;
   depth_max = std::min(depth_max, std::max(decision.channels_max, DepthController::depth_min));
   return {
-      shared ? decision.drive_depth : decision.choice().plan.direct_io_depth,
+      requests * (shared ? decision.drive_depth : decision.choice().plan.direct_io_depth),
       depth_max,
       decision.depth_measured ? DepthController::Start::measured : DepthController::Start::guessed};
 }

@@ -61,7 +61,7 @@ class DirectIoSend {
         return;
       }
       const auto piece =
-          transfer_.work.claim_cold(std::min(DirectQueue::read_bytes, transfer_.piece_bytes_max));
+          transfer_.work.claim_cold(std::min(DirectQueue::piece_bytes, transfer_.piece_bytes_max));
       if (!piece) {
         ring_.make_idle(slot);
         claiming_ = false;
