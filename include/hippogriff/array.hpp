@@ -7,8 +7,8 @@
 #define HIPPOGRIFF_ARRAY_HPP_
 
 #include <hippogriff/array.h>
-#include <hippogriff/array/prefetch.hpp>
 #include <hippogriff/array/cursor.hpp>
+#include <hippogriff/array/prefetch.hpp>
 #include <hippogriff/hippogriff.hpp>
 
 #include <chrono>

@@ -325,7 +325,7 @@ TEST(SimulatedGpu, threads_for_themselves_leave_what_memory_would_hold) {
 }
 
 // A cursor of a lane, whose ways through memory the test leads.
-class LaneCursor : public ondemand::CursorOver<std::uint64_t, ondemand::KeptLine> {
+class LaneCursor : public ondemand::CursorOver<std::uint64_t, ondemand::LoneLine> {
  public:
   using CursorOver::CursorOver;
 

@@ -31,8 +31,6 @@ class KeptLine {
 #endif
   }
 
-  HIPPO_ANYWHERE void let_go_all() { let_go(); }
-
  protected:
   // Where the element lies, if it is in the line that is kept.
   HIPPO_ANYWHERE bool has(uint64_t index) const { return index - first_ < count_; }
@@ -77,9 +75,11 @@ class KeptLine {
     return held.status;
   }
 
-  // From now on the elements of `element_bytes` that lie in the line as a whole are had at once; it
-  // has at least one.
-  HIPPO_ANYWHERE void show(uint64_t line, uint32_t element_bytes, uint64_t elements) {
+  // From now on the elements of the line that lie in it as a whole, of so many in all, are had at
+  // once; there is at least one.
+  template <typename T>
+  HIPPO_ANYWHERE void show(uint64_t line, uint64_t elements) {
+    constexpr uint64_t element_bytes = sizeof(T);
     const uint64_t begin = line << cache_->line_shift;
     first_ = (begin + element_bytes - 1) / element_bytes;
     const uint64_t end = (begin + cache_->line_bytes()) / element_bytes;
@@ -99,6 +99,14 @@ class KeptLine {
   uint32_t count_ = 0;  // 0: no line is kept
   uint32_t place_ = 0;
   bool wrote_ = false;
+};
+
+// The only line of a thread.
+class LoneLine : public KeptLine {
+ public:
+  HIPPO_ANYWHERE explicit LoneLine(const Cache& cache) : KeptLine(cache) {}
+
+  HIPPO_ANYWHERE void let_go_all() { let_go(); }
 };
 
 // One of several lines of a thread: those that are linked let go before any of them waits.
@@ -222,7 +230,7 @@ class CursorOver : public Line {
         return result;
       }
     }
-    this->show(piece.line, static_cast<uint32_t>(sizeof(T)), view_->size());
+    this->template show<T>(piece.line, view_->size());
     return status::success;
   }
 
@@ -240,6 +248,7 @@ class CursorOver : public Line {
 
 }  // namespace hippogriff::ondemand
 
+// NOLINTNEXTLINE(modernize-concat-nested-namespaces): also for C++17
 namespace hippogriff {
 inline namespace v0 {
 
@@ -250,9 +259,9 @@ inline namespace v0 {
 // __syncthreads does.
 template <typename T>
 // NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
-class array_cursor : public ondemand::CursorOver<T, ondemand::KeptLine> {
+class array_cursor : public ondemand::CursorOver<T, ondemand::LoneLine> {
  public:
-  using ondemand::CursorOver<T, ondemand::KeptLine>::CursorOver;
+  using ondemand::CursorOver<T, ondemand::LoneLine>::CursorOver;
 };
 
 // For several in a thread: those that are linked (link) let go of their lines before one of them

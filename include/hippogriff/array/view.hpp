@@ -154,6 +154,7 @@ HIPPO_ANYWHERE HIPPO_APART NvmeStatus write_bytes(const Cache& cache,
 
 }  // namespace hippogriff::ondemand
 
+// NOLINTNEXTLINE(modernize-concat-nested-namespaces): also for C++17
 namespace hippogriff {
 inline namespace v0 {
 
