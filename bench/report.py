@@ -441,7 +441,7 @@ def load(paths: list[Path]) -> Results:
     return Results(documents)
 
 
-def write_page(paths: list[Path], output: Path, plots: bool) -> None:
+def write_page(paths: list[Path], output: Path, title: str, *, plots: bool) -> None:
     """Write the page, and the plots into a folder beside it."""
     loaders = [path for path in paths if loaders_page.is_loaders(path)]
     sharing = [path for path in paths if sharing_page.is_sharing(path)]
@@ -451,7 +451,7 @@ def write_page(paths: list[Path], output: Path, plots: bool) -> None:
     others = {*loaders, *sharing, *costs, *plans, *arrays}
     results = load([path for path in paths if path not in others])
     lines = [
-        "# Performance",
+        f"# {title}",
         "",
         "Made by `python3 -m bench.report` from the files in bench/results; bench/README.md says "
         "how they come about. GB are 10^9 bytes. A limit is what the hardware gives to a program "
@@ -485,13 +485,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", nargs="*", type=Path, help="default: bench/results/*.json")
     parser.add_argument("--output", type=Path, default=Path("docs/performance.md"))
+    parser.add_argument("--title", default="Performance")
     parser.add_argument("--no-plots", action="store_true")
     options = parser.parse_args()
     paths = options.results or sorted(Path("bench/results").glob("*.json"))
     if not paths:
         print("no results in bench/results", file=sys.stderr)
         return 1
-    write_page(paths, options.output, plots=not options.no_plots)
+    write_page(paths, options.output, options.title, plots=not options.no_plots)
     return 0
 
 
