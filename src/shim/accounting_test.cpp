@@ -337,6 +337,9 @@ TEST_F(Accounting, a_stream_with_the_handle_of_one_that_ended_has_its_own_device
   }
   EXPECT_EQ(cuCtxDestroy_v2(other), CUDA_SUCCESS);
   ASSERT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+  if (again != stream) {
+    GTEST_SKIP() << "the heap hands out no address again here";
+  }
 }
 
 TEST_F(Accounting, memory_of_another_process_does_not_count) {

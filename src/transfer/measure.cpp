@@ -118,7 +118,9 @@ class Measurement {
     replaced_ = std::make_unique<AtomicFile>(shared_storage(), path_);
     file_ = replaced_->file();
     const bool direct = file_->facts().direct;
-    const Rate rate = queued({IoRequest::Kind::write, DirectQueue::piece_bytes, 4}, file_bytes_);
+    const Rate rate =
+        queued({IoRequest::Kind::write, DirectQueue::piece_bytes, 2 * DirectQueue::writes_per_read},
+               file_bytes_);
     file_->sync();
     (direct ? calibration.drive.direct_write : calibration.host.cached_write_per_channel) = rate;
     if (!direct) {

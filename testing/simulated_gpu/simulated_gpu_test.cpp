@@ -358,7 +358,6 @@ class LaneCursor : public ondemand::CursorOver<std::uint64_t, ondemand::LoneLine
   }
 };
 
-// A line each step, an element each thread: some write it, and some let go of it at once.
 constexpr std::uint64_t elements_of_line = 512 / sizeof(std::uint64_t);
 
 bool is_walked(std::uint64_t index, std::uint64_t threads) {
@@ -369,6 +368,7 @@ bool is_written(std::uint64_t index) {
   return element(index) % 2 == 0;
 }
 
+// A line each step, an element each thread: some write it, and some let go of it at once.
 void walk(Lane& lane, const Thread& thread, bool writes, std::uint64_t shift) {
   const hippogriff::array_view<std::uint64_t> view(thread.array.cache(), lane.size());
   LaneCursor cursor(view);

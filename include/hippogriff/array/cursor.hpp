@@ -23,6 +23,7 @@ class KeptLine {
   KeptLine(KeptLine&&) = delete;
   KeptLine& operator=(KeptLine&&) = delete;
 
+  // Gives the line back, if one is kept. Lanes of a warp that are here together do so at once.
   HIPPO_ANYWHERE void let_go() {
 #ifdef __CUDA_ARCH__
     let_go_with(Lanes(__activemask()));
@@ -32,15 +33,16 @@ class KeptLine {
   }
 
  protected:
-  // Where the element lies, if it is in the line that is kept.
-  HIPPO_ANYWHERE bool has(uint64_t index) const { return index - first_ < count_; }
+  // Whether the element lies in the line that is kept, as a whole.
+  [[nodiscard]] HIPPO_ANYWHERE bool has(uint64_t index) const { return index - first_ < count_; }
 
+  // Of an element that does.
   template <typename T>
   [[nodiscard]] HIPPO_ANYWHERE unsigned char* place_of(uint64_t index) const {
     return elements_ + static_cast<uint32_t>(index - first_) * sizeof(T);
   }
 
-  // Gives the line back, all of a group theirs; those with the same one do so at once.
+  // All of a group give back theirs; those with the same one do so at once.
   template <typename Group>
   HIPPO_ANYWHERE void let_go_with(const Group& here) {
     const Group same = here.with_same(count_ != 0 ? place_ : no_place);
