@@ -25,7 +25,7 @@ constexpr double settled_share = 0.25;
 
 // A window is this many rounds of the queue.
 constexpr std::uint32_t window_rounds = 2;
-constexpr std::uint32_t window_requests_min = 16;
+constexpr std::uint32_t window_requests_min = 32;
 
 }  // namespace
 

@@ -156,7 +156,8 @@ void DirectQueue::move_buffered(Request& request) {
 void DriveShare::look(Clock::time_point now) {
   constexpr std::chrono::milliseconds interval{100};
   if (transfer_.drive_depth_max != nullptr && now >= next_look_) {
-    depth_.bound(requests_ * std::min(transfer_.drive_depth_max(), DepthController::tried_max));
+    depth_.bound(DirectQueue::requests_per_depth *
+                 std::min(transfer_.drive_depth_max(), DepthController::tried_max));
     next_look_ = now + interval;
   }
 }
@@ -168,15 +169,14 @@ std::size_t direct_io_slots(const Transfer& transfer, std::size_t wanted) {
   return std::min(wanted, all > beside ? all - beside : 1);
 }
 
-DepthController make_depth_controller(const Transfer& transfer,
-                                      std::uint32_t depth_max,
-                                      std::uint32_t requests) {
+DepthController make_depth_controller(const Transfer& transfer, std::uint32_t depth_max) {
   const RoutingDecision& decision = transfer.decision();
   // The plan is the share beside others. DriveShare keeps to it, as long as they are there.
   const bool shared = decision.load.others_on_drive.processes > 0;
   depth_max = std::min(depth_max, std::max(decision.channels_max, DepthController::depth_min));
   return {
-      requests * (shared ? decision.drive_depth : decision.choice().plan.direct_io_depth),
+      DirectQueue::requests_per_depth *
+          (shared ? decision.drive_depth : decision.choice().plan.direct_io_depth),
       depth_max,
       decision.depth_measured ? DepthController::Start::measured : DepthController::Start::guessed};
 }

@@ -118,9 +118,9 @@ class Measurement {
     replaced_ = std::make_unique<AtomicFile>(shared_storage(), path_);
     file_ = replaced_->file();
     const bool direct = file_->facts().direct;
-    const Rate rate =
-        queued({IoRequest::Kind::write, DirectQueue::piece_bytes, 2 * DirectQueue::writes_per_read},
-               file_bytes_);
+    const Rate rate = queued(
+        {IoRequest::Kind::write, DirectQueue::write_bytes, 2 * DirectQueue::requests_per_depth},
+        file_bytes_);
     file_->sync();
     (direct ? calibration.drive.direct_write : calibration.host.cached_write_per_channel) = rate;
     if (!direct) {
@@ -137,14 +137,17 @@ class Measurement {
     constexpr std::array<std::uint32_t, 4> depths{2, 4, 8, 16};
     constexpr std::uint64_t turns = 3;
     const std::uint64_t turn_bytes =
-        align_down(file_bytes_ / (turns * depths.size()), DirectQueue::piece_bytes);
+        align_down(file_bytes_ / (turns * depths.size()), DirectQueue::read_bytes);
     std::array<Rate, depths.size()> rates{};
     for (std::uint64_t turn = 0; turn < turns; ++turn) {
       for (std::size_t index = 0; index < depths.size(); ++index) {
         // Each its own part of the file: a virtual machine's host may keep what was read.
         const std::uint64_t part = (turn * depths.size() + index) * turn_bytes;
-        const Rate rate = queued(
-            {IoRequest::Kind::read, DirectQueue::piece_bytes, depths[index], part}, turn_bytes);
+        const Rate rate = queued({IoRequest::Kind::read,
+                                  DirectQueue::read_bytes,
+                                  DirectQueue::requests_per_depth * depths[index],
+                                  part},
+                                 turn_bytes);
         rates[index] = faster(rates[index], rate);
       }
     }

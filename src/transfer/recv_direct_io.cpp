@@ -17,8 +17,8 @@ class DirectIoRecv {
   DirectIoRecv(LaneContext& context, Transfer& transfer)
       : context_(context),
         transfer_(transfer),
-        depth_(make_depth_controller(transfer, depth_max, DirectQueue::writes_per_read)),
-        share_(transfer, depth_, DirectQueue::writes_per_read),
+        depth_(make_depth_controller(transfer, depth_max)),
+        share_(transfer, depth_),
         ring_(
             context, transfer, direct_io_slots(transfer, depth_max + copies_ahead), context.stream),
         queue_(context, transfer, depth_max) {}
@@ -54,7 +54,7 @@ class DirectIoRecv {
         return !ring_.starved();
       }
       const auto piece =
-          transfer_.work.claim_cold(std::min(DirectQueue::piece_bytes, transfer_.piece_bytes_max));
+          transfer_.work.claim_cold(std::min(DirectQueue::write_bytes, transfer_.piece_bytes_max));
       if (!piece) {
         ring_.make_idle(slot);
         return false;

@@ -3,8 +3,8 @@
 //
 // There are as many slots as requests, and a slot is read into again as soon as its copy is done:
 // a copy takes a twentieth of a read, and memory that was just used is still in the processors'
-// caches (a virtual drive is 10 to 25 % faster with two slots than with four). Where copies take
-// longer, the link being busy, slots are added.
+// caches (a virtual drive was 10 to 25 % faster with two of 2 MiB than with four). Where copies
+// take longer, the link being busy, slots are added.
 #include "transfer/direct_queue.hpp"
 #include "transfer/slot_ring.hpp"
 
@@ -14,7 +14,7 @@ namespace hippogriff {
 
 namespace {
 
-constexpr std::uint32_t depth_max = DepthController::tried_max;
+constexpr std::uint32_t depth_max = DirectQueue::requests_per_depth * DepthController::tried_max;
 constexpr std::size_t slots_wanted = depth_max + 4;
 // Copies of this size end sooner on a link that is free.
 constexpr std::chrono::microseconds copy_patience{60};
@@ -61,7 +61,7 @@ class DirectIoSend {
         return;
       }
       const auto piece =
-          transfer_.work.claim_cold(std::min(DirectQueue::piece_bytes, transfer_.piece_bytes_max));
+          transfer_.work.claim_cold(std::min(DirectQueue::read_bytes, transfer_.piece_bytes_max));
       if (!piece) {
         ring_.make_idle(slot);
         claiming_ = false;
