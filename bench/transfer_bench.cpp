@@ -354,6 +354,10 @@ bench::Plan make_plan(const Options& options) {
   bench::Plan plan;
   plan.deadline = bench::now_seconds() + options.budget_seconds;
   plan.sizes = options.sizes;
+  // Operations are at random offsets of a file that no cache of a processor holds.
+  if (options.latency_only && plan.sizes.back() < 256 * mebibyte) {
+    plan.sizes.push_back(256 * mebibyte);
+  }
   plan.rounds = options.rounds;
   plan.directions =
       choose(options.directions, {Direction::send, Direction::recv}, bench::direction_name);
