@@ -89,9 +89,6 @@ Entry known_or(const std::map<std::string, Entry>& entries,
 
 // Names come from the system, and the file must stay readable.
 bool may_enter(const CalibrationFile& known, const std::string& device, const std::string& drive) {
-  if (known.links.contains(device) && known.drives.contains(drive)) {
-    return true;
-  }
   CalibrationFile with_both = known;
   with_both.links.try_emplace(device, default_link(device));
   with_both.drives.try_emplace(drive, default_drive(drive));
@@ -160,11 +157,15 @@ void CalibrationStore::observe(const std::string& device,
                                const std::string& drive,
                                const Observation& observation) {
   const std::lock_guard lock(mutex_);
-  if (!may_enter(known_, device, drive)) {
+  const Calibration before = get_locked(device, drive);
+  Calibration seen = before;
+  learn(seen, observation);
+  // Asked only where a name would be new: the answer takes longer than a small transfer.
+  const bool new_link = seen.link != before.link && !known_.links.contains(device);
+  const bool new_drive = seen.drive != before.drive && !known_.drives.contains(drive);
+  if ((new_link || new_drive) && !may_enter(known_, device, drive)) {
     return;
   }
-  Calibration seen = get_locked(device, drive);
-  learn(seen, observation);
   store_seen(device, drive, seen);
 }
 

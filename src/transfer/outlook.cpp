@@ -12,12 +12,12 @@ namespace hippogriff {
 
 namespace {
 
-constexpr std::uint64_t look_whole_bytes = std::uint64_t{64} << 20;
-constexpr std::uint64_t sample_bytes = std::uint64_t{256} << 10;
+constexpr std::uint64_t look_whole_bytes = std::uint64_t{16} << 20;
+constexpr std::uint64_t sample_bytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t samples_min = 16;
 constexpr std::uint64_t samples_max = 64;
-// A look takes a microsecond: a thousandth of the time that reading so much takes.
-constexpr std::uint64_t bytes_for_each_sample = std::uint64_t{32} << 20;
+// A look takes two microseconds; reading so much takes a thousand.
+constexpr std::uint64_t bytes_for_each_sample = std::uint64_t{64} << 20;
 constexpr std::uint64_t grain_bytes = std::uint64_t{512} << 10;
 
 std::string why_not_map(const Device& device, const FileFacts& file, Direction direction) {

@@ -10,7 +10,9 @@
 #include <sys/sysinfo.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -81,7 +83,7 @@ std::uint64_t read_piece(const char* name, std::uint64_t most) {
 }
 
 // cgroup 2's cpu.max: "max 100000" or "200000 100000".
-std::uint32_t cgroup_cores() {
+std::uint32_t read_cgroup_cores() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
   std::uint64_t quota = 0;
   std::uint64_t period = 0;
@@ -89,6 +91,19 @@ std::uint32_t cgroup_cores() {
     return UINT32_MAX;
   }
   return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (quota + period - 1) / period));
+}
+
+// Every transfer is planned by it, and reading takes longer than planning: once a second will do.
+std::uint32_t cgroup_cores() {
+  using Clock = std::chrono::steady_clock;
+  static std::atomic<std::uint32_t> cores{0};
+  static std::atomic<Clock::rep> look_again{0};
+  const auto now = Clock::now();
+  if (cores == 0 || now.time_since_epoch().count() >= look_again) {
+    cores = read_cgroup_cores();
+    look_again = (now + std::chrono::seconds(1)).time_since_epoch().count();
+  }
+  return cores;
 }
 
 }  // namespace
