@@ -82,7 +82,7 @@ class Results:
 
     def __init__(self, documents: list[dict[str, Any]]) -> None:
         self.documents = documents
-        self.entries = [entry for document in documents for entry in document["results"]]
+        self.entries = last_of_each(documents)
         self.latencies = [
             entry for document in documents for entry in document["latencies"] if "seconds" in entry
         ]
@@ -120,6 +120,20 @@ class Results:
             and "summary" in entry
         ]
         return max(found, key=rate, default=None)
+
+
+def last_of_each(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return all measurements, of a contender in a case those of the last document that has any."""
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for document in documents:
+        own: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for entry in document["results"]:
+            keys = ("direction", "filesystem", "state", "size_bytes", "contender")
+            own.setdefault(tuple(entry[key] for key in keys), []).append(entry)
+        for case, entries in own.items():
+            if case not in found or any("summary" in entry for entry in entries):
+                found[case] = entries
+    return [entry for entries in found.values() for entry in entries]
 
 
 def matches(entry: dict[str, Any], setting: Setting) -> bool:
