@@ -179,12 +179,13 @@ class File:
         IoError, TypeError, TimedOut
             As in `write`.
         """
+        region = describe(array, writable=True)
         if route == "auto" and stream is None:
-            moved = self._move_small(array, offset, size, writable=True)
+            moved = self._move_small(region, offset, size, writable=True)
             if moved:
                 return moved
-        transfer = self.read_into_async(array, offset, size, route=route, stream=stream)
-        return transfer.complete(timeout, progress)
+        request = Request(route, region=region, stream=stream)
+        return self._start_read(request, region, offset, size).complete(timeout, progress)
 
     def read_into_async(
         self,
@@ -208,8 +209,7 @@ class File:
         """
         region = describe(array, writable=True)
         request = Request(route, region=region, stream=stream, before_stream=before_stream)
-        call, memory = lib.hippogriff_send_async, ctypes.byref(ctypes.c_void_p(region.address))
-        return self._start(request, region, (call, memory), offset, size)
+        return self._start_read(request, region, offset, size)
 
     def read_into_many(
         self,
@@ -301,13 +301,13 @@ class File:
         IoError, InvalidArgument, TypeError, TimedOut
             As in `write`; ``missing`` says which bytes were not written.
         """
+        region = describe(array, writable=False)
         if route == "auto" and stream is None and not durable:
-            moved = self._move_small(array, offset, size, writable=False)
+            moved = self._move_small(region, offset, size, writable=False)
             if moved:
                 return moved
-        transfer = self.write_from_async(
-            array, offset, size, route=route, stream=stream, durable=durable
-        )
+        request = Request(route, region=region, stream=stream)
+        transfer = self._start_write(request, region, offset, size, durable=durable)
         return transfer.complete(timeout, progress)
 
     def write_from_async(
@@ -328,17 +328,27 @@ class File:
         """
         region = describe(array, writable=False)
         request = Request(route, region=region, stream=stream, before_stream=before_stream)
+        return self._start_write(request, region, offset, size, durable=durable)
+
+    def _start_read(
+        self, request: Request, region: Region, offset: int, size: int | None
+    ) -> Transfer[int]:
+        call, memory = lib.hippogriff_send_async, ctypes.byref(ctypes.c_void_p(region.address))
+        return self._start(request, region, (call, memory), offset, size)
+
+    def _start_write(
+        self, request: Request, region: Region, offset: int, size: int | None, *, durable: bool
+    ) -> Transfer[int]:
         if durable:
             request.add(_abi.Flags.DURABLE)
         call = lib.hippogriff_recv_async
         return self._start(request, region, (call, region.address), offset, size)
 
-    def _move_small(self, array: Any, offset: int, size: int | None, *, writable: bool) -> int:
+    def _move_small(self, region: Region, offset: int, size: int | None, *, writable: bool) -> int:
         """Move a few bytes at once, on this thread; 0: not so, or failed, and a transfer says why.
 
         Ordered as the plain C calls are: after the work on CUDA's legacy default stream.
         """
-        region = describe(array, writable=writable)
         size = region.size_bytes if size is None else size
         if region.host_memory or region.stream or not 0 < size <= _SMALL_BYTES:
             return 0
@@ -372,7 +382,7 @@ class File:
             if size == 0:
                 return Transfer(Flight(NoHandle(), None, bytes_moved))
             return request.start(
-                call[0], descriptor, call[1], offset, size, keep=region, finish=bytes_moved
+                call[0], descriptor, call[1], offset, size, keep=region, finish=lambda _: size
             )
 
 

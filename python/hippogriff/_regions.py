@@ -106,7 +106,7 @@ def _current_stream() -> int:
     """Return the stream that work on our arrays is likely on: torch's, else the default."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        return int(torch.cuda.current_stream().cuda_stream)
+        return _stream_of(torch, torch.cuda.current_device())
     return 0
 
 
@@ -132,11 +132,17 @@ def _describe_torch(array: object, streams: Streams | None) -> Region | None:
         return None
     known = None if streams is None else streams.get(device)
     if known is None:
-        known = f"cuda:{device.index}", int(torch.cuda.current_stream(device).cuda_stream)
+        known = f"cuda:{device.index}", _stream_of(torch, device.index)
         if streams is not None:
             streams[device] = known
     name, stream = known
     return Region(tensor.data_ptr(), size_bytes, name, False, stream, tensor)
+
+
+def _stream_of(torch: Any, index: int) -> int:
+    """Return torch's current stream of a device; making a Stream object of it takes longer."""
+    raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+    return int(torch.cuda.current_stream(index).cuda_stream if raw is None else raw(index))
 
 
 def _describe_cupy(array: Any, cupy: Any) -> Region:

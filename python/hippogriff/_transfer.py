@@ -374,7 +374,7 @@ class Request:
 
     def add(self, flag: _abi.Flags) -> None:
         """Set one more flag."""
-        self.options.flags |= flag
+        self.options.flags |= int(flag)  # a flag itself would make another flag of it, slowly
 
     def start(
         self,
