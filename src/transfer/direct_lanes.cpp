@@ -13,16 +13,19 @@ std::byte* host_pointer(DeviceAddress address) {
   return reinterpret_cast<std::byte*>(address.value);  // NOLINT(performance-no-int-to-ptr)
 }
 
+std::uint64_t direct_piece_bytes(const Transfer& transfer) {
+  return transfer.request().device->info().can.host_addressable
+             ? piece_bytes(transfer, transfer.decision().choice().plan.direct_channels)
+             : cufile_piece_bytes;
+}
+
 template <typename Move>
-LaneOutcome move_pieces(LaneContext& context,
-                        Transfer& transfer,
-                        std::uint64_t most_bytes,
-                        Move&& move) {
+LaneOutcome move_pieces(LaneContext& context, Transfer& transfer, Move&& move) {
   while (!transfer.stopping()) {
     if (context.should_yield()) {
       return LaneOutcome::yielded;
     }
-    const auto piece = claim_any(transfer, Warmth::warm, most_bytes);
+    const auto piece = claim_any(transfer, Warmth::warm, direct_piece_bytes(transfer));
     if (!piece) {
       break;
     }
@@ -35,24 +38,19 @@ LaneOutcome move_pieces(LaneContext& context,
   return LaneOutcome::finished;
 }
 
-std::uint64_t direct_piece_bytes(const Transfer& transfer) {
-  return piece_bytes(transfer, transfer.decision().choice().plan.direct_channels);
-}
-
 }  // namespace
 
 LaneOutcome send_direct(LaneContext& context, Transfer& transfer) {
   if (context.device.info().can.host_addressable) {
     PieceIo io(context, transfer);
-    return move_pieces(
-        context, transfer, direct_piece_bytes(transfer), [&](Range piece, Warmth warmth) {
-          transfer.for_each_part(piece, [&](const Segment& part) {
-            io.read(part.range, host_pointer(part.address), warmth);
-          });
-        });
+    return move_pieces(context, transfer, [&](Range piece, Warmth warmth) {
+      transfer.for_each_part(piece, [&](const Segment& part) {
+        io.read(part.range, host_pointer(part.address), warmth);
+      });
+    });
   }
   CuFile file(transfer.file());
-  return move_pieces(context, transfer, cufile_piece_bytes, [&](Range piece, Warmth) {
+  return move_pieces(context, transfer, [&](Range piece, Warmth) {
     static const SliceName name("cuFile read");
     const TraceSlice slice(context.trace, context.cpu_track, name, piece.offset, piece.size);
     if (transfer.request().destinations.empty()) {
@@ -67,12 +65,12 @@ LaneOutcome send_direct(LaneContext& context, Transfer& transfer) {
 LaneOutcome recv_direct(LaneContext& context, Transfer& transfer) {
   if (context.device.info().can.host_addressable) {
     PieceIo io(context, transfer);
-    return move_pieces(context, transfer, direct_piece_bytes(transfer), [&](Range piece, Warmth) {
+    return move_pieces(context, transfer, [&](Range piece, Warmth) {
       io.write(piece, host_pointer(transfer.address_of(piece.offset)));
     });
   }
   CuFile file(transfer.file());
-  return move_pieces(context, transfer, cufile_piece_bytes, [&](Range piece, Warmth) {
+  return move_pieces(context, transfer, [&](Range piece, Warmth) {
     static const SliceName name("cuFile write");
     const TraceSlice slice(context.trace, context.cpu_track, name, piece.offset, piece.size);
     file.write(piece, transfer.address(), piece.offset - transfer.request().extent.offset);
