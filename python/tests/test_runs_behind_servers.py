@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from node_programs import (
 from hippogriff.sharing.run import from_anywhere
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 # Answers each line of its input, a size in MiB, with what allocating that says.
 WORKER = """
@@ -61,6 +62,31 @@ class Worker:
     def killed(self):
         self.process.kill()
         self.process.wait()
+"""
+
+# What `hippogriff run` passes on; the last one ends.
+TOLD_SIGNALS = (
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+)
+# Says which signals come, and "start" before; ends by SIGTERM.
+TELLS_SIGNALS = """
+import signal, sys
+def tell(number, _frame):
+    print(signal.Signals(number).name, flush=True)
+    if number == signal.SIGTERM:
+        sys.exit(3)
+for name in ("INT", "QUIT", "HUP", "USR1", "USR2", "TERM"):
+    number = signal.Signals["SIG" + name]
+    if signal.getsignal(number) != signal.SIG_IGN:
+        signal.signal(number, tell)
+print("start", flush=True)
+while True:
+    signal.pause()
 """
 
 
@@ -105,6 +131,41 @@ def ended(program: subprocess.Popen[str]) -> list[str]:
     return out.split("\n")[:-1]
 
 
+def said(program: subprocess.Popen[str]) -> str:
+    """Return a command's next line, or what it has said of it when that takes too long."""
+    assert program.stdout is not None
+    limit = threading.Timer(PATIENCE, program.kill)
+    limit.start()
+    try:
+        return program.stdout.readline()
+    finally:
+        limit.cancel()
+
+
+def with_signals(ignored: Sequence[signal.Signals]) -> Callable[[], None]:
+    """Return what has a child ignore these signals and no others, whatever this process ignores."""
+
+    def set_signals() -> None:
+        for number in TOLD_SIGNALS:
+            signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+
+    return set_signals
+
+
+def telling_signals(
+    machine: dict[str, str], folder: Path, ignored: Sequence[signal.Signals] = ()
+) -> subprocess.Popen[str]:
+    """Start a command behind the server in that folder that tells which signals come."""
+    return subprocess.Popen(
+        [*HIPPOGRIFF, "run", "--memory", "1MiB", "--", sys.executable, "-c", TELLS_SIGNALS],
+        env={**machine, "HIPPOGRIFF_NODE": f"unix:{folder}/s"},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # no terminal sends it signals
+        preexec_fn=with_signals(ignored),
+    )
+
+
 @needs_null_driver
 def test_processes_of_a_command_have_together_what_it_reserved(
     beside: dict[str, str], behind: dict[str, str]
@@ -117,8 +178,7 @@ def test_processes_of_a_command_have_together_what_it_reserved(
     print(second.asks(35), second.asks(1))
     """
     program = begun(behind, code)
-    assert program.stdout is not None
-    assert program.stdout.readline() == "0 2 0 5 40\n"
+    assert said(program) == "0 2 0 5 40\n"
     (device,) = status(beside)["devices"]
     assert device["promised_bytes"] == 40 * MIB
     used = [client["used_bytes"].get(NULL_GPU, 0) for client in status(beside)["clients"]]
@@ -133,8 +193,7 @@ def test_two_commands_do_not_use_each_others_memory(behind: dict[str, str]) -> N
     code = "print(Worker().asks(40), flush=True); input()"
     programs = [begun(behind, code) for _ in range(2)]
     for program in programs:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "0\n"
+        assert said(program) == "0\n"
     for program in programs:
         program.communicate("\n", timeout=PATIENCE)
 
@@ -174,8 +233,7 @@ def test_the_memory_is_the_commands_until_its_last_process_has_ended(
     sys.stdin.read()
     """
     program = begun(behind, code)
-    assert program.stdout is not None
-    answer, worker = program.stdout.readline().split()
+    answer, worker = said(program).split()
     assert answer == "0"
     with Path(f"/proc/{worker}/fd/0").open("w"):  # keeps the worker's input open
         program.kill()
@@ -198,8 +256,7 @@ def test_an_allocation_after_the_server_has_ended_is_refused_and_says_why(
     """
     with serving(beside, tmp_path / "other.sock") as server:
         program = begun({**beside, "HIPPOGRIFF_NODE": f"unix:{tmp_path}/other.sock"}, code)
-        assert program.stdout is not None
-        assert program.stdout.readline() == "0\n"
+        assert said(program) == "0\n"
         server.kill()
         server.wait()
         out, err = program.communicate("\n", timeout=PATIENCE)
@@ -213,15 +270,13 @@ def test_commands_grow_and_wait_for_their_first_use_behind_a_server_too(
 ) -> None:
     code = "worker = Worker(); print(worker.asks(30), worker.asks(30), flush=True); input()"
     grown = begun(behind, code, "--grow")
-    assert grown.stdout is not None
-    assert grown.stdout.readline() == "0 0\n"
+    assert said(grown) == "0 0\n"
     (device,) = status(beside)["devices"]
     assert device["promised_bytes"] == 60 * MIB
     late = begun(behind, code, "--wait", "first-use", memory="1000MiB")
     until(lambda: any(entry["waits"] for entry in status(beside)["reservations"]))
     grown.communicate("\n", timeout=PATIENCE)
-    assert late.stdout is not None
-    assert late.stdout.readline() == "0 0\n"
+    assert said(late) == "0 0\n"
     late.communicate("\n", timeout=PATIENCE)
 
 
@@ -275,69 +330,33 @@ def test_the_server_is_found_from_another_folder(machine: dict[str, str], tmp_pa
         assert "OutOfDeviceMemory" in result.stderr
 
 
-# Says which signals come, and "start" before; ends by SIGTERM.
-TELLS_SIGNALS = """
-import signal, sys
-def tell(number, _frame):
-    print(signal.Signals(number).name, flush=True)
-    if number == signal.SIGTERM:
-        sys.exit(3)
-for name in ("INT", "QUIT", "HUP", "USR1", "USR2", "TERM"):
-    number = signal.Signals["SIG" + name]
-    if signal.getsignal(number) != signal.SIG_IGN:
-        signal.signal(number, tell)
-print("start", flush=True)
-while True:
-    signal.pause()
-"""
-
-
 def test_a_command_gets_the_signals_that_are_sent_to_who_started_it(
     machine: dict[str, str], tmp_path: Path
 ) -> None:
     with serving(machine, tmp_path / "s"):
-        program = subprocess.Popen(
-            [*HIPPOGRIFF, "run", "--memory", "1MiB", "--", sys.executable, "-c", TELLS_SIGNALS],
-            env={**machine, "HIPPOGRIFF_NODE": f"unix:{tmp_path}/s"},
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # no terminal sends it signals
-        )
-        assert program.stdout is not None
-        assert program.stdout.readline() == "start\n"
-        for name in ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM"):
-            program.send_signal(signal.Signals[name])
-            assert program.stdout.readline() == f"{name}\n"
+        program = telling_signals(machine, tmp_path)
+        assert said(program) == "start\n"
+        for number in TOLD_SIGNALS:
+            program.send_signal(number)
+            assert said(program) == f"{number.name}\n"
         assert program.wait(PATIENCE) == 3
-        program.stdout.close()
+        program.communicate()
 
 
 def test_a_command_ignores_the_signals_that_who_started_it_ignores(
     machine: dict[str, str], tmp_path: Path
 ) -> None:
-    def ignore() -> None:
-        for number in (signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
-
+    ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
     with serving(machine, tmp_path / "s"):
-        program = subprocess.Popen(
-            [*HIPPOGRIFF, "run", "--memory", "1MiB", "--", sys.executable, "-c", TELLS_SIGNALS],
-            env={**machine, "HIPPOGRIFF_NODE": f"unix:{tmp_path}/s"},
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            preexec_fn=ignore,
-        )
-        assert program.stdout is not None
-        assert program.stdout.readline() == "start\n"
-        os.killpg(program.pid, signal.SIGHUP)
-        os.killpg(program.pid, signal.SIGINT)
+        program = telling_signals(machine, tmp_path, ignored)
+        assert said(program) == "start\n"
+        for number in ignored:
+            os.killpg(program.pid, number)
         program.send_signal(signal.SIGUSR1)
-        assert program.stdout.readline() == "SIGUSR1\n"
+        assert said(program) == "SIGUSR1\n"
         program.terminate()
-        assert program.stdout.read() == "SIGTERM\n"
-        assert program.wait(PATIENCE) == 3
-        program.stdout.close()
+        assert program.communicate(timeout=PATIENCE)[0] == "SIGTERM\n"
+        assert program.returncode == 3
 
 
 def _absolute_paths() -> str:
