@@ -242,6 +242,8 @@ class Replacement:
     """A temporary name beside a file, to be renamed over it once its bytes are there."""
 
     def __init__(self, path: PathLike) -> None:
+        if not os.fsdecode(path):  # the file system takes it for the working directory
+            raise InvalidArgument("the path is empty", object="")
         self._target = Path(os.path.realpath(os.fsdecode(path)))
         if self._target.exists() and not self._target.is_file():
             raise InvalidArgument(f"{self._target} is no regular file: it would be replaced")
@@ -289,6 +291,8 @@ class Replacement:
 
 def _needs_replacement(path: bytes, size_bytes: int) -> bool:
     """Whether the library would write in place, or not at all, where we want a whole new file."""
+    if not path:
+        return True  # to be refused there, whatever the size
     try:
         facts = Path(os.fsdecode(path)).stat()
     except OSError:

@@ -437,6 +437,19 @@ def test_saving_replaces_only_regular_files(tmp_path: Path) -> None:
     assert Path("/dev/null").is_char_device()
 
 
+def test_an_empty_path_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for save in (
+        lambda: save_file({"x": np.zeros(1)}, ""),
+        lambda: save_file({"x": np.zeros(1)}, b"", checksum=True),
+        lambda: hippogriff.write("", np.zeros(1)),
+        lambda: hippogriff.write("", np.zeros(0)),
+    ):
+        with pytest.raises(hippogriff.InvalidArgument, match="the path is empty"):
+            save()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_would_be_lost_is_not_saved(tmp_path: Path) -> None:
     path = tmp_path / "x.st"
     array = np.zeros(10)
