@@ -22,7 +22,7 @@ namespace hippogriff::noded {
 
 namespace {
 
-// No descriptors or memory left for a connection: it stays in the queue so long.
+// No memory left for a connection: it stays in the queue so long.
 constexpr int out_of_room_pause_ms = 100;
 
 // Threads started in its scope never run the program's handlers.
@@ -43,6 +43,10 @@ class SignalBlock {
   sigset_t before_{};
 };
 
+Descriptor accept_from(int listener) {
+  return Descriptor(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
 // Small enough for a fresh socket's buffer: nobody is waited for.
 void refuse(int socket, const Failure& failure) {
   ReplyMessage reply;
@@ -55,8 +59,9 @@ void refuse(int socket, const Failure& failure) {
 Server::Server(ServerOptions options)
     : options_(std::move(options)),
       listener_(ServerPlace::parse(options_.path)),
-      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!stop_.valid()) {
+      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      spare_(::eventfd(0, EFD_CLOEXEC)) {
+  if (!stop_.valid() || !spare_.valid()) {
     throw_io("make eventfd", {}, no_offset, errno);
   }
   const node::Node probe(options_.node);
@@ -94,16 +99,34 @@ void Server::accept_all() {
   for (;;) {
     // First: what those who left still have may be what a new one needs.
     std::erase_if(sessions_, [](const Session& session) { return session.over(); });
-    Descriptor socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket.valid()) {
-      accept_one(std::move(socket));
-      continue;
+    Descriptor socket = accept_from(listener_.fd());
+    if (!socket.valid()) {
+      make_room(errno);
+      return;
     }
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      pollfd stop{.fd = stop_.get(), .events = POLLIN, .revents = 0};
-      static_cast<void>(::poll(&stop, 1, out_of_room_pause_ms));
+    accept_one(std::move(socket));
+  }
+}
+
+// A client that cannot be accepted would wait, and not learn for what.
+void Server::make_room(int errno_value) {
+  const char* const full = no_descriptors_left(errno_value);
+  if (full != nullptr && spare_.valid()) {
+    spare_ = Descriptor();
+    if (const Descriptor socket = accept_from(listener_.fd()); socket.valid()) {
+      refuse(socket.get(),
+             {.status = Status::busy,
+              .operation = "connect to node server",
+              .object = path(),
+              .errno_value = errno_value,
+              .detail = full});
     }
-    return;
+  } else if (full != nullptr || errno_value == ENOBUFS || errno_value == ENOMEM) {
+    pollfd stop{.fd = stop_.get(), .events = POLLIN, .revents = 0};
+    static_cast<void>(::poll(&stop, 1, out_of_room_pause_ms));
+  }
+  if (!spare_.valid()) {
+    spare_ = Descriptor(::eventfd(0, EFD_CLOEXEC));
   }
 }
 
@@ -116,14 +139,16 @@ void Server::accept_one(Descriptor socket) {
       refuse(fd, failure);
     } else {
       const SignalBlock no_signals;
-      sessions_.emplace_back(std::move(socket), peer, guest(peer.uid), runs_, options_.node);
+      sessions_.emplace_back(socket, peer, guest(peer.uid), runs_, options_.node);
     }
   } catch (...) {
-    // No memory or no thread: this client is refused, the others go on.
-    failure.status = current_failure().status;
-    if (socket.valid()) {
-      refuse(fd, failure);
-    }
+    // No descriptor, memory or thread: this client is refused, the others go on.
+    const Failure cause = current_failure();
+    const char* const full = no_descriptors_left(cause.errno_value);
+    failure.status = full != nullptr ? Status::busy : cause.status;
+    failure.errno_value = cause.errno_value;
+    failure.detail = full != nullptr ? full : "in the server: " + cause.message();
+    refuse(fd, failure);
   }
 }
 

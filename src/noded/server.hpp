@@ -40,12 +40,14 @@ class Server {
  private:
   void accept_all();
   void accept_one(Descriptor socket);
+  void make_room(int errno_value);
   [[nodiscard]] bool refuses(int socket, const Peer& peer, Failure& failure) const;
   std::shared_ptr<Guest> guest(uid_t uid);
 
   ServerOptions options_;
   Listener listener_;
   Descriptor stop_;
+  Descriptor spare_;             // given up to tell a client that there are no descriptors
   std::list<Session> sessions_;  // the thread's that runs, and what follows
   std::map<uid_t, std::shared_ptr<Guest>> guests_;
   std::shared_ptr<GuestTotals> totals_ = std::make_shared<GuestTotals>();

@@ -39,18 +39,24 @@ bool may_wait(const RequestMessage& request) {
 
 }  // namespace
 
-Session::Session(Descriptor socket,
+Session::Session(Descriptor& socket,
                  const Peer& peer,
                  std::shared_ptr<Guest> guest,
                  std::shared_ptr<SharedRuns> runs,
                  node::NodeOptions options)
-    : socket_(std::move(socket)),
-      process_(process_of_peer(socket_.get(), peer.pid)),
+    : process_(process_of_peer(socket.get(), peer.pid)),
       uid_(peer.uid),
       guest_(std::move(guest)),
       runs_(std::move(runs)),
-      options_(serving(peer.pid, std::move(options))),
-      thread_([this] { serve(); }) {}
+      options_(serving(peer.pid, std::move(options))) {
+  socket_ = std::move(socket);
+  try {
+    thread_ = std::thread([this] { serve(); });
+  } catch (...) {
+    socket = std::move(socket_);
+    throw;
+  }
+}
 
 Session::~Session() {
   end();
@@ -127,7 +133,12 @@ Session::Answer Session::carry_out(const RequestMessage& request,
   try {
     carry_out_on_node(request, cancelled, answer);
   } catch (...) {
-    set_failure(answer.reply, current_failure());
+    Failure failure = current_failure();
+    if (const char* const full = no_descriptors_left(failure.errno_value)) {
+      failure.status = Status::busy;
+      failure.detail = full;
+    }
+    set_failure(answer.reply, failure);
   }
   return answer;
 }

@@ -33,8 +33,9 @@ inline constexpr std::size_t waits_max = 64;
 // client are answered meanwhile, and hanging up is seen.
 class Session {
  public:
-  // Starts the thread. `guest` is null where users are not bounded; `runs` are the server's.
-  Session(Descriptor socket,
+  // Starts the thread. `guest` is null where users are not bounded; `runs` are the server's. Throws
+  // Error, and std::system_error without a thread: the socket is still the caller's then.
+  Session(Descriptor& socket,
           const Peer& peer,
           std::shared_ptr<Guest> guest,
           std::shared_ptr<SharedRuns> runs,

@@ -135,6 +135,18 @@ Descriptor process_of_peer(int socket, pid_t pid) {
   return pid > 0 ? Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) : Descriptor();
 }
 
+const char* no_descriptors_left(int errno_value) noexcept {
+  switch (errno_value) {
+    case EMFILE:
+      return "the server has no file descriptors left: start it with a higher limit (ulimit -n, in "
+             "a unit of systemd LimitNOFILE)";
+    case ENFILE:
+      return "the server has no file descriptors left, because the machine has none (fs.file-max)";
+    default:
+      return nullptr;
+  }
+}
+
 int wait_readable(int socket, MonotonicTime deadline) noexcept {
   return wait_for(socket, POLLIN, deadline, -1);
 }

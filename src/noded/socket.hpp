@@ -43,6 +43,10 @@ bool is_member(int socket, const Peer& peer, gid_t group);
 // say. Throws Error(io_error) when it has ended and left nothing.
 Descriptor process_of_peer(int socket, pid_t pid);
 
+// What a server says to a client for which it has no descriptors, and what to do; null for any
+// other errno.
+const char* no_descriptors_left(int errno_value) noexcept;
+
 // 0 once there is something to receive, or an errno: ETIMEDOUT, ...
 int wait_readable(int socket, MonotonicTime deadline) noexcept;
 // 0, or an errno: ETIMEDOUT, EPIPE, ...
