@@ -25,6 +25,7 @@ from node_programs import (
     with_null_gpu,
 )
 
+from hippogriff.errors import InvalidArgument
 from hippogriff.sharing.run import from_anywhere
 
 if TYPE_CHECKING:
@@ -328,6 +329,35 @@ def test_the_server_is_found_from_another_folder(machine: dict[str, str], tmp_pa
             inside, "run", "--memory", "40MiB", "--", sys.executable, "-c", code, cwd=tmp_path
         )
         assert "OutOfDeviceMemory" in result.stderr
+
+
+def test_a_socket_that_the_command_could_not_name_is_refused_before_it_starts(
+    machine: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    inside = {**machine, "PYTHONPATH": _absolute_paths()}
+    marker = tmp_path / "started"
+    words = ("run", "--memory", "1MiB", "--", "touch", str(marker))
+    with serving(machine, tmp_path / "s"):
+        (folder / "s").symlink_to(tmp_path / "s")
+        for node in ("unix:s", f"unix:group:{os.getgid()}:s"):
+            refused = command({**inside, "HIPPOGRIFF_NODE": node}, *words, cwd=folder)
+            assert refused.returncode == 125
+            told = " ".join(refused.stderr.split())
+            assert f"{folder}/s" in told.replace(" ", "")
+            assert f"{len(str(folder)) + 2} bytes" in told
+            assert "107 are the most" in told
+    assert not marker.exists()
+
+
+def test_a_socket_may_have_a_path_of_107_bytes() -> None:
+    name = "é" + "x" * 104
+    assert from_anywhere(f"unix:/{name}") == f"unix:/{name}"
+    for address in (f"unix:/{name}x", f"unix:group:gpu:/{name}x"):
+        with pytest.raises(InvalidArgument, match="108 bytes, and 107"):
+            from_anywhere(address)
+    assert from_anywhere(f"/{name}x") == f"/{name}x"  # a segment's
 
 
 def test_a_command_gets_the_signals_that_are_sent_to_who_started_it(

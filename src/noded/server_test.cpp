@@ -324,6 +324,24 @@ TEST_F(ServerTest, says_that_it_has_no_descriptors_left_and_goes_on) {
   }
 }
 
+TEST(Socket, has_a_path_of_1_to_107_bytes) {
+  const auto told = [](const std::string& path) -> std::string {
+    try {
+      static_cast<void>(address_of(path));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.failure().status, Status::invalid_argument);
+      return error.failure().detail;
+    }
+    return {};
+  };
+  const std::string longest(107, 'x');
+  EXPECT_EQ(told("x"), "");
+  EXPECT_EQ(told(longest), "");
+  EXPECT_EQ(told(longest + "x"),
+            "its path has 108 bytes, and 107 are the most: \"" + longest + "x\"");
+  EXPECT_EQ(told(""), "its path is empty");
+}
+
 TEST_F(ServerTest, is_not_held_up_by_half_a_message) {
   const RunningServer server(place.options());
   const RawClient half(place);

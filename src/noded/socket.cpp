@@ -58,10 +58,14 @@ bool is_passing(int errno_value) {
 
 sockaddr_un address_of(const std::string& path) {
   sockaddr_un address{};
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+  if (path.empty()) {
+    throw_invalid("use socket", "its path is empty");
+  }
+  if (path.size() >= sizeof(address.sun_path)) {
     throw_invalid("use socket",
-                  "its path must have 1 to " + std::to_string(sizeof(address.sun_path) - 1) +
-                      " bytes: \"" + path + "\"");
+                  "its path has " + std::to_string(path.size()) + " bytes, and " +
+                      std::to_string(sizeof(address.sun_path) - 1) + " are the most: \"" + path +
+                      "\"");
   }
   address.sun_family = AF_UNIX;
   std::copy(path.begin(), path.end(), address.sun_path);

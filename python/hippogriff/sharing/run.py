@@ -35,6 +35,8 @@ QUIET_SECONDS = 1.0
 #: When a command's memory is reserved: before it starts, or when it first needs it.
 WAITS = ("start", "first-use")
 _PR_SET_PDEATHSIG = 1
+# Linux's sockaddr_un has 108 bytes, the last of which is zero.
+_SOCKET_PATH_BYTES_MAX = 107
 #: What others send to `hippogriff run` and mean for the command.
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 #: The same, but that a terminal sends them to the command as well.
@@ -234,6 +236,7 @@ def run(command: Sequence[str], wish: Wish) -> None:
     what it reserved when it has ended and no process of the command uses it; it exits as the
     command does.
     """
+    node = from_anywhere(os.environ.get("HIPPOGRIFF_NODE", ""))
     reservations = reserve_devices(wish)
     # A limit for each process, where something else than the node counts.
     limit = {"HIPPOGRIFF_MEMORY": str(wish.memory_bytes)}
@@ -242,7 +245,6 @@ def run(command: Sequence[str], wish: Wish) -> None:
     if wish.wait == "first-use":
         limit["HIPPOGRIFF_WAIT_MS"] = "" if wish.timeout is None else str(_whole_ms(wish.timeout))
     added = limit | environment(reservations, hand_over())
-    node = from_anywhere(os.environ.get("HIPPOGRIFF_NODE", ""))
     if node:
         added["HIPPOGRIFF_NODE"] = node
     if not node.startswith("unix:"):
@@ -251,12 +253,26 @@ def run(command: Sequence[str], wish: Wish) -> None:
 
 
 def from_anywhere(node: str) -> str:
-    """Return a node's address with its path absolute: the command may go to another folder."""
+    """Return a node's address with its path absolute: the command may go to another folder.
+
+    Raises
+    ------
+    InvalidArgument
+        When a socket's path is too long then.
+    """
     scheme, path = ("unix:", node[5:]) if node.startswith("unix:") else ("", node)
     if path.startswith("group:"):
         _, name, path = (*path.split(":", 2), "")[:3]
         scheme += f"group:{name}:" if path else f"group:{name}"
-    return f"{scheme}{Path(path).absolute() if path else ''}"
+    absolute = str(Path(path).absolute()) if path else ""
+    size_bytes = len(os.fsencode(absolute))
+    if scheme.startswith("unix:") and size_bytes > _SOCKET_PATH_BYTES_MAX:
+        raise InvalidArgument(
+            f"HIPPOGRIFF_NODE={node}: the server's socket is {absolute} for the command, which has "
+            f"{size_bytes} bytes, and {_SOCKET_PATH_BYTES_MAX} are the most",
+            object=absolute,
+        )
+    return f"{scheme}{absolute}"
 
 
 def _whole_ms(seconds: float) -> int:
