@@ -4,7 +4,8 @@ usage: shim_trampolines.py INCLUDE_FOLDER EXTRA_NAMES ARCHITECTURE OUTPUT_FOLDER
 
 Names are what the headers declare or make of names by macros (``_v2``, ``_ptsz``, ``_ptds``), what
 the versions of the typedefs imply (``cuCtxCreate_v3``), and what the file EXTRA_NAMES lists, one a
-line. A name too many does no harm: it answers CUDA_ERROR_NOT_SUPPORTED.
+line, with the version of its typedef behind it or none. A name too many does no harm: it answers
+CUDA_ERROR_NOT_SUPPORTED.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ TYPEDEF_HEADERS += ["cudaEGLTypedefs.h", "cudaVDPAUTypedefs.h"]
 PROTOTYPE = re.compile(r"\bCUresult\s+CUDAAPI\s+(cu[A-Z]\w*)\s*\(")
 ALIAS = re.compile(r"^\s*#\s*define\s+(cu[A-Z]\w*)\s+(cu[A-Z]\w*)\s*$", re.MULTILINE)
 PER_THREAD = re.compile(r"\b__CUDA_API_(PTDS|PTSZ)\(\s*(cu[A-Z]\w*)\s*\)")
+EXTRA = re.compile(r"^(cu[A-Z]\w*)(?: (\d+))?$", re.MULTILINE)
 TYPEDEF = re.compile(r"\bPFN_(cu[A-Z]\w*?)_v(\d+)(?:_(ptds|ptsz))?\)")
 
 # What a name means from a version on, where the headers have a macro instead of a symbol.
@@ -54,9 +56,10 @@ def read_headers(folder: Path, names: list[str]) -> str:
     return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in present)
 
 
-def read_api(headers: str, typedefs: str, extra: list[str]) -> Api:
+def read_api(headers: str, typedefs: str, extra: str) -> Api:
     """Collect names and meanings. The nth version of a name has the symbol name_vn."""
-    names = set(PROTOTYPE.findall(headers)) | set(extra)
+    extra_versions = dict(EXTRA.findall(extra))
+    names = set(PROTOTYPE.findall(headers)) | set(extra_versions)
     for old, new in ALIAS.findall(headers):
         names |= {old, new}
     for suffix, name in PER_THREAD.findall(headers):
@@ -65,6 +68,9 @@ def read_api(headers: str, typedefs: str, extra: list[str]) -> Api:
     versions: dict[str, set[int]] = {}
     for name, version, _ in TYPEDEF.findall(typedefs):
         versions.setdefault(name, set()).add(int(version))
+    for name, version in extra_versions.items():
+        if version:
+            versions.setdefault(name, set()).add(int(version))
     symbols = {
         (name, version): name if nth == 0 else f"{name}_v{nth + 1}"
         for name, known in versions.items()
@@ -283,7 +289,7 @@ def main() -> int:
     api = read_api(
         read_headers(folder, PROTOTYPE_HEADERS),
         read_headers(folder, TYPEDEF_HEADERS),
-        re.findall(r"^cu[A-Z]\w*$", Path(extra).read_text(encoding="utf-8"), re.MULTILINE),
+        Path(extra).read_text(encoding="utf-8"),
     )
     if len(api.names) < FEWEST_NAMES:
         print(

@@ -313,6 +313,69 @@ TEST_F(Accounting, only_what_a_stream_allocates_while_it_captures_is_the_graphs)
   EXPECT_EQ(cuStreamDestroy_v2(first), CUDA_SUCCESS);
 }
 
+// What headers older than the function do not declare.
+template <typename Signature>
+Signature* newer_function(const char* name, int version) {
+  void* found = nullptr;
+  EXPECT_EQ(cuGetProcAddress_v2(name, &found, version, 0, nullptr), CUDA_SUCCESS) << name;
+  return reinterpret_cast<Signature*>(found);
+}
+
+// How often the driver is asked whether a stream captures while one allocates and frees there.
+std::uint64_t questions_of_an_allocation() {
+  const auto questions = [] { return HIPPO_NULL(null_cuda_capture_questions)(); };
+  const std::uint64_t before = questions();
+  CUstream stream = nullptr;
+  CUdeviceptr address = 0;
+  EXPECT_EQ(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemAllocAsync(&address, kib, stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFreeAsync(address, stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+  trim_default_pool(0);
+  return questions() - before;
+}
+
+TEST_F(Accounting, what_is_captured_again_into_a_graph_is_the_graphs) {
+  const auto begin = newer_function<CUresult(CUstream, CUstreamCaptureMode, CUgraph, void*, void*)>(
+      "cuStreamBeginRecaptureToGraph", 13030);
+  ASSERT_NE(begin, nullptr);
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  CUgraph same = nullptr;
+  CUdeviceptr address = 0;
+  ASSERT_EQ(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuGraphCreate(&graph, 0), CUDA_SUCCESS);
+  ASSERT_EQ(begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL, graph, nullptr, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAllocAsync(&address, mib, stream), CUDA_SUCCESS);
+  EXPECT_EQ(used_bytes(), 0U);
+  ASSERT_EQ(cuStreamEndCapture(stream, &same), CUDA_SUCCESS);
+  EXPECT_EQ(same, graph);
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+  EXPECT_EQ(questions_of_an_allocation(), 0U);
+}
+
+TEST_F(Accounting, a_capture_for_graphics_refuses_by_the_drivers_words_and_ends) {
+  const auto begin = newer_function<CUresult(CUstream, void*)>("cuStreamBeginCaptureToCig", 13010);
+  const auto end = newer_function<CUresult(CUstream)>("cuStreamEndCaptureToCig", 13010);
+  ASSERT_TRUE(begin != nullptr && end != nullptr);
+  CUstream stream = nullptr;
+  CUdeviceptr address = 0;
+  int parameters = 0;
+  ASSERT_EQ(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+  EXPECT_EQ(begin(stream, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(questions_of_an_allocation(), 0U) << "nothing has begun";
+  ASSERT_EQ(begin(stream, &parameters), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemAllocAsync(&address, 2 * limit_bytes, stream),
+            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_GT(questions_of_an_allocation(), 0U);
+  EXPECT_EQ(end(stream), CUDA_SUCCESS);
+  EXPECT_EQ(end(stream), CUDA_ERROR_ILLEGAL_STATE);
+  EXPECT_EQ(questions_of_an_allocation(), 0U) << "it has ended";
+  EXPECT_EQ(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+  EXPECT_EQ(used_bytes(), 0U);
+}
+
 TEST_F(Accounting, a_stream_with_the_handle_of_one_that_ended_has_its_own_device) {
   CUcontext other = nullptr;
   CUdeviceptr address = 0;

@@ -151,6 +151,15 @@ TEST(Forward, each_flavour_of_stream_has_its_own_wrapper) {
   EXPECT_EQ(found_by("cuMemAllocAsync", newest_known, CU_GET_PROC_ADDRESS_LEGACY_STREAM), legacy);
 }
 
+TEST(Forward, captures_newer_than_our_headers_are_seen_in_each_flavour) {
+  for (const char* name :
+       {"cuStreamBeginRecaptureToGraph", "cuStreamBeginCaptureToCig", "cuStreamEndCaptureToCig"}) {
+    EXPECT_TRUE(is_ours(found_by(name, 13030))) << name;
+    EXPECT_TRUE(is_ours(found_by(name, 13030, per_thread))) << name;
+    EXPECT_NE(found_by(name, 13030), found_by(name, 13030, per_thread)) << name;
+  }
+}
+
 TEST(Forward, each_version_has_its_own_wrapper) {
   void* const second = found_by("cuCtxCreate", 3020);
   void* const fourth = found_by("cuCtxCreate", 12050);

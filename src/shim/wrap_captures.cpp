@@ -50,6 +50,34 @@ CUresult CUDAAPI begin_to_graph(CUstream stream,
   });
 }
 
+// What the headers of the build may lack; pointers to their structures and functions go through.
+using BeginAgain = CUresult CUDAAPI(CUstream, CUstreamCaptureMode, CUgraph, void*, void*);
+using BeginInGraphics = CUresult CUDAAPI(CUstream, void*);
+using EndInGraphics = CUresult CUDAAPI(CUstream);
+
+template <Function Symbol>
+CUresult CUDAAPI
+begin_again(CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void* differs, void* data) {
+  return begin_capture(
+      [&] { return real<BeginAgain>(Symbol)(stream, mode, graph, differs, data); });
+}
+
+// For the command list of a graphics API. The driver allows no allocation there.
+template <Function Symbol>
+CUresult CUDAAPI begin_in_graphics(CUstream stream, void* parameters) {
+  return begin_capture([&] { return real<BeginInGraphics>(Symbol)(stream, parameters); });
+}
+
+// Nobody says that the driver calls these streams capturing: it counts until the end succeeds.
+template <Function Symbol>
+CUresult CUDAAPI end_in_graphics(CUstream stream) {
+  const CUresult result = real<EndInGraphics>(Symbol)(stream);
+  if (result == CUDA_SUCCESS) {
+    captures().fetch_sub(1, std::memory_order_acq_rel);
+  }
+  return result;
+}
+
 template <Function Symbol, Function Ask>
 CUresult CUDAAPI end(CUstream stream, CUgraph* graph) {
   const bool was_capturing = is_capturing<Ask>(stream);
@@ -80,6 +108,18 @@ std::span<const Wrapper> capture_wrappers() noexcept {
       HIPPO_WRAPPER(cuStreamEndCapture, (&end<F::cuStreamEndCapture, F::cuStreamIsCapturing>)),
       HIPPO_WRAPPER(cuStreamEndCapture_ptsz,
                     (&end<F::cuStreamEndCapture_ptsz, F::cuStreamIsCapturing_ptsz>)),
+      make_wrapper<BeginAgain>(F::cuStreamBeginRecaptureToGraph,
+                               &begin_again<F::cuStreamBeginRecaptureToGraph>),
+      make_wrapper<BeginAgain>(F::cuStreamBeginRecaptureToGraph_ptsz,
+                               &begin_again<F::cuStreamBeginRecaptureToGraph_ptsz>),
+      make_wrapper<BeginInGraphics>(F::cuStreamBeginCaptureToCig,
+                                    &begin_in_graphics<F::cuStreamBeginCaptureToCig>),
+      make_wrapper<BeginInGraphics>(F::cuStreamBeginCaptureToCig_ptsz,
+                                    &begin_in_graphics<F::cuStreamBeginCaptureToCig_ptsz>),
+      make_wrapper<EndInGraphics>(F::cuStreamEndCaptureToCig,
+                                  &end_in_graphics<F::cuStreamEndCaptureToCig>),
+      make_wrapper<EndInGraphics>(F::cuStreamEndCaptureToCig_ptsz,
+                                  &end_in_graphics<F::cuStreamEndCaptureToCig_ptsz>),
   };
   return wrappers;
 }

@@ -31,7 +31,9 @@ extern "C" {
 std::uint64_t null_cuda_held(int device);
 // How often a driver function that allocates was called.
 std::uint64_t null_cuda_allocations();
-// The next so many of those answer CUDA_ERROR_OUT_OF_MEMORY.
+// How often it was asked whether a stream captures.
+std::uint64_t null_cuda_capture_questions();
+// The next so many allocations answer CUDA_ERROR_OUT_OF_MEMORY.
 void null_cuda_fail(int count);
 // What a context takes of its device beside its allocations.
 void null_cuda_context_bytes(std::uint64_t size_bytes);

@@ -2,6 +2,7 @@
 #include "testing/null_cuda/null_state.hpp"
 
 #include <algorithm>
+#include <utility>
 
 using null_cuda::Node;
 using null_cuda::state;
@@ -76,9 +77,11 @@ CUresult CUDAAPI cuStreamGetCtx(CUstream stream, CUcontext* context) {
 }
 
 CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  const Guard lock(state().mutex);
   const auto* const known = reinterpret_cast<null_cuda::Stream*>(stream);
-  *status = known != nullptr && known->capture != nullptr ? CU_STREAM_CAPTURE_STATUS_ACTIVE
-                                                          : CU_STREAM_CAPTURE_STATUS_NONE;
+  const bool captures = known != nullptr && (known->capture != nullptr || known->in_graphics);
+  *status = captures ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  ++state().capture_questions;
   return CUDA_SUCCESS;
 }
 
@@ -94,6 +97,28 @@ CUresult CUDAAPI cuGraphDestroy(CUgraph graph) {
 
 CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode) {
   return cuGraphCreate(&reinterpret_cast<null_cuda::Stream*>(stream)->capture, 0);
+}
+
+// Those of CUDA 13.1 and 13.3, which our headers do not declare.
+CUresult CUDAAPI
+cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode, CUgraph graph, void*, void*) {
+  nodes_of(graph).clear();
+  reinterpret_cast<null_cuda::Stream*>(stream)->capture = graph;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamBeginCaptureToCig(CUstream stream, void* parameters) {
+  if (parameters == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  reinterpret_cast<null_cuda::Stream*>(stream)->in_graphics = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamEndCaptureToCig(CUstream stream) {
+  const bool captured =
+      std::exchange(reinterpret_cast<null_cuda::Stream*>(stream)->in_graphics, false);
+  return captured ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;
 }
 
 CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph* graph) {

@@ -42,6 +42,9 @@ CUresult free_one(std::uint64_t address) {
 CUresult allocate_in(Pool* pool, CUdeviceptr* address, std::size_t size_bytes, CUstream stream) {
   const Guard lock(state().mutex);
   auto* const known = reinterpret_cast<null_cuda::Stream*>(stream);
+  if (known != nullptr && known->in_graphics) {
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
   if (known != nullptr && known->capture != nullptr) {
     null_cuda::Node node = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC, .allocation = {}, .child = {}};
     node.allocation.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, pool->device};

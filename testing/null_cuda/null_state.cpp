@@ -177,6 +177,11 @@ std::uint64_t null_cuda_held(int device) {
   return null_cuda::held_bytes(device);
 }
 
+std::uint64_t null_cuda_capture_questions() {
+  const std::lock_guard lock(state().mutex);
+  return state().capture_questions;
+}
+
 std::uint64_t null_cuda_allocations() {
   const std::lock_guard lock(state().mutex);
   return state().allocations;

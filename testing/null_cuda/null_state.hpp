@@ -48,6 +48,7 @@ struct Node {
 struct Stream {
   CUcontext context = nullptr;
   CUgraph capture = nullptr;
+  bool in_graphics = false;  // captures for a graphics API, which has no allocations
 };
 
 struct Device {
@@ -74,6 +75,7 @@ struct State {
   std::uint64_t next_address = 0x7f0000000000;
   std::uint64_t context_bytes = 0;
   std::uint64_t allocations = 0;
+  std::uint64_t capture_questions = 0;
   int failures = 0;
   std::size_t row_alignment_bytes = 512;
   int version = 13000;

@@ -30,7 +30,7 @@ typedef CUresult (CUDAAPI *PFN_cuWait_v11020)(int);
 
 
 def test_names_come_from_declarations_macros_versions_and_the_list() -> None:
-    names = shim_trampolines.read_api(HEADERS, TYPEDEFS, ["cuNew"]).names
+    names = shim_trampolines.read_api(HEADERS, TYPEDEFS, "# cuOld\ncuNew\n").names
     assert names == sorted(names)
     assert set(names) == {
         "cuCtxCreate",
@@ -49,7 +49,7 @@ def test_names_come_from_declarations_macros_versions_and_the_list() -> None:
 
 
 def test_versions_mean_symbols_in_their_order_and_flavour() -> None:
-    meanings = shim_trampolines.read_api(HEADERS, TYPEDEFS, []).meanings
+    meanings = shim_trampolines.read_api(HEADERS, TYPEDEFS, "").meanings
     assert [(m.name, m.version, m.symbol, m.per_thread) for m in meanings] == [
         ("cuCtxCreate", 2000, "cuCtxCreate", "cuCtxCreate"),
         ("cuCtxCreate", 3020, "cuCtxCreate_v2", "cuCtxCreate_v2"),
@@ -64,9 +64,19 @@ def test_versions_mean_symbols_in_their_order_and_flavour() -> None:
     ]
 
 
+def test_a_listed_name_means_itself_from_its_version_on() -> None:
+    listed = "cuNew 13010\ncuNew_ptsz\ncuWait 11020\ncuOther\n"
+    api = shim_trampolines.read_api(HEADERS, TYPEDEFS, listed)
+    assert {"cuNew", "cuNew_ptsz", "cuOther"} <= set(api.names)
+    added = set(api.meanings) - set(shim_trampolines.read_api(HEADERS, TYPEDEFS, "").meanings)
+    assert [(m.name, m.version, m.symbol, m.per_thread) for m in added] == [
+        ("cuNew", 13010, "cuNew", "cuNew_ptsz")
+    ]
+
+
 @pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
 def test_every_name_has_a_trampoline_and_a_place_in_the_table(architecture: str) -> None:
-    api = shim_trampolines.read_api(HEADERS, TYPEDEFS, [])
+    api = shim_trampolines.read_api(HEADERS, TYPEDEFS, "")
     text = shim_trampolines.assembly(api, architecture)
     for index, name in enumerate(api.names):
         assert f"\n        .globl  {name}\n" in text
@@ -78,7 +88,7 @@ def test_every_name_has_a_trampoline_and_a_place_in_the_table(architecture: str)
 
 
 def test_the_version_script_shows_the_names_and_our_mark_only() -> None:
-    api = shim_trampolines.read_api(HEADERS, TYPEDEFS, [])
+    api = shim_trampolines.read_api(HEADERS, TYPEDEFS, "")
     script = shim_trampolines.version_script(api)
     shown = script.split("global:")[1].split("local:")[0].replace(";", " ").split()
     assert shown == ["hippogriff_shim_mark", *api.names]
