@@ -44,6 +44,7 @@ def array(pid: int, **changes: Any) -> dict[str, Any]:
         "read_bytes": 40 * 10**9,
         "written_bytes": 5 * 10**9,
         "in_flight": 17,
+        "drive_limit": 0,
         **changes,
     }
 
@@ -84,6 +85,10 @@ def test_the_view_lists_arrays_with_their_rates_since_they_were_opened() -> None
     assert rows(ArrayRates()) == []
 
 
+def test_the_view_tells_what_a_process_may_have_at_a_drive_that_others_use() -> None:
+    assert rows(ArrayRates(), array(77, drive_limit=24))[0][-1] == "17 (drive: 24)"
+
+
 def test_the_live_view_has_rates_between_two_looks() -> None:
     rates = ArrayRates()
     rows(rates, array(77))
@@ -119,6 +124,7 @@ def test_metrics_count_each_array_for_itself(monkeypatch: pytest.MonkeyPatch) ->
     assert f"hippogriff_array_misses_total{{{second}}} 3.0" in text
     assert f"hippogriff_array_cache_bytes{{{first}}} 8.589934592e+09" in text
     assert f"hippogriff_array_in_flight{{{first}}} 17.0" in text
+    assert f"hippogriff_array_drive_limit{{{first}}} 0.0" in text
 
 
 def arrays_seen(machine: dict[str, str]) -> list[dict[str, Any]]:
@@ -185,6 +191,7 @@ def test_a_process_sees_anothers_array_until_that_ends(
             assert seen["read_bytes"] == misses * 4096
             assert seen["written_bytes"] == 0
             assert seen["in_flight"] == 0
+            assert seen["drive_limit"] == 0
             assert seen["seconds"] > 0
             if killed:
                 owner.kill()

@@ -29,7 +29,8 @@ struct ServedCounts {
   std::uint64_t other_copies = 0;    // times that a read went on with another copy
   std::uint64_t in_flight = 0;       // commands that are not answered at this moment
   std::uint64_t drive_answers = 0;   // as node::ArrayCounts has them
-  std::uint64_t drive_least_ns = 0;  // only where it is shown
+  std::uint64_t drive_least_ns = 0;  // this and the next only where it is shown
+  std::uint64_t drive_limit = 0;
 };
 
 // Thread-safe. What it points to must stay until the controller has let go of it.
@@ -162,8 +163,11 @@ class ServedArray {
   void show(const SharedDrive* drive) const {
     if (options_.show) {
       ServedCounts counted = counts();
-      counted.drive_least_ns =
-          drive == nullptr ? 0 : drive->least_ns.load(std::memory_order_relaxed);
+      if (drive != nullptr) {
+        const std::uint64_t share = drive->share.load(std::memory_order_relaxed);
+        counted.drive_least_ns = drive->least_ns.load(std::memory_order_relaxed);
+        counted.drive_limit = share < drive_share_max ? share : 0;
+      }
       options_.show(counted);
     }
   }

@@ -85,6 +85,7 @@ void SharedDrives::share(Watched& watched,
     crowd.least_ns = crowd.least_ns == 0 ? own_ns : std::min(crowd.least_ns, own_ns);
   }
   const std::uint64_t share = drive_share(crowd);
+  watched.drive.share.store(share, relaxed_order);
   watched.drive.each_thread.store((share + threads_ - 1) / threads_, relaxed_order);
 }
 

@@ -21,7 +21,8 @@ struct SharedDrive {
   std::atomic<std::uint64_t> answers{0};         // to requests
   std::atomic<std::uint64_t> answered_bytes{0};  // of them
   std::atomic<std::uint64_t> least_ns{0};        // as node::ArrayCounts has it
-  // Requests that each thread may have at it: never 0.
+  // Requests that this process may have at it, and each of its threads: never 0.
+  std::atomic<std::uint64_t> share{drive_share_max};
   std::atomic<std::uint64_t> each_thread{drive_share_max};
 
   // The mean that some requests took which were in flight at the same time.

@@ -51,6 +51,7 @@ TEST_F(DriveOfTwo, is_limited_for_each_thread_while_another_process_is_busy) {
   turn(true);
   turn(true);
   EXPECT_EQ(drive.each_thread, drive_share_min / 4);
+  EXPECT_EQ(drive.share, drive_share_min);
   EXPECT_GE(other_drive.each_thread, drive_share_max / 4);
   turn(false);
   turn(false);
@@ -138,14 +139,25 @@ TEST(Controller, shares_its_drive_while_another_process_reads_there) {
     GTEST_SKIP() << "the folder is on no drive";
   }
   const std::string name = drive_of(array.array().backing());
+  node::Node watcher(place.options());
+  const auto shown_limit = [&] {
+    for (const SeenArray& seen : watcher.view().arrays) {
+      if (seen.shown.size_bytes != 0) {  // not the other's
+        return seen.counts.drive_limit;
+      }
+    }
+    return std::uint64_t{1} << 32U;
+  };
   EXPECT_FALSE(is_limited(*drive));
   for (int round = 0; round < 2; ++round) {
     std::atomic<bool> stop{false};
     std::jthread other([&] { read_from(name, place.options(), stop); });
     EXPECT_TRUE(eventually([&] { return is_limited(*drive); }));
+    EXPECT_TRUE(eventually([&] { return shown_limit() == drive_share_min; }));
     stop = true;
     other.join();
     EXPECT_TRUE(eventually([&] { return !is_limited(*drive); })) << "it has ended";
+    EXPECT_TRUE(eventually([&] { return shown_limit() == 0; })) << "others see that it has none";
   }
 }
 

@@ -311,7 +311,8 @@ std::function<void(const ServedCounts&)> StorageArray::shows_counts() const {
                    .written_bytes = served.written_bytes,
                    .in_flight = served.in_flight,
                    .drive_answers = served.drive_answers,
-                   .drive_least_ns = served.drive_least_ns});
+                   .drive_least_ns = served.drive_least_ns,
+                   .drive_limit = served.drive_limit});
   };
 }
 

@@ -38,7 +38,8 @@ std::optional<SeenArray> read_record(const ArrayRecord& record, std::int64_t now
                    .written_bytes = number(record.written_bytes),
                    .in_flight = number(record.in_flight),
                    .drive_answers = number(record.drive_answers),
-                   .drive_least_ns = number(record.drive_least_ns)};
+                   .drive_least_ns = number(record.drive_least_ns),
+                   .drive_limit = number(record.drive_limit)};
     return seen;
   });
 }
@@ -53,6 +54,7 @@ void write_counts(ArrayRecord& record, const ArrayCounts& counts, std::int64_t n
   record.in_flight.store(counts.in_flight, release);
   record.drive_answers.store(counts.drive_answers, release);
   record.drive_least_ns.store(counts.drive_least_ns, release);
+  record.drive_limit.store(counts.drive_limit, release);
   record.counted_ns.store(now_ns, release);
 }
 

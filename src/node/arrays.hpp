@@ -23,7 +23,8 @@ struct ShownArray {
   std::uint64_t line_bytes = 0;
 };
 
-// Since it was opened, but for what is in flight now. Lines, where there is no unit.
+// Since it was opened, but for what is in flight and the limit, which are now's. Lines, where there
+// is no unit.
 struct ArrayCounts {
   std::uint64_t accesses = 0;  // 0: nobody counts them
   std::uint64_t misses = 0;
@@ -34,6 +35,7 @@ struct ArrayCounts {
   std::uint64_t in_flight = 0;       // commands
   std::uint64_t drive_answers = 0;   // of requests to the drive; not what was in the page cache
   std::uint64_t drive_least_ns = 0;  // that such a request took when it was quickest; 0: unknown
+  std::uint64_t drive_limit = 0;     // requests that its process may have there; 0: not limited
 };
 
 // As another client wrote it: numbers may be wrong, but none is larger than `shown_number_max`, and

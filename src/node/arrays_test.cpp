@@ -46,7 +46,8 @@ ArrayCounts counts_of(std::uint64_t turn) {
           .written_bytes = turn,
           .in_flight = turn,
           .drive_answers = turn,
-          .drive_least_ns = turn};
+          .drive_least_ns = turn,
+          .drive_limit = turn};
 }
 
 TEST(Arrays, what_one_client_shows_the_others_see_until_it_ends) {
@@ -74,7 +75,8 @@ TEST(Arrays, what_one_client_shows_the_others_see_until_it_ends) {
                  .written_bytes = 6,
                  .in_flight = 7,
                  .drive_answers = 8,
-                 .drive_least_ns = 9});
+                 .drive_least_ns = 9,
+                 .drive_limit = 10});
   const SeenArray later = other.view().arrays.at(0);
   EXPECT_EQ(later.opened_ns, fresh.opened_ns);
   EXPECT_GT(later.counted_ns, fresh.counted_ns);
@@ -87,6 +89,7 @@ TEST(Arrays, what_one_client_shows_the_others_see_until_it_ends) {
   EXPECT_EQ(later.counts.in_flight, 7U);
   EXPECT_EQ(later.counts.drive_answers, 8U);
   EXPECT_EQ(later.counts.drive_least_ns, 9U);
+  EXPECT_EQ(later.counts.drive_limit, 10U);
   notice->end();
   EXPECT_TRUE(other.view().arrays.empty());
 }
@@ -243,7 +246,8 @@ void check_bounds(const NodeView& view) {
                                        seen.counts.written_bytes,
                                        seen.counts.in_flight,
                                        seen.counts.drive_answers,
-                                       seen.counts.drive_least_ns}) {
+                                       seen.counts.drive_least_ns,
+                                       seen.counts.drive_limit}) {
       EXPECT_LE(number, shown_number_max);
     }
     EXPECT_LE(seen.shown.drive.size(), drive_name_max);

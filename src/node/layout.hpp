@@ -91,6 +91,7 @@ struct alignas(64) ArrayRecord {
   std::atomic<std::uint64_t> in_flight;
   std::atomic<std::uint64_t> drive_answers;
   std::atomic<std::uint64_t> drive_least_ns;
+  std::atomic<std::uint64_t> drive_limit;
 };
 
 inline constexpr std::size_t arrays_shown_max = 4;

@@ -195,7 +195,8 @@ Json array_json(const node::SeenArray& seen, const std::map<std::uint64_t, std::
           {"written_back", counts.written_back},
           {"read_bytes", counts.read_bytes},
           {"written_bytes", counts.written_bytes},
-          {"in_flight", counts.in_flight}};
+          {"in_flight", counts.in_flight},
+          {"drive_limit", counts.drive_limit}};
 }
 
 }  // namespace

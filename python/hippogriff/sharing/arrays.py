@@ -57,9 +57,15 @@ def arrays_table(status: Mapping[str, Any], device_name: Callable[[str], str]) -
             f"{_per_second(lately, 'misses'):.0f}",
             f"{_per_second(lately, 'read_bytes') / 1e9:.2f}",
             f"{_per_second(lately, 'written_bytes') / 1e9:.2f}",
-            str(entry["in_flight"]),
+            _in_flight(entry),
         )
     return table
+
+
+def _in_flight(entry: Entry) -> str:
+    # What the process may have at the drive, while others read or write there.
+    limit = entry["drive_limit"]
+    return f"{entry['in_flight']} (drive: {limit})" if limit else str(entry["in_flight"])
 
 
 def _hit_rate(counts: Entry) -> str:

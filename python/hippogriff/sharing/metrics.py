@@ -27,6 +27,10 @@ _DEVICE_SIZES = {
 _ARRAY_SIZES = {
     "array_cache_bytes": ("cache_bytes", "Cache of an array in storage."),
     "array_in_flight": ("in_flight", "Its commands that are not answered."),
+    "array_drive_limit": (
+        "drive_limit",
+        "Requests its process may have at the drive while others use that too; 0: not limited.",
+    ),
 }
 _ARRAY_COUNTS = {
     "array_accesses": ("accesses", "Lines that CPU threads asked an array for; 0 on a GPU."),
