@@ -100,6 +100,7 @@ CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode) {
 }
 
 // Those of CUDA 13.1 and 13.3, which our headers do not declare.
+// NOLINTBEGIN(readability-identifier-naming): the driver's names
 CUresult CUDAAPI
 cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode, CUgraph graph, void*, void*) {
   nodes_of(graph).clear();
@@ -120,6 +121,8 @@ CUresult CUDAAPI cuStreamEndCaptureToCig(CUstream stream) {
       std::exchange(reinterpret_cast<null_cuda::Stream*>(stream)->in_graphics, false);
   return captured ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;
 }
+
+// NOLINTEND(readability-identifier-naming)
 
 CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   auto* const known = reinterpret_cast<null_cuda::Stream*>(stream);
