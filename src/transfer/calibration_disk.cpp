@@ -52,6 +52,10 @@ class FileDescriptor {
 
 constexpr std::size_t read_bytes_max = (std::size_t{1} << 20) + 1;
 
+bool is_own_file(const struct stat& status) {
+  return S_ISREG(status.st_mode) && (status.st_uid == ::geteuid() || status.st_uid == 0);
+}
+
 // The whole file, or one byte more than parse takes. Nothing when there is none.
 std::optional<std::string> read_own_file(const std::filesystem::path& file) {
   // O_NONBLOCK: a FIFO put there must not hang the program.
@@ -66,7 +70,7 @@ std::optional<std::string> read_own_file(const std::filesystem::path& file) {
   if (::fstat(fd.get(), &status) != 0) {
     throw_io("fstat", file.string(), no_offset, errno);
   }
-  if (!S_ISREG(status.st_mode) || (status.st_uid != ::geteuid() && status.st_uid != 0)) {
+  if (!is_own_file(status)) {
     throw_invalid("read a calibration", "it is not a file of this user's");
   }
   std::string text(read_bytes_max, '\0');
@@ -137,6 +141,26 @@ std::filesystem::path home_folder() {
   return {};
 }
 
+// Where a symbolic link leads, and the name itself where nothing is.
+std::filesystem::path behind_links(const std::filesystem::path& file) {
+  std::error_code error;
+  std::filesystem::path found = std::filesystem::canonical(file, error);
+  return error ? file : found;
+}
+
+// What load_calibration would not read for its kind or owner is not ours to replace. A damaged
+// file is: what it knew is lost anyway.
+void check_replaceable(const std::filesystem::path& file) {
+  struct stat status{};
+  if (::stat(file.c_str(), &status) == 0 && !is_own_file(status)) {
+    throw Error({.status = Status::invalid_argument,
+                 .operation = "save a calibration",
+                 .object = file.string(),
+                 .detail = "it is not a file of this user's; HIPPOGRIFF_CALIBRATION names another, "
+                           "or none at all when it is empty"});
+  }
+}
+
 }  // namespace
 
 std::optional<CalibrationFile> load_calibration(const std::filesystem::path& file) {
@@ -152,8 +176,10 @@ std::optional<CalibrationFile> load_calibration(const std::filesystem::path& fil
   }
 }
 
-void save_calibration(const std::filesystem::path& file, const CalibrationFile& calibration) {
+void save_calibration(const std::filesystem::path& named, const CalibrationFile& calibration) {
   const std::string text = format_calibration(calibration);
+  check_replaceable(named);
+  const std::filesystem::path file = behind_links(named);
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
   make_folders(folder);
   std::string temporary = file.string() + ".XXXXXX";

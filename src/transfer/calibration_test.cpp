@@ -307,6 +307,21 @@ TEST_F(CalibrationTest, a_fifo_or_a_folder_in_its_place_does_not_hang) {
   EXPECT_THROW(store.save(), Error);
 }
 
+TEST_F(CalibrationTest, what_is_not_read_for_its_kind_is_not_replaced_and_links_stay) {
+  fs::create_directories(file.parent_path());
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  CalibrationStore store(file);
+  store.put("GPU-1", "vda", default_calibration("GPU-1", "vda"));
+  EXPECT_THROW(store.save(), Error);
+  EXPECT_TRUE(fs::is_fifo(file));
+  fs::remove(file);
+  fs::create_symlink(folder / "elsewhere", file);
+  std::ofstream(folder / "elsewhere") << "{}";
+  store.save();
+  EXPECT_TRUE(fs::is_symlink(file));
+  EXPECT_TRUE(CalibrationStore(folder / "elsewhere").measured("GPU-1", "vda"));
+}
+
 TEST_F(CalibrationTest, a_save_that_fails_says_where_and_is_tried_again) {
   std::ofstream(folder / "cache") << "a file where a folder should be";
   CalibrationStore store(file);
