@@ -169,6 +169,18 @@ std::size_t direct_io_slots(const Transfer& transfer, std::size_t wanted) {
   return std::min(wanted, all > beside ? all - beside : 1);
 }
 
+std::uint64_t request_bytes(const Transfer& transfer, std::uint64_t usual, std::size_t slots) {
+  const RoutingDecision& decision = transfer.decision();
+  const std::uint64_t wanted =
+      DirectQueue::requests_per_depth * std::uint64_t{decision.choice().plan.direct_io_depth};
+  const std::uint64_t had =
+      std::min<std::uint64_t>(slots, std::max(decision.channels_max, DepthController::depth_min));
+  const std::uint64_t each =
+      align_down(wanted * usual / std::max<std::uint64_t>(had, 1), WorkMap::cut_bytes);
+  return std::min(std::clamp<std::uint64_t>(each, usual, Pinbuffer::slot_bytes),
+                  transfer.piece_bytes_max);
+}
+
 DepthController make_depth_controller(const Transfer& transfer, std::uint32_t depth_max) {
   const RoutingDecision& decision = transfer.decision();
   // The plan is the share beside others. DriveShare keeps to it, as long as they are there.

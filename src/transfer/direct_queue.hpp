@@ -75,6 +75,12 @@ class DirectQueue {
 // beside the plan's channels.
 [[nodiscard]] std::size_t direct_io_slots(const Transfer& transfer, std::size_t wanted);
 
+// How large the lane's requests are: `usual`, or more where it has fewer than the plan's depth
+// means, because of the slots it may have or of HIPPOGRIFF_CHANNELS.
+[[nodiscard]] std::uint64_t request_bytes(const Transfer& transfer,
+                                          std::uint64_t usual,
+                                          std::size_t slots);
+
 // Keeps a transfer to its share of the drive while other processes use it. Not thread-safe.
 class DriveShare {
  public:

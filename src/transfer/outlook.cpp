@@ -12,7 +12,7 @@ namespace hippogriff {
 
 namespace {
 
-constexpr std::uint64_t look_whole_bytes = std::uint64_t{2} << 20;
+constexpr std::uint64_t look_whole_bytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t sample_bytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t samples_min = 16;
 constexpr std::uint64_t samples_max = 64;

@@ -19,8 +19,9 @@ class DirectIoRecv {
         transfer_(transfer),
         depth_(make_depth_controller(transfer, depth_max)),
         share_(transfer, depth_),
-        ring_(
-            context, transfer, direct_io_slots(transfer, depth_max + copies_ahead), context.stream),
+        slots_max_(direct_io_slots(transfer, depth_max + copies_ahead)),
+        write_bytes_(request_bytes(transfer, DirectQueue::write_bytes, slots_max_)),
+        ring_(context, transfer, slots_max_, context.stream),
         queue_(context, transfer, depth_max) {}
 
   LaneOutcome run() {
@@ -53,8 +54,7 @@ class DirectIoRecv {
       if (slot == nullptr) {
         return !ring_.starved();
       }
-      const auto piece =
-          transfer_.work.claim_cold(std::min(DirectQueue::write_bytes, transfer_.piece_bytes_max));
+      const auto piece = transfer_.work.claim_cold(write_bytes_);
       if (!piece) {
         ring_.make_idle(slot);
         return false;
@@ -131,6 +131,8 @@ class DirectIoRecv {
   Transfer& transfer_;
   DepthController depth_;
   DriveShare share_;
+  const std::size_t slots_max_;
+  const std::uint64_t write_bytes_;
   SlotRing ring_;  // outlives the queue, whose requests use its memory
   DirectQueue queue_;
 };

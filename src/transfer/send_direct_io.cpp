@@ -29,6 +29,7 @@ class DirectIoSend {
             transfer, static_cast<std::uint32_t>(std::min<std::size_t>(depth_max, slots_max_)))),
         share_(transfer, depth_),
         slots_(depth_.depth()),
+        read_bytes_(request_bytes(transfer, DirectQueue::read_bytes, slots_max_)),
         ring_(context, transfer, slots_max_, context.stream),
         queue_(context, transfer, depth_max) {}
 
@@ -60,8 +61,7 @@ class DirectIoSend {
         claiming_ = claiming_ && !ring_.starved();
         return;
       }
-      const auto piece =
-          transfer_.work.claim_cold(std::min(DirectQueue::read_bytes, transfer_.piece_bytes_max));
+      const auto piece = transfer_.work.claim_cold(read_bytes_);
       if (!piece) {
         ring_.make_idle(slot);
         claiming_ = false;
@@ -133,7 +133,8 @@ class DirectIoSend {
   DepthController depth_;
   DriveShare share_;
   std::size_t slots_;  // to use now
-  SlotRing ring_;      // outlives the queue, whose requests use its memory
+  const std::uint64_t read_bytes_;
+  SlotRing ring_;  // outlives the queue, whose requests use its memory
   DirectQueue queue_;
   bool claiming_ = true;  // cold pieces may be left
 };
