@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import secrets
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -68,6 +70,8 @@ def make_file(path: Path, size_bytes: int, tell: Tell | None = None) -> None:
     """
     source = random.Random(size_bytes).randbytes(_BLOCK_BYTES)
     try:
+        if size_bytes > shutil.disk_usage(path.parent).free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # before the drive is full
         with path.open("xb", buffering=0) as file:
             done = 0
             while done < size_bytes:

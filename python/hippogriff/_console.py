@@ -54,7 +54,7 @@ class Follower:
         self._bar: Progress | None = None
         if sys.stderr.isatty():
             self._bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 TextColumn("{task.percentage:>3.0f} %  {task.fields[speed]}"),
                 TimeRemainingColumn(),

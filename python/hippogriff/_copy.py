@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,6 +87,8 @@ def copy_file(source: Path, destination: Path, options: CopyOptions, tell: Tell)
         return result
     replacement = Replacement(destination)
     try:
+        if source.is_file():  # else what is wrong with it is said when it is opened
+            replacement.create(stat.S_IMODE(source.stat().st_mode) & 0o777)
         temporary = Path(os.fsdecode(replacement.temporary))
         result = _copy_into(source, temporary, "w", options, tell)
         if result.verified is False:

@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import threading
 import time
 from typing import TYPE_CHECKING
 
 from hippogriff._handle import SLICE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+
+class Ended(KeyboardInterrupt):
+    """A signal that asks the program to end, to be treated as Ctrl-C; `signal` is its number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.signal = number
+
+
+@contextlib.contextmanager
+def ending_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the scope as Ctrl-C does, unless they are ignored or handled.
+
+    Slurm, systemd and closed terminals send them; by themselves they would leave temporary files.
+    """
+
+    def end(number: int, _frame: object) -> None:
+        raise Ended(number)
+
+    numbers: list[int] = []
+    if threading.current_thread() is threading.main_thread():
+        both = (signal.SIGTERM, signal.SIGHUP)
+        numbers = [each for each in both if signal.getsignal(each) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def outlast(has_ended: Callable[[float], bool], limit_seconds: float) -> None:

@@ -255,12 +255,20 @@ class Replacement:
 
     def write_empty(self) -> None:
         """Make the file empty."""
+        self.create(0o666)
+        self.commit()
+
+    def create(self, mode: int) -> None:
+        """Make the temporary file, with this mode less the umask if nothing is replaced.
+
+        Else nobody else may read it before it has the mode of the file that it replaces.
+        """
+        mode = 0o600 if self._target.exists() else mode
         try:
-            descriptor = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            descriptor = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             os.close(descriptor)
         except OSError as error:
             raise io_error("create", str(self._target), error) from None
-        self.commit()
 
     def commit(self) -> None:
         """Rename it over the file, with that one's mode."""

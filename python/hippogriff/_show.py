@@ -101,7 +101,7 @@ def show_outlook(outlook: Mapping[str, Any]) -> None:
         console.print("Predicted from defaults: `hippogriff calibrate` measures this machine.")
     run = outlook.get("run")
     if run is not None:
-        seconds, predicted = run["seconds"], run["predicted_seconds"]
+        seconds, predicted = run["seconds"], run.get("predicted_seconds", 0)  # none of no bytes
         console.print(
             f"run: {run['route']}, {seconds:.4f} s measured, {predicted:.4f} s predicted "
             f"({seconds / predicted if predicted else 0:.2f} times)"
@@ -156,7 +156,7 @@ def other_processes(outlook: Mapping[str, Any]) -> list[str]:
 
 def _widths(plan: Mapping[str, Any]) -> str:
     threads = sum(plan[f"{lane}_channels"] for lane in ("direct", "mapped", "buffered"))
-    return f"{threads} channels and {plan['direct_io_depth']} requests at the drive"
+    return f"{threads} channels and the drive's depth {plan['direct_io_depth']}"
 
 
 def _speeds(size_bytes: int, seconds: float, cpu_seconds: float) -> tuple[str, str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -19,6 +20,7 @@ from hippogriff._bench import ROUTES, Bench, make_file
 from hippogriff._console import Follower, print_json
 from hippogriff._copy import CopyOptions, copy_file
 from hippogriff._file import File
+from hippogriff._interrupts import Ended, ending_as_interrupt
 from hippogriff._measurement import backed
 from hippogriff._show import (
     show_array,
@@ -95,16 +97,22 @@ def _options(
 def _what_next(error: BaseException) -> str:
     if isinstance(error, OutOfDeviceMemory) and error.object == "host":
         return "raise HIPPOGRIFF_HOST_MEMORY"
+    if isinstance(error, Unsupported) and "pip install" in str(error):
+        return ""
     return next((text for kind, text in _NEXT.items() if isinstance(error, kind)), "")
 
 
-def _reporting(command: Command) -> Command:
-    """Turn a failure into one line on stderr and exit code 1."""
+def _reporting(command: Command, *, own_signals: bool = False) -> Command:
+    """Turn a failure into one line on stderr and exit code 1, and what ends it into an interrupt.
+
+    A command with `own_signals` says itself what signals mean.
+    """
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
         try:
-            command(*arguments, **options)
+            with contextlib.nullcontext() if own_signals else ending_as_interrupt():
+                command(*arguments, **options)
         except (HippogriffError, OSError, MemoryError, EOFError) as error:
             following = _what_next(error)
             text = " ".join(str(error).split()) or type(error).__name__
@@ -117,6 +125,9 @@ def _reporting(command: Command) -> Command:
                 f"hippogriff: {error} (free device memory, or try --device host)", file=sys.stderr
             )
             raise typer.Exit(1) from None
+        except Ended as end:
+            print(f"hippogriff: ended by {end}; nothing was left behind", file=sys.stderr)
+            raise typer.Exit(128 + end.signal) from None
         except KeyboardInterrupt:
             print("hippogriff: interrupted; nothing was left behind", file=sys.stderr)
             raise typer.Exit(_INTERRUPTED) from None
@@ -436,7 +447,7 @@ def load(
 
 # What comes after COMMAND is the command's own.
 app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(
-    _reporting(sharing_commands.run)
+    _reporting(sharing_commands.run, own_signals=True)
 )
 for _command in (
     reproduce,
@@ -446,7 +457,7 @@ for _command in (
     sharing_commands.metrics,
     sharing_commands.noded,
 ):
-    app.command()(_reporting(_command))
+    app.command()(_reporting(_command, own_signals=True))
 
 
 @app.command(name="version")

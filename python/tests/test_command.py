@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -158,7 +159,17 @@ def test_wrong_usage_exits_with_two() -> None:
     assert _run("version", "--no-such-option").returncode == 2
 
 
-def test_an_interrupted_copy_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "words"),
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "ended by SIGTERM"),
+        (signal.SIGHUP, 129, "ended by SIGHUP"),
+    ],
+)
+def test_a_copy_that_is_ended_leaves_nothing(
+    tmp_path: Path, number: signal.Signals, status: int, words: str
+) -> None:
     (tmp_path / "a").write_bytes(random_bytes(64 << 20))
     running = subprocess.Popen(
         [sys.executable, "-m", "hippogriff", "copy", tmp_path / "a", tmp_path / "b"],
@@ -166,16 +177,50 @@ def test_an_interrupted_copy_leaves_nothing(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 30
     while len(_names(tmp_path)) < 2:  # The temporary file is there: the copy is under way.
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     stdout, stderr = running.communicate(timeout=30)
-    assert (running.returncode, stdout) == (130, "")
-    assert "interrupted" in stderr
+    assert (running.returncode, stdout) == (status, "")
+    assert words in stderr
     assert _names(tmp_path) == ["a"]
+
+
+def test_nobody_may_read_a_copy_who_may_not_read_what_it_is_of_or_replaces(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(random_bytes(64 << 20))
+    (tmp_path / "a").chmod(0o600)
+    assert _run("copy", tmp_path / "a", tmp_path / "new").returncode == 0
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
+    (tmp_path / "a").chmod(0o644)
+    running = subprocess.Popen(
+        [sys.executable, "-m", "hippogriff", "copy", tmp_path / "a", tmp_path / "new"],
+        env=_environment(HIPPOGRIFF_HOST_LINK="20MB", HIPPOGRIFF_DEVICE="host"),
+    )
+    deadline = time.monotonic() + 30
+    while len(_names(tmp_path)) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    (temporary,) = tmp_path.glob(".new*")
+    assert stat.S_IMODE(temporary.stat().st_mode) == 0o600
+    running.terminate()
+    running.wait(30)
+
+
+def test_no_file_is_begun_that_has_no_room(tmp_path: Path) -> None:
+    done = _run("bench", "--size", "900000GiB", "--dir", tmp_path)
+    _assert_one_line(done)
+    assert "No space left" in done.stderr
+    assert _names(tmp_path) == []
+
+
+def test_what_is_run_of_no_bytes_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    done = _run("explain", tmp_path / "empty", "--run")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_slow_copy_tells_its_progress_in_lines(tmp_path: Path) -> None:
