@@ -87,7 +87,7 @@ def copy_file(source: Path, destination: Path, options: CopyOptions, tell: Tell)
         return result
     replacement = Replacement(destination)
     try:
-        if source.is_file():  # else what is wrong with it is said when it is opened
+        if source.exists():  # else what is wrong with it is said when it is opened
             replacement.create(stat.S_IMODE(source.stat().st_mode) & 0o777)
         temporary = Path(os.fsdecode(replacement.temporary))
         result = _copy_into(source, temporary, "w", options, tell)

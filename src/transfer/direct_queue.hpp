@@ -75,8 +75,8 @@ class DirectQueue {
 // beside the plan's channels.
 [[nodiscard]] std::size_t direct_io_slots(const Transfer& transfer, std::size_t wanted);
 
-// How large the lane's requests are: `usual`, or more where it has fewer than the plan's depth
-// means, because of the slots it may have or of HIPPOGRIFF_CHANNELS.
+// How large the lane's requests are: `usual`, or up to twice that where it has fewer than the
+// plan's depth means, because of the slots it may have or of HIPPOGRIFF_CHANNELS.
 [[nodiscard]] std::uint64_t request_bytes(const Transfer& transfer,
                                           std::uint64_t usual,
                                           std::size_t slots);
