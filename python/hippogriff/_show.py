@@ -156,7 +156,7 @@ def other_processes(outlook: Mapping[str, Any]) -> list[str]:
 
 def _widths(plan: Mapping[str, Any]) -> str:
     threads = sum(plan[f"{lane}_channels"] for lane in ("direct", "mapped", "buffered"))
-    return f"{threads} channels and the drive's depth {plan['direct_io_depth']}"
+    return f"{threads} channels and depth {plan['direct_io_depth']} at the drive"
 
 
 def _speeds(size_bytes: int, seconds: float, cpu_seconds: float) -> tuple[str, str, str]:

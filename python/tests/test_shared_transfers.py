@@ -99,6 +99,6 @@ def test_explain_says_who_else_is_there_and_what_that_changed() -> None:
     assert "3 other programs move 5.00 GB/s over this drive: 1 of 4 shares" in text
     assert "1 wait for memory" in text
     assert "without them: pipelined in 1.000000 s" in text
-    assert "16 requests" in text
-    assert "4 requests" in text
+    assert "depth 16 at the drive" in text
+    assert "depth 4 at the drive" in text
     assert _show.other_processes({"chosen": "pipelined", "routes": routes}) == []

@@ -176,13 +176,13 @@ std::optional<CalibrationFile> load_calibration(const std::filesystem::path& fil
   }
 }
 
-void save_calibration(const std::filesystem::path& named, const CalibrationFile& calibration) {
+void save_calibration(const std::filesystem::path& file, const CalibrationFile& calibration) {
   const std::string text = format_calibration(calibration);
-  check_replaceable(named);
-  const std::filesystem::path file = behind_links(named);
-  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  check_replaceable(file);
+  const std::filesystem::path target = behind_links(file);
+  const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
   make_folders(folder);
-  std::string temporary = file.string() + ".XXXXXX";
+  std::string temporary = target.string() + ".XXXXXX";
   FileDescriptor fd(::mkostemp(temporary.data(), O_CLOEXEC));
   if (fd.get() < 0) {
     throw_io("create", temporary, no_offset, errno);
@@ -195,8 +195,8 @@ void save_calibration(const std::filesystem::path& named, const CalibrationFile&
     if (fd.close() != 0) {
       throw_io("close", temporary, no_offset, errno);
     }
-    if (::rename(temporary.c_str(), file.c_str()) != 0) {
-      throw_io("rename", file.string(), no_offset, errno);
+    if (::rename(temporary.c_str(), target.c_str()) != 0) {
+      throw_io("rename", target.string(), no_offset, errno);
     }
   } catch (...) {
     ::unlink(temporary.c_str());
