@@ -49,18 +49,23 @@ bool Pool::take(std::uint64_t size_bytes) noexcept {
     }
     used_bytes_ += size_bytes;
     ++generation_;
-    missing_bytes = used_bytes_ > counted_bytes_ ? used_bytes_ - counted_bytes_ : 0;
-    counted_bytes_ += missing_bytes;
+    const std::uint64_t covered_bytes = counted_bytes_ + pending_bytes_;
+    missing_bytes = used_bytes_ > covered_bytes ? used_bytes_ - covered_bytes : 0;
+    pending_bytes_ += missing_bytes;
   }
   // Without the lock: this may wait until another thread frees memory of this pool.
-  if (missing_bytes == 0 || take_bytes(device_, missing_bytes)) {
+  if (missing_bytes == 0) {
     return true;
   }
+  const bool taken = take_bytes(device_, missing_bytes);
   const std::lock_guard lock(mutex_);
-  used_bytes_ -= size_bytes;
-  counted_bytes_ -= missing_bytes;
-  ++generation_;
-  return false;
+  pending_bytes_ -= missing_bytes;
+  if (taken) {
+    counted_bytes_ += missing_bytes;
+  } else {
+    drop(size_bytes);
+  }
+  return taken;
 }
 
 void Pool::untake(std::uint64_t size_bytes) noexcept {
@@ -73,12 +78,22 @@ void Pool::free(std::uint64_t size_bytes) noexcept {
     return;
   }
   const std::lock_guard lock(mutex_);
+  drop(size_bytes);
+}
+
+void Pool::drop(std::uint64_t size_bytes) noexcept {
   used_bytes_ -= size_bytes;
   ++generation_;
   if (closed_) {
-    counted_bytes_ -= size_bytes;
-    ledger().give(device_, size_bytes);
+    keep(0);
   }
+}
+
+void Pool::keep(std::uint64_t size_bytes) noexcept {
+  const std::uint64_t kept_bytes =
+      std::max(used_bytes_ - pending_bytes_, std::min(counted_bytes_, size_bytes));
+  ledger().give(device_, counted_bytes_ - kept_bytes);
+  counted_bytes_ = kept_bytes;
 }
 
 bool Pool::reserved_bytes(std::uint64_t* size_bytes) const noexcept {
@@ -100,7 +115,7 @@ void Pool::settle() noexcept {
     std::uint64_t generation = 0;
     {
       const std::lock_guard lock(mutex_);
-      if (closed_ || counted_bytes_ == used_bytes_) {
+      if (closed_ || counted_bytes_ + pending_bytes_ == used_bytes_) {
         return;
       }
       generation = generation_;
@@ -118,9 +133,7 @@ bool Pool::give_unused(std::uint64_t reserved_bytes, std::uint64_t generation) n
     return false;
   }
   if (!closed_) {
-    const std::uint64_t keep = std::max(used_bytes_, std::min(counted_bytes_, reserved_bytes));
-    ledger().give(device_, counted_bytes_ - keep);
-    counted_bytes_ = keep;
+    keep(reserved_bytes);
   }
   return true;
 }
@@ -141,8 +154,7 @@ void Pool::close() noexcept {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   if (is_counted()) {
-    ledger().give(device_, counted_bytes_ - used_bytes_);
-    counted_bytes_ = used_bytes_;
+    keep(0);
   }
 }
 

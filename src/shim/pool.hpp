@@ -39,12 +39,19 @@ class Pool {
   [[nodiscard]] bool reserved_bytes(std::uint64_t* size_bytes) const noexcept;
   // False: allocations came or went since, and the figure may be older than they are.
   bool give_unused(std::uint64_t reserved_bytes, std::uint64_t generation) noexcept;
+  // With the lock held. `drop`: an allocation is not, or no more; `keep`: gives what is counted
+  // beyond that many bytes, or beyond what the allocations need, back to the ledger.
+  void drop(std::uint64_t size_bytes) noexcept;
+  void keep(std::uint64_t size_bytes) noexcept;
 
   const int device_;
   const CUmemoryPool handle_;
   std::mutex mutex_;
-  std::uint64_t used_bytes_ = 0;
-  std::uint64_t counted_bytes_ = 0;  // never less than used
+  // What takes still ask the ledger for covers their own allocations only, never what the driver
+  // keeps: the ledger may refuse it.
+  std::uint64_t used_bytes_ = 0;     // never more than counted and pending
+  std::uint64_t pending_bytes_ = 0;  // asked of the ledger
+  std::uint64_t counted_bytes_ = 0;  // in the ledger
   std::uint64_t generation_ = 0;     // of used_bytes_
   bool closed_ = false;
 };

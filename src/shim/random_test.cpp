@@ -11,6 +11,7 @@
 
 namespace {
 
+using hippogriff::testing::counts_processes_together;
 using hippogriff::testing::held_bytes;
 using hippogriff::testing::kib;
 using hippogriff::testing::limit_bytes;
@@ -221,6 +222,49 @@ TEST_F(Random, the_books_of_shim_driver_and_program_agree) {
     program->end();
   }
   ASSERT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS);
+  EXPECT_EQ(used_bytes(), 0U);
+}
+
+// Fills what the limit leaves with small allocations and frees them again; ends early where the
+// driver holds more than the limit.
+void fill_and_free(int rounds) {
+  std::vector<CUdeviceptr> held;
+  for (int round = 0; round < rounds && !::testing::Test::HasFailure(); ++round) {
+    CUdeviceptr address = 0;
+    const bool full = cuMemAlloc_v2(&address, 256 * kib) != CUDA_SUCCESS;
+    if (!full) {
+      held.push_back(address);
+    }
+    EXPECT_LE(held_bytes(), limit_bytes) << "round " << round;
+    while ((full || round + 1 == rounds) && !held.empty()) {
+      EXPECT_EQ(cuMemFree_v2(held.back()), CUDA_SUCCESS);
+      held.pop_back();
+    }
+  }
+}
+
+TEST_F(Random, what_a_pool_is_refused_does_not_cover_what_it_keeps) {
+  std::atomic<bool> ends{false};
+  const auto repeat = [&](std::uint64_t size_bytes) {
+    return std::thread([&ends, size_bytes, this] {
+      EXPECT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+      while (!ends.load()) {
+        CUdeviceptr address = 0;
+        if (cuMemAllocAsync(&address, size_bytes, nullptr) == CUDA_SUCCESS) {
+          EXPECT_EQ(cuMemFreeAsync(address, nullptr), CUDA_SUCCESS);
+        }
+      }
+    });
+  };
+  std::thread refused = repeat(limit_bytes + 1);
+  std::thread pooled = repeat(limit_bytes / 2);
+  fill_and_free(counts_processes_together() ? 2000 : 100000);
+  ends = true;
+  refused.join();
+  pooled.join();
+  CUmemoryPool pool = nullptr;
+  ASSERT_EQ(cuDeviceGetDefaultMemPool(&pool, 0), CUDA_SUCCESS);
   ASSERT_EQ(cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS);
   EXPECT_EQ(used_bytes(), 0U);
 }
