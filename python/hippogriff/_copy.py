@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hippogriff import _file, _runtime
 from hippogriff._array import empty
 from hippogriff._measurement import Sample, Stopwatch
-from hippogriff._path import Replacement
+from hippogriff._replacement import Replacement
 from hippogriff.errors import HippogriffError, InvalidArgument
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ def copy_file(source: Path, destination: Path, options: CopyOptions, tell: Tell)
         if source.exists():  # else what is wrong with it is said when it is opened
             replacement.create(stat.S_IMODE(source.stat().st_mode) & 0o777)
         temporary = Path(os.fsdecode(replacement.temporary))
-        result = _copy_into(source, temporary, "w", options, tell)
+        with replacement.called_by_name():
+            result = _copy_into(source, temporary, "w", options, tell)
         if result.verified is False:
             raise HippogriffError(f"{source} and its copy differ; {destination} was not written")
         replacement.commit()

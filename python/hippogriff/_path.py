@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,10 @@ from hippogriff._dtypes import find_dtype, fit_shape, known_size_bytes
 from hippogriff._handle import Handle, NoHandle
 from hippogriff._library import lib
 from hippogriff._regions import describe
+from hippogriff._replacement import Replacement
 from hippogriff._runtime import check_extent, default_device, device_name, encode_path
 from hippogriff._transfer import Flight, Request, Transfer, bytes_moved
-from hippogriff.errors import InvalidArgument, io_error
+from hippogriff.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -236,65 +236,6 @@ def write_async(
         finish=finish,
         abandon=None if replacement is None else replacement.discard,
     )
-
-
-class Replacement:
-    """A temporary name beside a file, to be renamed over it once its bytes are there."""
-
-    def __init__(self, path: PathLike) -> None:
-        if not os.fsdecode(path):  # the file system takes it for the working directory
-            raise InvalidArgument("the path is empty", object="")
-        self._target = Path(os.path.realpath(os.fsdecode(path)))
-        if self._target.exists() and not self._target.is_file():
-            raise InvalidArgument(f"{self._target} is no regular file: it would be replaced")
-        name = f".{self._target.name[:200]}.hippogriff-{os.getpid()}-{secrets.token_hex(6)}"
-        self._temporary = self._target.with_name(name)
-        self.temporary = os.fsencode(self._temporary)
-        #: The file at the end of the symbolic links.
-        self.name = str(self._target)
-
-    def write_empty(self) -> None:
-        """Make the file empty."""
-        self.create(0o666)
-        self.commit()
-
-    def create(self, mode: int) -> None:
-        """Make the temporary file, with this mode less the umask if nothing is replaced.
-
-        Else nobody else may read it before it has the mode of the file that it replaces.
-        """
-        mode = 0o600 if self._target.exists() else mode
-        try:
-            descriptor = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            os.close(descriptor)
-        except OSError as error:
-            raise io_error("create", str(self._target), error) from None
-
-    def commit(self) -> None:
-        """Rename it over the file, with that one's mode."""
-        try:
-            if self._target.exists():
-                self._temporary.chmod(stat.S_IMODE(self._target.stat().st_mode))
-            self._temporary.replace(self._target)
-            folder = os.open(self._target.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            failure = io_error("rename", str(self._target), error)
-            self.discard(failure)
-            raise failure from None
-
-    def discard(self, failure: BaseException | None = None) -> None:
-        """Remove it. Where it stays, the failure that it is removed for has that as a note."""
-        try:
-            self._temporary.unlink(missing_ok=True)
-        except OSError as error:
-            # As on a file system that became read-only with the first failure, which tells why.
-            note = str(io_error("remove", str(self._temporary), error))
-            if failure is not None and note not in getattr(failure, "__notes__", ()):
-                failure.add_note(note)
 
 
 def _needs_replacement(path: bytes, size_bytes: int) -> bool:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hippogriff._file import File
 from hippogriff._flights import Flights
-from hippogriff._path import Replacement
 from hippogriff._regions import describe
+from hippogriff._replacement import Replacement
 from hippogriff._runtime import encode_path
 from hippogriff.errors import InvalidArgument, io_error
 
@@ -66,13 +66,13 @@ def save_parts(
     InvalidArgument
         When the target is no regular file, or an array has another size than it had.
     IoError
-        When writing fails; the temporary file is removed then.
+        When writing fails; nothing of the new file is left then.
     """
     replacement = _replacement(filename)
     beside: Beside | None = None
     try:
-        _create(replacement, len(header) + sum(part.size_bytes for part in parts))
-        with File(replacement.temporary, "r+") as file:
+        replacement.create(0o666, len(header) + sum(part.size_bytes for part in parts))
+        with replacement.called_by_name(), File(replacement.temporary, "r+") as file:
             _write(file, header, parts)
             _sync(file, replacement.name)
         if make_beside is not None:
@@ -107,19 +107,6 @@ def _replacement(filename: PathLike) -> Replacement:
         denied = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         raise io_error("replace", name, denied)
     return replacement
-
-
-def _create(replacement: Replacement, size_bytes: int) -> None:
-    """Create the temporary file with its whole size; nobody else may read it before its end."""
-    mode = 0o600 if Path(replacement.name).exists() else 0o666
-    try:
-        descriptor = os.open(replacement.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        try:
-            os.posix_fallocate(descriptor, 0, size_bytes)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise io_error("create a temporary file for", replacement.name, error) from None
 
 
 def _sync(file: File, name: str) -> None:

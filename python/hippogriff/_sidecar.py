@@ -16,7 +16,7 @@ from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hippogriff._path import Replacement
+from hippogriff._replacement import Replacement
 from hippogriff._runtime import encode_path
 from hippogriff._xxh3 import checksum_bytes, count_blocks
 from hippogriff.errors import ChecksumMismatch, InvalidArgument, io_error
@@ -245,12 +245,11 @@ class SidecarWriter:
             raise
 
     def _write(self, data: bytes) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(self._replacement.temporary, flags, 0o666)
-        with os.fdopen(descriptor, "wb") as file:
+        self._replacement.create(0o666)
+        with Path(os.fsdecode(self._replacement.temporary)).open("r+b") as file:
             file.write(data)
             file.flush()
-            os.fsync(descriptor)
+            os.fsync(file.fileno())
 
     def remove_old(self) -> None:
         """Remove the file whose name it will take, and have that on the disk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -159,9 +160,22 @@ def test_wrong_usage_exits_with_two() -> None:
     assert _run("version", "--no-such-option").returncode == 2
 
 
+def _file_of_the_copy(running: subprocess.Popen[Any], folder: Path) -> Path:
+    """Wait until a command has begun its new file, and return by what it is reached."""
+    deadline = time.monotonic() + 30
+    while True:
+        assert time.monotonic() < deadline
+        for link in Path(f"/proc/{running.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(link.readlink()).startswith(f"{folder}/#"):
+                    return link
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize(
     ("number", "status", "words"),
     [
+        (signal.SIGKILL, -signal.SIGKILL, ""),
         (signal.SIGINT, 130, "interrupted"),
         (signal.SIGTERM, 143, "ended by SIGTERM"),
         (signal.SIGHUP, 129, "ended by SIGHUP"),
@@ -179,10 +193,7 @@ def test_a_copy_that_is_ended_leaves_nothing(
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
-    deadline = time.monotonic() + 30
-    while len(_names(tmp_path)) < 2:  # The temporary file is there: the copy is under way.
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    _file_of_the_copy(running, tmp_path)
     running.send_signal(number)
     stdout, stderr = running.communicate(timeout=30)
     assert (running.returncode, stdout) == (status, "")
@@ -200,12 +211,8 @@ def test_nobody_may_read_a_copy_who_may_not_read_what_it_is_of_or_replaces(tmp_p
         [sys.executable, "-m", "hippogriff", "copy", tmp_path / "a", tmp_path / "new"],
         env=_environment(HIPPOGRIFF_HOST_LINK="20MB", HIPPOGRIFF_DEVICE="host"),
     )
-    deadline = time.monotonic() + 30
-    while len(_names(tmp_path)) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    (temporary,) = tmp_path.glob(".new*")
-    assert stat.S_IMODE(temporary.stat().st_mode) == 0o600
+    begun = _file_of_the_copy(running, tmp_path)
+    assert stat.S_IMODE(begun.stat().st_mode) == 0o600
     running.terminate()
     running.wait(30)
 

@@ -289,7 +289,7 @@ def test_saving_with_checksums_writes_those_of_the_file(folder: Path) -> None:
 def test_interrupted_saving_leaves_no_checksums_beside_another_file(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hippogriff._path import Replacement
+    from hippogriff._replacement import Replacement
 
     sidecar, before = model.with_name(model.name + ".xxh3"), model.read_bytes()
     commits: list[str] = []
@@ -335,7 +335,7 @@ def test_interrupted_reading_leaves_nothing(model: Path) -> None:
 
 
 def test_interrupted_renaming_leaves_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hippogriff._path import Replacement
+    from hippogriff._replacement import Replacement
 
     def interrupt(_: Replacement) -> None:
         raise KeyboardInterrupt

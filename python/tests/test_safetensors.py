@@ -289,6 +289,41 @@ def test_failed_saves_leave_what_was_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def _name_new_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the file system be one that has no files without names, as NFS."""
+    real = os.open
+
+    def open_named(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "made to fail")
+        return real(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", open_named)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_save_that_fails_calls_the_file_by_its_name_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    path = tmp_path / "new.safetensors"
+    if named:
+        _name_new_files(monkeypatch)
+
+    def fail(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "made to fail")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", fail)
+        with pytest.raises(hippogriff.IoError) as raised:
+            save_file({"x": np.zeros(9)}, path)
+    assert str(raised.value) == f"write {path}: No space left on device (errno 28)"
+    assert raised.value.object == raised.value.filename == str(path)
+    assert list(tmp_path.iterdir()) == []
+    save_file({"x": np.zeros(9)}, path)
+    assert list(tmp_path.iterdir()) == [path]
+    assert len(load_file(path, framework="np")["x"]) == 9
+
+
 @pytest.mark.parametrize(("step", "operation"), [("fsync", "sync"), ("replace", "rename")])
 def test_a_save_whose_temporary_file_cannot_be_removed_tells_what_failed_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, operation: str
@@ -302,6 +337,7 @@ def test_a_save_whose_temporary_file_cannot_be_removed_tells_what_failed_first(
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(errno.EROFS, "made to fail")
 
+    _name_new_files(monkeypatch)
     # As a file system does that becomes read-only when its drive fails.
     owner: object = os if step == "fsync" else Path
     monkeypatch.setattr(owner, step, fail)

@@ -1,0 +1,135 @@
+"""Files that are replaced as a whole: the old one or the new one is there, also after a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hippogriff.errors import HippogriffError, InvalidArgument, IoError, io_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hippogriff._runtime import PathLike
+
+
+class Replacement:
+    """A new file beside another one, to be renamed over it once its bytes are there."""
+
+    def __init__(self, path: PathLike) -> None:
+        if not os.fsdecode(path):  # the file system takes it for the working directory
+            raise InvalidArgument("the path is empty", object="")
+        self._target = Path(os.path.realpath(os.fsdecode(path)))
+        if self._target.exists() and not self._target.is_file():
+            raise InvalidArgument(f"{self._target} is no regular file: it would be replaced")
+        name = f".{self._target.name[:200]}.hippogriff-{os.getpid()}-{secrets.token_hex(6)}"
+        self._temporary = self._target.with_name(name)
+        self._descriptor = -1
+        self._has_name = True  # or will have: whoever opens it by that makes it
+        #: By what the new file can be opened until `commit` or `discard`.
+        self.temporary = os.fsencode(self._temporary)
+        #: The file at the end of the symbolic links.
+        self.name = str(self._target)
+
+    def write_empty(self) -> None:
+        """Make the file empty."""
+        self.create(0o666)
+        self.commit()
+
+    def create(self, mode: int, size_bytes: int = 0) -> None:
+        """Make the new file with room for its bytes, and this mode less the umask.
+
+        If it replaces another, nobody else may read it before it has that one's mode. Where the
+        file system can, it has no name before `commit`: a process that is killed leaves nothing.
+        """
+        mode = 0o600 if self._target.exists() else mode
+        try:
+            self._descriptor = self._open(mode)
+            if size_bytes:
+                os.posix_fallocate(self._descriptor, 0, size_bytes)
+        except OSError as error:
+            failure = io_error("create", self.name, error)
+            self.discard(failure)
+            raise failure from None
+
+    def _open(self, mode: int) -> int:
+        try:
+            flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
+            descriptor = os.open(self._target.parent, flags, mode)
+        except OSError:  # as NFS; what else is wrong is told with a name
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            return os.open(self._temporary, flags, mode)
+        way = f"/proc/self/fd/{descriptor}"
+        if not Path(way).exists():
+            os.close(descriptor)
+            raise OSError(errno.ENOENT, "the new file is reached by /proc, which is not there")
+        self.temporary = os.fsencode(way)
+        self._has_name = False
+        return descriptor
+
+    @contextlib.contextmanager
+    def called_by_name(self) -> Iterator[None]:
+        """Let errors within call the new file as it will be called."""
+        try:
+            yield
+        except HippogriffError as error:
+            for name in (os.fsdecode(self.temporary), self._name_in_proc()):
+                if name and name in str(error):
+                    error.args = (str(error).replace(name, self.name),)
+                    error.object = error.object.replace(name, self.name)
+                    if isinstance(error, IoError):
+                        error.filename = error.object
+            raise
+
+    def _name_in_proc(self) -> str:
+        try:
+            return str(Path(f"/proc/self/fd/{self._descriptor}").readlink())
+        except OSError:
+            return ""
+
+    def commit(self) -> None:
+        """Rename it over the file, with that one's mode."""
+        try:
+            folder = os.open(self._target.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                self._take_the_name(folder)
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            failure = io_error("rename", self.name, error)
+            self.discard(failure)
+            raise failure from None
+        self._close()
+
+    def _take_the_name(self, folder: int) -> None:
+        if not self._has_name:
+            # With a folder's descriptor, without which Python does not follow the link.
+            os.link(self.temporary, self._temporary.name, dst_dir_fd=folder)
+            self._has_name = True
+        if self._target.exists():
+            self._temporary.chmod(stat.S_IMODE(self._target.stat().st_mode))
+        self._temporary.replace(self._target)
+
+    def discard(self, failure: BaseException | None = None) -> None:
+        """Remove it. Where it stays, the failure that it is removed for has that as a note."""
+        self._close()
+        if not self._has_name:
+            return
+        try:
+            self._temporary.unlink(missing_ok=True)
+        except OSError as error:
+            # As on a file system that became read-only with the first failure, which tells why.
+            note = str(io_error("remove", str(self._temporary), error))
+            if failure is not None and note not in getattr(failure, "__notes__", ()):
+                failure.add_note(note)
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
