@@ -350,6 +350,10 @@ def bench_loaders(
     settings: Annotated[
         bool, typer.Option("--settings", help="Try other loaders with other settings, too.")
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="WORD", help="Loaders with it in their name; repeatable."),
+    ] = None,
     budget: Annotated[
         float, typer.Option("--budget", min=1, help="Seconds after which nothing more is begun.")
     ] = math.inf,
@@ -375,6 +379,7 @@ def bench_loaders(
         cold=cold,
         save=save,
         settings=settings,
+        only=tuple(only or ()),
         budget_seconds=budget,
     )
     started = time.time()

@@ -90,6 +90,20 @@ def test_what_no_time_is_left_for_says_so(tmp_path: Path) -> None:
     assert "GPU" in rows["kvikio"].why_not
 
 
+def test_those_that_are_named_take_part_alone(tmp_path: Path) -> None:
+    plan = Plan((tmp_path,), "cpu", (3,), 1 << 16, 1, 1, cold=False, only=("HIPPO", "prefetch"))
+    rows = LoadersBench(plan, lambda *_: None).run()
+    took_part = {(row.contender, row.case["state"]) for row in rows}
+    assert {each for each in took_part if not each[0].startswith("limit")} == {
+        ("hippogriff", "cached"),
+        ("safetensors prefetch", "cached"),
+        ("hippogriff", "save"),
+    }
+    done = _run("bench", "loaders", "--dir", tmp_path, "--only", "torchsnapshot")
+    assert done.returncode == 1
+    assert "no loader has 'torchsnapshot' in its name: there are hippogriff; " in done.stderr
+
+
 def test_what_was_loaded_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     make_model(path, 5, 40_000)

@@ -16,7 +16,7 @@ from hippogriff._loaders.model import make_model, sums_path
 from hippogriff._loaders.worker import Outcome, Task, run
 from hippogriff._measurement import cached_fraction, make_cold, warm
 from hippogriff._runtime import info
-from hippogriff.errors import TimedOut
+from hippogriff.errors import InvalidArgument, TimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +56,8 @@ class Plan:
         Whether to save, too.
     settings : bool
         Whether to try the other loaders with other settings.
+    only : tuple of str
+        Of all these the loaders that have one of these words in their name; () for all.
     seconds : float
         After so many a process stops repeating.
     budget_seconds : float
@@ -72,6 +74,7 @@ class Plan:
     cold: bool = True
     save: bool = True
     settings: bool = False
+    only: tuple[str, ...] = ()
     seconds: float = 5.0
     budget_seconds: float = math.inf
 
@@ -134,6 +137,7 @@ class LoadersBench:
         self._tell = tell
         self._done = 0
         self._begin = time.monotonic()
+        self._contenders = _choose(all_contenders(settings=plan.settings), plan.only)
         # A server that has torch imported: a worker is forked from it and starts the GPU itself.
         self._processes = multiprocessing.get_context("forkserver")
         self._processes.set_forkserver_preload(["torch"])
@@ -142,9 +146,7 @@ class LoadersBench:
     def steps(self) -> int:
         """How often `tell` will be called, at most."""
         plan = self._plan
-        contenders = [
-            each for each in all_contenders(settings=plan.settings) if not each.why_not(plan.device)
-        ]
+        contenders = [each for each in self._contenders if not each.why_not(plan.device)]
         processes = sum(plan.rounds if each.defaults else 1 for each in contenders)
         cases = len(plan.folders) * len(plan.tensors)
         return cases * (processes * (plan.cached + plan.cold) + 2 * plan.save)
@@ -184,7 +186,7 @@ class LoadersBench:
 
     def _run_state(self, path: Path, case: dict[str, Any]) -> list[Row]:
         plan = self._plan
-        contenders = all_contenders(settings=plan.settings)
+        contenders = self._contenders
         rows = {each.name: _row(case, each, plan.device) for each in contenders}
         limit = self._limit_row(case)
         if case["state"] == "cached":
@@ -263,6 +265,8 @@ class LoadersBench:
         limit = self._limit_row(case)
         rows = []
         for name, package, save in savers(path, self._plan.device):
+            if not _is_wanted(name, self._plan.only):
+                continue
             row = Row(case, name, defaults=True, version=version_of(package))
             row.outcomes.append(Outcome(name))
             self._say(f"save, {case['tensors']} tensors: {name}")
@@ -279,6 +283,18 @@ class LoadersBench:
     def _say(self, note: str) -> None:
         self._done += 1
         self._tell(self._done, note)
+
+
+def _is_wanted(name: str, only: tuple[str, ...]) -> bool:
+    return not only or any(word.lower() in name.lower() for word in only)
+
+
+def _choose(contenders: list[Contender], only: tuple[str, ...]) -> list[Contender]:
+    for word in only:
+        if not any(_is_wanted(each.name, (word,)) for each in contenders):
+            names = "; ".join(each.name for each in contenders)
+            raise InvalidArgument(f"no loader has {word!r} in its name: there are {names}")
+    return [each for each in contenders if _is_wanted(each.name, only)]
 
 
 def _row(case: dict[str, Any], contender: Contender, device: str) -> Row:
