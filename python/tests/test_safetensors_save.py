@@ -1,0 +1,131 @@
+"""Saving safetensors files: what fails, what is replaced, what is left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hippogriff
+from hippogriff.safetensors import load_file, save_file
+
+
+def test_failed_saves_leave_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "kept.safetensors"
+    path.write_bytes(b"before")
+    strided = np.zeros((4, 4))[:, ::2]
+    for wrong in ({"x": strided}, {"x": np.array([object()])}, {"__metadata__": np.zeros(1)}):
+        with pytest.raises(hippogriff.InvalidArgument):
+            save_file(wrong, path)
+    with pytest.raises(hippogriff.InvalidArgument):
+        save_file({}, path, {"a": 1})  # type: ignore[dict-item]
+    with pytest.raises(hippogriff.InvalidArgument, match="no mapping of names"):
+        save_file([np.zeros(1)], path)  # type: ignore[arg-type]
+    with pytest.raises(hippogriff.IoError):
+        save_file({"x": np.zeros(1)}, tmp_path / "absent" / "x.safetensors")
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def _name_new_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the file system be one that has no files without names, as NFS."""
+    real = os.open
+
+    def open_named(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "made to fail")
+        return real(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", open_named)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_save_that_fails_calls_the_file_by_its_name_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    path = tmp_path / "new.safetensors"
+    if named:
+        _name_new_files(monkeypatch)
+
+    def fail(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "made to fail")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", fail)
+        with pytest.raises(hippogriff.IoError) as raised:
+            save_file({"x": np.zeros(9)}, path)
+    assert str(raised.value) == f"write {path}: No space left on device (errno 28)"
+    assert raised.value.object == raised.value.filename == str(path)
+    assert list(tmp_path.iterdir()) == []
+    save_file({"x": np.zeros(9)}, path)
+    assert list(tmp_path.iterdir()) == [path]
+    assert len(load_file(path, framework="np")["x"]) == 9
+
+
+@pytest.mark.parametrize(("step", "operation"), [("fsync", "sync"), ("replace", "rename")])
+def test_a_save_whose_temporary_file_cannot_be_removed_tells_what_failed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, operation: str
+) -> None:
+    path = tmp_path / "kept.safetensors"
+    path.write_bytes(b"before")
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, "made to fail")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "made to fail")
+
+    _name_new_files(monkeypatch)
+    # As a file system does that becomes read-only when its drive fails.
+    owner: object = os if step == "fsync" else Path
+    monkeypatch.setattr(owner, step, fail)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(hippogriff.IoError) as raised:
+        save_file({"x": np.zeros(9)}, path)
+    assert (raised.value.operation, raised.value.errno) == (operation, errno.EIO)
+    (left,) = (each for each in tmp_path.iterdir() if each != path)
+    assert raised.value.__notes__ == [f"remove {left}: Read-only file system (errno 30)"]
+    assert path.read_bytes() == b"before"
+
+
+def test_saving_follows_links_and_keeps_modes(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.st", tmp_path / "link.st"
+    target.touch(mode=0o600)
+    link.symlink_to(target.name)
+    save_file({"x": np.arange(3)}, link)
+    assert link.is_symlink()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert (load_file(target, framework="np")["x"] == np.arange(3)).all()
+    long = tmp_path / ("n" * 255)
+    save_file({"x": np.arange(3)}, long)
+    assert sorted(tmp_path.iterdir()) == sorted([target, link, long])
+
+
+def test_saving_replaces_only_regular_files(tmp_path: Path) -> None:
+    pipe, folder = tmp_path / "pipe", tmp_path / "folder"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for path in (pipe, folder, "/dev/null", f"{tmp_path}/new/"):
+        with pytest.raises(hippogriff.HippogriffError, match=r"regular|folder"):
+            save_file({"x": np.zeros(1)}, path)
+    assert pipe.is_fifo()
+    assert Path("/dev/null").is_char_device()
+
+
+def test_what_would_be_lost_is_not_saved(tmp_path: Path) -> None:
+    path = tmp_path / "x.st"
+    array = np.zeros(10)
+    masked = np.ma.masked_array([1, 2], [True, False])
+    for wrong, words in (({"x": masked}, "mask"), ({"\ud800": array}, "Unicode")):
+        with pytest.raises(hippogriff.InvalidArgument, match=words):
+            save_file(wrong, path)
+    with pytest.raises(hippogriff.InvalidArgument, match="Unicode"):
+        save_file({"x": array}, path, {"a": "\ud800"})
+    with pytest.raises(hippogriff.InvalidArgument, match="zero byte"):
+        save_file({"x": array}, f"{path}\0")
+    assert list(tmp_path.iterdir()) == []
