@@ -522,6 +522,13 @@ def test_deferred_reservations_count_as_held_and_then_as_waiting() -> None:
     assert free_and_waiting(30, 60) == (0, 20)
 
 
+def test_a_device_that_nobody_uses_has_what_this_program_says() -> None:
+    device = {"uuid": "host", "memory_bytes": 100, "free_bytes": 70}
+    for says, free in ((100, 70), (200, 170), (20, 0)):
+        (only,) = candidates({"gpus": [], "devices": [device], "reservations": []}, says)
+        assert (only.memory_bytes, only.free_bytes) == (says, free)
+
+
 def test_file_is_parked_while_the_memory_is_anothers(
     machine: dict[str, str], start: Callable[..., Program], tmp_path: Path
 ) -> None:

@@ -110,7 +110,11 @@ void Node::grow_group(std::uint32_t device_index,
   if (answer == Answer::granted) {
     show_leaders_grant(known, deadline);
   } else {
-    refuse(answer == Answer::gone ? Answer::never_fits : answer, "grow", known, size_bytes);
+    refuse(answer == Answer::gone ? Answer::never_fits : answer,
+           "grow",
+           known,
+           size_bytes,
+           granted_bytes(device_index));
   }
 }
 

@@ -258,12 +258,41 @@ bool Node::forget_dead_wishes(ClientSet& granted) {
 // Removes what the dead held and wanted. True when there was any.
 bool Node::reap(ClientSet& granted) {
   ClientSet known;
-  ClientSet dead;
   for (const ReservationRecord& record : books_.reservations) {
-    if (!known.test(record.client)) {
-      known.set(record.client);
-      dead.set(record.client, !attachment_->group_lives(record.client));
+    known.set(record.client);
+  }
+  return reap_those(known, granted);
+}
+
+// Of one who waits, among others: who is alive is asked of the kernel, under the lock, so that all
+// who wait share the asking. Each takes another part in each interval, for the dead take none.
+bool Node::reap_share(ClientSet& granted) {
+  ClientSet known;
+  ClientSet waiting;
+  for (const ReservationRecord& record : books_.reservations) {
+    known.set(record.client);
+    waiting.set(record.client, waiting.test(record.client) || record.waits());
+  }
+  std::size_t rank = static_cast<std::size_t>(
+      monotonic_ns() / std::chrono::nanoseconds(options_.look_interval).count());
+  for (std::uint32_t client = 0; client < attachment_->client(); ++client) {
+    rank += waiting.test(client) ? 1 : 0;
+  }
+  const std::size_t sharers = std::max<std::size_t>(waiting.count(), 1);
+  ClientSet share;
+  std::size_t number = 0;
+  for (std::uint32_t client = 0; client < clients_max; ++client) {
+    if (known.test(client)) {
+      share.set(client, number++ % sharers == rank % sharers);
     }
+  }
+  return reap_those(share, granted);
+}
+
+bool Node::reap_those(const ClientSet& clients, ClientSet& granted) {
+  ClientSet dead;
+  for (std::uint32_t client = 0; client < clients_max; ++client) {
+    dead.set(client, clients.test(client) && !attachment_->group_lives(client));
   }
   const auto is_dead = [&](const ReservationRecord& record) { return dead.test(record.client); };
   if (std::erase_if(books_.reservations, is_dead) == 0) {

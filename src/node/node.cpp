@@ -46,6 +46,16 @@ Node::Node(NodeOptions options)
 }
 
 Node::~Node() {
+  if (settler_.joinable() && fork_page_->wiped()) {
+    settler_.detach();  // the parent's
+  } else if (settler_.joinable()) {
+    {
+      const std::scoped_lock turn(mutex_);
+      ends_ = true;
+    }
+    settler_wakes_.notify_all();
+    settler_.join();
+  }
   // A segment that has been deleted is not made anew to take leave of it.
   if (fork_page_->wiped() || attachment_ == nullptr || !attachment_->intact()) {
     return;
@@ -102,7 +112,8 @@ std::uint32_t Node::add_device(std::string_view name, std::uint64_t capacity_byt
                   known_capacity == 0
                       ? "there are " + std::to_string(devices_max) + " already"
                       : added.name + " is in use with " + format_size(known_capacity) + ", not " +
-                            format_size(capacity_bytes));
+                            format_size(capacity_bytes) +
+                            (added.name == "host" ? ": HIPPOGRIFF_HOST_MEMORY differs" : ""));
   }
   return place;
 }
@@ -152,7 +163,7 @@ std::uint64_t Node::reserve_as(Standing standing, const Request& request) {
   }
   Answer answer = Answer::full;
   std::uint64_t handle = 0;
-  transact([&](Books& books, ClientSet& granted) {
+  const auto queue = [&](Books& books, ClientSet& granted) {
     Effects effects;
     answer = queue_new(standing, request, effects, granted);
     handle = effects.added ? effects.added->handle : 0;
@@ -160,7 +171,19 @@ std::uint64_t Node::reserve_as(Standing standing, const Request& request) {
       known.capacity_bytes = books.devices[books.find_device(known.name)].capacity_bytes;
     }
     return effects;
-  });
+  };
+  for (bool queued = false; !queued;) {
+    try {
+      transact(queue);
+      queued = true;
+    } catch (const Error& error) {
+      // Who may wait for memory waits for the lock of the books as well.
+      const bool told_to = waits_cancelled_ || (request.interrupted && request.interrupted());
+      if (error.failure().status != Status::busy || told_to || now() >= deadline) {
+        throw;
+      }
+    }
+  }
   if (answer == Answer::waits) {
     answer = await(handle, deadline, request.interrupted);
   }
@@ -227,7 +250,7 @@ void Node::shrink(std::uint64_t handle, std::uint64_t size_bytes) {
 
 void Node::release(std::uint64_t handle) {
   bool done = false;
-  transact([&](Books& books, ClientSet& granted) {
+  const auto change = [&](Books& books, ClientSet& granted) {
     const ReservationRecord* record = record_of(handle);
     done = record != nullptr;
     if (!done) {
@@ -240,7 +263,18 @@ void Node::release(std::uint64_t handle) {
     books.erase(record->id);
     serve(books, index, monotonic_ns(), granted);
     return Effects{.changed = true, .removed_handle = handle};
-  });
+  };
+  try {
+    transact(change);
+  } catch (const Error& error) {
+    if (error.failure().status == Status::forked) {
+      throw;
+    }
+    const std::scoped_lock turn(mutex_);
+    done =
+        std::erase_if(holdings_, [&](const Holding& held) { return held.handle == handle; }) != 0;
+    settle_later();
+  }
   if (!done) {
     throw_invalid("release", "no such reservation");
   }
@@ -269,11 +303,15 @@ NodeView Node::view() {
 void Node::refuse(Answer answer,
                   const char* operation,
                   const Device& device,
-                  std::uint64_t size_bytes) {
+                  std::uint64_t size_bytes,
+                  std::uint64_t held_bytes) {
   Failure failure{.status = Status::out_of_device_memory,
                   .operation = operation,
                   .object = device.name,
                   .detail = sizes(size_bytes, device.capacity_bytes)};
+  if (held_bytes != 0) {
+    failure.detail += ", and " + format_size(held_bytes) + " are this command's already";
+  }
   if (answer == Answer::stuck) {
     failure.detail += ", and all who hold its memory wait for more of it";
   } else if (answer == Answer::barred) {

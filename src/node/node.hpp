@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 #include <shared_mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace hippogriff::node {
@@ -99,6 +101,8 @@ class Node final : public NodeClient {
             std::chrono::milliseconds timeout,
             const std::function<bool()>& interrupted = nullptr) override;
   void shrink(std::uint64_t handle, std::uint64_t size_bytes) override;
+  // Also when the books cannot be reached now, because a stopped process keeps their lock: they are
+  // told by a thread once they can.
   void release(std::uint64_t handle) override;
 
   [[nodiscard]] NodeView view() override;
@@ -200,6 +204,8 @@ class Node final : public NodeClient {
   void commit(const Effects& effects);
   void remember();
   bool reap(ClientSet& granted);
+  bool reap_share(ClientSet& granted);
+  bool reap_those(const ClientSet& clients, ClientSet& granted);
   bool forget_dead_wishes(ClientSet& granted);
   void serve_all(ClientSet& granted);
   std::uint64_t reserve_as(Standing standing, const Request& request);
@@ -214,6 +220,8 @@ class Node final : public NodeClient {
                MonotonicTime deadline,
                const std::function<bool()>& interrupted);
   void abandon(std::uint64_t handle);
+  void settle_later() noexcept;
+  void settle();
   ReservationRecord* leaders_record(const Device& device);
   Answer look_at_group(const Device& device,
                        std::uint64_t size_bytes,
@@ -251,7 +259,8 @@ class Node final : public NodeClient {
   [[noreturn]] void refuse(Answer answer,
                            const char* operation,
                            const Device& device,
-                           std::uint64_t size_bytes);
+                           std::uint64_t size_bytes,
+                           std::uint64_t held_bytes = 0);
 
   NodeOptions options_;
   SegmentPlace place_;
@@ -264,6 +273,10 @@ class Node final : public NodeClient {
   std::uint64_t next_handle_ = 1;
   std::uint64_t seen_generation_ = 0;
   Books books_;  // read anew in every operation
+  std::condition_variable settler_wakes_;
+  bool settles_ = false;
+  bool ends_ = false;
+  std::thread settler_;
 
   // Taken alone by who goes on in another segment: what threads take and give meanwhile is counted.
   std::shared_mutex boards_mutex_;

@@ -113,7 +113,8 @@ TEST_F(NodeTest, goes_on_from_damaged_images) {
   ::close(fd);
 }
 
-TEST_F(NodeTest, says_who_keeps_the_lock_when_its_owner_is_stopped) {
+// Stops itself with the lock of the books.
+Child stop_with_the_lock(const TemporarySegment& place) {
   NodeOptions options = place.options();
   options.steps.at = [](void*, const char* where) {
     static bool stopped_once = false;
@@ -121,17 +122,82 @@ TEST_F(NodeTest, says_who_keeps_the_lock_when_its_owner_is_stopped) {
       ::raise(SIGSTOP);
     }
   };
-  const Child stopped([&] {
+  Child stopped([&] {
     Node theirs(options);
     theirs.add_device("gpu", 100);
     return 0;
   });
   stopped.wait_stopped();
-  NodeOptions quick = place.options();
-  quick.lock_timeout = milliseconds(100);
-  EXPECT_EQ(status_of([&] { const Node other(quick); }), Status::busy);
+  return stopped;
+}
+
+NodeOptions impatient(const TemporarySegment& place) {
+  NodeOptions options = place.options();
+  options.lock_timeout = milliseconds(100);
+  return options;
+}
+
+TEST_F(NodeTest, says_who_keeps_the_lock_when_its_owner_is_stopped) {
+  const Child stopped = stop_with_the_lock(place);
+  EXPECT_EQ(status_of([&] { const Node other(impatient(place)); }), Status::busy);
   stopped.send(SIGCONT);
   EXPECT_EQ(status_of([&] { node.release(node.reserve(request(100))); }), Status::ok);
+}
+
+TEST_F(NodeTest, what_is_released_while_the_lock_is_kept_is_free_once_it_is_not) {
+  Node other(impatient(place));
+  other.add_device("gpu", 100);
+  const std::uint64_t all = other.reserve(request(100));
+  const Child stopped = stop_with_the_lock(place);
+  EXPECT_EQ(status_of([&] { other.release(all); }), Status::ok);
+  stopped.send(SIGCONT);
+  EXPECT_TRUE(eventually([&] { return held(node) == 0; })) << "and nobody asks `other` again";
+  EXPECT_EQ(status_of([&] { other.release(all); }), Status::invalid_argument);
+}
+
+TEST_F(NodeTest, who_may_wait_for_memory_waits_for_the_lock_as_well) {
+  Node other(impatient(place));
+  other.add_device("gpu", 100);
+  const Child stopped = stop_with_the_lock(place);
+  EXPECT_EQ(status_of([&] { other.reserve(request(100)); }), Status::busy);
+  std::thread waits([&] { other.release(other.reserve(request(100, long_wait))); });
+  std::this_thread::sleep_for(milliseconds(300));
+  stopped.send(SIGCONT);
+  waits.join();
+  EXPECT_EQ(held(node), 0U);
+}
+
+TEST_F(NodeTest, several_who_wait_find_all_the_dead_between_them) {
+  const auto end_in_child = [&](std::uint64_t size_bytes) {
+    return std::make_unique<Child>([this, size_bytes] {
+      Node theirs(place.options());
+      theirs.add_device("gpu", 100);
+      theirs.reserve(request(size_bytes, long_wait));
+      ::pause();
+      return 0;
+    });
+  };
+  std::vector<std::unique_ptr<Child>> children;
+  for (std::size_t count = 0; count < 5; ++count) {
+    children.push_back(end_in_child(100));
+    ASSERT_TRUE(eventually([&] { return held(node) == 100 && waiting(node) == count; }));
+  }
+  std::vector<std::thread> living;
+  for (std::size_t count = 5; count < 8; ++count) {
+    living.emplace_back([this] {
+      Node ours(place.options());
+      ours.add_device("gpu", 100);
+      ours.release(ours.reserve(request(60, long_wait)));
+    });
+    ASSERT_TRUE(eventually([&] { return waiting(node) == count; }));
+  }
+  for (const auto& child : children) {
+    child->send(SIGKILL);
+  }
+  for (std::thread& thread : living) {  // nobody else looks
+    thread.join();
+  }
+  EXPECT_EQ(held(node), 0U);
 }
 
 TEST_F(NodeTest, remains_usable_while_there_is_no_room_for_a_new_segment) {

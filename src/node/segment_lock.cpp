@@ -52,8 +52,11 @@ void SegmentLock::lock(MonotonicTime deadline) {
     std::this_thread::yield();
   }
   std::atomic<std::uint32_t>& word = segment_.shared().lock;
+  const std::uint32_t first = seen;
+  bool changes = false;
   for (bool look = false;;) {
     seen = word.load(std::memory_order_relaxed);
+    changes = changes || (seen & owner_mask) != (first & owner_mask);
     // Others may sleep as well, and we do not know: whoever has slept keeps the mark.
     if (seen == 0) {
       if (word.compare_exchange_strong(
@@ -74,7 +77,7 @@ void SegmentLock::lock(MonotonicTime deadline) {
       }
     }
     if (late) {
-      refuse(seen);
+      refuse(seen, changes);
     }
     if ((seen & waited_for) != 0 ||
         word.compare_exchange_strong(seen, seen | waited_for, std::memory_order_relaxed)) {
@@ -100,13 +103,14 @@ bool SegmentLock::steal(std::uint32_t word) const noexcept {
   return stolen;
 }
 
-void SegmentLock::refuse(std::uint32_t word) const {
+void SegmentLock::refuse(std::uint32_t word, bool changes) const {
   const std::uint64_t pid = slot_.pid_of(std::min((word & slot_mask) - 1, clients_max - 1));
   throw Error({.status = Status::busy,
                .operation = "lock node",
                .object = segment_.path(),
                .detail = "process " + std::to_string(pid) +
-                         " holds it and does not go on; is it stopped?"});
+                         (changes ? " holds it now, and others did before: too many use it"
+                                  : " holds it and does not go on; is it stopped?")});
 }
 
 bool SegmentLock::owned() const noexcept {

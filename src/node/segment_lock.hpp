@@ -41,7 +41,7 @@ class SegmentLock {
   [[nodiscard]] bool owner_is_gone(std::uint32_t word) const noexcept;
   [[nodiscard]] bool steal(std::uint32_t word) const noexcept;
   [[nodiscard]] std::uint32_t token() const noexcept;
-  [[noreturn]] void refuse(std::uint32_t word) const;
+  [[noreturn]] void refuse(std::uint32_t word, bool changes) const;
 
   const Segment& segment_;
   const ClientSlot& slot_;

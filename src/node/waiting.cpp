@@ -40,11 +40,12 @@ Node::Answer Node::queue_new(Standing standing,
   asked.kept_bytes = books_.to_keep(asked, 0);
   const std::uint64_t id = books_.append(asked);
   serve(books_, index, asked.since_ns, granted);
-  if (books_.find(id)->waits()) {
+  const bool may_wait = request.timeout.count() > 0;  // and look then whether somebody has died
+  if (books_.find(id)->waits() && !may_wait) {
     effects.changed = reap(granted) || effects.changed;
   }
   const ReservationRecord record = *books_.find(id);
-  if (record.waits() && request.timeout.count() <= 0) {
+  if (record.waits() && !may_wait) {
     books_.erase(id);
     return Answer::busy;
   }
@@ -103,7 +104,7 @@ Node::Answer Node::look(std::uint64_t handle, bool give_up, Effects& effects, Cl
   if (!record->waits()) {
     return Answer::granted;
   }
-  effects.changed = reap(granted);
+  effects.changed = give_up ? reap(granted) : reap_share(granted);
   record = record_of(handle);
   if (!record->waits()) {
     return Answer::granted;
@@ -151,7 +152,7 @@ Node::Answer Node::await_answer(const Look& look,
     } catch (const Error& error) {
       if (error.failure().status != Status::busy || give_up) {
         const std::scoped_lock turn(mutex_);
-        seen_generation_ = 0;  // the next operation takes back what was wished for
+        settle_later();  // takes back what was wished for
         throw;
       }
       // Somebody keeps the node's lock; our place in the queue is not lost by that.
@@ -195,7 +196,7 @@ Node::Answer Node::await(std::uint64_t handle,
   return answer;
 }
 
-// Without the books, which cannot be reached: they are put right in the next operation.
+// Without the books, which cannot be reached: they are put right later.
 void Node::abandon(std::uint64_t handle) {
   const std::scoped_lock turn(mutex_);
   Holding* held = holding(handle);
@@ -204,7 +205,7 @@ void Node::abandon(std::uint64_t handle) {
   } else {
     std::erase_if(holdings_, [&](const Holding& other) { return other.handle == handle; });
   }
-  seen_generation_ = 0;
+  settle_later();
 }
 
 }  // namespace hippogriff::node

@@ -68,9 +68,14 @@ std::uint64_t Guest::check_device(node::NodeClient& node,
     return *known_bytes;
   }
   const node::NodeView view = node.view();
-  for (const auto& device : view.devices) {
+  for (std::size_t index = 0; index < view.devices.size(); ++index) {
+    const node::DeviceRecord& device = view.devices[index];
     if (device.name_view() == name) {
-      if (device.capacity_bytes != capacity_bytes) {
+      // One that nobody uses may have become another: else the first to name it decides for good.
+      const bool in_use = std::ranges::any_of(view.reservations, [&](const auto& reservation) {
+        return reservation.record.device == index;
+      });
+      if (device.capacity_bytes != capacity_bytes && in_use) {
         refuse(device.capacity_bytes);
       }
       return capacity_bytes;

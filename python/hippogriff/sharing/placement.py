@@ -48,6 +48,10 @@ def _candidate(status: Mapping[str, Any], uuid: str, memory: int, used: int) -> 
     )
     free = memory - used if known is None else known["free_bytes"]
     capacity = memory if known is None else known["memory_bytes"]
+    # What a device that nobody uses was known to have, that may be another one now.
+    if not any(reservation["device"] == uuid for reservation in status["reservations"]):
+        free = max(free + memory - capacity, 0)
+        capacity = memory
     left = max(free - deferred, 0)
     return Candidate(uuid, capacity, left, waiting + deferred - (free - left))
 

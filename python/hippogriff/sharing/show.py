@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _COMMAND_LENGTH_MAX = 60
+_LONGEST_SECONDS = 86400.0  # less than what a sleep refuses
 
 
 def command_of(pid: int) -> str:
@@ -55,7 +56,7 @@ def follow_status(seconds: float) -> None:
     with Live(console=stdout(), screen=stdout().is_terminal, auto_refresh=False) as live:
         while True:
             live.update(Group(*parts(with_commands(node_status()), rates)), refresh=True)
-            time.sleep(seconds)
+            time.sleep(min(seconds, _LONGEST_SECONDS))
 
 
 def parts(status: Mapping[str, Any], rates: ArrayRates) -> list[RenderableType]:
