@@ -35,6 +35,13 @@ class Allocation:
         if address:
             runtime.live_allocations.add((self.generation, address))
 
+    def __reduce__(self) -> Any:
+        # A copy would have the address and free the memory as well.
+        raise TypeError(
+            f"cannot copy or pickle memory on {self.device}: write it to a file, or copy it to an "
+            "array of NumPy, CuPy or torch"
+        )
+
     def __del__(self, _runtime: Any = runtime, _lib: Any = lib, _check: Any = check) -> None:
         # Memory of a runtime that has ended is gone already; a parent's is not ours to free.
         if self.address and self.generation == _runtime.generation:

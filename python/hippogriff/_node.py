@@ -37,6 +37,9 @@ class Reservation:
         self._handle: ctypes.c_void_p | None = handle
         self._device = device
 
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot copy or pickle a reservation: make another one")
+
     @property
     def device(self) -> str:
         """The device's name, for example ``"cuda:0"``."""

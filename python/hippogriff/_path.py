@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hippogriff import _abi
 from hippogriff._array import Allocation, Array
 from hippogriff._dtypes import find_dtype, fit_shape, known_size_bytes
 from hippogriff._handle import Handle, NoHandle
@@ -21,10 +22,13 @@ from hippogriff.errors import InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hippogriff._regions import Region
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import ProgressCallback
 
     Shape = int | Sequence[int] | None
+
+_LONGEST_SECONDS = 1e9  # for ever, in milliseconds that C counts
 
 
 def read(
@@ -213,28 +217,42 @@ def write_async(
     region = describe(array, writable=False)
     encoded = encode_path(path)
     request = Request(route, region=region, stream=stream)
-    replacement = Replacement(encoded) if _needs_replacement(encoded, region.size_bytes) else None
-    target = encoded if replacement is None else replacement.temporary
+    if _needs_replacement(encoded, region.size_bytes):
+        return _replace_async(Replacement(encoded), region, request)
     if not region.size_bytes:
-        if replacement is None:
-            raise InvalidArgument(f"{os.fsdecode(encoded)} is no regular file: nothing to replace")
+        raise InvalidArgument(f"{os.fsdecode(encoded)} is no regular file: nothing to replace")
+    return request.start(
+        lib.hippogriff_recv_path_async,
+        encoded,
+        region.address,
+        0,
+        region.size_bytes,
+        keep=region,
+        finish=bytes_moved,
+    )
+
+
+def _replace_async(replacement: Replacement, region: Region, request: Request) -> Transfer[int]:
+    """Start a write into a new file, which takes the old one's place at the end."""
+    if not region.size_bytes:
         replacement.write_empty()
         return Transfer(Flight(NoHandle(), None, bytes_moved))
 
     def finish(handle: Handle) -> int:
-        if replacement is not None:
-            replacement.commit()
+        replacement.commit()
         return bytes_moved(handle)
 
+    replacement.create(0o666)
+    request.add(_abi.Flags.DURABLE)
     return request.start(
-        lib.hippogriff_recv_path_async,
-        target,
+        lib.hippogriff_recv_async,
+        replacement.fileno(),
         region.address,
         0,
         region.size_bytes,
         keep=region,
         finish=finish,
-        abandon=None if replacement is None else replacement.discard,
+        abandon=replacement.discard,
     )
 
 
@@ -264,4 +282,4 @@ def _memory_timeout_ms(seconds: float | None) -> int:
     """C's word for it: 0 is the default there, less fails at once."""
     if seconds is None:
         return 0
-    return max(1, round(seconds * 1000)) if seconds > 0 else -1
+    return max(1, round(min(seconds, _LONGEST_SECONDS) * 1000)) if seconds > 0 else -1

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from hippogriff._runtime import PathLike
 
 
+_NAME_BYTES_MAX = 255
+
+
 class Replacement:
     """A new file beside another one, to be renamed over it once its bytes are there."""
 
@@ -27,8 +30,13 @@ class Replacement:
         self._target = Path(os.path.realpath(os.fsdecode(path)))
         if self._target.exists() and not self._target.is_file():
             raise InvalidArgument(f"{self._target} is no regular file: it would be replaced")
-        name = f".{self._target.name[:200]}.hippogriff-{os.getpid()}-{secrets.token_hex(6)}"
-        self._temporary = self._target.with_name(name)
+        # The folder's permissions alone would let a read-only file be replaced.
+        if self._target.exists() and not os.access(self._target, os.W_OK, effective_ids=True):
+            denied = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            raise io_error("replace", str(self._target), denied)
+        end = f".hippogriff-{os.getpid()}-{secrets.token_hex(6)}".encode()
+        name = os.fsencode(self._target.name)[: _NAME_BYTES_MAX - 1 - len(end)]
+        self._temporary = self._target.with_name(os.fsdecode(b"." + name + end))
         self._descriptor = -1
         self._has_name = True  # or will have: whoever opens it by that makes it
         #: By what the new file can be opened until `commit` or `discard`.
@@ -72,19 +80,26 @@ class Replacement:
         self._has_name = False
         return descriptor
 
+    def fileno(self) -> int:
+        """Return the descriptor of the new file, which belongs to this object."""
+        return self._descriptor
+
     @contextlib.contextmanager
     def called_by_name(self) -> Iterator[None]:
         """Let errors within call the new file as it will be called."""
         try:
             yield
         except HippogriffError as error:
-            for name in (os.fsdecode(self.temporary), self._name_in_proc()):
-                if name and name in str(error):
-                    error.args = (str(error).replace(name, self.name),)
-                    error.object = error.object.replace(name, self.name)
-                    if isinstance(error, IoError):
-                        error.filename = error.object
+            self._call_by_name(error)
             raise
+
+    def _call_by_name(self, error: HippogriffError) -> None:
+        for name in (os.fsdecode(self.temporary), self._name_in_proc()):
+            if name and name in str(error):
+                error.args = (str(error).replace(name, self.name),)
+                error.object = error.object.replace(name, self.name)
+                if isinstance(error, IoError):
+                    error.filename = error.object
 
     def _name_in_proc(self) -> str:
         try:
@@ -113,11 +128,13 @@ class Replacement:
             os.link(self.temporary, self._temporary.name, dst_dir_fd=folder)
             self._has_name = True
         if self._target.exists():
-            self._temporary.chmod(stat.S_IMODE(self._target.stat().st_mode))
+            _keep_mode(self._temporary, self._target.stat())
         self._temporary.replace(self._target)
 
     def discard(self, failure: BaseException | None = None) -> None:
         """Remove it. Where it stays, the failure that it is removed for has that as a note."""
+        if isinstance(failure, HippogriffError):
+            self._call_by_name(failure)
         self._close()
         if not self._has_name:
             return
@@ -133,3 +150,15 @@ class Replacement:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _keep_mode(path: Path, old: os.stat_result) -> None:
+    """Give a new file the old one's mode and, where the system lets it, owner."""
+    mode = stat.S_IMODE(old.st_mode)
+    for owner, group in ((old.st_uid, -1), (-1, old.st_gid)):
+        try:
+            os.chown(path, owner, group)
+        except OSError:
+            # These bits would lend the rights of somebody else than before.
+            mode &= ~(stat.S_ISUID | stat.S_ISGID)
+    path.chmod(mode)

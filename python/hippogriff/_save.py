@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import stat
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hippogriff._file import File
@@ -89,24 +87,12 @@ def save_parts(
 
 
 def _replacement(filename: PathLike) -> Replacement:
-    """Return what will become the file; refuse what is no regular file or may not be written."""
+    """Return what will become the file; refuse what names a folder."""
     encoded = encode_path(filename)
     name = os.fsdecode(encoded)
     if name.endswith("/"):
         raise InvalidArgument(f"{name} names a folder", object=name)
-    replacement = Replacement(encoded)
-    try:
-        facts = Path(replacement.name).stat()
-    except FileNotFoundError:
-        return replacement
-    except OSError as error:
-        raise io_error("replace", name, error) from None
-    if not stat.S_ISREG(facts.st_mode):
-        raise InvalidArgument(f"{name} is not a regular file", object=name)
-    if not os.access(replacement.name, os.W_OK, effective_ids=True):
-        denied = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        raise io_error("replace", name, denied)
-    return replacement
+    return Replacement(encoded)
 
 
 def _sync(file: File, name: str) -> None:

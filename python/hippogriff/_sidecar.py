@@ -8,6 +8,7 @@ of tensors are not here: the file has them, in what its head's checksum is of.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import struct
@@ -245,7 +246,11 @@ class SidecarWriter:
             raise
 
     def _write(self, data: bytes) -> None:
-        self._replacement.create(0o666)
+        # Checksums of a file that few may read tell of it what it holds, if that is short.
+        mode = 0o666
+        with contextlib.suppress(OSError):
+            mode &= Path(self._replacement.name.removesuffix(SUFFIX)).stat().st_mode
+        self._replacement.create(mode)
         with Path(os.fsdecode(self._replacement.temporary)).open("r+b") as file:
             file.write(data)
             file.flush()

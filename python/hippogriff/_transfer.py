@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hippogriff.errors import Ranges
 
     ProgressCallback = Callable[[Progress], object]
+    Abandon = Callable[[BaseException], None]
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -35,7 +36,7 @@ class Flight(Generic[T]):
     """The part of a transfer that outlives its `Transfer`: handle, memory, and what to do after.
 
     `finish` makes the result of a transfer that went well; `abandon` clears up after one that did
-    not. Each runs once, on whichever thread settles. Thread-safe.
+    not, given what it failed with. Each runs once, on whichever thread settles. Thread-safe.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Flight(Generic[T]):
         handle: Handle,
         keep: object,
         finish: Callable[[Handle], T],
-        abandon: Callable[[], None] | None = None,
+        abandon: Abandon | None = None,
     ) -> None:
         self.handle = handle
         self.settled = False
@@ -86,9 +87,9 @@ class Flight(Generic[T]):
                 _to_clear_up.discard(self)
                 _under_way.discard(self)
                 if self._error is not None and abandon is not None:
-                    abandon()
+                    abandon(self._error)
 
-    def refuse(self) -> None:
+    def refuse(self, error: BaseException) -> None:
         """Let go of everything: the library did not take the transfer."""
         with self._lock:
             abandon, self._abandon = self._abandon, None
@@ -97,7 +98,7 @@ class Flight(Generic[T]):
             _to_clear_up.discard(self)
             _under_way.discard(self)
         if abandon is not None:
-            abandon()
+            abandon(error)
 
     def outcome(self) -> T:
         """Return the result of a finished transfer, or its error."""
@@ -153,6 +154,9 @@ class Transfer(Generic[T_co]):
         if flight.cancel_when_dropped:
             flight.handle.cancel()
         _caretaker().adopt(flight)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot copy or pickle a transfer: it is this process's")
 
     def __repr__(self) -> str:
         progress = self.progress
@@ -382,7 +386,7 @@ class Request:
         *arguments: Any,
         keep: object,
         finish: Callable[[Handle], T],
-        abandon: Callable[[], None] | None = None,
+        abandon: Abandon | None = None,
         cancel_when_dropped: bool = False,
     ) -> Transfer[T]:
         """Hand a transfer to the library; raises what it refuses it with.
@@ -397,11 +401,11 @@ class Request:
         try:
             flight.begin()
             check(call(*arguments, ctypes.byref(self.options), ctypes.byref(flight.handle.cell)))
-        except BaseException:
+        except BaseException as error:
             if flight.handle.started:
                 flight.handle.cancel()
             else:
-                flight.refuse()
+                flight.refuse(error)
             raise
         return transfer
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import array as python_array
+import copy
 import os
 import pickle
 import random
 import stat
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -295,6 +298,94 @@ def test_write_replaces_a_file_of_any_size_as_a_whole(folder: Path, before: int)
     assert path.read_bytes() == data
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert [each.name for each in folder.iterdir()] == ["a"]
+
+
+def test_a_write_that_is_shorter_replaces_nothing_that_may_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kept").write_bytes(b"x" * 100)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # root may write everything
+    for size in (0, 10):
+        with pytest.raises(PermissionError, match="kept"):
+            hippogriff.write(tmp_path / "kept", np.zeros(size, np.uint8))
+    assert (tmp_path / "kept").read_bytes() == b"x" * 100
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of others are root's to make")
+@pytest.mark.parametrize("size", [10, 6000])
+def test_a_replaced_file_stays_its_owners(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "theirs"
+    path.write_bytes(b"x" * 5000)
+    os.chown(path, 1000, 1001)
+    path.chmod(0o4750)
+    hippogriff.write(path, np.zeros(size, np.uint8))
+    facts = path.stat()
+    assert (facts.st_size, facts.st_uid, facts.st_gid) == (size, 1000, 1001)
+    assert stat.S_IMODE(facts.st_mode) == 0o4750
+
+
+def test_nobody_sees_a_shorter_file_before_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(b"x" * 5000)
+    path.chmod(0o600)
+    transfer = hippogriff.write_async(path, np.full(3000, 65, np.uint8))
+    deadline = time.monotonic() + 30
+    while not transfer.done():
+        assert time.monotonic() < deadline
+    assert [each.name for each in tmp_path.iterdir()] == ["secret"]
+    assert transfer.wait() == 3000
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"A" * 3000, 0o600)
+
+
+@pytest.mark.parametrize("size", [10, 6000])
+def test_a_relative_path_means_the_folder_of_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_bytes(b"x" * 5000)
+    monkeypatch.chdir(tmp_path / "a")
+    transfer = hippogriff.write_async("f", np.zeros(size, np.uint8))
+    monkeypatch.chdir(tmp_path / "b")
+    assert transfer.wait() == size
+    assert (tmp_path / "a" / "f").read_bytes() == bytes(size)
+    assert (tmp_path / "b" / "f").read_bytes() == b"x" * 5000
+
+
+def test_a_write_for_which_there_is_no_room_leaves_the_file_as_long_as_it_was(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * 5000)
+    code = f"""
+import hippogriff, numpy, resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 29, 3 << 29))
+with hippogriff.open({str(path)!r}, "r+") as file:
+    try:
+        file.write_from(numpy.empty(3 << 30, numpy.uint8), 5000)
+    except OSError as error:
+        print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "File too large" in done.stdout, done
+    assert path.stat().st_size == 5000
+
+
+def test_what_has_memory_of_its_own_is_not_copied_by_address(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"x" * 5000)
+    array = hippogriff.read(tmp_path / "f", device="host")
+    transfer = hippogriff.read_async(tmp_path / "f", device="host")
+    transfer.wait()
+    for each in (array, transfer):
+        for duplicate in (copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="cannot copy or pickle"):
+                duplicate(each)
+    same = copy.copy(array)
+    del array
+    assert bytes(np.asarray(same)) == b"x" * 5000
 
 
 @pytest.mark.parametrize("data", [b"", b"short"])

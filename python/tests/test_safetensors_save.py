@@ -93,6 +93,19 @@ def test_a_save_whose_temporary_file_cannot_be_removed_tells_what_failed_first(
     assert path.read_bytes() == b"before"
 
 
+def test_names_may_be_as_long_as_the_file_system_takes_them(tmp_path: Path) -> None:
+    path = tmp_path / ("\u6f22" * 80)  # 240 bytes
+    save_file({"x": np.zeros(9)}, path)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_checksums_are_for_those_who_may_read_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.touch(0o600)
+    save_file({"x": np.zeros(9)}, path, checksum=True)
+    assert stat.S_IMODE((tmp_path / "secret.xxh3").stat().st_mode) == 0o600
+
+
 def test_saving_follows_links_and_keeps_modes(tmp_path: Path) -> None:
     target, link = tmp_path / "target.st", tmp_path / "link.st"
     target.touch(mode=0o600)

@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <system_error>
 
 namespace hippogriff {
 namespace {
@@ -37,6 +38,20 @@ std::string follow_links(const std::string& path) {
     at = next.is_absolute() ? next : at.parent_path() / next;
   }
   throw_io("follow links", path, no_offset, ELOOP);
+}
+
+// What a path names to be replaced, wherever the process has gone when the file gets its name.
+std::string target_of(const std::string& path) {
+  const std::string end = follow_links(path);
+  if (!std::filesystem::path(end).has_filename()) {
+    throw_invalid("replace", "\"" + path + "\" names no file");
+  }
+  std::error_code failure;
+  const std::filesystem::path whole = std::filesystem::absolute(end, failure);
+  if (failure) {
+    throw_io("find the folder of", path, no_offset, failure.value());
+  }
+  return whole.string();
 }
 
 std::string temporary_name(const std::string& target) {
@@ -126,10 +141,7 @@ NamedFile open_named(const std::string& target) {
 AtomicFile::AtomicFile(std::shared_ptr<Storage> storage,
                        const std::string& path,
                        TemporaryKind kind)
-    : storage_(std::move(storage)), target_(follow_links(path)) {
-  if (!std::filesystem::path(target_).has_filename()) {
-    throw_invalid("replace", "\"" + path + "\" names no file");
-  }
+    : storage_(std::move(storage)), target_(target_of(path)) {
   const auto old = status_of(target_);
   Descriptor descriptor;
   if (kind == TemporaryKind::automatic) {
@@ -158,9 +170,16 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::discard() noexcept {
-  if (!committed_ && !temporary_.empty()) {
+  if (committed_) {
+    return;
+  }
+  if (!temporary_.empty()) {
     storage_->remove(temporary_);
     temporary_.clear();
+  }
+  // Others may hold the file for long, and the disk may be full of it.
+  if (file_ != nullptr) {
+    static_cast<void>(::ftruncate(file_->fd(), 0));
   }
 }
 

@@ -87,6 +87,29 @@ TEST_P(AtomicFiles, a_file_that_was_not_there_appears_whole) {
   EXPECT_EQ(fs::status(target).permissions(), fs::perms(0640));
 }
 
+TEST_P(AtomicFiles, a_relative_path_is_one_of_the_folder_where_the_file_was_begun) {
+  const fs::path before = fs::current_path();
+  const TemporaryFolder elsewhere;
+  put(elsewhere.file("f"), "a stranger");
+  fs::current_path(home.path());
+  AtomicFile file(storage, "f", GetParam());
+  write(file, "new");
+  fs::current_path(elsewhere.path());
+  file.commit();
+  fs::current_path(before);
+  EXPECT_EQ(content_of(target), "new");
+  EXPECT_EQ(content_of(elsewhere.file("f")), "a stranger");
+}
+
+TEST_P(AtomicFiles, what_is_discarded_takes_no_room_while_others_hold_it) {
+  AtomicFile file(storage, target, GetParam());
+  write(file, "new content");
+  const std::shared_ptr<File> held = file.file();
+  file.discard();
+  EXPECT_EQ(held->size_now(), 0U);
+  EXPECT_EQ(names(), Names{});
+}
+
 TEST_P(AtomicFiles, the_mode_of_the_replaced_file_is_kept) {
   put(target, "old");
   ASSERT_EQ(::chmod(target.c_str(), 0604), 0);

@@ -1,6 +1,7 @@
 // File over the system calls. Every result is checked; EINTR never leaves this file.
 #include "storage/system_file.hpp"
 
+#include "storage/descriptor.hpp"
 #include "storage/page_cache.hpp"
 
 #include <fcntl.h>
@@ -11,6 +12,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
+#include <vector>
 
 namespace hippogriff {
 namespace {
@@ -19,6 +22,7 @@ constexpr std::uint64_t offset_max = INT64_MAX;
 constexpr std::uint64_t allocation_step_bytes_max = std::uint64_t{1} << 30;
 constexpr std::uint64_t allocation_step_bytes_min = std::uint64_t{1} << 20;
 constexpr int interruptions_max = 1000;
+constexpr std::uint64_t page_bytes = 4096;
 
 // Allocates a range in steps. Returns 0 or errno. A signal makes some file systems undo the whole
 // step, so steps shrink until one fits between two signals.
@@ -205,17 +209,38 @@ void SystemFile::allocate(Range range) {
     }
     return;
   }
+  const std::uint64_t size_before = size_now();
   const int failure = allocate_in_steps(fd(), range);
   if (failure == 0) {
     return;
   }
   if (failure != EOPNOTSUPP) {
+    cut_back(size_before);
     fail("allocate", range.offset, failure);
   }
   // Lengthened by a byte of its own, never by ftruncate: the file may have grown further meanwhile.
   const std::byte last{};
   if (range.end() > size_now() && write({&last, 1}, range.end() - 1) != 1) {
     fail("allocate", range.end() - 1, ENOSPC);
+  }
+}
+
+// After a failed allocation, which has made the file longer by as much as there was room. Unless
+// somebody has written there meanwhile: what is only allocated counts as a hole, where a page ends.
+void SystemFile::cut_back(std::uint64_t size) {
+  const std::string link = "/proc/self/fd/" + std::to_string(fd());
+  const Descriptor own(::open(link.c_str(), O_RDONLY | O_CLOEXEC));  // with a position of its own
+  if (size_now() <= size || !own.valid()) {
+    return;
+  }
+  std::vector<char> rest(align_up(size + 1, page_bytes) - size);
+  const ssize_t got = ::pread(own.get(), rest.data(), rest.size(), static_cast<off_t>(size));
+  const bool zeros = got >= 0 && std::all_of(rest.begin(), rest.begin() + got, [](char byte) {
+                       return byte == 0;
+                     });
+  const auto next_page = static_cast<off_t>(size + rest.size());
+  if (zeros && ::lseek(own.get(), next_page, SEEK_DATA) < 0 && errno == ENXIO) {
+    static_cast<void>(::ftruncate(fd(), static_cast<off_t>(size)));
   }
 }
 
