@@ -52,6 +52,8 @@ def test_explain_refuses_what_there_is_not(big_file: Path, tmp_path: Path) -> No
         hippogriff.explain(big_file, direction="sideways")
     with pytest.raises(hippogriff.InvalidArgument):
         hippogriff.explain(big_file, offset=1 << 40, device="host")
+    with pytest.raises(hippogriff.InvalidArgument, match="only"):
+        hippogriff.explain(big_file, size=1 << 40, device="host")
     with pytest.raises(FileNotFoundError):
         hippogriff.explain(tmp_path / "nothing")
 

@@ -330,8 +330,12 @@ std::string explain_json(Runtime& runtime, const Submission& submission) {
   }
   const bool sends = submission.direction == Direction::send;
   const std::uint64_t rest = size - submission.offset;
-  const std::uint64_t wanted = submission.size == 0 ? rest : submission.size;
-  const Range extent{submission.offset, sends ? std::min(wanted, rest) : wanted};
+  if (sends && submission.size > rest) {
+    throw_invalid("explain " + submission.path,
+                  "asked for " + std::to_string(submission.size) + " bytes, but the file has only " +
+                      std::to_string(rest) + " from the offset on");
+  }
+  const Range extent{submission.offset, submission.size == 0 ? rest : submission.size};
   const DeviceScope scope(*state.device);
   const auto seen = runtime.outlook(state,
                                     *file,
