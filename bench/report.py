@@ -455,6 +455,21 @@ def load(paths: list[Path]) -> Results:
     return Results(documents)
 
 
+def transfer_lines(results: Results, output: Path, *, plots: bool) -> list[str]:
+    """Return the part on transfers; nothing where none was measured."""
+    if not results.documents:
+        return []
+    lines = [*machine_lines(results), *goal_table(results), "## Rates", ""]
+    folder = output.parent / "performance"
+    for setting in results.settings():
+        lines += rate_table(results, setting)
+        if plots and len(results.sizes(setting)) > 1:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = plot(results, setting, folder)
+            lines += [f"![{setting.title()}]({path.relative_to(output.parent)})", ""]
+    return lines + latency_table(results)
+
+
 def write_page(paths: list[Path], output: Path, title: str, *, plots: bool) -> None:
     """Write the page, and the plots into a folder beside it."""
     loaders = [path for path in paths if loaders_page.is_loaders(path)]
@@ -472,19 +487,8 @@ def write_page(paths: list[Path], output: Path, title: str, *, plots: bool) -> N
         "that does nothing else. Of a contender with parameters the best setting is shown. Memory "
         "is anonymous memory beyond what the process had before.",
         "",
-        *machine_lines(results),
-        *goal_table(results),
-        "## Rates",
-        "",
+        *transfer_lines(results, output, plots=plots),
     ]
-    folder = output.parent / "performance"
-    for setting in results.settings():
-        lines += rate_table(results, setting)
-        if plots and len(results.sizes(setting)) > 1:
-            folder.mkdir(parents=True, exist_ok=True)
-            path = plot(results, setting, folder)
-            lines += [f"![{setting.title()}]({path.relative_to(output.parent)})", ""]
-    lines += latency_table(results)
     lines += loaders_page.page_lines(loaders, output, plots=plots)
     lines += plan_page.page_lines(plans)
     lines += arrays_workloads_page.page_lines(arrays)
