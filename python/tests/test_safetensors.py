@@ -232,47 +232,6 @@ def test_indices_that_are_not_served_are_refused(tmp_path: Path, index: Any, wor
         file.get_slice("x")[index]
 
 
-def test_several_files_and_an_index_are_loaded_as_one(tmp_path: Path) -> None:
-    tensors = make_tensors(4, 60)
-    names = sorted(tensors)
-    shards = {"a-1.safetensors": names[:20], "a-2.safetensors": names[20:]}
-    for shard, inside in shards.items():
-        save_file({name: tensors[name] for name in inside}, tmp_path / shard)
-    index = tmp_path / "model.safetensors.index.json"
-    weight_map = {name: shard for shard, inside in shards.items() for name in inside}
-    index.write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
-    assert_equal(load_file(index, framework="np"), tensors)
-    assert_equal(load_file([tmp_path / shard for shard in shards], framework="np"), tensors)
-    with pytest.raises(SafetensorError, match="also in a file before"):
-        load_file([tmp_path / "a-1.safetensors"] * 1 + [_copy(tmp_path)], framework="np")
-
-
-def _copy(folder: Path) -> Path:
-    copy = folder / "b.safetensors"
-    copy.write_bytes((folder / "a-1.safetensors").read_bytes())
-    return copy
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"weight_map": 3}',
-        '{"weight_map": {"x": "../x.safetensors"}}',
-        '{"weight_map": {"x": "/etc/passwd"}}',
-        '{"weight_map": {"x": 3}}',
-        "[" * 100_000,
-    ],
-)
-def test_an_index_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text(text)
-    with pytest.raises(SafetensorError, match=r"index\.json"):
-        load_file(index, framework="np")
-
-
 def test_a_file_that_is_truncated_meanwhile_is_told(tmp_path: Path) -> None:
     path = tmp_path / "short.safetensors"
     save_file({"x": np.zeros(3_000_000), "y": np.ones(5, np.uint8)}, path)

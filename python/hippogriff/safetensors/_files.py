@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hippogriff._file import File
 from hippogriff.errors import HippogriffError, io_error
@@ -18,6 +19,7 @@ from hippogriff.safetensors._header import (
     header_bytes,
     parse_header,
     stream_tensors,
+    unique,
 )
 
 if TYPE_CHECKING:
@@ -118,9 +120,10 @@ def opened_files(
     names: set[str] = set()
     with contextlib.ExitStack() as stack:
         opened = []
-        for path in files_of(paths):
-            file, header = open_file(path)
+        for shard in shards_of(paths):
+            file, header = open_file(shard.path)
             opened.append((stack.enter_context(file), header))
+            expect_promised(shard, header)
             add_names(names, header.tensors, file)
         yield opened
 
@@ -141,27 +144,69 @@ def add_names(names: set[str], more: Iterable[str], file: File) -> None:
     names.update(more)
 
 
+class Shard(NamedTuple):
+    """A file to load from, and the tensors that indexes say it has: each with its index."""
+
+    path: str
+    promised: dict[str, str]
+
+
+def expect_promised(shard: Shard, header: Header) -> None:
+    """Refuse a file that lacks tensors which an index says it has; it may have others.
+
+    Raises
+    ------
+    SafetensorError
+        Names the index, the file and a tensor.
+    """
+    lacking = shard.promised.keys() - header.tensors.keys()
+    if lacking:
+        name = min(lacking)
+        more = f", nor {len(lacking) - 1} others that should be there" if len(lacking) > 1 else ""
+        raise SafetensorError(
+            f"{shard.promised[name]} says that tensor {name!r} is in {shard.path}, which does not "
+            f"have it{more}",
+            object=shard.path,
+        )
+
+
 def files_of(paths: PathLike | Iterable[PathLike]) -> list[str]:
+    """Return the files that a path, a list of paths or an index of shards means.
+
+    Raises what `shards_of` does.
+    """
+    return [shard.path for shard in shards_of(paths)]
+
+
+def shards_of(paths: PathLike | Iterable[PathLike]) -> list[Shard]:
     """Return the files that a path, a list of paths or an index of shards means.
 
     Raises
     ------
     SafetensorError
-        When an index is none, or names a file outside its folder.
+        When an index is none, has a name twice, or names a file outside its folder.
     """
     given = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else list(paths)
-    files: dict[str, None] = {}
+    files: dict[str, Shard] = {}
     for path in map(os.fsdecode, given):
-        names = _shards(Path(path)) if path.endswith(".index.json") else [path]
-        files.update(dict.fromkeys(names))
-    return list(files)
+        if not path.endswith(".index.json"):
+            files.setdefault(path, Shard(path, {}))
+            continue
+        for tensor, name in _read_weight_map(Path(path)).items():
+            file = str(Path(path).parent / name)
+            files.setdefault(file, Shard(file, {})).promised[tensor] = path
+    return list(files.values())
 
 
-def _shards(index: Path) -> list[str]:
+def _read_weight_map(index: Path) -> dict[str, str]:
+    """Return which file of its folder has which tensor."""
     text = _read_index(index)
     try:
-        shards = json.loads(text)["weight_map"]
-        names = list(dict.fromkeys(shards.values()))
+        hook = functools.partial(unique, "it")
+        shards: dict[str, str] = json.loads(text, object_pairs_hook=hook)["weight_map"]
+        names = dict.fromkeys(shards.values())
+    except SafetensorError as error:
+        raise SafetensorError(f"{index} is no index of shards: {error}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SafetensorError(
             f"{index} is no index of shards: it has no weight_map of names ({error})"
@@ -170,7 +215,7 @@ def _shards(index: Path) -> list[str]:
         # Indexes come with checkpoints from anywhere.
         if not isinstance(name, str) or not _is_file_name(name):
             raise SafetensorError(f"{index} names the shard {name!r:.200}, which is no file name")
-    return [str(index.parent / name) for name in names]
+    return shards
 
 
 def _read_index(index: Path) -> bytes:

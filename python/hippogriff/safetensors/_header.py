@@ -8,6 +8,7 @@ The object has for each name dtype, shape and data_offsets ([begin, end) in the 
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -132,14 +133,20 @@ def _parse(text: bytes, file_bytes: int) -> Header:
     return Header({tensor.name: tensor for tensor in tensors}, metadata, data_offset)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a JSON object; a name that comes twice could mean either."""
+def unique(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a JSON object; a name that comes twice could mean either.
+
+    Raises
+    ------
+    SafetensorError
+        Says that `where` has the name twice.
+    """
     fields = dict(pairs)
     if len(fields) != len(pairs):
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise SafetensorError(f"the header has {name!r} twice")
+                raise SafetensorError(f"{where} has {name!r} twice")
             seen.add(name)
     return fields
 
@@ -157,7 +164,7 @@ def _parse_json(text: str) -> dict[str, Any]:
     try:
         value = json.loads(
             text,
-            object_pairs_hook=_unique,
+            object_pairs_hook=functools.partial(unique, "the header"),
             parse_constant=_refuse_constant,
             # A call for each number would double the time; few headers have this anywhere.
             parse_int=_parse_integer if "-0" in text else None,

@@ -17,7 +17,13 @@ from hippogriff._scatter import interleave, start_segments
 from hippogriff._transfer import Request
 from hippogriff.errors import HippogriffError
 from hippogriff.safetensors._checks import Checks
-from hippogriff.safetensors._files import add_names, files_of, stream_file
+from hippogriff.safetensors._files import (
+    add_names,
+    expect_promised,
+    read_header,
+    shards_of,
+    stream_file,
+)
 from hippogriff.safetensors._report import Watch
 from hippogriff.safetensors._verify import Follower, open_verifiers
 
@@ -26,6 +32,8 @@ if TYPE_CHECKING:
 
     from hippogriff._frameworks import Framework
     from hippogriff._runtime import PathLike
+    from hippogriff.safetensors._files import Shard
+    from hippogriff.safetensors._header import Header
     from hippogriff.safetensors._report import LoadReport
     from hippogriff.safetensors._tensor import TensorInfo
     from hippogriff.safetensors._verify import Verifier, Verify
@@ -194,7 +202,8 @@ def load_file(
     Raises
     ------
     SafetensorError
-        When a file is no safetensors file, or a name is in two of them.
+        When a file is no safetensors file, a name is in two of them, or not in the one that an
+        index says.
     InvalidArgument
         When `host_memory` is no size, or too small.
     Unsupported
@@ -223,28 +232,43 @@ def load_file(
 
 
 class _Source(NamedTuple):
-    """A file, and what it is compared with."""
+    """A file, what it is compared with, and its header where that had to be read before."""
 
     file: File
     verifier: Verifier | None
+    header: Header | None
 
 
 def _open(
     paths: PathLike | Iterable[PathLike], verify: Verify, stack: contextlib.ExitStack
 ) -> list[_Source]:
-    """Open all files before anything is loaded, so that a missing one is told at once."""
-    files = [stack.enter_context(File(path)) for path in files_of(paths)]
-    return list(map(_Source, files, open_verifiers(files, verify)))
+    """Open all files before anything is loaded, so that a missing one is told at once.
+
+    So is a tensor that an index says is there: headers are read before anything else for that.
+    """
+    shards = shards_of(paths)
+    files = [stack.enter_context(File(shard.path)) for shard in shards]
+    verifiers = open_verifiers(files, verify)
+    headers = [_read_promised(*each) for each in zip(shards, files, strict=True)]
+    return list(map(_Source, files, verifiers, headers))
+
+
+def _read_promised(shard: Shard, file: File) -> Header | None:
+    if not shard.promised:
+        return None
+    header = read_header(file)
+    expect_promised(shard, header)
+    return header
 
 
 def _load_all(
     source: _Source, maker: Framework, watch: Watch, checks: Checks, host_memory: int
 ) -> dict[str, Any]:
     """Load a file's tensors, of which the first are on their way before the last are known."""
-    file, verifier = source
+    file, verifier, header = source
     follower = None if verifier is None else Follower(verifier)
     landed = checks.of(verifier, maker.region, follower)
-    stream = stream_file(file)
+    stream = stream_file(file) if header is None else header.tensors.values()
     tensors = load_tensors(file, stream, maker, watch, landed, host_memory=host_memory)
     if follower is not None:
         follower.finish()
