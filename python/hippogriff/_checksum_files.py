@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hippogriff._sidecar import sidecar_path
+from hippogriff._compare import find_sidecar, target_sidecar
 from hippogriff._sizes import format_size
 from hippogriff.errors import ChecksumMismatch, HippogriffError
 from hippogriff.integrity import verify_checksums, write_checksums
@@ -92,6 +92,7 @@ def checksum_files(
                 write_checksums(path, folder, progress=progress)
         except HippogriffError as failure:
             error = failure
-        results.append(FileResult(path, sidecar_path(path, folder), size_bytes, check, error))
+        sidecar = (find_sidecar if check else target_sidecar)(path, folder)
+        results.append(FileResult(path, sidecar, size_bytes, check, error))
         before += size_bytes
     return results

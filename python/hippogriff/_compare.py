@@ -3,18 +3,64 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hippogriff._sidecar import read_sidecar, sidecar_path
 from hippogriff._xxh3 import checksum_bytes
-from hippogriff.errors import ChecksumMismatch, Mismatch, io_error
+from hippogriff.errors import ChecksumMismatch, InvalidArgument, Mismatch, io_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hippogriff._file import File
+    from hippogriff._runtime import PathLike
     from hippogriff._sidecar import Sidecar
 
 _TOLD_MAX = 3
+
+
+def target_sidecar(path: PathLike, where: PathLike | None) -> str:
+    """Return where the checksums of a file are written: beside it, or as `where` says.
+
+    Raises
+    ------
+    InvalidArgument
+        When `where` is empty, which would mean the working directory.
+    """
+    if where is not None and not os.fspath(where):
+        raise InvalidArgument("the path of the checksums is empty")
+    return sidecar_path(path, where)
+
+
+def find_sidecar(path: PathLike, where: PathLike | None) -> str:
+    """Return the checksums of a file that are there; where they would be written if none are.
+
+    A file that is behind a link may have them beside the link, which come first, or beside itself:
+    there `save_file` writes them, and so does who makes them before a cache links to the file.
+    """
+    places = _places(path, where)
+    return next((place for place in places if os.path.lexists(place)), places[0])
+
+
+def _places(path: PathLike, where: PathLike | None) -> list[str]:
+    places = [target_sidecar(path, where)]
+    if where is None and Path(os.fsdecode(path)).is_symlink():
+        places.append(sidecar_path(os.path.realpath(os.fsdecode(path))))
+    return places
+
+
+def read_checksums(file: File, where: PathLike | None) -> Sidecar:
+    """Read the checksums of a file, from beside it or as `where` says.
+
+    Raises what `read_sidecar` does; where there are none, with all places that were looked at.
+    """
+    try:
+        return read_sidecar(find_sidecar(file.path, where), file.path, file.size)
+    except FileNotFoundError as error:
+        others = _places(file.path, where)[1:]
+        error.args = ("".join([str(error), *(f" (nor is there {place})" for place in others)]),)
+        raise
 
 
 def checksum_head(file: File, head_bytes: int) -> int:

@@ -25,6 +25,8 @@ from hippogriff._compare import (
     checksum_head,
     mismatch_at,
     raise_mismatches,
+    read_checksums,
+    target_sidecar,
 )
 from hippogriff._file import File
 from hippogriff._flights import stop
@@ -37,8 +39,6 @@ from hippogriff._sidecar import (
     SidecarWriter,
     check_count,
     lay_out,
-    read_sidecar,
-    sidecar_path,
 )
 from hippogriff._xxh3 import checksum_parts, count_blocks
 from hippogriff.errors import ChecksumMismatch, InvalidArgument, Mismatch
@@ -85,10 +85,11 @@ def write_checksums(
     IoError, ShortFile
         When the file cannot be read, or its checksums cannot be written.
     InvalidArgument
-        When it is no regular file.
+        When it is no regular file, or `where` is empty.
     SafetensorError
         When its name ends in ``.safetensors``, and it is no safetensors file.
     """
+    target = target_sidecar(path, where)
     with File(path) as file:
         layout = layout_of(file, BLOCK_BYTES)
         sidecar = Sidecar(
@@ -98,7 +99,6 @@ def write_checksums(
             checksum_head(file, layout.head_bytes),
             _checksum_file(file, layout, progress),
         )
-    target = sidecar_path(path, where)
     writer = SidecarWriter(target, sidecar)
     try:
         writer.commit()
@@ -116,7 +116,8 @@ def verify_checksums(
     Parameters
     ----------
     path, where, progress
-        As in `write_checksums`.
+        As in `write_checksums`. Without `where` the checksums of a file behind a symbolic link may
+        lie beside the link, or beside the file.
 
     Raises
     ------
@@ -128,7 +129,7 @@ def verify_checksums(
         When one of both cannot be read; also FileNotFoundError.
     """
     with File(path) as file:
-        sidecar = read_sidecar(sidecar_path(path, where), file.path, file.size)
+        sidecar = read_checksums(file, where)
         try:
             layout = layout_of(file, sidecar.block_bytes)
         except SafetensorError:

@@ -8,15 +8,13 @@ from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hippogriff._compare import check_head, mismatch_at, raise_mismatches
+from hippogriff._compare import check_head, mismatch_at, raise_mismatches, read_checksums
 from hippogriff._regions import describe
 from hippogriff._sidecar import (
     BLOCK_BYTES,
     Sidecar,
     SidecarError,
     check_count,
-    read_sidecar,
-    sidecar_path,
 )
 from hippogriff._xxh3 import checksum_bytes, checksum_memory, checksum_parts, count_blocks
 from hippogriff.errors import InvalidArgument
@@ -67,7 +65,7 @@ class Verifier:
     """
 
     def __init__(self, file: File, where: PathLike | None) -> None:
-        self._sidecar = read_sidecar(sidecar_path(file.path, where), file.path, file.size)
+        self._sidecar = read_checksums(file, where)
         check_head(file, data_offset(file), self._sidecar)
         self._path = file.path
         self._counts = _BlockCounts(self._sidecar.block_bytes)
