@@ -7,6 +7,7 @@ The names are those of hippogriff_status, without a suffix, in C, C++ and Python
 from __future__ import annotations
 
 import os
+from errno import EMFILE
 from typing import Any, NamedTuple
 
 from hippogriff._abi import NO_OFFSET, Error, Status
@@ -272,11 +273,17 @@ def from_struct(error: Error, missing: Ranges = ()) -> HippogriffError:
     return _rebuild(message, status, fields)
 
 
+# What to do, where the system does not say so itself.
+_REMEDIES = {EMFILE: "raise the limit of open files by ulimit -n"}
+
+
 def io_error(operation: str, path: str, error: OSError) -> HippogriffError:
     """Make the exception for a system call of Python's."""
-    errno = error.errno or 0
-    message = f"{operation} {path}: {os.strerror(errno)} (errno {errno})"
-    fields = {"operation": operation, "object": path, "errno": errno or None}
+    number = error.errno or 0
+    message = f"{operation} {path}: {os.strerror(number)} (errno {number})"
+    if number in _REMEDIES:
+        message += f"; {_REMEDIES[number]}"
+    fields = {"operation": operation, "object": path, "errno": number or None}
     return _rebuild(message, Status.IO_ERROR, fields)
 
 

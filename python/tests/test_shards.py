@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from test_safetensors import assert_equal, make_tensors
 
+from hippogriff import IoError
 from hippogriff.safetensors import SafetensorError, load_file, load_into, load_plan, save_file
 
 if TYPE_CHECKING:
@@ -121,3 +124,20 @@ def test_an_index_with_a_name_twice_is_refused(tmp_path: Path, text: str) -> Non
         SafetensorError, match=r"index\.json is no index of shards: it has '.*' twice"
     ):
         load_file(index, framework="np")
+
+
+def test_too_many_shards_for_the_limit_of_open_files_say_what_to_do(tmp_path: Path) -> None:
+    names = [f"{number}.safetensors" for number in range(40)]
+    for name in names:
+        save_file({name: np.ones(3)}, tmp_path / name)
+    index = _write_index(tmp_path, {name: name for name in names})
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + 20, hard))
+    try:
+        with pytest.raises(IoError, match=r"Too many open files \(errno 24\); .*ulimit -n"):
+            load_file(index, framework="np")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(load_file(index, framework="np")) == 40
