@@ -67,6 +67,12 @@ def lines_of(tmp_path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def there(done: subprocess.CompletedProcess[str]) -> int:
+    """Count what needs no other run: in some file systems no file is cold."""
+    summary = json.loads(done.stdout)
+    return int(summary["done"]) + len(summary["absent"])
+
+
 def keys_of(tmp_path: Path) -> list[str]:
     return [line["key"] for line in lines_of(tmp_path) if "key" in line]
 
@@ -113,7 +119,7 @@ def test_interrupted_run_keeps_what_it_has_and_the_next_goes_on(
     assert len(after) == len(set(after)) == 2 * len(PROGRAMS)
     again = reproduce(tmp_path, programs, "--json")
     assert keys_of(tmp_path) == after
-    assert json.loads(again.stdout)["done"] == len(after)
+    assert there(again) == len(after)
 
 
 def _has_writer(fifo: Path) -> bool:
@@ -373,7 +379,7 @@ def test_measurements_that_fail_do_not_end_the_run(tmp_path: Path) -> None:
     units = [Unit("a", ("E1",), "g", 1.0, fail), Unit("b", ("E1",), "g", 1.0, lambda: {"x": 1})]
     journal = Journal(tmp_path)
     summary = measure(units, journal, 60, quiet=True)
-    assert (summary.done, summary.failed, summary.complete) == (2, {"a": "no"}, True)
+    assert (summary.done, summary.failed, summary.complete) == (1, {"a": "no"}, False)
     assert (journal.has("a"), journal.has("b")) == (False, True)
 
 
@@ -461,7 +467,7 @@ def test_room_is_made_of_nothing_that_is_about_to_be_used(
     assert all(source.exists() for source in sources)
     assert not old.exists()
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=0))
-    with pytest.raises(AbsentError, match="are free"):
+    with pytest.raises(MeasurementError, match=f"are free in {tmp_path}"):
         bench.own_inputs(programs, "tiny")
     assert all(source.exists() for source in sources)
     copies = programs_of("nn")
@@ -538,7 +544,7 @@ def test_slices_of_several_invocations_make_one_report(tmp_path: Path) -> None:
         assert reproduce(tmp_path, programs, *words).returncode == 0
     assert len(keys_of(tmp_path)) == 2 * 2 + 1 + 6
     rest = reproduce(tmp_path, programs, "--json")
-    assert json.loads(rest.stdout)["done"] == 2 * len(PROGRAMS)
+    assert there(rest) == 2 * len(PROGRAMS)
     keys = keys_of(tmp_path)
     assert len(keys) == len(set(keys)) == 2 * len(PROGRAMS), "something was measured twice"
     # Machines that were lent on two days: their folders' lines together are one folder's.
@@ -584,8 +590,7 @@ def test_real_programs_are_measured_and_checked(tmp_path: Path) -> None:
         pytest.skip(str(error))
     done = reproduce(tmp_path, programs, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    summary = json.loads(done.stdout)
-    assert summary["done"] == summary["wanted"] == 2 * len(PROGRAMS)
+    assert there(done) == json.loads(done.stdout)["wanted"] == 2 * len(PROGRAMS)
     for line in lines_of(tmp_path):
         if "result" in line and line["key"].endswith("/0"):
             assert line["oracle"].startswith("correct")

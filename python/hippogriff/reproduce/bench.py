@@ -174,8 +174,8 @@ class Bench:
 
         Raises
         ------
-        AbsentError
-            When the drive is too small for all that.
+        MeasurementError
+            When there is too little nevertheless: another time there may be more.
         """
         self.files.mkdir(parents=True, exist_ok=True)
         others = [path for path in self.files.glob("*-*") if path not in keep]
@@ -184,8 +184,9 @@ class Bench:
             others.pop(0).unlink()
         free = shutil.disk_usage(self.files).free
         if free < size_bytes:
-            raise AbsentError(
-                f"files of {format_size(size_bytes)} are made, {format_size(free)} are free"
+            raise MeasurementError(
+                f"files of {format_size(size_bytes)} are made, {format_size(free)} are free in "
+                f"{self.files.parent}"
             )
 
     def target(self, name: str = "out") -> Path:

@@ -23,7 +23,7 @@ _LINE_SECONDS = 5.0
 
 @dataclass
 class Summary:
-    """How a run went; the numbers are measurements."""
+    """How a run went; the numbers are measurements. `done`: they are there, and did not fail."""
 
     wanted: int
     done: int = 0
@@ -35,7 +35,7 @@ class Summary:
     @property
     def complete(self) -> bool:
         """Whether nothing is left to do."""
-        return self.done >= self.wanted
+        return self.done + len(self.absent) >= self.wanted
 
 
 class Estimate:
@@ -126,15 +126,15 @@ def measure(units: list[Unit], journal: Journal, budget_seconds: float, *, quiet
     """
     deadline = time.monotonic() + budget_seconds
     left = [unit for unit in units if not journal.has(unit.key)]
-    summary = Summary(len(units), len(units) - len(left))
+    summary = Summary(len(units))
     estimate = Estimate()
-    with Display(len(units), summary.done, quiet=quiet) as display:
+    with Display(len(units), len(units) - len(left), quiet=quiet) as display:
         while left:
             unit = left[0]
             if time.monotonic() + estimate.of(unit) > deadline:
                 summary.out_of_time = True
                 break
-            display.tell(unit, summary.done, estimate.seconds(left))
+            display.tell(unit, len(units) - len(left), estimate.seconds(left))
             try:
                 record = unit.measure()
             except KeyboardInterrupt:
@@ -143,12 +143,16 @@ def measure(units: list[Unit], journal: Journal, budget_seconds: float, *, quiet
             journal.add(record)
             estimate.note(unit, record["took_seconds"])
             left.pop(0)
-            summary.done += 1
             if record.get("failure"):
-                summary.failed[unit.key] = record["failure"]
                 display.warn(f"FAILED {unit.key}: {record['failure']}")
     for unit in units:
         known = journal.get(unit.key)
-        if known is not None and known.get("absent"):
+        if known is None:
+            continue
+        if known.get("failure"):  # Also what failed before, and there was no time for now.
+            summary.failed[unit.key] = known["failure"]
+        elif known.get("absent"):
             summary.absent[unit.key] = known["absent"]
+        else:
+            summary.done += 1
     return summary

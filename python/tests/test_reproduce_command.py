@@ -1,0 +1,61 @@
+"""What `hippogriff reproduce` takes, counts and says, and what it does when a drive is full."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from reproduce_programs import fake_programs
+
+from hippogriff.reproduce.bench import AbsentError, Bench, MeasurementError, Places
+from hippogriff.reproduce.command import say
+from hippogriff.reproduce.effort import QUICK
+from hippogriff.reproduce.experiments import Experiments, Unit
+from hippogriff.reproduce.journal import Journal
+from hippogriff.reproduce.run import measure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_what_a_full_drive_had_no_room_for_is_measured_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(Places(tmp_path, tmp_path, fake_programs(tmp_path / "bin")), "host", 60)
+    journal = Journal(tmp_path)
+    units = Experiments(bench, QUICK, journal).units(("E2",))
+    monkeypatch.setattr(
+        "hippogriff.reproduce.experiments.children.run",
+        lambda *_: pytest.fail("there is no room to measure in"),
+    )
+    usage = shutil.disk_usage(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=0))
+        summary = measure(units, journal, 60, quiet=True)
+    assert len(summary.failed) == len(units)
+    assert all(f"are free in {tmp_path}" in why for why in summary.failed.values())
+    assert (summary.done, summary.absent, summary.complete) == (0, {}, False)
+    assert not any(journal.has(unit.key) for unit in units)
+
+
+def test_only_what_was_measured_is_counted_as_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> dict[str, Any]:
+        raise MeasurementError("no")
+
+    def lack() -> dict[str, Any]:
+        raise AbsentError("not here")
+
+    acts = {"a": fail, "b": lack, "c": lambda: {"x": 1}, "d": lambda: {"x": 2}}
+    units = [Unit(key, ("E1",), "g", 1.0, act) for key, act in acts.items()]
+    journal = Journal(tmp_path)
+    summary = measure(units, journal, 60, quiet=True)
+    say(summary, tmp_path / "results.json", None)
+    assert "2 of 4 measurements are in" in capsys.readouterr().out
+    # What failed before has not vanished because there is no time to try it again.
+    again = measure(units, journal, -1, quiet=True)
+    assert (again.done, again.failed, again.absent) == (2, {"a": "no"}, {"b": "not here"})
+    units[0] = Unit("a", ("E1",), "g", 1.0, lambda: {"x": 3})
+    assert measure(units, journal, 60, quiet=True).complete
