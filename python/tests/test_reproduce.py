@@ -580,7 +580,7 @@ def test_slice_is_a_part_of_the_same_measurements(tmp_path: Path) -> None:
     assert {key.split("/")[1] for key in keys if key.startswith("whole/")} == {"nn"}
     assert max(int(key.split("/")[-1]) for key in keys if key.startswith("whole/")) == 1
     with pytest.raises(InvalidArgument, match="huge"):
-        slice_of("", "huge", 0)
+        slice_of(None, "huge", 0)
 
 
 def test_real_programs_are_measured_and_checked(tmp_path: Path) -> None:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from reproduce_programs import fake_programs
+from test_reproduce import reproduce
 
+from hippogriff import _runtime
+from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce.bench import AbsentError, Bench, MeasurementError, Places
-from hippogriff.reproduce.command import say
-from hippogriff.reproduce.effort import QUICK
+from hippogriff.reproduce.command import device_of, say
+from hippogriff.reproduce.effort import QUICK, slice_of
 from hippogriff.reproduce.experiments import Experiments, Unit
 from hippogriff.reproduce.journal import Journal
 from hippogriff.reproduce.run import measure
@@ -59,3 +62,29 @@ def test_only_what_was_measured_is_counted_as_that(
     assert (again.done, again.failed, again.absent) == (2, {"a": "no"}, {"b": "not here"})
     units[0] = Unit("a", ("E1",), "g", 1.0, lambda: {"x": 3})
     assert measure(units, journal, 60, quiet=True).complete
+
+
+@pytest.mark.parametrize("name", ["foo", "cuda:7", "cuda:x", "cuda:", "cuda:-1", "cuda:00", ""])
+def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    there = [{"name": "cuda:0"}, {"name": "cuda:1"}, {"name": "host"}]
+    monkeypatch.setattr(_runtime, "devices", lambda: there)
+    assert [device_of(known) for known in ("cpu", "host", "cuda:1")] == ["host", "host", "cuda:1"]
+    with pytest.raises(InvalidArgument, match=f"no device '{name}' here, but cuda:0, cuda:1, host"):
+        device_of(name)
+
+
+def test_a_device_that_is_not_there_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    done = reproduce(tmp_path, fake_programs(tmp_path / "bin"), "--device", "foo")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no device 'foo' here, but " in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("text", ["", " , "])
+def test_a_slice_of_no_names_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"names no programs, which are .*nn"):
+        slice_of(text, None, 0)
+    with pytest.raises(InvalidArgument, match=r"names no sizes, which are .*large"):
+        slice_of(None, text, 0)
+    done = reproduce(tmp_path, fake_programs(tmp_path / "bin"), "--only", text)
+    assert (done.returncode, done.stdout) == (1, "")

@@ -66,13 +66,28 @@ def chosen(text: str) -> tuple[str, ...]:
     return names
 
 
+def device_of(named: str | None) -> str:
+    """Return the device to measure on.
+
+    Raises
+    ------
+    InvalidArgument
+        When there is none of that name.
+    """
+    device = _runtime.default_device() if named is None else str(_runtime.device_name(named))
+    there = [str(each["name"]) for each in _runtime.devices()]
+    if device not in there:
+        raise InvalidArgument(f"there is no device {device!r:.100} here, but {', '.join(there)}")
+    return device
+
+
 def run(options: Options) -> int:
     """Measure, write the results and the report; return the exit code."""
     names = chosen(options.experiments)
     if math.isnan(options.budget_seconds):
         raise InvalidArgument("--budget-seconds is not a number")
     effort = cut(EFFORTS[options.effort], options.part)
-    device = _runtime.device_name(options.device) or _runtime.default_device()
+    device = device_of(options.device)
     journal = Journal(options.out)
     journal.lock()
     places = Places(options.out, options.files or options.out, find_programs(options.programs))

@@ -35,8 +35,12 @@ Budget = Annotated[
     float, typer.Option("--budget-seconds", help="Nothing more is begun after that.")
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds a program may take.")]
-Only = Annotated[str, typer.Option("--only", help="Only these programs: nn,lud; mixed: of E7.")]
-Sizes = Annotated[str, typer.Option("--sizes", help="Only these: tiny, small, medium, large.")]
+Only = Annotated[
+    str | None, typer.Option("--only", help="Only these programs: nn,lud; mixed: of E7.")
+]
+Sizes = Annotated[
+    str | None, typer.Option("--sizes", help="Only these: tiny, small, medium, large.")
+]
 Repetitions = Annotated[
     int, typer.Option("--repetitions", min=0, max=100, help="0: 5, and 3 of what takes long.")
 ]
@@ -56,8 +60,8 @@ def reproduce(
     programs: Programs = None,
     budget_seconds: Budget = math.inf,
     timeout: Timeout = 300.0,
-    only: Only = "",
-    sizes: Sizes = "",
+    only: Only = None,
+    sizes: Sizes = None,
     repetitions: Repetitions = 0,
     keep_inputs: Keep = False,
     no_report: NoReport = False,

@@ -54,22 +54,26 @@ class Slice:
     repetitions: int = 0
 
 
-def _names(what: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return comma-separated names in their usual order."""
+def _names(what: str, text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return comma-separated names in their usual order; none where nothing is said."""
+    if text is None:
+        return ()
     names = {name.strip() for name in text.split(",") if name.strip()}
+    if not names:
+        raise InvalidArgument(f"{text!r} names no {what}, which are {', '.join(known)}")
     unknown = sorted(names - set(known))
     if unknown:
         raise InvalidArgument(f"{', '.join(unknown)}: {what} are {', '.join(known)}")
     return tuple(name for name in known if name in names)
 
 
-def slice_of(programs: str, scales: str, repetitions: int) -> Slice:
+def slice_of(programs: str | None, scales: str | None, repetitions: int) -> Slice:
     """Read what a command line says of a part.
 
     Raises
     ------
     InvalidArgument
-        For names that are none.
+        For names that are none, or no name.
     """
     return Slice(
         _names("programs", programs, (*_ALL, MIXED)),
