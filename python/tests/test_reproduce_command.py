@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from reproduce_programs import fake_programs
 from test_reproduce import reproduce
 
 from hippogriff import _runtime
-from hippogriff.errors import InvalidArgument
+from hippogriff.errors import InvalidArgument, IoError
 from hippogriff.reproduce.bench import AbsentError, Bench, MeasurementError, Places
-from hippogriff.reproduce.command import device_of, say
+from hippogriff.reproduce.command import device_of, say, write_report
 from hippogriff.reproduce.effort import QUICK, slice_of
 from hippogriff.reproduce.experiments import Experiments, Unit
-from hippogriff.reproduce.journal import Journal
+from hippogriff.reproduce.journal import SCHEMA, Journal
 from hippogriff.reproduce.run import measure
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_what_a_full_drive_had_no_room_for_is_measured_when_there_is_room(
@@ -88,3 +89,52 @@ def test_a_slice_of_no_names_is_refused(tmp_path: Path, text: str) -> None:
         slice_of(None, text, 0)
     done = reproduce(tmp_path, fake_programs(tmp_path / "bin"), "--only", text)
     assert (done.returncode, done.stdout) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("nonsense", "it is no JSON"),
+        ("[" * 100_000, "it is no JSON"),
+        ("[1]", "no measurement of hippogriff reproduce"),
+        ("{}", "no measurement of hippogriff reproduce"),
+        ('{"schema": "hippogriff-reproduce/1"}', "'hippogriff-reproduce/1' is another version's"),
+        (f'{{"schema": "{SCHEMA}"}}', "neither a measurement nor a run"),
+        (f'{{"schema": "{SCHEMA}", "key": "a"}}', "neither a measurement nor a run"),
+        (f'{{"schema": "{SCHEMA}", "run": 3}}', "neither a measurement nor a run"),
+        (f'{{"schema": "{SCHEMA}", "run": {{}}}}', "neither a measurement nor a run"),
+    ],
+)
+def test_lines_of_something_else_are_told_by_file_and_number(
+    tmp_path: Path, line: str, words: str
+) -> None:
+    journal = Journal(tmp_path)
+    journal.add({"key": "a", "seconds": 1})
+    with journal.path.open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(InvalidArgument, match=f"^{re.escape(f'{journal.path}, line 2: {words}')}"):
+        Journal(tmp_path)
+
+
+def test_a_full_drive_is_told_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path)
+
+    def fail(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "made to fail")
+
+    for write in (fail, lambda _, line: len(line) - 1):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", write)
+            with pytest.raises(IoError, match=f"^write {journal.path}: No space left"):
+                journal.add({"key": "a"})
+    (tmp_path / "results.writing").symlink_to("/dev/full")
+    with pytest.raises(IoError, match=rf"^write {tmp_path}/results\.writing: No space left"):
+        journal.write_results()
+    journal.add({"key": "a"})
+    page = tmp_path / "report"
+    page.mkdir()
+    monkeypatch.setattr(Path, "write_text", fail)
+    with pytest.raises(IoError, match=f"^write {page}: No space left"):
+        write_report([tmp_path], page)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hippogriff import _runtime
 from hippogriff._console import print_json
-from hippogriff.errors import InvalidArgument
+from hippogriff.errors import HippogriffError, InvalidArgument, io_error
 from hippogriff.reproduce import machine
 from hippogriff.reproduce.bench import Bench, Places
 from hippogriff.reproduce.effort import EFFORTS, EXPERIMENTS, cut
@@ -129,7 +129,12 @@ def write_report(results: Sequence[Path], folder: Path) -> Path:
             "makes them from the results, also on another machine",
             file=sys.stderr,
         )
-    return write_page(list(results), folder, plots=plots)
+    try:
+        return write_page(list(results), folder, plots=plots)
+    except HippogriffError:
+        raise
+    except OSError as error:
+        raise io_error("write", str(error.filename or folder), error) from None
 
 
 def as_dict(summary: Summary, results: Path, page: Path | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -9,9 +10,10 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hippogriff.errors import InvalidArgument
+from hippogriff.errors import InvalidArgument, io_error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 SCHEMA = "hippogriff-reproduce/2"
@@ -35,6 +37,41 @@ def differences(one: Record, other: Record) -> str:
         for name in _CONTEXT
         if one.get(name) != other.get(name)
     )
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Name the file that could not be written: what is said of a full drive does not."""
+    try:
+        yield
+    except OSError as error:
+        raise io_error("write", str(path), error) from None
+
+
+def _record_of(line: bytes) -> Record:
+    """Return what a line says.
+
+    Raises
+    ------
+    ValueError
+        When it is no line of a journal of this version; says why.
+    """
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError("it is no JSON") from None
+    if not isinstance(record, dict) or "schema" not in record:
+        raise ValueError("no measurement of hippogriff reproduce")
+    if record["schema"] != SCHEMA:
+        raise ValueError(f"{record['schema']!r:.100} is another version's: name another folder")
+    if "key" in record:
+        right = all(isinstance(record.get(name), str) for name in ("key", "context"))
+    else:
+        run = record.get("run")
+        right = isinstance(run, dict) and isinstance(run.get("context"), str)
+    if not right:
+        raise ValueError("neither a measurement nor a run")
+    return record
 
 
 class Journal:
@@ -63,34 +100,33 @@ class Journal:
             self._whole_bytes = len(whole)
         for number, line in enumerate(whole.splitlines(), 1):
             try:
-                record = json.loads(line)
-                if record["schema"] != SCHEMA:
-                    raise ValueError(
-                        f"{record['schema']} is another version's: name another folder"
-                    )
-                self._take(record)
-            except (ValueError, LookupError, TypeError) as error:
+                self._take(_record_of(line))
+            except ValueError as error:
                 raise InvalidArgument(f"{self.path}, line {number}: {error}") from None
 
     def _take(self, record: Record) -> None:
-        if "run" in record and "key" not in record:
-            self.runs.append(record["run"])
+        if "key" in record:
+            self._records[record["context"], record["key"]] = record
         else:
-            self._records[str(record["context"]), str(record["key"])] = record
+            self.runs.append(record["run"])
 
     def _append(self, record: Record) -> None:
         line = json.dumps({"schema": SCHEMA, **record}, allow_nan=False) + "\n"
+        with _writing(self.path):
+            self._append_line(line.encode())
+        self._take({"schema": SCHEMA, **record})
+
+    def _append_line(self, line: bytes) -> None:
         if self._whole_bytes is not None:
             os.truncate(self.path, self._whole_bytes)
             self._whole_bytes = None
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            if os.write(descriptor, line.encode()) != len(line.encode()):
-                raise OSError(errno.ENOSPC, "a line was cut short", str(self.path))
+            if os.write(descriptor, line) != len(line):
+                raise OSError(errno.ENOSPC, "a line was cut short")
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        self._take({"schema": SCHEMA, **record})
 
     def lock(self) -> None:
         """Keep others from measuring into this folder as long as this process lives.
@@ -141,8 +177,9 @@ class Journal:
         path = self.path.with_name("results.json")
         document = {"schema": SCHEMA, "runs": self.runs, "measurements": self.records}
         temporary = path.with_suffix(".writing")
-        temporary.write_text(json.dumps(document, indent=1) + "\n")
-        temporary.replace(path)
+        with _writing(temporary):
+            temporary.write_text(json.dumps(document, indent=1) + "\n")
+            temporary.replace(path)
         return path
 
 
