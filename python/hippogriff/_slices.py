@@ -267,12 +267,9 @@ def _cut_from_blocks(
     """Read the rows that hold the selection, a block at a time, and copy it out of them."""
     framework = target.framework
     assert framework is not None
-    strides, steps = extent.strides, selection.steps
-    # The outermost dimension of which a block holds some rows.
-    fitting = (n for n, stride in enumerate(strides) if stride * steps[n] <= _BLOCK_BYTES)
-    split = next(fitting, len(strides) - 1)
+    split = _row_dimension(extent, selection)
     start, count, step = (each[split] for each in selection[:3])
-    row_bytes = strides[split]
+    row_bytes = extent.strides[split]
     count_max = min(count, max(1, _BLOCK_BYTES // (row_bytes * step)))
     shape = ((count_max - 1) * step + 1, *extent.shape[split + 1 :])
     buffers = [make_array(framework, extent.dtype, shape) for _ in range(2)]
@@ -294,6 +291,18 @@ def _cut_from_blocks(
             take = functools.partial(operator.setitem, whole, (*place, slice(first, end)), cut)
             request = Request("auto", region=framework.region, host_memory=each)
             flights.add(_start(file, [part], request, buffer), take)
+
+
+def _row_dimension(extent: Extent, selection: Selection) -> int:
+    """Return the outermost dimension of which blocks hold some rows, and no hole too large."""
+    split, span_bytes = len(extent.shape) - 1, extent.itemsize_bytes
+    for number in range(split, -1, -1):
+        pitch_bytes = extent.strides[number] * selection.steps[number]
+        if pitch_bytes > _BLOCK_BYTES or pitch_bytes - span_bytes > _GAP_BYTES:
+            break
+        split = number
+        span_bytes += (selection.counts[number] - 1) * pitch_bytes
+    return split
 
 
 def _inside(selection: Selection, outer: int) -> list[slice]:

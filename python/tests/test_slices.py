@@ -34,7 +34,7 @@ def load(path: Path, extent: _slices.Extent, index: Any) -> np.ndarray[Any, Any]
     return array
 
 
-@pytest.fixture(params=["small", "runs", "holes", "blocks", "rows"])
+@pytest.fixture(params=["small", "runs", "holes", "blocks", "rows", "gaps"])
 def small_limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every way of reading, on small arrays."""
     limits = {
@@ -43,6 +43,7 @@ def small_limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         "holes": {"_GAP_BYTES": 3, "_IN_FLIGHT": 2, "_SMALL_RUNS": 0},
         "blocks": {"_RUNS_FEW": 1, "_BLOCK_BYTES": 100},
         "rows": {"_RUNS_FEW": 1, "_BLOCK_BYTES": 1},
+        "gaps": {"_RUNS_FEW": 1, "_BLOCK_BYTES": 100, "_GAP_BYTES": 7},
     }
     for name, value in limits[request.param].items():
         monkeypatch.setattr(_slices, name, value)
@@ -100,6 +101,35 @@ def test_holes_are_not_read(tmp_path: Path) -> None:
     extent = _slices.Extent(0, (1 << 16, 1 << 21), "uint64", 8)
     assert load(path, extent, np.s_[:: 1 << 14, 0]).tolist() == list(range(0, 1 << 16, 1 << 14))
     assert load(path, extent, np.s_[1 << 14, :3]).tolist() == [1 << 14, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "index", "read_bytes"),
+    [
+        ((4, 1024, 4096), np.s_[:, :600, 0:1], 4 * 600 * 4096),  # holes of 1.7 MB between four
+        ((4, 1024, 4096), np.s_[:, :900, 0:1], 4 * 1024 * 4096),
+        ((1, 1024, 4096), np.s_[0, :300, 0:1], 300 * 4096),  # what is behind is no better
+    ],
+)
+def test_blocks_have_no_large_holes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shape: tuple[int, ...],
+    index: Any,
+    read_bytes: int,
+) -> None:
+    array = np.arange(np.prod(shape), dtype=np.uint32).astype(np.uint8).reshape(shape)
+    extent = write_array(tmp_path / "x", array)
+    sizes: list[int] = []
+    start = _slices._start
+
+    def count(file: Any, parts: Any, *more: Any) -> Any:
+        sizes.extend(size for _, size, _ in parts)
+        return start(file, parts, *more)
+
+    monkeypatch.setattr(_slices, "_start", count)
+    np.testing.assert_array_equal(load(tmp_path / "x", extent, index), array[index])
+    assert sum(sizes) == read_bytes
 
 
 def test_a_column_takes_no_more_memory_than_itself_and_two_blocks(
