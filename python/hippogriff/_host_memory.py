@@ -19,7 +19,7 @@ def host_memory_bytes(given: int | str | None, sharers: int = 1) -> int:
     Raises
     ------
     InvalidArgument
-        When it is no size, or less than they need.
+        When it is no size, beyond all sizes, or less than they need.
     """
     if given is None:
         return 0
@@ -27,7 +27,9 @@ def host_memory_bytes(given: int | str | None, sharers: int = 1) -> int:
         raise InvalidArgument(f"host_memory is {given!r:.100}, neither bytes nor a size like 64MiB")
     size_bytes = parse_size(given) if isinstance(given, str) else given
     least_bytes = sharers * STEP_BYTES
-    if not least_bytes <= size_bytes < 2**63:
+    if size_bytes >= 2**63:
+        raise InvalidArgument(f"host_memory is {given!r:.100}, which is more than any host has")
+    if size_bytes < least_bytes:
         whose = f" for {sharers} devices" if sharers > 1 else ""
         raise InvalidArgument(
             f"host_memory is {given!r:.100}; {format_size(least_bytes)} is the least{whose}"
