@@ -244,21 +244,23 @@ void fill_and_free(int rounds) {
   }
 }
 
+// Allocates in a stream and frees again, until `ends`.
+std::thread repeat_in(CUcontext context, std::uint64_t size_bytes, const std::atomic<bool>& ends) {
+  return std::thread([context, size_bytes, &ends] {
+    EXPECT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    while (!ends.load()) {
+      CUdeviceptr address = 0;
+      if (cuMemAllocAsync(&address, size_bytes, nullptr) == CUDA_SUCCESS) {
+        EXPECT_EQ(cuMemFreeAsync(address, nullptr), CUDA_SUCCESS);
+      }
+    }
+  });
+}
+
 TEST_F(Random, what_a_pool_is_refused_does_not_cover_what_it_keeps) {
   std::atomic<bool> ends{false};
-  const auto repeat = [&](std::uint64_t size_bytes) {
-    return std::thread([&ends, size_bytes, this] {
-      EXPECT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
-      while (!ends.load()) {
-        CUdeviceptr address = 0;
-        if (cuMemAllocAsync(&address, size_bytes, nullptr) == CUDA_SUCCESS) {
-          EXPECT_EQ(cuMemFreeAsync(address, nullptr), CUDA_SUCCESS);
-        }
-      }
-    });
-  };
-  std::thread refused = repeat(limit_bytes + 1);
-  std::thread pooled = repeat(limit_bytes / 2);
+  std::thread refused = repeat_in(context, limit_bytes + 1, ends);
+  std::thread pooled = repeat_in(context, limit_bytes / 2, ends);
   fill_and_free(counts_processes_together() ? 2000 : 100000);
   ends = true;
   refused.join();
