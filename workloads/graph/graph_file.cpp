@@ -25,7 +25,7 @@ Format graph_format() {
 }
 
 GraphWriter::GraphWriter(const std::string& path, std::uint64_t vertices)
-    : file_(path, O_RDWR | O_CREAT | O_TRUNC), numbers_(graph_format().numbers) {
+    : file_(path, O_RDWR), numbers_(graph_format().numbers) {
   numbers_.set("vertices", vertices);
   sections_ = sections_of(graph_format(), numbers_);
 }
@@ -41,11 +41,12 @@ std::uint64_t GraphWriter::place_of_neighbour(std::uint64_t number) const {
 void GraphWriter::finish(std::uint64_t edges) {
   numbers_.set("edges", edges);
   const std::uint64_t end = place_of_neighbour(edges);
-  if (ftruncate(file_.fd(), static_cast<off_t>(end)) != 0) {
-    throw std::system_error(errno, std::generic_category(), "ftruncate " + file_.path());
+  if (ftruncate(file().fd(), static_cast<off_t>(end)) != 0) {
+    throw std::system_error(errno, std::generic_category(), "ftruncate " + file().path());
   }
-  write_header(file_, graph_format(), numbers_);
-  file_.sync();
+  write_header(file(), graph_format(), numbers_);
+  file().sync();
+  file_.keep();
 }
 
 GraphFile::GraphFile(const std::string& path)

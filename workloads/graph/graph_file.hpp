@@ -18,17 +18,17 @@ class GraphWriter {
  public:
   GraphWriter(const std::string& path, std::uint64_t vertices);
 
-  [[nodiscard]] const File& file() const { return file_; }
+  [[nodiscard]] const File& file() const { return file_.file(); }
 
   // Offsets in the file.
   [[nodiscard]] std::uint64_t place_of_offsets() const;
   [[nodiscard]] std::uint64_t place_of_neighbour(std::uint64_t number) const;
 
-  // The file ends with its neighbours, says how many there are, and is on the drive.
+  // The file ends with its neighbours, says how many there are, is on the drive, and stays.
   void finish(std::uint64_t edges);
 
  private:
-  File file_;
+  NewFile file_;
   Numbers numbers_;
   std::vector<Section> sections_;
 };

@@ -73,6 +73,12 @@ for mode in array resident zero-copy; do
 done
 expect_status 1 "$program" run "$folder/damaged" --check --device "$device"
 
+# What there is no room for leaves nothing.
+for where in "" "--device $device"; do
+  # shellcheck disable=SC2086 # an option and its value
+  expect_no_room "$program" generate "$folder/partial" --scale 11 $where
+  test ! -e "$folder/partial"
+done
 expect_status 1 "$program" run "$folder/absent" --device "$device"
 expect_status 1 "$program" generate "$folder/absent/graph"
 for wrong in "--algorithm sort" "--mode paper" "--source 512" "--line 600 --mode array" "--pace 3" "--cache"; do

@@ -96,6 +96,15 @@ if [ "$(basename "$program")" = hybridsort ]; then
   "$program" check "$folder/unordered" "$folder/out"
 fi
 
+# What there is no room for leaves nothing that looks like an input; a link stays.
+expect_no_room "$program" generate "$folder/partial" $arguments
+test ! -e "$folder/partial"
+cp "$folder/in" "$folder/partial"
+ln -s partial "$folder/link"
+expect_no_room "$program" generate "$folder/link" $arguments
+test -h "$folder/link"
+test ! -s "$folder/partial"
+
 expect_status 1 "$program" run "$folder/absent" "$folder/out" --device host
 expect_status 2 "$program" run "$folder/in" "$folder/out" --device nowhere:7
 expect_status 2 "$program" run "$folder/in" "$folder/out" --pace 3

@@ -13,3 +13,10 @@ expect_status() {
     exit 1
   fi
 }
+
+# A command that may write 512 bytes to a file and no more, as on a full drive, fails: expect_no_room COMMAND…
+expect_no_room() (
+  trap '' XFSZ
+  ulimit -f 1
+  expect_status 1 "$@"
+)

@@ -10,9 +10,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 namespace {
 
@@ -156,6 +158,23 @@ void File::sync() const {
   }
 }
 
+NewFile::NewFile(std::string path, int access)
+    : file_(std::move(path), access | O_CREAT | O_TRUNC) {}
+
+NewFile::~NewFile() {
+  struct stat facts{};
+  if (kept_ || fstat(file_.fd(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    return;
+  }
+  // A symbolic link stays, and leads to an empty file.
+  const char* path = file_.path().c_str();
+  struct stat named{};
+  const bool is_link = lstat(path, &named) == 0 && S_ISLNK(named.st_mode);
+  if (ftruncate(file_.fd(), 0) != 0 || (!is_link && unlink(path) != 0)) {
+    static_cast<void>(std::fprintf(stderr, "what there is of %s could not be removed\n", path));
+  }
+}
+
 std::uint64_t Numbers::at(std::string_view name) const {
   const auto found = std::find_if(
       options_.begin(), options_.end(), [&](const auto& each) { return name == each.name; });
@@ -195,14 +214,21 @@ void Input::read(void* to, std::size_t section) const {
   file_.read(to, place.size_bytes, place.offset_bytes);
 }
 
-InputWriter::InputWriter(const std::string& path, const Format& format, const Numbers& numbers)
-    : file_(path, O_WRONLY | O_CREAT | O_TRUNC), sections_(sections_of(format, numbers)) {
-  if (ftruncate(file_.fd(), static_cast<off_t>(file_bytes(sections_))) != 0) {
-    throw_errno("ftruncate " + path);
+InputWriter::InputWriter(const std::string& path, Format format, Numbers numbers)
+    : file_(path, O_WRONLY),
+      format_(std::move(format)),
+      numbers_(std::move(numbers)),
+      sections_(sections_of(format_, numbers_)) {}
+
+void InputWriter::finish() {
+  const File& file = file_.file();
+  if (ftruncate(file.fd(), static_cast<off_t>(file_bytes(sections_))) != 0) {
+    throw_errno("ftruncate " + file.path());
   }
-  if (format.number_of_bytes == nullptr) {
-    write_header(file_, format, numbers);
+  if (format_.number_of_bytes == nullptr) {
+    write_header(file, format_, numbers_);
   }
+  file_.keep();
 }
 
 std::uint64_t RandomField::bits(std::uint64_t stream, std::uint64_t index) const {

@@ -38,6 +38,25 @@ class File {
   int fd_;
 };
 
+// A file that is being made, emptied first if it is there. Unless it is kept it is removed again
+// (behind a symbolic link: emptied), so that what a full drive took of it is not taken for the
+// whole.
+class NewFile {
+ public:
+  NewFile(std::string path, int access);
+  ~NewFile();
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  [[nodiscard]] const File& file() const { return file_; }
+
+  void keep() { kept_ = true; }
+
+ private:
+  File file_;
+  bool kept_ = false;
+};
+
 // The numbers a problem is described by, each with its name and bounds.
 class Numbers {
  public:
@@ -113,12 +132,12 @@ class Input {
   std::vector<Section> sections_;
 };
 
-// A file to write, array by array.
+// A file to write, array by array. It is one, and stays, when it is finished.
 class InputWriter {
  public:
-  InputWriter(const std::string& path, const Format& format, const Numbers& numbers);
+  InputWriter(const std::string& path, Format format, Numbers numbers);
 
-  [[nodiscard]] const std::string& path() const { return file_.path(); }
+  [[nodiscard]] const std::string& path() const { return file_.file().path(); }
 
   // Writes array `index`, with make(i) as its element i; a few MiB are in memory at a time.
   template <typename T, typename Make>
@@ -133,13 +152,17 @@ class InputWriter {
       for (std::uint64_t i = first; i < count && i < first + at_once; ++i) {
         values.push_back(make(i));
       }
-      file_.write(
+      file_.file().write(
           values.data(), values.size() * sizeof(T), section.offset_bytes + first * sizeof(T));
     }
   }
 
+  void finish();
+
  private:
-  File file_;
+  NewFile file_;
+  Format format_;
+  Numbers numbers_;
   std::vector<Section> sections_;
 };
 

@@ -100,7 +100,9 @@ int generate(const PaperProgram& program, const CommandLine& line) {
       numbers.set(name, parse_size(value));
     }
   }
-  program.generate(numbers, RandomField(seed), InputWriter(line.words[1], program.format, numbers));
+  InputWriter writer(line.words[1], program.format, numbers);
+  program.generate(numbers, RandomField(seed), writer);
+  writer.finish();
   return EXIT_SUCCESS;
 }
 

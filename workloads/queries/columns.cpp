@@ -48,7 +48,7 @@ Trip trip_at(const TripsWish& wish, std::uint64_t row) {
           tax};
 }
 
-using OutFiles = std::vector<std::unique_ptr<File>>;
+using OutFiles = std::vector<std::unique_ptr<NewFile>>;
 
 void write_block(const TripsWish& wish,
                  const OutFiles& files,
@@ -62,7 +62,8 @@ void write_block(const TripsWish& wish,
     }
   }
   for (std::size_t column = 0; column < values.size(); ++column) {
-    files[column]->write(values.at(column).data(), count * sizeof(double), first * sizeof(double));
+    files[column]->file().write(
+        values.at(column).data(), count * sizeof(double), first * sizeof(double));
   }
 }
 
@@ -97,7 +98,7 @@ void generate_trips(const std::string& folder, const TripsWish& wish) {
   std::filesystem::create_directories(folder);
   OutFiles files;
   for (std::size_t column = 0; column < column_names.size(); ++column) {
-    files.push_back(std::make_unique<File>(path_of(folder, column), O_WRONLY | O_CREAT | O_TRUNC));
+    files.push_back(std::make_unique<NewFile>(path_of(folder, column), O_WRONLY));
   }
   std::vector<std::exception_ptr> failures(std::max(1U, std::thread::hardware_concurrency()));
   std::atomic<std::uint64_t> next = 0;
@@ -118,6 +119,9 @@ void generate_trips(const std::string& folder, const TripsWish& wish) {
     }
   }
   for (const auto& file : files) {
-    file->sync();
+    file->file().sync();
+  }
+  for (const auto& file : files) {
+    file->keep();
   }
 }

@@ -41,6 +41,9 @@ grep -q "mta_tax.f64" "$folder/said"
 "$program" run "$folder/trips" --query 4 --device "$device" --check >"$folder/said"
 : >"$folder/one/trip_distance.f64"
 expect_status 1 "$program" run "$folder/one" --query 0 --device "$device"
+# What there is no room for leaves no column.
+expect_no_room "$program" generate "$folder/partial" --rows 3000
+test -z "$(ls "$folder/partial")"
 expect_status 2 "$program" run "$folder/trips" --query 6 --device "$device"
 expect_status 2 "$program" run "$folder/trips" --mode paper --device "$device"
 expect_status 2 "$program" generate "$folder/trips" --rows 0

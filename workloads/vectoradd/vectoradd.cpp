@@ -53,7 +53,8 @@ int generate(Arguments& words) {
   words.refuse_others();
   std::filesystem::create_directories(folder);
   for (const std::uint64_t stream : {0U, 1U}) {
-    const File file(folder + (stream == 0 ? "/a" : "/b"), O_WRONLY | O_CREAT | O_TRUNC);
+    NewFile made(folder + (stream == 0 ? "/a" : "/b"), O_WRONLY);
+    const File& file = made.file();
     std::vector<Number> values;
     for (std::uint64_t first = 0; first < count; first += piece) {
       values.clear();
@@ -63,6 +64,7 @@ int generate(Arguments& words) {
       file.write(values.data(), values.size() * sizeof(Number), first * sizeof(Number));
     }
     file.sync();
+    made.keep();
   }
   return EXIT_SUCCESS;
 }

@@ -34,6 +34,8 @@ expect_status 1 "$program" run "$folder/100" --device "$device"
 : >"$folder/1/a"
 : >"$folder/1/b"
 expect_status 1 "$program" run "$folder/1" --device "$device"
+expect_no_room "$program" generate "$folder/partial" --count 100
+test -z "$(ls "$folder/partial")"
 expect_status 1 "$program" run "$folder/absent" --device "$device"
 expect_status 2 "$program" run "$folder/16384" --line 600 --device "$device"
 expect_status 2 "$program" run "$folder/16384" --line 8192 --device "$device"
