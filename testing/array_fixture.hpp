@@ -11,6 +11,7 @@
 
 #include <hippogriff/array/cursor.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <functional>
@@ -35,6 +36,7 @@ struct TestArrayOptions {
   std::uint64_t stripe_bytes = 0;  // 0: the files are copies of each other
   bool overlaid = false;           // mode c
   IoKind io = IoKind::cached;
+  std::chrono::milliseconds wait_limit{60'000};
   std::shared_ptr<node::ArrayNotice> notice;
   std::shared_ptr<Controller> controller;  // null: one of its own
 };
@@ -87,6 +89,7 @@ class TestArray {
     given.queue_depth = options.queue_depth;
     given.counter_base = options.counter_base;
     given.staged = options.staged;
+    given.wait_limit = options.wait_limit;
     given.notice = options.notice;
     array_ = std::make_unique<StorageArray>(given);
   }

@@ -33,7 +33,7 @@ __global__ void flush_lines(Cache cache) {
   const uint32_t warps = gridDim.x * blockDim.x / 32;
   for (uint64_t place = uint64_t{32} * warp; place < cache.places.place_count();
        place += uint64_t{32} * warps) {
-    static_cast<void>(cache.flush_places(Lanes::warp(), static_cast<uint32_t>(place)));
+    static_cast<void>(cache.noted(cache.flush_places(Lanes::warp(), static_cast<uint32_t>(place))));
   }
 }
 

@@ -172,7 +172,9 @@ HIPPOGRIFF_API int hippogriff_array_after(hippogriff_storage_array* array, void*
 /** Waits for the queued gathers and scatters. */
 HIPPOGRIFF_API int hippogriff_array_wait(hippogriff_storage_array* array);
 
-/** Writes every dirty line and has the storage keep it (fdatasync). Waits for lines that are held.
+/** Writes every dirty line and has the storage keep it (fdatasync). Waits for lines that are held,
+ *  as those are that a cursor keeps; after wait_limit_ms HIPPOGRIFF_TIMED_OUT, and a later flush
+ *  writes them.
  *  On a GPU a kernel writes the lines; hippogriff::flush of array.cuh does so on a stream. */
 HIPPOGRIFF_API int hippogriff_array_flush(hippogriff_storage_array* array);
 /** The second half of a flush: has the storage keep what lines were written. */

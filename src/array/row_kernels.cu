@@ -75,7 +75,8 @@ extern "C" __global__ void __launch_bounds__(row_kernel_threads, 2)
   const uint64_t lane = thread_index() % 32;
   for (uint64_t place = thread_index() - lane; place < moves.cache.places.place_count();
        place += thread_count()) {
-    moves.note(moves.cache.flush_places(Lanes::warp(), static_cast<uint32_t>(place)));
+    moves.note(
+        moves.cache.noted(moves.cache.flush_places(Lanes::warp(), static_cast<uint32_t>(place))));
   }
 }
 

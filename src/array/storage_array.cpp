@@ -374,12 +374,26 @@ void StorageArray::flush() {
   const std::uint32_t left = status == NvmeStatus::success ? cache_.places.place_count() : 0;
   for (std::uint32_t place = 0; place < left; ++place) {
     const NvmeStatus result = cache_.flush_places(Alone{}, place);
+    if (result == NvmeStatus::interrupted) {
+      throw_kept(place);
+    }
     status = status == NvmeStatus::success ? result : status;
   }
   if (status != NvmeStatus::success) {
     throw_status(status, "flush array");
   }
   sync();
+}
+
+void StorageArray::throw_kept(std::uint32_t place) const {
+  std::uint64_t line = 0;
+  static_cast<void>(cache_.places.is_dirty(place, line));
+  throw Error({.status = Status::timed_out,
+               .operation = "flush array",
+               .object = options_.backing.name,
+               .detail = "a cursor or a thread keeps line " + std::to_string(line) + " (bytes " +
+                         std::to_string(line * options_.line_bytes) +
+                         " and on): when it has let go, flush again"});
 }
 
 NvmeStatus StorageArray::write_idle_lines() const {
@@ -425,7 +439,8 @@ void StorageArray::throw_status(NvmeStatus status, const char* operation) const 
   const Ending ending = served_->options().patience.ended();
   const bool ended_alone =
       status == NvmeStatus::aborted && (ending == Ending::stopped || ending == Ending::timed_out);
-  if (const auto failure = served_->first_failure(); failure && !ended_alone) {
+  const bool kept = status == NvmeStatus::interrupted;
+  if (const auto failure = served_->first_failure(); failure && !ended_alone && !kept) {
     throw Error(*failure);
   }
   Failure failure{
@@ -436,6 +451,9 @@ void StorageArray::throw_status(NvmeStatus status, const char* operation) const 
   } else if (status == NvmeStatus::access_denied) {
     failure.status = Status::invalid_argument;
     failure.detail = "the array was opened for reading";
+  } else if (kept) {
+    failure.status = Status::timed_out;
+    failure.detail = "a cursor or a thread keeps a line that a flush was to write";
   }
   switch (ending) {
     case Ending::none:

@@ -84,7 +84,8 @@ class StorageArray {
 
   // Writes all dirty lines and has the storage keep them. On a device whose memory this thread
   // reaches (host): on others a kernel writes the lines, then sync() does the rest. Waits for lines
-  // that are held. Throws Error as check(), or busy or io_error.
+  // that are held, up to the wait limit: then timed_out, and a later flush writes them. Throws
+  // Error as check(), or io_error.
   void flush();
   void sync();
 
@@ -122,6 +123,7 @@ class StorageArray {
   [[nodiscard]] std::function<void(const ServedCounts&)> shows_counts() const;
   void write_own(const std::vector<std::byte>& image);
   void give_back();
+  [[noreturn]] void throw_kept(std::uint32_t place) const;
   [[noreturn]] void throw_status(NvmeStatus status, const char* operation) const;
 
   StorageArrayOptions options_;

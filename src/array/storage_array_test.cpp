@@ -10,11 +10,13 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace hippogriff::ondemand {
@@ -330,6 +332,51 @@ TEST(StorageArray, lines_that_could_not_be_written_stay_and_are_written_later) {
   const std::vector<std::uint32_t> stored = elements_of<std::uint32_t>(array.stored());
   for (std::uint32_t i = 0; i < 4000; ++i) {
     ASSERT_EQ(stored[i], i);
+  }
+}
+
+TEST(StorageArray, a_flush_waits_for_a_cursor_that_has_written) {
+  TestArray array({});
+  const auto view = array.view<std::uint32_t>();
+  std::atomic<bool> flushed{false};
+  std::thread flusher;
+  {
+    array_cursor<std::uint32_t> cursor(view);
+    ASSERT_EQ(cursor.write(5, 42), NvmeStatus::success);
+    flusher = std::thread([&] {
+      array.array().flush();
+      flushed = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(flushed.load());
+    ASSERT_EQ(cursor.write(6, 43), NvmeStatus::success);
+  }
+  flusher.join();
+  const std::vector<std::uint32_t> stored = elements_of<std::uint32_t>(array.stored());
+  EXPECT_EQ(stored[5], 42U);
+  EXPECT_EQ(stored[6], 43U);
+}
+
+TEST(StorageArray, a_flush_that_waits_too_long_for_a_cursor_fails_alone) {
+  for (const bool writes : {false, true}) {
+    TestArray array({.wait_limit = std::chrono::milliseconds(50)});
+    const auto view = array.view<std::uint32_t>();
+    ASSERT_EQ(view.write(5, 42), NvmeStatus::success);
+    ASSERT_EQ(view.write(9000, 44), NvmeStatus::success) << "in another line";
+    {
+      array_cursor<std::uint32_t> cursor(view);
+      std::uint32_t value = 0;
+      ASSERT_EQ(writes ? cursor.write(6, 43) : cursor.read(6, value), NvmeStatus::success);
+      const Failure failure = failure_of([&] { array.array().flush(); });
+      EXPECT_EQ(failure.status, Status::timed_out);
+      EXPECT_NE(failure.detail.find("keeps line 0"), std::string::npos) << failure.detail;
+      EXPECT_EQ(elements_of<std::uint32_t>(array.stored())[9000], 44U);
+      EXPECT_EQ(cursor[7], elements_of<std::uint32_t>(array.stored())[7]);
+    }
+    array.array().check();
+    array.array().flush();
+    EXPECT_EQ(elements_of<std::uint32_t>(array.stored())[5], 42U);
+    EXPECT_EQ(view[10'000], elements_of<std::uint32_t>(array.stored())[10'000]);
   }
 }
 

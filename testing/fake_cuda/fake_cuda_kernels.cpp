@@ -70,7 +70,7 @@ void move_rows(const ondemand::RowMoves& moves) {
 
 void flush_lines(const ondemand::RowMoves& moves) {
   for (std::uint32_t place = 0; place < moves.cache.places.place_count(); ++place) {
-    moves.note(moves.cache.flush_places(ondemand::Alone{}, place));
+    moves.note(moves.cache.noted(moves.cache.flush_places(ondemand::Alone{}, place)));
   }
 }
 

@@ -221,6 +221,7 @@ struct Cache {
   // Writes the lines of as many places as the group has threads, from `first` on, to the storage
   // where they are dirty: those that nobody holds together, then each of the others when nobody
   // holds it. All of the group call, holding nothing; the status is of the thread's own places.
+  // `interrupted`, where somebody keeps a line too long, is not noted: the array goes on.
   template <typename Group>
   HIPPO_ANYWHERE HIPPO_APART NvmeStatus flush_places(const Group& group, uint32_t first) const {
     if (!keeps_writes) {
@@ -235,12 +236,16 @@ struct Cache {
     if (!carry_out<Opcode::write>(group, ours, mine, status)) {
       return noted(NvmeStatus::aborted);
     }
+    static_cast<void>(noted(status));
     for (uint32_t left = group.vote(is_one && !ours); left != 0; left &= left - 1) {
       const uint32_t place = group.told_by(lowest(left), first + group.rank());
       const NvmeStatus its = flush_in_turn(group, place);
       status = status == NvmeStatus::success ? its : status;
+      if (its == NvmeStatus::interrupted) {
+        break;  // each of the others could take as long
+      }
     }
-    return noted(status);
+    return status;
   }
 
   // Has the storage keep what was written. One thread. A drive may take long for that: the limit is
@@ -331,7 +336,7 @@ struct Cache {
 
   template <typename Group>
   HIPPO_ANYWHERE NvmeStatus flush_in_turn(const Group& group, uint32_t place) const {
-    for (Wait wait(patience);;) {
+    for (Wait wait(patience, WhenLate::gives_up);;) {
       Found found{Step::wait, place, 0};
       if (group.leads()) {
         found = places.claim_dirty(place);
@@ -347,7 +352,8 @@ struct Cache {
       const bool goes_on = found.step == Step::settle ? settle_any(group, found, no_line).goes_on
                                                       : group.told(group.leads() && wait.again());
       if (!goes_on) {
-        return NvmeStatus::aborted;
+        const bool late = group.told(group.leads() && patience.ended() == Ending::none);
+        return late ? NvmeStatus::interrupted : noted(NvmeStatus::aborted);
       }
     }
   }

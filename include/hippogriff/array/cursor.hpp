@@ -46,10 +46,9 @@ class KeptLine {
   template <typename Group>
   HIPPO_ANYWHERE void let_go_with(const Group& here) {
     const Group same = here.with_same(count_ != 0 ? place_ : no_place);
-    const bool wrote = same.vote(wrote_) != 0;
     same.meet();  // what each wrote comes before
     if (count_ != 0 && same.leads()) {
-      cache_->places.drop(place_, wrote, same.size());
+      cache_->places.drop(place_, false, same.size());
     }
     count_ = 0;
     wrote_ = false;
@@ -89,9 +88,14 @@ class KeptLine {
     elements_ = cache_->bytes_of(place_) + (first_ * element_bytes - begin);
   }
 
-  HIPPO_ANYWHERE void note_write() { wrote_ = true; }
+  // Before an element of the line is written. At once, and not when the line is given back: a flush
+  // meanwhile waits for it.
+  HIPPO_ANYWHERE void note_write() {
+    cache_->places.mark_dirty(place_);
+    wrote_ = true;
+  }
 
-  // Whether an element of the line was written: then others may be, too.
+  // Whether the line has that note: then other elements may be written, too.
   [[nodiscard]] HIPPO_ANYWHERE bool wrote() const { return wrote_; }
 
  private:
@@ -258,7 +262,7 @@ inline namespace v0 {
 // could wait for itself. Ranges and plain accesses of the same thread, to this array or another,
 // want its line let go (let_go) for the same reason: they wait for other lanes of the warp, which
 // may wait for its place. So does waiting for other threads of the array in any other way, as
-// __syncthreads does.
+// __syncthreads does, and a flush, which waits for all lines that were written.
 template <typename T>
 // NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
 class array_cursor : public ondemand::CursorOver<T, ondemand::LoneLine> {

@@ -20,7 +20,8 @@ enum class NvmeStatus : uint16_t {
   invalid_opcode = 0x001,
   invalid_field = 0x002,
   internal_error = 0x006,
-  aborted = 0x007,  // here: the array has ended, see Ending
+  aborted = 0x007,      // here: the array has ended, see Ending
+  interrupted = 0x021,  // here: a flush waited too long for a line that somebody kept
   out_of_range = 0x080,
   write_fault = 0x280,
   unrecovered_read = 0x281,

@@ -143,11 +143,18 @@ struct PlaceTable {
 
   // Gives references back. `wrote`: bytes were written.
   HIPPO_ANYWHERE void drop(uint32_t place, bool wrote, uint32_t references = 1) const {
+    if (wrote) {
+      mark_dirty(place);
+    }
+    word_at(place).fetch_sub(references * PlaceWord::reference, release);
+  }
+
+  // By who holds the place, and lets go after what it writes: until then nobody takes the mark.
+  HIPPO_ANYWHERE void mark_dirty(uint32_t place) const {
     shared_ref<uint64_t> word = word_at(place);
-    if (wrote && (word.load(relaxed) & PlaceWord::dirty) == 0) {
+    if ((word.load(relaxed) & PlaceWord::dirty) == 0) {
       word.fetch_or(PlaceWord::dirty, relaxed);
     }
-    word.fetch_sub(references * PlaceWord::reference, release);
   }
 
   // Lets others read the bytes of a place without a reference; we hold it, and it is not busy.

@@ -81,13 +81,17 @@ struct Patience {
   }
 };
 
-// One wait. A wait that takes too long ends the array: what it waited for cannot be taken back, so
-// nobody could go on behind it.
+// What a wait does that takes too long. What most wait for cannot be taken back, so nobody could go
+// on behind it; who gives up alone has left everything as it was.
+enum class WhenLate : uint32_t { ends_array, gives_up };
+
+// One wait.
 class Wait {
  public:
-  HIPPO_ANYWHERE explicit Wait(const Patience& patience) : patience_(patience) {}
+  HIPPO_ANYWHERE explicit Wait(const Patience& patience, WhenLate late = WhenLate::ends_array)
+      : patience_(patience), late_(late) {}
 
-  // Pauses. False when the array has ended: give up.
+  // Pauses. False when the array has ended, or this wait is late: give up.
   HIPPO_ANYWHERE bool again() {
     pause(round_);
 #ifdef __CUDA_ARCH__
@@ -107,7 +111,7 @@ class Wait {
   // Pauses so far.
   [[nodiscard]] HIPPO_ANYWHERE uint32_t rounds() const { return round_; }
 
-  // False when the array has ended, or does now, because this wait has lasted too long.
+  // False when the array has ended, or when this wait has lasted too long.
   HIPPO_ANYWHERE bool goes_on() {
     if (patience_.ended() != Ending::none) {
       return false;
@@ -116,7 +120,9 @@ class Wait {
     if (begin_ns_ == 0) {
       begin_ns_ = now;
     } else if (now - begin_ns_ > patience_.limit_ns) {
-      patience_.end(Ending::timed_out);
+      if (late_ == WhenLate::ends_array) {
+        patience_.end(Ending::timed_out);
+      }
       return false;
     }
     return true;
@@ -124,8 +130,9 @@ class Wait {
 
  private:
   const Patience& patience_;
-  uint64_t begin_ns_ = 0;
+  WhenLate late_;
   uint32_t round_ = 0;
+  uint64_t begin_ns_ = 0;
 };
 
 }  // namespace hippogriff::ondemand
