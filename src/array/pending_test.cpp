@@ -512,6 +512,24 @@ TEST(AsynchronousWriteBack, that_fails_leaves_the_line_dirty_and_is_told) {
   }
 }
 
+TEST(AsynchronousWriteBack, that_failed_before_its_failure_was_cleared_is_not_told_again) {
+  TestArray array({.cache_bytes = 8 * line_bytes});
+  array.plan().add({.point = FaultPoint::queued_write,
+                    .kind = FaultKind::error,
+                    .times = UINT64_MAX,
+                    .errno_value = ENOSPC});
+  make_seven_dirty(array);
+  EXPECT_EQ(array.view<std::uint32_t>()[20 * in_line], numbers_of(array.stored())[20 * in_line]);
+  ASSERT_TRUE(eventually([&] { return array.array().served().failures == 7; }));
+  EXPECT_EQ(failure_of([&] { array.array().check(); }).errno_value, ENOSPC)
+      << "also where nobody has met the answer";
+  EXPECT_NE(pending_commands(array.array().cache()), 0U);
+  array.plan().clear();
+  array.array().clear_failure();
+  array.array().flush();
+  EXPECT_EQ(numbers_of(array.stored())[6 * in_line], 7U);
+}
+
 TEST(AsynchronousWriteBack,
      that_always_fails_fails_who_needs_the_place_and_does_not_go_on_for_ever) {
   for (const std::uint64_t lines : {1U, 4U, 8U}) {

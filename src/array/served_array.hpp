@@ -70,11 +70,15 @@ class ServedArray {
   void end(Ending why) const { options_.patience.end(why); }
 
   // Keeps the first, but for those before any access failed: of prefetches that nobody wanted.
-  void note_failure(const Failure& failure) {
+  // With a status it is the array's failure now, without waiting for who is told the answer.
+  void note_failure(const Failure& failure, NvmeStatus status = NvmeStatus::success) {
     failures_.fetch_add(1, std::memory_order_relaxed);
     const std::scoped_lock lock(mutex_);
     if (!first_failure_ || system_ref<std::uint32_t>(*options_.sticky).load(relaxed) == 0) {
       first_failure_ = failure;
+    }
+    if (status != NvmeStatus::success) {
+      set_once(*options_.sticky, static_cast<std::uint32_t>(status));
     }
   }
 
@@ -117,6 +121,7 @@ class ServedArray {
   void clear_failure() {
     const std::scoped_lock lock(mutex_);
     first_failure_.reset();
+    system_ref<std::uint32_t>(*options_.sticky).store(0, relaxed);
   }
 
   // What one queue's thread counts, and any may read.

@@ -431,7 +431,6 @@ void StorageArray::check() const {
 }
 
 void StorageArray::clear_failure() {
-  system_ref<std::uint32_t>(*cache_.sticky).store(0, relaxed);
   served_->clear_failure();
 }
 

@@ -43,7 +43,8 @@ HIPPO_ANYWHERE inline bool Cache::claim_answered(uint32_t slot, Loading& its, Op
 
 // By all of the group. True: the command has been answered, and its place is open. The line that is
 // `wanted` is `kept` then, with a reference. A read that failed was nobody's: who wants the line
-// asks again. A write that failed is the array's failure, and the line dirty.
+// asks again. A write that failed leaves the line dirty; whoever answered has noted it as the
+// array's failure: when it is settled somebody may have cleared that already.
 template <typename Group>
 HIPPO_ANYWHERE Cache::Settled Cache::settle(const Group& group,
                                             uint32_t slot,
@@ -76,7 +77,7 @@ HIPPO_ANYWHERE Cache::Settled Cache::settle(const Group& group,
     shared_ref<uint64_t>(its_slot.pending).store(0, relaxed);
     places.forget_pending(its.place);
     if (what == Opcode::write) {
-      static_cast<void>(noted(settle<Opcode::write>(its)));
+      static_cast<void>(settle<Opcode::write>(its));
     } else if (status != NvmeStatus::success) {
       pair.let_go(its.transit.ticket);
       places.withdraw(its.place);
