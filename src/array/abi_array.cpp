@@ -1,8 +1,7 @@
-// The C functions of arrays: checks, files by mode, the controller that a process has.
+// The C functions of arrays.
 #include "array/array_handle.hpp"
 #include "array/array_outlook.hpp"
-#include "array/io_choice.hpp"
-#include "array/overlay.hpp"
+#include "array/open_array.hpp"
 #include "transfer/abi.hpp"
 #include "transfer/runtime.hpp"
 
@@ -19,216 +18,18 @@
 #include <thread>
 #include <vector>
 
-using hippogriff::Device;
 using hippogriff::guarded;
-using hippogriff::Runtime;
 using hippogriff::throw_invalid;
 using hippogriff::ondemand::Alone;
 using hippogriff::ondemand::array_of;
-using hippogriff::ondemand::Backing;
-using hippogriff::ondemand::BackingRequest;
 using hippogriff::ondemand::Cache;
-using hippogriff::ondemand::Controller;
-using hippogriff::ondemand::DeviceAccess;
 using hippogriff::ondemand::Direction;
-using hippogriff::ondemand::IoWish;
 using hippogriff::ondemand::NvmeStatus;
-using hippogriff::ondemand::Overlay;
-using hippogriff::ondemand::OverlayOptions;
 using hippogriff::ondemand::RangeWalk;
 using hippogriff::ondemand::RowMoves;
 using hippogriff::ondemand::StorageArray;
-using hippogriff::ondemand::StorageArrayOptions;
 
 namespace {
-
-constexpr std::uint32_t controller_threads_max = 4;
-
-// One controller for all arrays of a process, as long as there are any.
-struct SharedController {
-  explicit SharedController(std::uint64_t of_generation) : generation(of_generation) {}
-
-  const std::uint64_t generation;
-  std::mutex mutex;
-  std::weak_ptr<Controller> controller;
-};
-
-// A forked child has another one: the parent's threads, and perhaps its lock, are not the child's.
-SharedController& shared_controller() {
-  static std::atomic<SharedController*> present{nullptr};
-  SharedController* shared = present.load();
-  while (shared == nullptr || shared->generation != hippogriff::process_generation()) {
-    auto fresh = std::make_unique<SharedController>(hippogriff::process_generation());
-    if (present.compare_exchange_strong(shared, fresh.get())) {
-      shared = fresh.release();
-    }
-  }
-  return *shared;
-}
-
-std::shared_ptr<Controller> controller_for(Runtime& runtime) {
-  SharedController& shared = shared_controller();
-  const std::scoped_lock lock(shared.mutex);
-  auto controller = shared.controller.lock();
-  if (controller == nullptr) {
-    const std::uint32_t threads =
-        std::clamp(hippogriff::usable_cores() / 2, 1U, controller_threads_max);
-    controller = std::make_shared<Controller>(runtime.shared_storage(), threads);
-    shared.controller = controller;
-  }
-  return controller;
-}
-
-hippogriff_array_options checked(const hippogriff_array_options* given) {
-  constexpr const char* operation = "open array";
-  if (given == nullptr) {
-    throw_invalid(operation, "the options are NULL");
-  }
-  if (given->struct_size != sizeof(hippogriff_array_options)) {
-    throw_invalid(operation,
-                  "struct_size is " + std::to_string(given->struct_size) + ", not " +
-                      std::to_string(sizeof(hippogriff_array_options)));
-  }
-  const int said = (given->path != nullptr ? 1 : 0) + (given->memory != nullptr ? 1 : 0) +
-                   (given->paths != nullptr ? 1 : 0);
-  if (said != 1) {
-    throw_invalid(operation, "an array is a file (path), files (paths) or memory: one of them");
-  }
-  if (given->paths != nullptr &&
-      (given->path_count == 0 || given->path_count > hippogriff::ondemand::backing_files_max)) {
-    throw_invalid(operation, "an array has 1 to 64 files");
-  }
-  if (given->paths == nullptr && given->path_count != 0) {
-    throw_invalid(operation, "path_count without paths");
-  }
-  if (given->memory != nullptr && (given->layout != nullptr || given->stripe_size != 0)) {
-    throw_invalid(operation, "memory has no layout and no stripes");
-  }
-  if (given->memory != nullptr && (given->size == 0 || given->offset != 0)) {
-    throw_invalid(operation, "memory has a size and no offset");
-  }
-  if (given->wait_limit_ms < 0 || given->wait_limit_ms > hippogriff::longest_timeout_ms) {
-    throw_invalid(operation, "wait_limit_ms is negative or longer than ten years");
-  }
-  return *given;
-}
-
-// Layout and stripe of several files; 0: copies of each other.
-std::uint64_t stripe_of(const hippogriff_array_options& options) {
-  constexpr std::uint64_t usual_stripe_bytes = std::uint64_t{1} << 20;
-  const std::string_view layout = options.layout != nullptr  ? options.layout
-                                  : options.stripe_size != 0 ? "striped"
-                                  : options.paths == nullptr ? "replicated"  // the one file
-                                                             : "";
-  if (layout == "striped") {
-    return options.stripe_size == 0 ? usual_stripe_bytes : options.stripe_size;
-  }
-  if (layout != "replicated") {
-    throw_invalid("open array",
-                  "several files are \"striped\" or \"replicated\": say which, not \"" +
-                      std::string(layout) + "\"");
-  }
-  if (options.stripe_size != 0) {
-    throw_invalid("open array", "replicated files have no stripes");
-  }
-  return 0;
-}
-
-BackingRequest file_request(const hippogriff_array_options& options) {
-  BackingRequest request;
-  if (options.path != nullptr) {
-    request.paths.emplace_back(options.path);
-  } else {
-    for (const char* path : std::span(options.paths, options.path_count)) {
-      if (path == nullptr) {
-        throw_invalid("open array", "a path is NULL");
-      }
-      request.paths.emplace_back(path);
-    }
-  }
-  request.mode = options.mode == nullptr ? "r" : options.mode;
-  request.file_offset = options.offset;
-  request.size_bytes = options.size;
-  request.stripe_bytes = stripe_of(options);
-  return request;
-}
-
-Backing memory_backing(const hippogriff_array_options& options, std::string_view mode) {
-  Backing backing;
-  backing.memory = {static_cast<std::byte*>(options.memory), options.size};
-  backing.size_bytes = options.size;
-  backing.writable = mode != "r";
-  backing.name = "memory";
-  return backing;
-}
-
-// Before the files that are there become others: what is wrong with the rest is told.
-void check_new_files(StorageArrayOptions options, const BackingRequest& request) {
-  options.backing.name = hippogriff::ondemand::name_of(request.paths);
-  if (request.size_bytes == 0 || request.file_offset > UINT64_MAX - request.size_bytes) {
-    throw_invalid("open array " + options.backing.name,
-                  "mode w+ makes a file and needs the array's size");
-  }
-  options.backing.size_bytes = request.size_bytes;
-  options.backing.stripe_bytes = request.stripe_bytes;
-  StorageArray::check_options(options);
-}
-
-Backing backing_of(Runtime& runtime,
-                   const hippogriff_array_options& options,
-                   const StorageArrayOptions& given) {
-  const std::string_view mode = options.mode == nullptr ? "r" : options.mode;
-  if (mode != "r" && mode != "r+" && mode != "w+" && mode != "c") {
-    throw_invalid("open array", "mode \"" + std::string(mode) + "\" is not r, r+, w+ or c");
-  }
-  IoWish wish{.kind = hippogriff::ondemand::io_kind_of(options.io == nullptr ? "auto" : options.io),
-              .line_bytes = given.line_bytes};
-  if (options.memory != nullptr) {
-    return memory_backing(options, mode);
-  }
-  const BackingRequest request = file_request(options);
-  if (mode == "w+") {
-    check_new_files(given, request);
-  }
-  Backing backing = hippogriff::ondemand::open_backing(runtime.storage(), request);
-  wish.available_bytes = hippogriff::ondemand::available_memory_bytes();
-  hippogriff::ondemand::choose_io(backing, wish);
-  return backing;
-}
-
-void add_overlay(Runtime& runtime,
-                 const hippogriff_array_options& options,
-                 StorageArrayOptions& given) {
-  const bool said = options.overlay_folder != nullptr;
-  given.backing.overlay = std::make_shared<Overlay>(
-      runtime.storage(),
-      OverlayOptions{.array = given.backing.name,
-                     .size_bytes = given.backing.size_bytes,
-                     .line_bytes = given.line_bytes,
-                     .folders = said ? std::vector<std::string>{options.overlay_folder}
-                                     : hippogriff::ondemand::overlay_folders(given.backing)});
-}
-
-std::unique_ptr<StorageArray> open_array(const hippogriff_array_options& options) {
-  const auto runtime = hippogriff::current_runtime();
-  StorageArrayOptions given;
-  given.device = runtime->device(options.device == nullptr ? "" : options.device).device;
-  given.controller = controller_for(*runtime);
-  given.notice = runtime->notice_array();
-  given.cache_bytes = options.cache_size == 0 ? given.cache_bytes : options.cache_size;
-  given.line_bytes = options.line_size == 0 ? given.line_bytes : options.line_size;
-  given.queue_count = options.queue_count;
-  given.queue_depth = options.queue_depth;
-  if (options.wait_limit_ms != 0) {
-    given.wait_limit = std::chrono::milliseconds(options.wait_limit_ms);
-  }
-  given.backing = backing_of(*runtime, options, given);
-  if (options.mode != nullptr && std::string_view(options.mode) == "c") {
-    StorageArray::check_options(given);
-    add_overlay(*runtime, options, given);
-  }
-  return std::make_unique<StorageArray>(given);
-}
 
 // An array and a range of it.
 StorageArray& readable(hippogriff_storage_array* handle, std::uint64_t offset, std::size_t size) {
@@ -355,13 +156,7 @@ int hippogriff_array_open(const hippogriff_array_options* options,
       throw_invalid("open array", "there is no place for the array");
     }
     *array = nullptr;
-    auto handle = std::make_unique<hippogriff_storage_array>();
-    handle->array = open_array(checked(options));
-    if (!handle->array->device().info().can.host_addressable) {
-      handle->device_access = std::make_unique<DeviceAccess>(*handle->array);
-    }
-    handle->generation = hippogriff::process_generation();
-    *array = handle.release();
+    *array = hippogriff::ondemand::open_array(options).release();
   });
 }
 

@@ -153,6 +153,8 @@ TEST(Array, a_file_stays_as_it_is_when_its_new_array_is_refused) {
         array_options{.mode = "w+", .device = "host", .cache_size = 100, .count = 5},
         array_options{.mode = "w+", .device = "host", .count = 5, .queue_depth = 3},
         array_options{.mode = "w+", .device = "cuda:99", .count = 5},
+        array_options{
+            .mode = "w+", .device = "host", .cache_size = std::uint64_t{1} << 41, .count = 5},
         array_options{.mode = "w+", .device = "host", .count = UINT64_MAX / 4}}) {
     EXPECT_NE(status_of([&] { const array<Point> points(folder.file("points"), wrong); }),
               HIPPOGRIFF_OK);

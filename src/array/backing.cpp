@@ -5,6 +5,7 @@
 #include "transfer/outlook.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <exception>
 #include <filesystem>
 #include <system_error>
@@ -86,6 +87,31 @@ void refuse_twice(const std::vector<std::string>& paths) {
       }
     }
   }
+}
+
+// Those that are there stay as they are; those that are not are removed again when one fails.
+std::vector<BackingFile> make_files(Storage& storage, const std::vector<std::string>& paths) {
+  std::vector<BackingFile> files;
+  std::vector<std::string> made;
+  try {
+    for (const std::string& path : paths) {
+      try {
+        files.push_back({storage.open(path, FileAccess::read_write), path});
+      } catch (const Error& error) {
+        if (error.failure().errno_value != ENOENT) {
+          throw;
+        }
+        files.push_back({storage.create(path), path});
+        made.push_back(path);
+      }
+    }
+  } catch (...) {
+    for (const std::string& path : made) {
+      storage.remove(path);
+    }
+    throw;
+  }
+  return files;
 }
 
 }  // namespace
@@ -177,18 +203,42 @@ Backing open_backing(Storage& storage, const BackingRequest& request) {
   backing.stripe_bytes = request.stripe_bytes;
   backing.file_offset = request.file_offset;
   backing.writable = request.mode != "r";
+  backing.is_new = request.mode == "w+";
+  if (backing.is_new) {
+    backing.files = make_files(storage, request.paths);
+    backing.size_bytes = request.size_bytes;
+    return backing;
+  }
   const bool changes_files = backing.writable && request.mode != "c";
-  const FileLayout layout{request.paths.size(), request.stripe_bytes, request.file_offset};
-  for (std::size_t i = 0; i < request.paths.size(); ++i) {
-    const std::string& path = request.paths[i];
-    if (request.mode == "w+") {
-      storage.create(path)->truncate(request.file_offset + layout.bytes_in(request.size_bytes, i));
-    }
+  for (const std::string& path : request.paths) {
     backing.files.push_back(
         {storage.open(path, changes_files ? FileAccess::read_write : FileAccess::read), path});
   }
   backing.size_bytes = checked_size(backing, request.size_bytes);
   return backing;
+}
+
+void empty_files(const Backing& backing) {
+  std::vector<std::uint64_t> before;
+  std::vector<std::uint64_t> wanted;
+  try {
+    for (std::size_t i = 0; i < backing.files.size(); ++i) {
+      File& file = *backing.files[i].file;
+      wanted.push_back(backing.file_offset + backing.layout().bytes_in(backing.size_bytes, i));
+      before.push_back(file.size_now());
+      file.truncate(std::max(before.back(), wanted.back()));
+    }
+  } catch (...) {
+    const std::exception_ptr first = std::current_exception();
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      backing.files[i].file->truncate(before[i]);
+    }
+    std::rethrow_exception(first);
+  }
+  for (std::size_t i = 0; i < backing.files.size(); ++i) {
+    backing.files[i].file->truncate(0);
+    backing.files[i].file->truncate(wanted[i]);
+  }
 }
 
 }  // namespace hippogriff::ondemand

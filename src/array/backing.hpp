@@ -61,6 +61,7 @@ struct Backing {
   std::span<const std::byte> mapping;
   std::uint64_t size_bytes = 0;
   bool writable = false;
+  bool is_new = false;  // mode w+: its files have their bytes and size after empty_files
   std::shared_ptr<Overlay> overlay;  // where writes go instead; null: into files or memory
   std::string name;                  // for messages: a path
   bool is_direct = false;            // the files' whole pages are moved past the page cache,
@@ -97,8 +98,13 @@ struct BackingRequest {
 // "a.bin", or "a.bin and 3 more".
 [[nodiscard]] std::string name_of(const std::vector<std::string>& paths);
 
-// Opens the files (makes them: w+, which wants a size) and checks that each is as long as the array
-// needs, and no longer where no size was given. Throws Error, which names the file.
+// Opens the files and checks that each is as long as the array needs, and no longer where no size
+// was given. w+, which wants a size, makes those that are not there, and leaves the others as they
+// are until empty_files. Throws Error, which names the file.
 [[nodiscard]] Backing open_backing(Storage& storage, const BackingRequest& request);
+
+// Gives the files of a new array their size, in zeros. Throws Error before a byte is lost where the
+// file system has none as long.
+void empty_files(const Backing& backing);
 
 }  // namespace hippogriff::ondemand

@@ -99,10 +99,41 @@ TEST_F(OpenBacking, new_files_are_as_long_as_their_stripes) {
                                .file_offset = 10,
                                .size_bytes = 5000,
                                .stripe_bytes = 1024};
-  EXPECT_EQ(open_backing(*storage_, request).size_bytes, 5000U);
+  make_file(folder_.file("b"), 9000);
+  const Backing backing = open_backing(*storage_, request);
+  EXPECT_EQ(backing.size_bytes, 5000U);
+  EXPECT_EQ(std::filesystem::file_size(folder_.file("b")), 9000U) << "until all else is done";
+  empty_files(backing);
   EXPECT_EQ(std::filesystem::file_size(folder_.file("a")), 10U + 2048);
   EXPECT_EQ(std::filesystem::file_size(folder_.file("b")), 10U + 1024 + 904);
   EXPECT_EQ(std::filesystem::file_size(folder_.file("c")), 10U + 1024);
+}
+
+TEST_F(OpenBacking, new_files_that_cannot_all_be_made_leave_those_that_are_there) {
+  make_file(folder_.file("a"), 9000);
+  const BackingRequest request{
+      .paths = {folder_.file("a"), folder_.file("b"), folder_.file("none/c")},
+      .mode = "w+",
+      .size_bytes = 5000};
+  EXPECT_EQ(failure_of([&] { static_cast<void>(open_backing(*storage_, request)); }).errno_value,
+            ENOENT);
+  EXPECT_EQ(std::filesystem::file_size(folder_.file("a")), 9000U);
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("b")));
+}
+
+TEST_F(OpenBacking, a_file_that_cannot_be_as_long_stays_as_it_is) {
+  make_file(folder_.file("a"), 9000);
+  make_file(folder_.file("b"), 9000);
+  const auto plan = std::make_shared<FaultPlan>();
+  const auto storage = make_faulty_storage(make_system_storage(), plan);
+  const Backing backing = open_backing(
+      *storage,
+      {.paths = {folder_.file("a"), folder_.file("b")}, .mode = "w+", .size_bytes = 20'000});
+  plan->add(
+      {.point = FaultPoint::truncate, .kind = FaultKind::error, .after = 1, .errno_value = EFBIG});
+  EXPECT_EQ(failure_of([&] { empty_files(backing); }).errno_value, EFBIG);
+  EXPECT_EQ(std::filesystem::file_size(folder_.file("a")), 9000U);
+  EXPECT_EQ(std::filesystem::file_size(folder_.file("b")), 9000U);
 }
 
 TEST(StripedArray, a_failure_names_the_file_of_the_stripe_and_the_offset_there) {

@@ -93,7 +93,9 @@ void choose_io(Backing& backing, const IoWish& wish) {
   bool direct = wish.kind == IoKind::direct;
   backing.io_reason = "asked for";
   if (wish.kind == IoKind::automatic) {
-    const Residency residency = residency_of(backing);
+    const Residency residency =
+        backing.is_new ? Residency{.resident_bytes = 0, .total_bytes = backing.size_bytes}
+                       : residency_of(backing);
     const std::uint64_t cold = residency.total_bytes - residency.resident_bytes;
     direct = cold > wish.available_bytes;
     backing.io_reason = bytes(cold) + " are not in the page cache, which has room for " +

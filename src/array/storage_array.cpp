@@ -203,8 +203,9 @@ void StorageArray::map_backing() {
   }
   answers_with_addresses_ = false;
   try {
-    if (backing.files.size() == 1 && !backing.is_direct && device.info().can.registers_read_only &&
-        backing.mapping.empty() && backing.file_offset % page_bytes == 0 &&
+    if (backing.files.size() == 1 && !backing.is_new && !backing.is_direct &&
+        device.info().can.registers_read_only && backing.mapping.empty() &&
+        backing.file_offset % page_bytes == 0 &&
         backing.files[0].file->size_now() >= backing.file_offset + backing.size_bytes) {
       File& file = *backing.files[0].file;
       const auto residency = file.residency({backing.file_offset, backing.size_bytes});
