@@ -19,6 +19,7 @@
 #include <vector>
 
 using hippogriff::guarded;
+using hippogriff::Range;
 using hippogriff::throw_invalid;
 using hippogriff::ondemand::Alone;
 using hippogriff::ondemand::array_of;
@@ -50,15 +51,10 @@ StorageArray& writable(hippogriff_storage_array* handle, std::uint64_t offset, s
   return array;
 }
 
-// Throws why an access failed: the array has noted it.
-void throw_failed(const StorageArray& array, NvmeStatus status) {
+// Throws why an access of these bytes failed.
+void throw_failed(const StorageArray& array, NvmeStatus status, const Range& accessed) {
   if (status != NvmeStatus::success) {
-    array.check();
-    // Somebody has cleared it meanwhile; the bytes are not there all the same.
-    throw hippogriff::Error({.status = hippogriff::Status::io_error,
-                             .operation = "access array",
-                             .object = "array",
-                             .detail = "the failure was cleared before it was told"});
+    array.throw_failed(status, [&](const Range& its) { return its.overlaps(accessed); });
   }
 }
 
@@ -127,7 +123,13 @@ void gather(const StorageArray& array, const Rows& rows, unsigned char* to) {
   }
   part(0);
   others.clear();
-  throw_failed(array, static_cast<NvmeStatus>(failed.load()));
+  if (const auto status = static_cast<NvmeStatus>(failed.load()); status != NvmeStatus::success) {
+    array.throw_failed(status, [&](const Range& its) {
+      return std::ranges::any_of(rows.numbers, [&](std::uint64_t row) {
+        return its.overlaps({row * rows.size_bytes, rows.size_bytes});
+      });
+    });
+  }
 }
 
 // By this thread, until there is no slot for a command.
@@ -213,7 +215,8 @@ int hippogriff_array_read(hippogriff_storage_array* array, uint64_t offset, void
                  hippogriff::ondemand::read_ranges(
                      RangeWalk(the_array.cache(), offset_of, size, 0, size == 0 ? 0 : 1),
                      hippogriff::ondemand::prefetch_window(the_array.cache(), 1),
-                     static_cast<unsigned char*>(to)));
+                     static_cast<unsigned char*>(to)),
+                 {offset, size});
   });
 }
 
@@ -231,7 +234,8 @@ int hippogriff_array_write(hippogriff_storage_array* array,
     throw_failed(
         the_array,
         hippogriff::ondemand::write_bytes(
-            the_array.cache(), Alone{}, offset, size, static_cast<const unsigned char*>(from)));
+            the_array.cache(), Alone{}, offset, size, static_cast<const unsigned char*>(from)),
+        {offset, size});
   });
 }
 
@@ -281,13 +285,14 @@ int hippogriff_array_scatter(hippogriff_storage_array* array,
             RangeWalk(cache, offset_of, row_size, i, std::min<std::size_t>(count, i + window)),
             window);
       }
-      throw_failed(the_array,
-                   hippogriff::ondemand::write_bytes(
-                       cache,
-                       Alone{},
-                       given.numbers[i] * row_size,
-                       row_size,
-                       static_cast<const unsigned char*>(from) + i * row_size));
+      throw_failed(
+          the_array,
+          hippogriff::ondemand::write_bytes(cache,
+                                            Alone{},
+                                            given.numbers[i] * row_size,
+                                            row_size,
+                                            static_cast<const unsigned char*>(from) + i * row_size),
+          {given.numbers[i] * row_size, row_size});
     }
   });
 }

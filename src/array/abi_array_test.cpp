@@ -80,6 +80,33 @@ TEST(Array, memory_is_an_array_as_well) {
   EXPECT_EQ(memory[9999], 4);
 }
 
+TEST(Array, each_access_that_fails_tells_of_itself) {
+  const TemporaryFolder folder;
+  write_points(folder.file("points"), 5000);
+  const array<Point> points(folder.file("points"), {.device = "host", .line_size = 512});
+  std::filesystem::resize_file(folder.file("points"), 1024);
+  const auto offset_of = [&](auto call) {
+    EXPECT_EQ(call(), HIPPOGRIFF_SHORT_FILE);
+    hippogriff_error error{};
+    hippogriff_last_error(&error);
+    return error.offset;
+  };
+  std::array<char, 24> to{};
+  const auto read = [&](std::uint64_t offset) {
+    return hippogriff_array_read(points.get(), offset, to.data(), 12);
+  };
+  const std::array<std::uint64_t, 2> rows{1, 1500};
+  EXPECT_EQ(offset_of([&] { return read(30'000); }), 29'696U);
+  EXPECT_EQ(offset_of([&] { return read(5000); }), 4608U);
+  EXPECT_EQ(offset_of([&] {
+              return hippogriff_array_gather(points.get(), rows.data(), 2, 12, to.data());
+            }),
+            17'920U);
+  EXPECT_EQ(offset_of([&] { return read(30'000); }), 29'696U);
+  EXPECT_EQ(offset_of([&] { return hippogriff_array_check(points.get()); }), 29'696U)
+      << "the first";
+}
+
 TEST(Array, a_part_of_a_file_is_an_array_of_its_own) {
   const TemporaryFolder folder;
   const std::string path = folder.file("bytes");

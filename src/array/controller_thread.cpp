@@ -401,7 +401,8 @@ void ControllerThread::answer_failure(const Pending& pending,
                                       const Failure& failure) {
   // A read may be one that nobody wanted; a write is of what somebody has written.
   const bool writes = pending.opcode == Opcode::write;
-  pending.served->array->note_failure(failure, writes ? status : NvmeStatus::success);
+  pending.served->array->note_failure(
+      failure, writes ? status : NvmeStatus::success, {pending.offset, pending.memory.size()});
   pending.served->array->count_failed(pending.served->index);
   pending.served->queue.post(pending.slot,
                              {status, 0},

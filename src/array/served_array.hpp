@@ -5,7 +5,10 @@
 #include "array/controller_queue.hpp"
 #include "array/shared_drives.hpp"
 #include "base/error.hpp"
+#include "base/range.hpp"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -70,10 +73,14 @@ class ServedArray {
   void end(Ending why) const { options_.patience.end(why); }
 
   // Keeps the first, but for those before any access failed: of prefetches that nobody wanted.
-  // With a status it is the array's failure now, without waiting for who is told the answer.
-  void note_failure(const Failure& failure, NvmeStatus status = NvmeStatus::success) {
+  // With a status it is the array's failure now, without waiting for who is told the answer. `of`
+  // is the part of the array.
+  void note_failure(const Failure& failure,
+                    NvmeStatus status = NvmeStatus::success,
+                    const Range& of = {}) {
     failures_.fetch_add(1, std::memory_order_relaxed);
     const std::scoped_lock lock(mutex_);
+    recent_[recent_next_++ % recent_.size()] = {of, failure};
     if (!first_failure_ || system_ref<std::uint32_t>(*options_.sticky).load(relaxed) == 0) {
       first_failure_ = failure;
     }
@@ -118,8 +125,24 @@ class ServedArray {
     return first_failure_;
   }
 
+  // The latest of which the part of the array is one that is wanted; else the latest of all.
+  [[nodiscard]] std::optional<Failure> recent_failure(
+      const std::function<bool(const Range&)>& is_wanted) const {
+    const std::scoped_lock lock(mutex_);
+    const std::size_t known = std::min(recent_next_, recent_.size());
+    for (std::size_t i = 1; i <= known; ++i) {
+      const Recent& recent = recent_[(recent_next_ - i) % recent_.size()];
+      if (is_wanted(recent.of)) {
+        return recent.failure;
+      }
+    }
+    return known == 0 ? std::nullopt
+                      : std::optional(recent_[(recent_next_ - 1) % recent_.size()].failure);
+  }
+
   void clear_failure() {
     const std::scoped_lock lock(mutex_);
+    recent_next_ = 0;
     first_failure_.reset();
     system_ref<std::uint32_t>(*options_.sticky).store(0, relaxed);
   }
@@ -196,6 +219,11 @@ class ServedArray {
   }
 
  private:
+  struct Recent {
+    Range of;
+    Failure failure;
+  };
+
   static void add(std::atomic<std::uint64_t>& counter, std::uint64_t number) {
     counter.store(counter.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
   }
@@ -220,6 +248,8 @@ class ServedArray {
   std::atomic<std::uint64_t> failed_copies_{0};  // a bit each
   mutable std::mutex mutex_;
   std::optional<Failure> first_failure_;
+  std::array<Recent, 32> recent_;  // the last ones, in turn
+  std::size_t recent_next_ = 0;
 };
 
 }  // namespace hippogriff::ondemand

@@ -435,6 +435,21 @@ void StorageArray::clear_failure() {
   served_->clear_failure();
 }
 
+void StorageArray::throw_failed(NvmeStatus status,
+                                const std::function<bool(const Range&)>& is_its) const {
+  if (status == NvmeStatus::unrecovered_read || status == NvmeStatus::write_fault) {
+    if (const auto failure = served_->recent_failure(is_its)) {
+      throw Error(*failure);
+    }
+    // Somebody has cleared it meanwhile; the bytes are not there all the same.
+    throw Error({.status = Status::io_error,
+                 .operation = "access array",
+                 .object = options_.backing.name,
+                 .detail = "the failure was cleared before it was told"});
+  }
+  throw_status(status, "access array");
+}
+
 void StorageArray::throw_status(NvmeStatus status, const char* operation) const {
   const Ending ending = served_->options().patience.ended();
   const bool ended_alone =

@@ -93,6 +93,11 @@ class StorageArray {
   void check() const;
   void clear_failure();
 
+  // Throws why an access of the host failed just now: of the latest failures the last one of which
+  // the part of the array is the access's.
+  [[noreturn]] void throw_failed(NvmeStatus status,
+                                 const std::function<bool(const Range&)>& is_its) const;
+
   [[nodiscard]] ServedCounts served() const { return served_->counts(); }
 
   // Whether a read of this copy has failed: others are asked first since.
