@@ -39,6 +39,20 @@ std::string bytes(std::uint64_t count) {
   return std::to_string(count) + " bytes";
 }
 
+// One that is shorter has lost its end: the array must not become as short as that.
+void refuse_unlike(const Backing& backing, const std::vector<std::uint64_t>& held) {
+  const auto [least, most] = std::ranges::minmax_element(held);
+  if (*least != *most) {
+    const auto name_of_one = [&](auto which) {
+      return backing.files[static_cast<std::size_t>(which - held.begin())].name;
+    };
+    throw_invalid(operation_on(name_of_one(least)),
+                  "the file has " + bytes(*least) + " for the array, and " + name_of_one(most) +
+                      " has " + bytes(*most) +
+                      ": copies are as long as each other; give the array's size if that is right");
+  }
+}
+
 // The array's size, as given or as the files tell.
 std::uint64_t checked_size(const Backing& backing, std::uint64_t wanted) {
   const FileLayout layout = backing.layout();
@@ -56,6 +70,9 @@ std::uint64_t checked_size(const Backing& backing, std::uint64_t wanted) {
     held.push_back(size - layout.file_offset);
   }
   const std::uint64_t size = wanted == 0 ? whole_size(layout, held) : wanted;
+  if (wanted == 0 && layout.copies() > 1) {
+    refuse_unlike(backing, held);
+  }
   for (std::uint64_t i = 0; i < held.size(); ++i) {
     const std::uint64_t needed = layout.bytes_in(size, i);
     if (held[i] < needed) {

@@ -232,6 +232,41 @@ TEST(ReplicatedArray, a_write_that_fails_on_one_copy_is_told_and_made_again) {
   EXPECT_EQ(array.stored(0), array.stored(1));
 }
 
+TEST(ReplicatedArray, a_copy_that_lost_its_end_is_not_written_and_a_flush_says_so) {
+  for (const bool is_read_first : {false, true}) {
+    TestArray array({.files = 3});
+    const auto view = array.view<std::uint32_t>();
+    const std::uint64_t last = view.size() - 1;
+    std::filesystem::resize_file(array.path(1), 1000);
+    for (std::uint64_t i = 0; is_read_first && i < view.size(); i += line / 4) {
+      static_cast<void>(view[i]);
+    }
+    ASSERT_EQ(view.write(last, 7), NvmeStatus::success);
+    const Failure failure = failure_of([&] { array.array().flush(); });
+    EXPECT_EQ(failure.status, Status::short_file);
+    EXPECT_EQ(failure.object, array.path(1));
+    EXPECT_EQ(std::filesystem::file_size(array.path(1)), 1000U);
+    EXPECT_EQ(array.stored(0), array.stored(2));
+    EXPECT_EQ(array.stored(0)[4 * last], std::byte{7}) << "the others have it";
+    EXPECT_TRUE(array.array().copy_failed(1));
+    array.array().clear_failure();
+    array.array().flush();
+    ASSERT_EQ(view.write(last, 8), NvmeStatus::success);
+    EXPECT_EQ(failure_of([&] { array.array().flush(); }).object, array.path(1)) << "again";
+  }
+}
+
+TEST(ReplicatedArray, a_line_that_no_copy_has_room_for_stays) {
+  TestArray array({.files = 2});
+  const auto view = array.view<std::uint32_t>();
+  ASSERT_EQ(view.write(0, 7), NvmeStatus::success);
+  std::filesystem::resize_file(array.path(0), 1000);
+  std::filesystem::resize_file(array.path(1), 1000);
+  EXPECT_EQ(failure_of([&] { array.array().flush(); }).status, Status::short_file);
+  EXPECT_EQ(view[0], 7U);
+  EXPECT_NE(array.stored(0)[0], std::byte{7});
+}
+
 TEST(ReplicatedArray, writes_that_come_in_pieces_reach_every_copy_whole) {
   TestArray array({.files = 3});
   array.plan().randomize({.seed = 8, .try_again = 0.1, .shorten = 0.3});

@@ -31,6 +31,7 @@ void ControllerThread::begin_file(Pending& pending) {
   const Backing& backing = pending.served->array->backing();
   const bool reads = pending.opcode == Opcode::read;
   pending.in_overlay = false;
+  pending.is_written = false;
   pending.copies_left = backing.layout().copies();
   pending.copy = reads ? pending.served->array->copy_for(pending.offset) : 0;
   begin_copy(pending);
@@ -52,10 +53,43 @@ void ControllerThread::begin_copy(Pending& pending) {
       return;
     }
   }
-  if (pending.done == pending.wanted) {
+  if (has_lost_its_end(pending)) {
+    leave_copy_out(pending);
+  } else if (pending.done == pending.wanted) {
     end_copy(pending);
   } else {
     continue_file(pending);
+  }
+}
+
+// Whether a write would make a copy as long again as the array, with a hole for what it has lost:
+// nothing would tell it from a good one then.
+bool ControllerThread::has_lost_its_end(const Pending& pending) {
+  const Backing& backing = pending.served->array->backing();
+  if (pending.opcode != Opcode::write || pending.in_overlay || backing.layout().copies() == 1) {
+    return false;
+  }
+  try {
+    return backing.files[pending.copy].file->size_now() < backing.file_offset + backing.size_bytes;
+  } catch (...) {
+    return false;  // the write will tell
+  }
+}
+
+// The line is written where the other copies are; the array tells once that it was not to all.
+void ControllerThread::leave_copy_out(Pending& pending) {
+  const FilePart part = rest_of(pending);
+  const Failure failure{
+      .status = Status::short_file,
+      .operation = "write array",
+      .object = part.file->name,
+      .offset = part.offset,
+      .detail = "the file has become shorter than the array: it is left out, and no copy any more"};
+  if (pending.copies_left == 1 && !pending.is_written) {
+    fail_copy(pending, failure);
+  } else {
+    pending.served->array->note_left_out(pending.copy, failure);
+    end_copy(pending);
   }
 }
 
@@ -103,6 +137,7 @@ void ControllerThread::advance(Pending& pending, std::int64_t result) {
     if (pending.done < pending.wanted) {
       continue_file(pending);
     } else {
+      pending.is_written = pending.opcode == Opcode::write;
       end_copy(pending);
     }
     return;

@@ -56,6 +56,7 @@ class ControllerThread {
     std::uint64_t copy = 0;         // of the array, that is read or written now
     std::uint64_t copies_left = 0;  // to write, or to try
     bool in_overlay = false;        // not in the files
+    bool is_written = false;        // to one copy at least
     int attempts = 0;
     std::int64_t submitted_ns = 0;  // to the drive, the last time
   };
@@ -88,6 +89,8 @@ class ControllerThread {
   void begin_overlay(Pending& pending);
   void begin_file(Pending& pending);
   void begin_copy(Pending& pending);
+  [[nodiscard]] static bool has_lost_its_end(const Pending& pending);
+  void leave_copy_out(Pending& pending);
   void continue_file(Pending& pending);
   void end_copy(Pending& pending);
   [[nodiscard]] static FilePart rest_of(const Pending& pending);

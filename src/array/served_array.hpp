@@ -100,6 +100,15 @@ class ServedArray {
     }
   }
 
+  // A line was not written to a copy: a failure of the array, each time that it has been cleared.
+  void note_left_out(std::uint64_t copy, const Failure& failure) {
+    const std::uint64_t bit = std::uint64_t{1} << copy;
+    failed_copies_.fetch_or(bit, std::memory_order_relaxed);
+    if ((left_out_.fetch_or(bit, std::memory_order_relaxed) & bit) == 0) {
+      note_failure(failure, NvmeStatus::write_fault);
+    }
+  }
+
   // The copy that a read of these bytes asks first: not one that has failed, which may take a
   // drive's timeout each time, while there are others.
   [[nodiscard]] std::uint64_t copy_for(std::uint64_t offset) const {
@@ -144,6 +153,7 @@ class ServedArray {
     const std::scoped_lock lock(mutex_);
     recent_next_ = 0;
     first_failure_.reset();
+    left_out_.store(0, std::memory_order_relaxed);
     system_ref<std::uint32_t>(*options_.sticky).store(0, relaxed);
   }
 
@@ -246,6 +256,7 @@ class ServedArray {
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<std::uint64_t> other_copies_{0};
   std::atomic<std::uint64_t> failed_copies_{0};  // a bit each
+  std::atomic<std::uint64_t> left_out_{0};       // and of those that a failure has told of
   mutable std::mutex mutex_;
   std::optional<Failure> first_failure_;
   std::array<Recent, 32> recent_;  // the last ones, in turn
