@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -75,11 +76,15 @@ class array {
     });
   }
 
-  // Host memory, which must stay.
+  // Host memory, which must stay: options.count elements, else all. Throws std::length_error when
+  // it has not as many.
   explicit array(std::span<T> memory, const array_options& options = {}) {
+    if (options.count > memory.size()) {
+      throw std::length_error("open array: the memory has fewer elements than count says");
+    }
     open(options, [&](hippogriff_array_options& raw) {
       raw.memory = memory.data();
-      raw.size = memory.size_bytes();
+      raw.size = options.count == 0 ? memory.size_bytes() : size_of(options);
     });
   }
 

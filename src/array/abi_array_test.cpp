@@ -80,6 +80,13 @@ TEST(Array, memory_is_an_array_as_well) {
   EXPECT_EQ(memory[9999], 4);
 }
 
+TEST(Array, as_many_elements_of_memory_as_are_asked_for_are_one) {
+  std::vector<std::int32_t> memory(10, 3);
+  const std::span<std::int32_t> all(memory);
+  EXPECT_EQ(array<std::int32_t>(all, {.device = "host", .count = 4}).size(), 4U);
+  EXPECT_THROW(array<std::int32_t>(all, {.device = "host", .count = 11}), std::length_error);
+}
+
 TEST(Array, each_access_that_fails_tells_of_itself) {
   const TemporaryFolder folder;
   write_points(folder.file("points"), 5000);
