@@ -234,6 +234,9 @@ class StorageArray:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __reduce__(self) -> Any:
+        raise TypeError(f"cannot pickle or copy an open array: open {self.path} once more")
+
     def __repr__(self) -> str:
         what = f"shape={self.shape}, dtype={str(self._extent.dtype)!r}"
         return f"<hippogriff.StorageArray {self.path!r}, {what}, mode={self.mode!r}>"
