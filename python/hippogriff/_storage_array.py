@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hippogriff import _device_rows, _storage_abi
 from hippogriff._dtypes import as_lengths, fit_shape
 from hippogriff._elements import find_element
+from hippogriff._host_rows import broadcast, find_rows
 from hippogriff._library import lib
 from hippogriff._node import claim
 from hippogriff._runtime import (
@@ -232,7 +233,14 @@ class StorageArray:
         return address.value
 
     def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array without dimensions has no length")
         return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise ValueError("an array that is in a file cannot become NumPy's without a copy")
+        return self._numpy.asarray(self[...], dtype)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"cannot pickle or copy an open array: open {self.path} once more")
@@ -257,9 +265,8 @@ class StorageArray:
     def __setitem__(self, index: Any, values: Any) -> None:
         """Write a part, to which the values are broadcast."""
         selection = resolve(index, self.shape)
-        given = self._numpy.asarray(values, self.dtype)
-        whole = self._numpy.broadcast_to(given, selection.shape).reshape(selection.counts)
-        array = self._numpy.ascontiguousarray(whole)
+        whole = broadcast(self._numpy, values, self.dtype, selection.shape)
+        array = self._numpy.ascontiguousarray(whole.reshape(selection.counts))
         with self._followed() as handle:
             for offset, address, size in self._pieces(selection, array):
                 check(lib.hippogriff_array_write(handle, offset, address, size))
@@ -295,6 +302,7 @@ class StorageArray:
             return out
         rows = self._rows(indices)
         shape = (*rows.shape, *self.shape[1:])
+        is_number = out is None and not shape
         if out is None:
             out = self._numpy.empty(shape, self.dtype)
         elif out.shape != shape or out.dtype != self.dtype or not out.flags.c_contiguous:
@@ -311,7 +319,7 @@ class StorageArray:
                         handle, rows.ctypes.data, rows.size, self._row_bytes, out.ctypes.data
                     )
                 )
-        return out
+        return out[()] if is_number else out
 
     def put(self, indices: Any, values: Any) -> None:
         """Scatter rows: ``array[indices] = values``; of equal indices the last one counts.
@@ -325,9 +333,9 @@ class StorageArray:
             self._queue(lib.hippogriff_array_scatter_async, numbers, values, shape, writable=False)
             return
         rows = self._rows(indices)
-        given = self._numpy.asarray(values, self.dtype)
         shape = (*rows.shape, *self.shape[1:])
-        array = self._numpy.ascontiguousarray(self._numpy.broadcast_to(given, shape))
+        whole = broadcast(self._numpy, values, self.dtype, shape)
+        array = self._numpy.ascontiguousarray(whole)
         if rows.size and array.size:
             with self._followed() as handle:
                 check(
@@ -550,22 +558,7 @@ class StorageArray:
         """Return indices as C wants them, none negative."""
         if not self.shape:
             raise InvalidArgument("an array without dimensions has no rows")
-        given = self._numpy.asarray(indices)
-        if given.size == 0:
-            given = given.astype("int64")
-        if given.dtype.kind not in "iu":
-            raise InvalidArgument(f"indices are integers, not {given.dtype}")
-        length = self.shape[0]
-        if given.size and (given.min() < -length or given.max() >= length):
-            wrong = given.min() if given.min() < -length else given.max()
-            raise IndexError(f"index {wrong} is out of the {length} of dimension 0")
-        given = given.astype("uint64" if given.dtype.kind == "u" else "int64")
-        rows = (
-            self._numpy.where(given < 0, given + length, given)
-            if given.dtype.kind == "i"
-            else given
-        )
-        return self._numpy.ascontiguousarray(rows, "uint64")
+        return find_rows(self._numpy, indices, self.shape[0])
 
 
 def _numpy() -> Any:

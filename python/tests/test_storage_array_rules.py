@@ -37,6 +37,59 @@ def test_an_open_array_is_not_copied(numbers: tuple[Path, Any], again: Any) -> N
         np.testing.assert_array_equal(array[...], expected)
 
 
+@pytest.mark.parametrize("index", [5, -1, np.int64(3), np.array(7), [], [[1, 2], [3, 4]]])
+def test_rows_have_the_shape_that_numpy_gives_them(numbers: tuple[Path, Any], index: Any) -> None:
+    path, expected = numbers
+    rows = index if np.size(index) else np.array(index, int)
+    with hippogriff.StorageArray(path, "float32", (50, 7), mode="r+") as array:
+        wanted = expected[rows]
+        found = array.take(index)
+        assert found.shape == wanted.shape
+        np.testing.assert_array_equal(found, wanted)
+        array.put(index, wanted + 1)
+        expected[rows] += 1
+        np.testing.assert_array_equal(array[...], expected)
+    with hippogriff.StorageArray(path, "float32") as array:
+        assert type(array.take(3)) is np.float32
+        assert array.take(3) == expected[0, 3]
+
+
+def test_numpy_takes_all_of_it_at_once(numbers: tuple[Path, Any]) -> None:
+    path, expected = numbers
+    with hippogriff.StorageArray(path, "float32", (50, 7)) as array:
+        before = array.statistics()["accesses"]
+        np.testing.assert_array_equal(np.asarray(array), expected)
+        assert array.statistics()["accesses"] - before == 1
+        assert np.asarray(array, "float64").dtype == "float64"
+        assert np.sum(array) == pytest.approx(expected.sum())
+        with pytest.raises(ValueError, match="without a copy"):
+            array.__array__(copy=False)
+
+
+def test_an_array_without_dimensions_has_no_length(tmp_path: Path) -> None:
+    path = tmp_path / "one"
+    path.write_bytes(np.float64(3).tobytes())
+    with hippogriff.StorageArray(path, "float64", ()) as array:
+        with pytest.raises(TypeError, match="no length"):
+            len(array)
+        assert np.asarray(array) == 3
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 7), (1, 3, 7), (1, 1, 1, 1)])
+def test_leading_ones_of_what_is_assigned_do_not_matter(
+    numbers: tuple[Path, Any], shape: tuple[int, ...]
+) -> None:
+    path, expected = numbers
+    values = np.arange(np.prod(shape), dtype="float32").reshape(shape)
+    expected[3:6] = values
+    with hippogriff.StorageArray(path, "float32", (50, 7), mode="r+") as array:
+        array[3:6] = values
+        np.testing.assert_array_equal(array[...], expected)
+        array.put([3, 4, 5], values)
+        with pytest.raises(ValueError, match=r"dimensions|broadcast"):
+            array[3:6] = np.ones((2, 3, 7))
+
+
 def test_a_new_array_that_cannot_be_opened_leaves_the_files(numbers: tuple[Path, Any]) -> None:
     path, expected = numbers
     for paths, options in (

@@ -1,0 +1,40 @@
+"""Rows of an array by indices in host memory, and values for them, by NumPy's rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hippogriff.errors import InvalidArgument
+
+
+def find_rows(numpy: Any, indices: Any, length: int) -> Any:
+    """Return indices along a dimension of this length as C wants them, none negative.
+
+    Raises
+    ------
+    IndexError
+        When one is out of the dimension.
+    InvalidArgument
+        When they are no integers.
+    """
+    given = numpy.asarray(indices)
+    if given.size == 0:
+        given = given.astype("int64")
+    if given.dtype.kind not in "iu":
+        raise InvalidArgument(f"indices are integers, not {given.dtype}")
+    if given.size and (given.min() < -length or given.max() >= length):
+        wrong = given.min() if given.min() < -length else given.max()
+        raise IndexError(f"index {wrong} is out of the {length} of dimension 0")
+    given = given.astype("uint64" if given.dtype.kind == "u" else "int64")
+    rows = numpy.where(given < 0, given + length, given) if given.dtype.kind == "i" else given
+    # That makes one dimension of none.
+    return numpy.ascontiguousarray(rows, "uint64").reshape(rows.shape)
+
+
+def broadcast(numpy: Any, values: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+    """Return values in the shape of what they are assigned to; leading ones more do not matter."""
+    given = numpy.asarray(values, dtype)
+    more = given.ndim - len(shape)
+    if more > 0 and set(given.shape[:more]) == {1}:
+        given = given.reshape(given.shape[more:])
+    return numpy.broadcast_to(given, shape)
