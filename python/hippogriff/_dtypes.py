@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+import operator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff.errors import InvalidArgument
 
@@ -102,7 +103,13 @@ def fit_shape(
 
 def as_lengths(shape: int | Sequence[int]) -> tuple[int, ...]:
     """Return the shape as a tuple; at most one length is -1, none is less."""
-    lengths = (int(shape),) if isinstance(shape, int) else tuple(int(length) for length in shape)
+    given: Any = shape
+    try:
+        whole = (given,) if hasattr(given, "__index__") and not hasattr(given, "__len__") else given
+        lengths = tuple(map(operator.index, whole))
+    except TypeError:
+        words = f"shape {shape!r:.100} is neither an integer nor a sequence of integers"
+        raise InvalidArgument(words) from None
     if any(length < -1 for length in lengths) or lengths.count(-1) > 1:
         raise InvalidArgument(f"shape {shape} has a negative length")
     return lengths

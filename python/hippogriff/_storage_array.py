@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from hippogriff import _device_rows, _storage_abi
-from hippogriff._dtypes import as_lengths, fit_shape
+from hippogriff._dtypes import fit_shape, known_size_bytes
 from hippogriff._elements import find_element
 from hippogriff._host_rows import broadcast, find_rows
 from hippogriff._library import lib
@@ -138,10 +138,13 @@ class StorageArray:
         self._lines = int(options.cache_size) // max(1, self._line_bytes)
         options.offset = _bytes("offset", offset)
         self._offset = int(options.offset)
-        if shape is not None and -1 not in as_lengths(shape):
-            options.size = _natural(
-                "shape", math.prod(as_lengths(shape)) * element.itemsize_bytes or 2**64
+        size_bytes = known_size_bytes(shape, element.itemsize_bytes)
+        if size_bytes is not None and not 0 < size_bytes < 2**63:
+            what = (
+                "too many elements" if size_bytes else "no elements, and an array has one at least"
             )
+            raise InvalidArgument(f"shape {shape!r:.100} has {what}")
+        options.size = size_bytes or 0
         ensure()
         if self._on_gpu:
             claim(self._device)

@@ -90,6 +90,27 @@ def test_leading_ones_of_what_is_assigned_do_not_matter(
             array[3:6] = np.ones((2, 3, 7))
 
 
+@pytest.mark.parametrize("shape", [0, (0, 5), (10, 0)])
+def test_a_shape_without_elements_is_refused_as_it_was_given(
+    numbers: tuple[Path, Any], shape: Any
+) -> None:
+    with pytest.raises(hippogriff.InvalidArgument) as told:
+        hippogriff.StorageArray(numbers[0], "float32", shape)
+    assert f"shape {shape} has no elements" in str(told.value)
+
+
+def test_lengths_are_whatever_is_an_integer(numbers: tuple[Path, Any]) -> None:
+    path, expected = numbers
+    for shape in ((np.int32(-1), np.uint8(7)), np.array([50, 7])):
+        with hippogriff.StorageArray(path, "float32", shape) as array:
+            np.testing.assert_array_equal(array[...], expected)
+    with hippogriff.StorageArray(path, "float32", np.int64(10)) as array:
+        assert array.shape == (10,)
+    for wrong in (2.5, (5, 7.0), "7"):
+        with pytest.raises(hippogriff.InvalidArgument, match="neither an integer nor"):
+            hippogriff.StorageArray(path, "float32", wrong)  # type: ignore[arg-type]
+
+
 def test_a_new_array_that_cannot_be_opened_leaves_the_files(numbers: tuple[Path, Any]) -> None:
     path, expected = numbers
     for paths, options in (
