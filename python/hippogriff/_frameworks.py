@@ -173,8 +173,14 @@ def _import(module: str, package: str) -> Any:
 
 
 @functools.cache
-def _numpy_dtype(name: str) -> Any:
-    """Return NumPy's dtype for safetensors' name or the common one."""
+def numpy_dtype(name: str) -> Any:
+    """Return NumPy's dtype for safetensors' name or the common one.
+
+    Raises
+    ------
+    Unsupported
+        When NumPy has none, or has it from ml_dtypes, which is not installed.
+    """
     numpy = _import("numpy", "numpy")
     plain = _TORCH_NAMES.get(name, name)
     if plain in _PLAIN_NUMPY_NAMES:
@@ -311,12 +317,12 @@ class _Numpy:
         self.region = _HOST
 
     def empty(self, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
-        theirs = _numpy_dtype(dtype) if isinstance(dtype, str) else dtype
+        theirs = numpy_dtype(dtype) if isinstance(dtype, str) else dtype
         return self._ndarray(shape, theirs, order=order)
 
     def empties(self, wanted: Sequence[Wanted]) -> list[Any]:
         ndarray = self._ndarray
-        return [ndarray(each.shape, _numpy_dtype(each.dtype)) for each in wanted]
+        return [ndarray(each.shape, numpy_dtype(each.dtype)) for each in wanted]
 
     def prepare(self, sizes_bytes: Iterable[int]) -> None:
         pass
@@ -357,13 +363,13 @@ class _Cupy:
             raise Unsupported(f"CuPy has no element type for {dtype}")
         claim(self._device.id)
         with self._device:
-            return self._cupy.empty(shape, dtype=_numpy_dtype(dtype), order=order)
+            return self._cupy.empty(shape, dtype=numpy_dtype(dtype), order=order)
 
     def empties(self, wanted: Sequence[Wanted]) -> list[Any]:
         empty = self._cupy.empty
         claim(self._device.id)
         with self._device:
-            return [empty(each.shape, dtype=_numpy_dtype(each.dtype)) for each in wanted]
+            return [empty(each.shape, dtype=numpy_dtype(each.dtype)) for each in wanted]
 
     def prepare(self, sizes_bytes: Iterable[int]) -> None:
         pass

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hippogriff import _device_rows, _storage_abi
 from hippogriff._dtypes import fit_shape, known_size_bytes
 from hippogriff._elements import find_element
+from hippogriff._frameworks import numpy_dtype
 from hippogriff._host_rows import broadcast, find_rows
 from hippogriff._library import lib
 from hippogriff._node import claim
@@ -145,6 +146,8 @@ class StorageArray:
             )
             raise InvalidArgument(f"shape {shape!r:.100} has {what}")
         options.size = size_bytes or 0
+        if not self._on_gpu and isinstance(element.dtype, str):
+            numpy_dtype(element.dtype)  # NumPy must have it: rows go nowhere else
         ensure()
         if self._on_gpu:
             claim(self._device)
@@ -201,7 +204,8 @@ class StorageArray:
     @property
     def dtype(self) -> Any:
         """The element type, as NumPy has it."""
-        return self._numpy.dtype(self._extent.dtype)
+        name = self._extent.dtype
+        return numpy_dtype(name) if isinstance(name, str) else name
 
     @property
     def closed(self) -> bool:

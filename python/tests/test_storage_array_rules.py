@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import hippogriff
+from hippogriff import _frameworks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,6 +111,27 @@ def test_lengths_are_whatever_is_an_integer(numbers: tuple[Path, Any]) -> None:
     for wrong in (2.5, (5, 7.0), "7"):
         with pytest.raises(hippogriff.InvalidArgument, match="neither an integer nor"):
             hippogriff.StorageArray(path, "float32", wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_element_types_of_ml_dtypes_are_read_where_it_is(
+    numbers: tuple[Path, Any], name: str
+) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    path, _ = numbers
+    expected = np.fromfile(path, getattr(ml_dtypes, name))
+    with hippogriff.StorageArray(path, name) as array:
+        assert array.dtype == getattr(ml_dtypes, name)
+        assert array[...].tobytes() == expected.tobytes()
+
+
+def test_element_types_that_numpy_lacks_are_refused_before_they_are_used(
+    numbers: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    _frameworks.numpy_dtype.cache_clear()
+    with pytest.raises(hippogriff.Unsupported, match="pip install ml-dtypes"):
+        hippogriff.StorageArray(numbers[0], "bfloat16")
 
 
 def test_a_new_array_that_cannot_be_opened_leaves_the_files(numbers: tuple[Path, Any]) -> None:
