@@ -32,7 +32,8 @@ typedef struct hippogriff_array_options {
   uint32_t line_size;         /**< a power of two, 512 to 1 MiB; 0: 4096 */
   uint32_t queue_count;       /**< 0: as the device needs */
   uint32_t queue_depth;       /**< a power of two, 4 to 32768; 0: as the device needs */
-  int64_t wait_limit_ms;      /**< a thread that waits longer ends the array; 0: a minute */
+  int64_t wait_limit_ms;      /**< a thread that waits longer ends the array, but a flush
+                                   that waits for a line fails alone; 0: a minute */
   const char* const* paths;   /**< several files as one array; `offset` is in each of them */
   size_t path_count;          /**< at most 64 */
   const char* layout;         /**< of them: "striped" (NULL where stripe_size is given): stripes in

@@ -106,21 +106,29 @@ void refuse_twice(const std::vector<std::string>& paths) {
   }
 }
 
+// The file as it is, or one that is made, and then named in `made`.
+std::shared_ptr<File> open_or_make(Storage& storage,
+                                   const std::string& path,
+                                   std::vector<std::string>& made) {
+  try {
+    return storage.open(path, FileAccess::read_write);
+  } catch (const Error& error) {
+    if (error.failure().errno_value != ENOENT) {
+      throw;
+    }
+  }
+  auto file = storage.create(path);
+  made.push_back(path);
+  return file;
+}
+
 // Those that are there stay as they are; those that are not are removed again when one fails.
 std::vector<BackingFile> make_files(Storage& storage, const std::vector<std::string>& paths) {
   std::vector<BackingFile> files;
   std::vector<std::string> made;
   try {
     for (const std::string& path : paths) {
-      try {
-        files.push_back({storage.open(path, FileAccess::read_write), path});
-      } catch (const Error& error) {
-        if (error.failure().errno_value != ENOENT) {
-          throw;
-        }
-        files.push_back({storage.create(path), path});
-        made.push_back(path);
-      }
+      files.push_back({open_or_make(storage, path, made), path});
     }
   } catch (...) {
     for (const std::string& path : made) {
