@@ -49,8 +49,8 @@ class Guest {
 
   // The size to enter in the books. A wrong one would mislead all others, and a name stays there:
   // NVML's counts where it knows the device, to which CUDA gives a little less, else that of those
-  // who have reservations of it. Throws Error: invalid_argument for another, busy for one more name than
-  // he may give: some stay free, and one for each GPU that NVML knows.
+  // who have reservations of it. Throws Error: invalid_argument for another, busy for one more name
+  // than he may give: some stay free, and one for each GPU that NVML knows.
   std::uint64_t check_device(node::NodeClient& node,
                              std::string_view name,
                              std::uint64_t capacity_bytes);

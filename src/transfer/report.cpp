@@ -332,8 +332,9 @@ std::string explain_json(Runtime& runtime, const Submission& submission) {
   const std::uint64_t rest = size - submission.offset;
   if (sends && submission.size > rest) {
     throw_invalid("explain " + submission.path,
-                  "asked for " + std::to_string(submission.size) + " bytes, but the file has only " +
-                      std::to_string(rest) + " from the offset on");
+                  "asked for " + std::to_string(submission.size) +
+                      " bytes, but the file has only " + std::to_string(rest) +
+                      " from the offset on");
   }
   const Range extent{submission.offset, submission.size == 0 ? rest : submission.size};
   const DeviceScope scope(*state.device);
