@@ -38,6 +38,7 @@ class Replacement:
         name = os.fsencode(self._target.name)[: _NAME_BYTES_MAX - 1 - len(end)]
         self._temporary = self._target.with_name(os.fsdecode(b"." + name + end))
         self._descriptor = -1
+        self._mode = 0o600
         self._has_name = True  # or will have: whoever opens it by that makes it
         #: By what the new file can be opened until `commit` or `discard`.
         self.temporary = os.fsencode(self._temporary)
@@ -57,28 +58,36 @@ class Replacement:
         """
         mode = 0o600 if self._target.exists() else mode
         try:
-            self._descriptor = self._open(mode)
+            # Whoever writes it may open it again by its way in /proc, and must be let.
+            self._descriptor = self._open(mode | stat.S_IRUSR | stat.S_IWUSR)
+            self._mode = mode & os.fstat(self._descriptor).st_mode
             if size_bytes:
                 os.posix_fallocate(self._descriptor, 0, size_bytes)
         except OSError as error:
             failure = io_error("create", self.name, error)
             self.discard(failure)
             raise failure from None
+        except BaseException:
+            self.discard()
+            raise
 
     def _open(self, mode: int) -> int:
         try:
             flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
             descriptor = os.open(self._target.parent, flags, mode)
         except OSError:  # as NFS; what else is wrong is told with a name
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            return os.open(self._temporary, flags, mode)
+            return self._open_named(mode)
         way = f"/proc/self/fd/{descriptor}"
-        if not Path(way).exists():
+        if not Path(way).exists():  # without /proc it could get no name
             os.close(descriptor)
-            raise OSError(errno.ENOENT, "the new file is reached by /proc, which is not there")
+            return self._open_named(mode)
         self.temporary = os.fsencode(way)
         self._has_name = False
         return descriptor
+
+    def _open_named(self, mode: int) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(self._temporary, flags, mode)
 
     def fileno(self) -> int:
         """Return the descriptor of the new file, which belongs to this object."""
@@ -123,28 +132,45 @@ class Replacement:
         self._close()
 
     def _take_the_name(self, folder: int) -> None:
+        # Before it has a name, and by the descriptor: the name may be another file's by then.
+        if self._target.exists():
+            _keep_mode(self._descriptor, self._target.stat())
+        else:
+            os.fchmod(self._descriptor, self._mode)
         if not self._has_name:
             # With a folder's descriptor, without which Python does not follow the link.
             os.link(self.temporary, self._temporary.name, dst_dir_fd=folder)
             self._has_name = True
-        if self._target.exists():
-            _keep_mode(self._temporary, self._target.stat())
         self._temporary.replace(self._target)
 
     def discard(self, failure: BaseException | None = None) -> None:
         """Remove it. Where it stays, the failure that it is removed for has that as a note."""
         if isinstance(failure, HippogriffError):
             self._call_by_name(failure)
-        self._close()
         if not self._has_name:
+            self._empty()
+            self._close()
             return
         try:
             self._temporary.unlink(missing_ok=True)
+            self._empty()
         except OSError as error:
             # As on a file system that became read-only with the first failure, which tells why.
             note = str(io_error("remove", str(self._temporary), error))
             if failure is not None and note not in getattr(failure, "__notes__", ()):
                 failure.add_note(note)
+        finally:
+            self._close()
+
+    def _empty(self) -> None:
+        """Give its room back now: a forked child may hold it. Not what has become the file."""
+        with contextlib.suppress(OSError):
+            if self._descriptor >= 0 and os.fstat(self._descriptor).st_nlink == 0:
+                os.ftruncate(self._descriptor, 0)
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            self._close()
 
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -152,13 +178,13 @@ class Replacement:
             os.close(descriptor)
 
 
-def _keep_mode(path: Path, old: os.stat_result) -> None:
+def _keep_mode(descriptor: int, old: os.stat_result) -> None:
     """Give a new file the old one's mode and, where the system lets it, owner."""
     mode = stat.S_IMODE(old.st_mode)
     for owner, group in ((old.st_uid, -1), (-1, old.st_gid)):
         try:
-            os.chown(path, owner, group)
+            os.fchown(descriptor, owner, group)
         except OSError:
             # These bits would lend the rights of somebody else than before.
             mode &= ~(stat.S_ISUID | stat.S_ISGID)
-    path.chmod(mode)
+    os.fchmod(descriptor, mode)

@@ -233,10 +233,10 @@ def check_count(sidecar: Sidecar, block_count: int, path: str) -> None:
 class SidecarWriter:
     """A sidecar on its way: all on the disk under a temporary name, then renamed."""
 
-    def __init__(self, path: str, sidecar: Sidecar) -> None:
+    def __init__(self, path: str, sidecar: Sidecar, of: str) -> None:
         self._replacement = Replacement(path)
         try:
-            self._write(format_sidecar(sidecar))
+            self._write(format_sidecar(sidecar), of)
         except OSError as error:
             failure = io_error("write", path, error)
             self.discard(failure)
@@ -245,11 +245,11 @@ class SidecarWriter:
             self.discard(error)
             raise
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, of: str) -> None:
         # Checksums of a file that few may read tell of it what it holds, if that is short.
         mode = 0o666
         with contextlib.suppress(OSError):
-            mode &= Path(self._replacement.name.removesuffix(SUFFIX)).stat().st_mode
+            mode &= Path(of).stat().st_mode | 0o222
         self._replacement.create(mode)
         with Path(os.fsdecode(self._replacement.temporary)).open("r+b") as file:
             file.write(data)

@@ -99,7 +99,7 @@ def write_checksums(
             checksum_head(file, layout.head_bytes),
             _checksum_file(file, layout, progress),
         )
-    writer = SidecarWriter(target, sidecar)
+    writer = SidecarWriter(target, sidecar, of=file.path)
     try:
         writer.commit()
     except BaseException as error:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import hippogriff
+from hippogriff.integrity import write_checksums
 from hippogriff.safetensors import load_file, save_file
 
 
@@ -104,6 +105,40 @@ def test_checksums_are_for_those_who_may_read_the_file(tmp_path: Path) -> None:
     path.touch(0o600)
     save_file({"x": np.zeros(9)}, path, checksum=True)
     assert stat.S_IMODE((tmp_path / "secret.xxh3").stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of others are root's to make")
+def test_whoever_owns_the_folder_is_not_lent_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "theirs"
+    victim.touch(0o600)
+    path.touch(0o644)
+    os.chown(path, 1000, 1000)
+    real = os.link
+
+    def link(source: Any, name: str, **options: Any) -> None:
+        real(source, name, **options)
+        (tmp_path / name).unlink()
+        (tmp_path / name).symlink_to(victim)
+
+    monkeypatch.setattr(os, "link", link)
+    save_file({"x": np.zeros(9)}, path)
+    assert (victim.stat().st_uid, stat.S_IMODE(victim.stat().st_mode)) == (0, 0o600)
+
+
+def test_checksums_of_a_file_that_nobody_may_write_can_be_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    save_file({"x": np.zeros(9)}, path)
+    path.chmod(0o444)
+    for _ in range(2):
+        write_checksums(path)
+        assert stat.S_IMODE((tmp_path / "kept.xxh3").stat().st_mode) & 0o200
+    path.chmod(0o400)
+    (tmp_path / "elsewhere").mkdir()
+    write_checksums(path, tmp_path / "elsewhere")
+    (made,) = (tmp_path / "elsewhere").iterdir()
+    assert stat.S_IMODE(made.stat().st_mode) == 0o600
 
 
 def test_saving_follows_links_and_keeps_modes(tmp_path: Path) -> None:

@@ -256,6 +256,19 @@ TEST(ReplicatedArray, a_copy_that_lost_its_end_is_not_written_and_a_flush_says_s
   }
 }
 
+TEST(ReplicatedArray, a_copy_that_was_left_out_is_not_read_when_the_others_fail) {
+  TestArray array({.files = 2});
+  const auto view = array.view<std::uint32_t>();
+  std::filesystem::resize_file(array.path(1), array.array().size_bytes() / 2);
+  ASSERT_EQ(view.write(0, 7), NvmeStatus::success);
+  EXPECT_EQ(failure_of([&] { array.array().flush(); }).object, array.path(1));
+  array.array().clear_failure();
+  array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::error, .times = 1});
+  std::uint32_t value = 0;
+  EXPECT_EQ(view.read(line, value), NvmeStatus::unrecovered_read);
+  EXPECT_EQ(array.array().served().other_copies, 0U);
+}
+
 TEST(ReplicatedArray, a_line_that_no_copy_has_room_for_stays) {
   TestArray array({.files = 2});
   const auto view = array.view<std::uint32_t>();

@@ -173,12 +173,15 @@ void ControllerThread::end_copy(Pending& pending) {
 // A read goes on with the next copy. A write does not: its line stays dirty in the cache, which
 // keeps whoever reads from the copies that differ now.
 void ControllerThread::fail_copy(Pending& pending, const Failure& failure) {
-  if (pending.opcode == Opcode::read && --pending.copies_left != 0) {
-    ServedArray& array = *pending.served->array;
-    array.note_other_copy(pending.copy, failure);
+  ServedArray& array = *pending.served->array;
+  const std::uint64_t failed = pending.copy;
+  while (pending.opcode == Opcode::read && --pending.copies_left != 0) {
     pending.copy = (pending.copy + 1) % array.backing().layout().copies();
-    begin_copy(pending);
-    return;
+    if (!array.is_outdated(pending.copy)) {
+      array.note_other_copy(failed, failure);
+      begin_copy(pending);
+      return;
+    }
   }
   answer_failure(
       pending,

@@ -104,6 +104,7 @@ class ServedArray {
   void note_left_out(std::uint64_t copy, const Failure& failure) {
     const std::uint64_t bit = std::uint64_t{1} << copy;
     failed_copies_.fetch_or(bit, std::memory_order_relaxed);
+    outdated_.fetch_or(bit, std::memory_order_relaxed);
     if ((left_out_.fetch_or(bit, std::memory_order_relaxed) & bit) == 0) {
       note_failure(failure, NvmeStatus::write_fault);
     }
@@ -116,13 +117,21 @@ class ServedArray {
     if (copies == 1) {
       return 0;
     }
-    const std::uint64_t first = spread(offset) % copies;
+    std::uint64_t first = spread(offset) % copies;
     for (std::uint64_t i = 0; i < copies; ++i) {
       if (!copy_failed((first + i) % copies)) {
         return (first + i) % copies;
       }
     }
+    while (is_outdated(first)) {  // never all of them
+      first = (first + 1) % copies;
+    }
     return first;
+  }
+
+  // Whether a copy lacks what was written to the others: nobody may read it.
+  [[nodiscard]] bool is_outdated(std::uint64_t copy) const {
+    return (outdated_.load(std::memory_order_relaxed) >> copy & 1U) != 0;
   }
 
   [[nodiscard]] bool copy_failed(std::uint64_t copy) const {
@@ -257,6 +266,7 @@ class ServedArray {
   std::atomic<std::uint64_t> other_copies_{0};
   std::atomic<std::uint64_t> failed_copies_{0};  // a bit each
   std::atomic<std::uint64_t> left_out_{0};       // and of those that a failure has told of
+  std::atomic<std::uint64_t> outdated_{0};       // and of those that were ever left out
   mutable std::mutex mutex_;
   std::optional<Failure> first_failure_;
   std::array<Recent, 32> recent_;  // the last ones, in turn

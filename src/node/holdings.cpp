@@ -286,7 +286,12 @@ bool Node::reap_share(ClientSet& granted) {
       share.set(client, number++ % sharers == rank % sharers);
     }
   }
-  return reap_those(share, granted);
+  // Where one is dead there may be more, who take no part in the asking.
+  if (!reap_those(share, granted)) {
+    return false;
+  }
+  reap(granted);
+  return true;
 }
 
 bool Node::reap_those(const ClientSet& clients, ClientSet& granted) {
@@ -321,6 +326,7 @@ ReservationRecord* Node::record_of(std::uint64_t handle) {
 }
 
 Node::Device Node::device(std::uint32_t index) {
+  refuse_fork();
   const std::scoped_lock turn(mutex_);
   if (index >= devices_.size()) {
     throw_invalid("use node", "there is no device " + std::to_string(index));

@@ -46,16 +46,7 @@ Node::Node(NodeOptions options)
 }
 
 Node::~Node() {
-  if (settler_.joinable() && fork_page_->wiped()) {
-    settler_.detach();  // the parent's
-  } else if (settler_.joinable()) {
-    {
-      const std::scoped_lock turn(mutex_);
-      ends_ = true;
-    }
-    settler_wakes_.notify_all();
-    settler_.join();
-  }
+  end_settler();
   // A segment that has been deleted is not made anew to take leave of it.
   if (fork_page_->wiped() || attachment_ == nullptr || !attachment_->intact()) {
     return;
@@ -178,9 +169,11 @@ std::uint64_t Node::reserve_as(Standing standing, const Request& request) {
       queued = true;
     } catch (const Error& error) {
       // Who may wait for memory waits for the lock of the books as well.
-      const bool told_to = waits_cancelled_ || (request.interrupted && request.interrupted());
-      if (error.failure().status != Status::busy || told_to || now() >= deadline) {
+      if (error.failure().operation != lock_operation || now() >= deadline) {
         throw;
+      }
+      if (waits_cancelled_ || (request.interrupted && request.interrupted())) {
+        throw Error({.status = Status::cancelled, .operation = "reserve", .object = path()});
       }
     }
   }

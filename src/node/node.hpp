@@ -172,6 +172,14 @@ class Node final : public NodeClient {
     ReservationRecord record;
   };
 
+  // Tells the books later what an operation could not.
+  struct Settler {
+    std::condition_variable wakes;
+    bool runs = false;
+    bool ends = false;
+    std::thread thread;
+  };
+
   // What a change of the books means for the holdings, if it is committed.
   struct Effects {
     bool changed = false;
@@ -222,6 +230,7 @@ class Node final : public NodeClient {
   void abandon(std::uint64_t handle);
   void settle_later() noexcept;
   void settle();
+  void end_settler() noexcept;
   ReservationRecord* leaders_record(const Device& device);
   Answer look_at_group(const Device& device,
                        std::uint64_t size_bytes,
@@ -273,10 +282,7 @@ class Node final : public NodeClient {
   std::uint64_t next_handle_ = 1;
   std::uint64_t seen_generation_ = 0;
   Books books_;  // read anew in every operation
-  std::condition_variable settler_wakes_;
-  bool settles_ = false;
-  bool ends_ = false;
-  std::thread settler_;
+  std::unique_ptr<Settler> settler_;
 
   // Taken alone by who goes on in another segment: what threads take and give meanwhile is counted.
   std::shared_mutex boards_mutex_;

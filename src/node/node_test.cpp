@@ -200,6 +200,36 @@ TEST_F(NodeTest, several_who_wait_find_all_the_dead_between_them) {
   EXPECT_EQ(held(node), 0U);
 }
 
+TEST_F(NodeTest, who_grows_is_not_refused_because_of_the_dead) {
+  const auto hold = [&](std::uint64_t size_bytes, std::uint64_t wanted_bytes) {
+    return Child([this, size_bytes, wanted_bytes] {
+      Node theirs(place.options());
+      theirs.add_device("gpu", 100);
+      const std::uint64_t handle = theirs.reserve(request(size_bytes));
+      if (wanted_bytes != 0) {
+        theirs.grow(handle, wanted_bytes, long_wait);
+      }
+      ::pause();
+      return 0;
+    });
+  };
+  for (int round = 0; round < 5; ++round) {
+    const std::uint64_t ours = node.reserve(request(30));
+    Child holds = hold(40, 0);
+    ASSERT_TRUE(eventually([&] { return held(node) == 70; }));
+    Child grows = hold(30, 70);
+    ASSERT_TRUE(eventually([&] { return held(node) == 100 && waiting(node) == 1; }));
+    std::thread grower(
+        [&] { EXPECT_EQ(status_of([&] { node.grow(ours, 90, long_wait); }), Status::ok); });
+    Node other(place.options());
+    ASSERT_TRUE(eventually([&] { return waiting(other) == 2; }));
+    holds.send(SIGKILL);
+    grows.send(SIGKILL);
+    grower.join();
+    node.release(ours);
+  }
+}
+
 TEST_F(NodeTest, remains_usable_while_there_is_no_room_for_a_new_segment) {
   static std::atomic<bool> full{false};
   NodeOptions options = place.options();

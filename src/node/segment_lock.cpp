@@ -106,7 +106,7 @@ bool SegmentLock::steal(std::uint32_t word) const noexcept {
 void SegmentLock::refuse(std::uint32_t word, bool changes) const {
   const std::uint64_t pid = slot_.pid_of(std::min((word & slot_mask) - 1, clients_max - 1));
   throw Error({.status = Status::busy,
-               .operation = "lock node",
+               .operation = std::string(lock_operation),
                .object = segment_.path(),
                .detail = "process " + std::to_string(pid) +
                          (changes ? " holds it now, and others did before: too many use it"

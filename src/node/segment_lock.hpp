@@ -7,10 +7,14 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 namespace hippogriff::node {
 
 using MonotonicTime = std::chrono::steady_clock::time_point;
+
+// What an Error(busy) calls it that could not have the lock in time.
+inline constexpr std::string_view lock_operation = "lock node";
 
 // Whom a word of the lock names: a slot, and the term in which its client had it.
 struct LockOwner {

@@ -6,7 +6,8 @@
 
 #include <chrono>
 #include <csignal>
-#include <system_error>
+#include <exception>
+#include <memory>
 
 namespace hippogriff::node {
 
@@ -19,20 +20,22 @@ constexpr std::chrono::milliseconds pause{100};
 // Under mutex_. Without memory for a thread the next operation does it.
 void Node::settle_later() noexcept {
   seen_generation_ = 0;
-  if (settles_ || ends_) {
+  if (settler_ != nullptr && (settler_->runs || settler_->ends)) {
     return;
-  }
-  if (settler_.joinable()) {
-    settler_.join();  // it has said that it ends
   }
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    settler_ = std::thread([this] { settle(); });
-    settles_ = true;
-  } catch (const std::system_error&) {  // NOLINT(bugprone-empty-catch): see above
+    if (settler_ == nullptr) {
+      settler_ = std::make_unique<Settler>();
+    } else if (settler_->thread.joinable()) {
+      settler_->thread.join();  // it has said that it ends
+    }
+    settler_->thread = std::thread([this] { settle(); });
+    settler_->runs = true;
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): see above
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -41,16 +44,35 @@ void Node::settle() {
   for (;;) {
     {
       std::unique_lock turn(mutex_);
-      settler_wakes_.wait_for(turn, pause, [this] { return ends_; });
-      if (ends_ || seen_generation_ != 0) {
-        settles_ = false;
+      settler_->wakes.wait_for(turn, pause, [this] { return settler_->ends; });
+      if (settler_->ends || seen_generation_ != 0) {
+        settler_->runs = false;
         return;
       }
     }
     try {
       transact([](Books&, ClientSet&) { return Effects{}; });
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): once more after a pause
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): once more after a pause
     }
+  }
+}
+
+void Node::end_settler() noexcept {
+  if (settler_ == nullptr) {
+    return;
+  }
+  if (fork_page_->wiped()) {
+    // The parent's: there is no thread here, and to destroy what one waits on would wait for it.
+    [[maybe_unused]] const Settler* const left = settler_.release();
+    return;
+  }
+  {
+    const std::scoped_lock turn(mutex_);
+    settler_->ends = true;
+  }
+  settler_->wakes.notify_all();
+  if (settler_->thread.joinable()) {
+    settler_->thread.join();
   }
 }
 

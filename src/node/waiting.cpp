@@ -109,7 +109,16 @@ Node::Answer Node::look(std::uint64_t handle, bool give_up, Effects& effects, Cl
   if (!record->waits()) {
     return Answer::granted;
   }
-  const bool refused = !give_up && is_refused(*record);
+  bool refused = !give_up && is_refused(*record);
+  if (refused) {
+    // Not because of the dead, of whom our share knows some.
+    effects.changed = reap(granted) || effects.changed;
+    record = record_of(handle);
+    if (!record->waits()) {
+      return Answer::granted;
+    }
+    refused = is_refused(*record);
+  }
   if (!give_up && !refused) {
     return Answer::waits;
   }

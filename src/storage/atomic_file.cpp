@@ -177,8 +177,10 @@ void AtomicFile::discard() noexcept {
     storage_->remove(temporary_);
     temporary_.clear();
   }
-  // Others may hold the file for long, and the disk may be full of it.
-  if (file_ != nullptr) {
+  // Others may hold the file for long, and the disk may be full of it. Not where it has a name: the
+  // target's, when only the folder's sync failed.
+  struct stat status{};
+  if (file_ != nullptr && ::fstat(file_->fd(), &status) == 0 && status.st_nlink == 0) {
     static_cast<void>(::ftruncate(file_->fd(), 0));
   }
 }

@@ -5,6 +5,7 @@
 #include "testing/storage_fixture.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -108,6 +109,24 @@ TEST_P(AtomicFiles, what_is_discarded_takes_no_room_while_others_hold_it) {
   file.discard();
   EXPECT_EQ(held->size_now(), 0U);
   EXPECT_EQ(names(), Names{});
+}
+
+TEST_P(AtomicFiles, what_has_taken_the_name_stays_when_the_folder_cannot_be_synced) {
+  put(target, "old");
+  AtomicFile file(storage, target, GetParam());
+  write(file, "new content");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = ::dup(0);  // what the folder would get
+  ::close(next);
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(next);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Failure failure = failure_of([&] { file.commit(); });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(failure.errno_value, EMFILE);
+  file.discard();
+  EXPECT_EQ(content_of(target), "new content");
 }
 
 TEST_P(AtomicFiles, the_mode_of_the_replaced_file_is_kept) {

@@ -209,13 +209,15 @@ void SystemFile::allocate(Range range) {
     }
     return;
   }
-  const std::uint64_t size_before = size_now();
+  const std::uint64_t cut = std::max(size_now(), range.offset);
   const int failure = allocate_in_steps(fd(), range);
   if (failure == 0) {
     return;
   }
   if (failure != EOPNOTSUPP) {
-    cut_back(size_before);
+    if (size_now() <= range.end()) {
+      cut_back(cut);
+    }
     fail("allocate", range.offset, failure);
   }
   // Lengthened by a byte of its own, never by ftruncate: the file may have grown further meanwhile.
@@ -225,8 +227,9 @@ void SystemFile::allocate(Range range) {
   }
 }
 
-// After a failed allocation, which has made the file longer by as much as there was room. Unless
-// somebody has written there meanwhile: what is only allocated counts as a hole, where a page ends.
+// After a failed allocation, which has made the file longer by as much as there was room: takes
+// back what is within its own range, unless somebody has written there meanwhile. What is only
+// allocated counts as a hole, where a page ends.
 void SystemFile::cut_back(std::uint64_t size) {
   const std::string link = "/proc/self/fd/" + std::to_string(fd());
   const Descriptor own(::open(link.c_str(), O_RDONLY | O_CLOEXEC));  // with a position of its own

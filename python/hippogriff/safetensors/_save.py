@@ -55,7 +55,8 @@ def save_file(
     ]
 
     def make_beside(name: str) -> SidecarWriter:
-        return SidecarWriter(sidecar_path(name), make_sidecar(header, [a for _, a in contents]))
+        sidecar = make_sidecar(header, [a for _, a in contents])
+        return SidecarWriter(sidecar_path(name), sidecar, of=name)
 
     save_parts(filename, header, parts, make_beside if checksum else None)
 
