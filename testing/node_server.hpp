@@ -35,7 +35,11 @@ class SocketPlace {
 class RunningServer {
  public:
   explicit RunningServer(noded::ServerOptions options)
-      : server_(std::move(options)), thread_([this] { server_.run(); }) {}
+      : server_(std::move(options)), thread_([this] { server_.run(); }) {
+    // Tests fork soon, and AddressSanitizer's allocator is not made for that: a child inherits the
+    // locks that the new thread has at that moment. It allocates until it waits for clients.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 
   ~RunningServer() {
     server_.stop();
