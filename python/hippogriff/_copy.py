@@ -90,8 +90,7 @@ def copy_file(source: Path, destination: Path, options: CopyOptions, tell: Tell)
         if source.exists():  # else what is wrong with it is said when it is opened
             replacement.create(stat.S_IMODE(source.stat().st_mode) & 0o777)
         temporary = Path(os.fsdecode(replacement.temporary))
-        with replacement.called_by_name():
-            result = _copy_into(source, temporary, "w", options, tell)
+        result = _copy_into(source, temporary, "w", options, tell)
         if result.verified is False:
             raise HippogriffError(f"{source} and its copy differ; {destination} was not written")
         replacement.commit()

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from hippogriff.errors import HippogriffError, InvalidArgument, IoError, io_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hippogriff._runtime import PathLike
 
 
@@ -93,16 +91,8 @@ class Replacement:
         """Return the descriptor of the new file, which belongs to this object."""
         return self._descriptor
 
-    @contextlib.contextmanager
-    def called_by_name(self) -> Iterator[None]:
-        """Let errors within call the new file as it will be called."""
-        try:
-            yield
-        except HippogriffError as error:
-            self._call_by_name(error)
-            raise
-
     def _call_by_name(self, error: HippogriffError) -> None:
+        """Let an error call the new file as it was to be called."""
         for name in (os.fsdecode(self.temporary), self._name_in_proc()):
             if name and name in str(error):
                 error.args = (str(error).replace(name, self.name),)

@@ -70,7 +70,7 @@ def save_parts(
     beside: Beside | None = None
     try:
         replacement.create(0o666, len(header) + sum(part.size_bytes for part in parts))
-        with replacement.called_by_name(), File(replacement.temporary, "r+") as file:
+        with File(replacement.temporary, "r+") as file:
             _write(file, header, parts)
             _sync(file, replacement.name)
         if make_beside is not None:
