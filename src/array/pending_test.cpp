@@ -488,12 +488,16 @@ TEST(AsynchronousWriteBack, is_over_when_a_flush_is) {
   }
 }
 
-TEST(AsynchronousWriteBack, that_fails_leaves_the_line_dirty_and_is_told) {
-  TestArray array({.cache_bytes = 8 * line_bytes});
+void fill_the_drive(TestArray& array) {
   array.plan().add({.point = FaultPoint::queued_write,
                     .kind = FaultKind::error,
                     .times = UINT64_MAX,
                     .errno_value = ENOSPC});
+}
+
+TEST(AsynchronousWriteBack, that_fails_leaves_the_line_dirty_and_is_told) {
+  TestArray array({.cache_bytes = 8 * line_bytes});
+  fill_the_drive(array);
   make_seven_dirty(array);
   const auto view = array.view<std::uint32_t>();
   const std::vector<std::uint32_t> before = numbers_of(array.stored());
@@ -514,10 +518,7 @@ TEST(AsynchronousWriteBack, that_fails_leaves_the_line_dirty_and_is_told) {
 
 TEST(AsynchronousWriteBack, that_failed_before_its_failure_was_cleared_is_not_told_again) {
   TestArray array({.cache_bytes = 8 * line_bytes});
-  array.plan().add({.point = FaultPoint::queued_write,
-                    .kind = FaultKind::error,
-                    .times = UINT64_MAX,
-                    .errno_value = ENOSPC});
+  fill_the_drive(array);
   make_seven_dirty(array);
   EXPECT_EQ(array.view<std::uint32_t>()[20 * in_line], numbers_of(array.stored())[20 * in_line]);
   ASSERT_TRUE(eventually([&] { return array.array().served().failures == 7; }));
