@@ -16,7 +16,7 @@ LineSource source_of(const StorageArray& array) {
   if (backing.in_memory()) {
     return array.answers_with_addresses() ? LineSource::shared_memory : LineSource::memory;
   }
-  if (!backing.mapping.empty()) {
+  if (backing.windows != nullptr) {
     return LineSource::mapping;
   }
   return backing.is_direct ? LineSource::drive : LineSource::page_cache;
@@ -29,7 +29,7 @@ const char* words_for(LineSource source) {
     case LineSource::shared_memory:
       return "host memory, read in place";
     case LineSource::mapping:
-      return "a mapping of the page cache, read in place";
+      return "the page cache: copied, and read in place where that is often";
     case LineSource::page_cache:
       return "files through the page cache";
     case LineSource::drive:
@@ -45,7 +45,7 @@ std::string reason_for(LineSource source, const Backing& backing) {
     case LineSource::shared_memory:
       return "the array is memory";
     case LineSource::mapping:
-      return "all of it was in the page cache when it was opened";
+      return "the device reads pages of this file that are registered with it";
     case LineSource::page_cache:
     case LineSource::drive:
       return backing.io_reason;
@@ -126,6 +126,9 @@ std::string explain_array(StorageArray& array, const std::string& queue_kind) {
   if (!backing.in_memory()) {
     told["io_queue"] = queue_kind;
     told["cached_bytes"] = resident_bytes;
+  }
+  if (backing.windows != nullptr) {
+    told["in_place_bytes"] = backing.windows->in_place_bytes();
   }
   if (backing.overlay != nullptr) {
     told["overlay"] = backing.overlay->folder();

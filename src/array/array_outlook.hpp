@@ -11,7 +11,7 @@ namespace hippogriff::ondemand {
 enum class LineSource : std::uint8_t {
   memory,         // host memory, copied
   shared_memory,  // host memory that the device's threads read themselves
-  mapping,        // the page cache, which the device's threads read themselves
+  mapping,        // the page cache, of which the device's threads read windows themselves
   page_cache,     // files, through the page cache
   drive,          // files, past it
 };

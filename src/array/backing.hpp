@@ -14,6 +14,7 @@ namespace hippogriff::ondemand {
 
 inline constexpr std::size_t backing_files_max = 64;
 
+class FileWindows;
 class Overlay;
 
 struct BackingFile {
@@ -57,8 +58,8 @@ struct Backing {
   std::uint64_t stripe_bytes = 0;  // as FileLayout has them
   std::uint64_t file_offset = 0;
   std::span<std::byte> memory;
-  // The array's bytes as a mapping of the file that its threads may read; may be empty.
-  std::span<const std::byte> mapping;
+  // What of the one file its device's threads read in place; null: nothing, ever.
+  std::shared_ptr<FileWindows> windows;
   std::uint64_t size_bytes = 0;
   bool writable = false;
   bool is_new = false;  // mode w+: its files have their bytes and size after empty_files

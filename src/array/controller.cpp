@@ -11,7 +11,7 @@ namespace hippogriff::ondemand {
 Controller::Controller(std::shared_ptr<Storage> storage, std::size_t threads)
     : storage_(std::move(storage)), drives_(std::max<std::size_t>(threads, 1)) {
   for (std::size_t i = 0; i < std::max<std::size_t>(threads, 1); ++i) {
-    threads_.push_back(std::make_unique<ControllerThread>(storage_, drives_));
+    threads_.push_back(std::make_unique<ControllerThread>(storage_, drives_, registrar_));
   }
 }
 
@@ -22,6 +22,9 @@ WakeWord* Controller::wake_word(std::size_t index) {
 }
 
 void Controller::attach(const std::shared_ptr<ServedArray>& array) {
+  if (const auto& windows = array->backing().windows) {
+    registrar_.watch(windows);
+  }
   const std::size_t queues = array->options().queues.size();
   for (std::size_t i = 0; i < std::min(queues, threads_.size()); ++i) {
     std::vector<std::size_t> indices;

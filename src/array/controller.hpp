@@ -4,6 +4,7 @@
 
 #include "array/served_array.hpp"
 #include "array/shared_drives.hpp"
+#include "array/window_registrar.hpp"
 #include "storage/storage.hpp"
 
 #include <chrono>
@@ -45,6 +46,7 @@ class Controller {
  private:
   std::shared_ptr<Storage> storage_;
   SharedDrives drives_;
+  WindowRegistrar registrar_;
   std::vector<std::unique_ptr<ControllerThread>> threads_;
 };
 

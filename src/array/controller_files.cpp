@@ -47,6 +47,7 @@ void ControllerThread::begin_copy(Pending& pending) {
         const auto count =
             part.file->file->read_cached(pending.memory.first(part.size_bytes), part.offset);
         pending.done = count.value_or(0);
+        note_copied(pending);
       }
     } catch (...) {
       fail_copy(pending, current_failure());
@@ -59,6 +60,15 @@ void ControllerThread::begin_copy(Pending& pending) {
     end_copy(pending);
   } else {
     continue_file(pending);
+  }
+}
+
+// Pages that are copied often are read in place from then on.
+void ControllerThread::note_copied(const Pending& pending) {
+  FileWindows* const windows = pending.served->array->backing().windows.get();
+  if (windows != nullptr && !pending.in_overlay && pending.done != 0 &&
+      windows->note_copied({pending.offset, pending.done})) {
+    registrar_.wake();
   }
 }
 

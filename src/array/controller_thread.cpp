@@ -2,14 +2,12 @@
 #include "array/controller_thread.hpp"
 
 #include "array/overlay.hpp"
+#include "array/quiet_thread.hpp"
 #include "node/attachment.hpp"
-
-#include <pthread.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -25,27 +23,13 @@ constexpr std::chrono::milliseconds show_interval{100};
 constexpr std::chrono::nanoseconds io_look{20'000};
 constexpr std::uint64_t longest_sleep_ns = 500'000'000;
 
-// A thread that takes no signals: they are the program's.
-template <typename Body>
-std::thread quiet_thread(const char* name, Body body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  pthread_setname_np(thread.native_handle(), name);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
-
 }  // namespace
 
 ControllerThread::Served::Served(std::shared_ptr<ServedArray> the_array, std::size_t the_index)
     : array(std::move(the_array)),
       index(the_index),
       queue(array->options().queues[index], array->options().counter_base),
-      pending(array->options().queues[index].depth),
-      reachable(array->reachable()) {
+      pending(array->options().queues[index].depth) {
   for (std::size_t slot = 0; slot < pending.size(); ++slot) {
     pending[slot].served = this;
     pending[slot].slot = static_cast<std::uint16_t>(slot);
@@ -248,19 +232,21 @@ bool ControllerThread::serve(Served& served) {
 // are; 0 for everything else. This is most of what a GPU's controller does, so it is short.
 std::uint64_t ControllerThread::answer_at_once(Served& served, const Command& command) {
   const std::uint64_t bytes = std::uint64_t{command.block_count()} << block_shift;
-  const std::uint64_t block = command.first_block();
-  const std::uint64_t size = served.reachable.size();
-  if (command.opcode != static_cast<std::uint8_t>(Opcode::read) || block > size >> block_shift ||
-      size - (block << block_shift) < bytes) {
+  if (command.opcode != static_cast<std::uint8_t>(Opcode::read) ||
+      command.first_block() > served.array->backing().size_bytes >> block_shift) {
+    return 0;
+  }
+  const Range part{command.first_block() << block_shift, bytes};
+  const std::byte* const place = served.array->in_place(part);
+  if (place == nullptr) {
     return 0;
   }
   if (const Overlay* overlay = served.array->backing().overlay.get()) {
-    const auto line = overlay->line_with({block << block_shift, bytes});
+    const auto line = overlay->line_with(part);
     if (!line || overlay->has(*line)) {
       return 0;
     }
   }
-  const std::byte* place = served.reachable.data() + (block << block_shift);
   served.queue.post(command.id, {NvmeStatus::success, reinterpret_cast<std::uint64_t>(place)});
   return bytes;
 }

@@ -3,6 +3,7 @@
 
 #include "array/served_array.hpp"
 #include "array/shared_drives.hpp"
+#include "array/window_registrar.hpp"
 #include "storage/storage.hpp"
 
 #include <atomic>
@@ -23,9 +24,11 @@ namespace hippogriff::ondemand {
 // The public functions may be called from any thread.
 class ControllerThread {
  public:
-  // The drives must stay as long as this.
-  ControllerThread(std::shared_ptr<Storage> storage, SharedDrives& drives)
-      : storage_(std::move(storage)), drives_(drives) {}
+  // Drives and registrar must stay as long as this.
+  ControllerThread(std::shared_ptr<Storage> storage,
+                   SharedDrives& drives,
+                   WindowRegistrar& registrar)
+      : storage_(std::move(storage)), drives_(drives), registrar_(registrar) {}
 
   ~ControllerThread();
   ControllerThread(const ControllerThread&) = delete;
@@ -67,8 +70,7 @@ class ControllerThread {
     std::size_t index;
     ControllerQueue queue;
     std::vector<Pending> pending;
-    std::span<const std::byte> reachable;  // ServedArray::reachable
-    ThreadDrive* drive = nullptr;          // null: nothing that is shared
+    ThreadDrive* drive = nullptr;  // null: nothing that is shared
   };
 
   void start_locked();
@@ -89,6 +91,7 @@ class ControllerThread {
   void begin_overlay(Pending& pending);
   void begin_file(Pending& pending);
   void begin_copy(Pending& pending);
+  void note_copied(const Pending& pending);
   [[nodiscard]] static bool has_lost_its_end(const Pending& pending);
   void leave_copy_out(Pending& pending);
   void continue_file(Pending& pending);
@@ -114,6 +117,7 @@ class ControllerThread {
 
   std::shared_ptr<Storage> storage_;
   SharedDrives& drives_;
+  WindowRegistrar& registrar_;
   WakeWord wake_;
   std::atomic<std::uint64_t> changes_{0};
 

@@ -247,16 +247,17 @@ void DeviceAccess::queue_prefetch(const DeviceRows& rows) {
 void DeviceAccess::queue_zero_copy(const DeviceRows& rows) {
   const std::lock_guard lock(mutex_);
   const DeviceScope scope(device_);
-  if (array_.in_place() == nullptr) {
+  const std::byte* const storage = array_.put_in_place();
+  if (storage == nullptr) {
     throw_unsupported("read array past its cache",
                       device_.info().name + " cannot read " + array_.backing().name +
-                          " in place: it was not whole in the page cache when it was opened, or "
-                          "its pages cannot be registered");
+                          " in place: it is not whole in the page cache, or its pages cannot be "
+                          "registered");
   }
   require_device_memory(rows.numbers, rows.count * rows.number_bytes, "the row numbers");
   require_device_memory(rows.memory, rows.count * rows.row_bytes, "the rows");
   RowMoves moves = moves_of(rows);
-  moves.storage = address_of(array_.in_place());
+  moves.storage = address_of(storage);
   launch_on(RowKernel::zero_copy, moves, rows.stream);
 }
 

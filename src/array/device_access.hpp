@@ -60,7 +60,7 @@ class DeviceAccess {
   void prefetch_rows(std::span<const std::uint64_t> numbers, std::size_t row_bytes);
   // Queues, where the numbers are; `memory` names nothing.
   void queue_prefetch(const DeviceRows& rows);
-  // Queues reads past the cache. Throws Error(unsupported) unless the array is in_place().
+  // Queues reads past the cache. Throws Error(unsupported) where the array cannot be put in place.
   void queue_zero_copy(const DeviceRows& rows);
 
   // Where the device's memory has an array_view of elements of a size. Stays until finish().

@@ -3,6 +3,7 @@
 
 #include "array/backing.hpp"
 #include "array/controller_queue.hpp"
+#include "array/file_windows.hpp"
 #include "array/shared_drives.hpp"
 #include "base/error.hpp"
 #include "base/range.hpp"
@@ -61,13 +62,14 @@ class ServedArray {
 
   [[nodiscard]] const Backing& backing() const { return options_.backing; }
 
-  // What the array's threads can read by themselves: from its beginning on, or nothing.
-  [[nodiscard]] std::span<const std::byte> reachable() const {
-    if (!options_.backing.mapping.empty()) {
-      return options_.backing.mapping;
+  // Where the array's threads read a part by themselves; null: it has to be brought to them.
+  [[nodiscard]] const std::byte* in_place(const Range& part) const {
+    if (options_.backing.windows != nullptr) {
+      return options_.backing.windows->find(part);
     }
-    return options_.answers_with_addresses ? std::span<const std::byte>(options_.backing.memory)
-                                           : std::span<const std::byte>();
+    return options_.answers_with_addresses && part.end() <= options_.backing.memory.size()
+               ? options_.backing.memory.data() + part.offset
+               : nullptr;
   }
 
   void end(Ending why) const { options_.patience.end(why); }

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::chrono::seconds device_patience{60};
 constexpr std::chrono::seconds drive_patience{10};
-constexpr std::uint64_t staging_bytes_max = std::uint64_t{256} << 20;  // of ordinary queues
+constexpr std::uint64_t staging_bytes_max = std::uint64_t{32} << 20;  // of ordinary queues
 constexpr std::uint64_t page_bytes = 4096;
 
 // Beside so many ordinary ones: queues of commands that nobody waits for.
@@ -191,11 +191,11 @@ void StorageArray::allocate(const Layout& layout) {
   own_ = device.allocate(layout.own_end);
   own_bytes_ = layout.own_end;
   lines_ = device.allocate(layout.line_count * options_.line_bytes);
-  map_backing();
+  reach_backing();
 }
 
 // Threads of a GPU read host memory through the link when its pages are registered.
-void StorageArray::map_backing() {
+void StorageArray::reach_backing() {
   Device& device = *options_.device;
   Backing& backing = options_.backing;
   if (device.info().can.host_addressable) {
@@ -203,21 +203,9 @@ void StorageArray::map_backing() {
   }
   answers_with_addresses_ = false;
   try {
-    if (backing.files.size() == 1 && !backing.is_new && !backing.is_direct &&
-        device.info().can.registers_read_only && backing.mapping.empty() &&
-        backing.file_offset % page_bytes == 0 &&
-        backing.files[0].file->size_now() >= backing.file_offset + backing.size_bytes) {
-      File& file = *backing.files[0].file;
-      const auto residency = file.residency({backing.file_offset, backing.size_bytes});
-      if (residency && residency->resident_bytes == residency->total_bytes) {
-        mapping_ = file.map({backing.file_offset, align_up(backing.size_bytes, page_bytes)},
-                            FileAccess::read);
-        device.register_host(mapping_.data(), mapping_.size(), HostAccess::read_only);
-        registered_ = mapping_.data();
-        backing.mapping = std::span<const std::byte>(mapping_).first(backing.size_bytes);
-      }
-    } else if (backing.in_memory() &&
-               reinterpret_cast<std::uintptr_t>(backing.memory.data()) % page_bytes == 0) {
+    if (!backing.in_memory()) {
+      backing.windows = windows_of_file();
+    } else if (reinterpret_cast<std::uintptr_t>(backing.memory.data()) % page_bytes == 0) {
       device.register_host(backing.memory.data(),
                            align_up(backing.memory.size(), page_bytes),
                            HostAccess::read_write);
@@ -228,6 +216,18 @@ void StorageArray::map_backing() {
     // Then data goes through staging memory: slower, and as right.
     registered_ = nullptr;
   }
+}
+
+// Null where the device's threads cannot read it in place.
+std::shared_ptr<FileWindows> StorageArray::windows_of_file() const {
+  const Backing& backing = options_.backing;
+  if (backing.files.size() != 1 || backing.is_new || backing.is_direct ||
+      !options_.device->info().can.registers_read_only || backing.file_offset % page_bytes != 0 ||
+      backing.files[0].file->size_now() < backing.file_offset + backing.size_bytes) {
+    return nullptr;
+  }
+  return std::make_shared<FileWindows>(
+      options_.device, backing.files[0].file, Range{backing.file_offset, backing.size_bytes});
 }
 
 void StorageArray::initialize(const Layout& layout) {
@@ -539,8 +539,8 @@ void StorageArray::give_back() {
   if (registered_ != nullptr) {
     device.unregister_host(registered_);
   }
-  if (!mapping_.empty()) {
-    options_.backing.files[0].file->unmap(mapping_);
+  if (options_.backing.windows != nullptr) {
+    options_.backing.windows->close();
   }
   if (!lines_.is_null()) {
     device.release(lines_);

@@ -72,12 +72,11 @@ class StorageArray {
   // Whether threads read the backing's memory themselves.
   [[nodiscard]] bool answers_with_addresses() const { return answers_with_addresses_; }
 
-  // Where a GPU reads all of the backing in place, since its pages are registered; else null.
-  [[nodiscard]] const std::byte* in_place() const {
+  // Registers what is left of the backing: where a GPU reads all of it in place from then on. Null
+  // where it cannot.
+  [[nodiscard]] const std::byte* put_in_place() const {
     const Backing& backing = options_.backing;
-    return registered_ == nullptr ? nullptr
-           : backing.in_memory()  ? backing.memory.data()
-                                  : backing.mapping.data();
+    return backing.windows != nullptr ? backing.windows->put_all_in_place() : registered_;
   }
 
   [[nodiscard]] std::uint64_t device_free_bytes() const;
@@ -124,7 +123,8 @@ class StorageArray {
   NvmeStatus write_idle_lines() const;
   void allocate(const Layout& layout);
   void initialize(const Layout& layout);
-  void map_backing();
+  void reach_backing();
+  [[nodiscard]] std::shared_ptr<FileWindows> windows_of_file() const;
   [[nodiscard]] std::function<void(const ServedCounts&)> shows_counts() const;
   void write_own(const std::vector<std::byte>& image);
   void give_back();
@@ -137,8 +137,7 @@ class StorageArray {
   std::byte* shared_ = nullptr;  // pinned
   DeviceAddress own_;
   DeviceAddress lines_;
-  std::span<std::byte> mapping_;
-  std::byte* registered_ = nullptr;
+  std::byte* registered_ = nullptr;  // of memory that the array stands on
   bool answers_with_addresses_ = true;
   bool attached_ = false;
   bool closed_ = false;

@@ -3,6 +3,7 @@
 // memory.
 #include "array/storage_array.hpp"
 #include "device/cuda_device.hpp"
+#include "testing/eventually.hpp"
 #include "testing/fake_cuda/fake_cuda.hpp"
 #include "testing/storage_fixture.hpp"
 #include "testing/temporary_folder.hpp"
@@ -79,9 +80,16 @@ class CudaArrayTest : public ::testing::Test {
   StorageArrayOptions options_;
 };
 
-TEST_F(CudaArrayTest, a_file_in_the_page_cache_is_read_through_registered_pages) {
+TEST_F(CudaArrayTest, a_file_in_the_page_cache_is_copied_until_its_pages_are_registered) {
   stand_on_file(0, FileAccess::read);
   StorageArray array(options_);
+  const auto& windows = array.backing().windows;
+  ASSERT_NE(windows, nullptr);
+  EXPECT_EQ(windows->in_place_bytes(), 0U) << "opening costs nothing";
+  EXPECT_TRUE(testing::eventually([&] {
+    EXPECT_EQ(wrong_bytes(array, 0), 0U);
+    return windows->in_place_bytes() == size_bytes;
+  }));
   EXPECT_EQ(wrong_bytes(array, 0), 0U);
   array.check();
   EXPECT_GT(array.counts().misses, 0U);

@@ -1,0 +1,87 @@
+// What of a file its device's threads read in place: windows of a mapping of the page cache.
+#pragma once
+
+#include "base/range.hpp"
+#include "device/device.hpp"
+#include "storage/storage.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace hippogriff::ondemand {
+
+// Registering a file's pages takes as long as reading them at some 16 GB/s, one window after the
+// other, and pins them: that is done when they are read, not when the file is opened, and for
+// windows that are read more than a little. What is not registered is copied. Thread-safe.
+class FileWindows {
+ public:
+  // `range` begins on a page, and the file is as long. Throws Error(io_error).
+  FileWindows(std::shared_ptr<Device> device, std::shared_ptr<File> file, Range range);
+  ~FileWindows();
+  FileWindows(const FileWindows&) = delete;
+  FileWindows& operator=(const FileWindows&) = delete;
+
+  // Where a part of the range can be read by the device's threads; null: it must be copied.
+  [[nodiscard]] const std::byte* find(const Range& part) const {
+    const std::uint64_t window = part.offset >> window_shift_;
+    if (part.end() > bytes_.size() || (part.end() - 1) >> window_shift_ != window ||
+        windows_[window].state.load(std::memory_order_acquire) != State::in_place) {
+      return nullptr;
+    }
+    return bytes_.data() + part.offset;
+  }
+
+  // A part was copied from the page cache. True when its window is worth registering.
+  bool note_copied(const Range& part);
+
+  struct Hot {
+    std::size_t window = 0;
+    std::uint32_t copied_ns = 0;
+  };
+
+  // The window that most was copied from, of those that are worth it.
+  [[nodiscard]] std::optional<Hot> hottest() const;
+
+  // Registers a window where all of it is in the page cache. False: it stays as it is.
+  bool put_in_place(std::size_t window);
+
+  // Registers what is left: where all of the range is from then on; null where some of it cannot
+  // be.
+  [[nodiscard]] const std::byte* put_all_in_place();
+
+  [[nodiscard]] std::uint64_t in_place_bytes() const;
+
+  // The device's threads have ended: gives all pages back. Nothing is put in place from then on.
+  void close() noexcept;
+
+ private:
+  enum class State : std::uint8_t { copied, in_place, refused };
+
+  struct Window {
+    std::atomic<State> state{State::copied};
+    std::atomic<std::uint32_t> copied_ns{0};  // about, since the last try
+  };
+
+  [[nodiscard]] std::uint64_t window_bytes() const { return std::uint64_t{1} << window_shift_; }
+
+  [[nodiscard]] Range part_of(std::size_t window) const;
+
+  const std::shared_ptr<Device> device_;
+  const std::shared_ptr<File> file_;
+  const std::uint64_t file_offset_;
+  const unsigned window_shift_;
+  const std::uint32_t worth_ns_;  // of copies, that make a window worth registering
+  std::span<std::byte> mapping_;
+  std::span<const std::byte> bytes_;  // of it, the range
+  std::vector<Window> windows_;
+  std::mutex mutex_;  // while one is registered
+  bool closed_ = false;
+};
+
+}  // namespace hippogriff::ondemand

@@ -1,0 +1,176 @@
+// Windows of a file in the page cache: when they are worth registering, and what is read in place.
+#include "array/file_windows.hpp"
+
+#include "array/window_registrar.hpp"
+#include "device/host_device.hpp"
+#include "testing/device_faults.hpp"
+#include "testing/eventually.hpp"
+#include "testing/faulty_device.hpp"
+#include "testing/storage_fixture.hpp"
+#include "testing/temporary_folder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace hippogriff::ondemand {
+namespace {
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+constexpr std::uint64_t size_bytes =
+    17 * mib + 100;  // windows of 8, 8 and 1 MiB, and a page's part
+
+class FileWindowsTest : public ::testing::Test {
+ protected:
+  FileWindowsTest() : bytes_(pattern(0, page_bytes + size_bytes)) {
+    std::ofstream(folder_.file("array"), std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes_.data()),
+               static_cast<std::streamsize>(bytes_.size()));
+    file_ = make_system_storage()->open(folder_.file("array"), FileAccess::read_write);
+    windows_ = std::make_shared<FileWindows>(
+        make_faulty_device(make_host_device({.memory_bytes = mib}), faults_),
+        file_,
+        Range{page_bytes, size_bytes});
+  }
+
+  // As many copies as make a window worth registering; 0: never.
+  int copies_until_worth(const Range& part) {
+    for (int copies = 1; copies < 100'000; ++copies) {
+      if (windows_->note_copied(part)) {
+        return copies;
+      }
+    }
+    return 0;
+  }
+
+  [[nodiscard]] bool is_there(const Range& part) const {
+    const std::byte* place = windows_->find(part);
+    return place != nullptr &&
+           std::equal(place,
+                      place + part.size,
+                      bytes_.begin() + static_cast<std::ptrdiff_t>(page_bytes + part.offset));
+  }
+
+  static constexpr std::uint64_t page_bytes = 4096;
+  TemporaryFolder folder_;
+  std::vector<std::byte> bytes_;
+  std::shared_ptr<DeviceFaults> faults_ = std::make_shared<DeviceFaults>();
+  std::shared_ptr<File> file_;
+  std::shared_ptr<FileWindows> windows_;
+};
+
+TEST_F(FileWindowsTest, a_window_is_worth_it_when_copies_have_taken_a_tenth_as_long) {
+  EXPECT_FALSE(windows_->hottest().has_value());
+  const int small = copies_until_worth({8 * mib, 512});
+  EXPECT_GT(small, 10);
+  EXPECT_LT(small, 1000);
+  ASSERT_TRUE(windows_->hottest().has_value());
+  EXPECT_EQ(windows_->hottest()->window, 1U);
+  const int large = copies_until_worth({0, mib});
+  EXPECT_GE(large, 1);
+  EXPECT_LE(large, 8) << "no more than the window's bytes";
+}
+
+TEST_F(FileWindowsTest, what_is_registered_is_found_within_its_window_alone) {
+  EXPECT_EQ(windows_->find({8 * mib, 512}), nullptr);
+  ASSERT_TRUE(windows_->put_in_place(1));
+  EXPECT_TRUE(is_there({8 * mib, 512}));
+  EXPECT_TRUE(is_there({8 * mib, 8 * mib}));
+  EXPECT_FALSE(is_there({8 * mib - 512, 512}));
+  EXPECT_FALSE(is_there({8 * mib - 512, 1024})) << "half of it";
+  EXPECT_FALSE(is_there({16 * mib - 512, 1024})) << "half of it";
+  EXPECT_EQ(windows_->in_place_bytes(), 8 * mib);
+  EXPECT_EQ(copies_until_worth({8 * mib, 512}), 0) << "it is done";
+  EXPECT_TRUE(windows_->put_in_place(1));
+}
+
+TEST_F(FileWindowsTest, the_last_window_ends_with_the_range) {
+  ASSERT_TRUE(windows_->put_in_place(2));
+  EXPECT_TRUE(is_there({16 * mib, mib + 100}));
+  EXPECT_EQ(windows_->find({16 * mib, mib + 101}), nullptr);
+  EXPECT_EQ(windows_->find({size_bytes, 1}), nullptr);
+  EXPECT_EQ(windows_->find({std::uint64_t{1} << 60, 512}), nullptr);
+}
+
+TEST_F(FileWindowsTest, all_of_it_can_be_wanted_at_once) {
+  const std::byte* all = windows_->put_all_in_place();
+  ASSERT_NE(all, nullptr);
+  EXPECT_EQ(windows_->in_place_bytes(), size_bytes);
+  EXPECT_EQ(all, windows_->find({0, 1}));
+  EXPECT_TRUE(is_there({16 * mib, mib}));
+}
+
+TEST_F(FileWindowsTest, a_window_that_the_file_has_lost_is_copied) {
+  ASSERT_GT(copies_until_worth({8 * mib, 4096}), 0);
+  file_->truncate(page_bytes + 12 * mib);
+  EXPECT_FALSE(windows_->put_in_place(1));
+  EXPECT_FALSE(windows_->hottest().has_value()) << "it would be tried for ever";
+  EXPECT_EQ(windows_->find({8 * mib, 512}), nullptr);
+  EXPECT_TRUE(windows_->put_in_place(0));
+  EXPECT_EQ(windows_->put_all_in_place(), nullptr);
+}
+
+TEST_F(FileWindowsTest, a_window_that_the_device_refuses_is_never_tried_again) {
+  ASSERT_GT(copies_until_worth({0, 4096}), 0);
+  faults_->fail(
+      DeviceOperation::register_host, 1, some_device_failure(DeviceOperation::register_host));
+  EXPECT_FALSE(windows_->put_in_place(0));
+  EXPECT_FALSE(windows_->put_in_place(0));
+  EXPECT_EQ(copies_until_worth({0, 4096}), 0);
+  EXPECT_FALSE(windows_->hottest().has_value());
+  EXPECT_TRUE(windows_->put_in_place(1));
+}
+
+TEST_F(FileWindowsTest, nothing_is_registered_once_they_are_closed) {
+  ASSERT_TRUE(windows_->put_in_place(0));
+  windows_->close();
+  EXPECT_EQ(windows_->find({0, 512}), nullptr);
+  EXPECT_FALSE(windows_->put_in_place(1));
+  EXPECT_EQ(windows_->in_place_bytes(), 0U);
+  windows_->close();
+}
+
+TEST_F(FileWindowsTest, a_registrar_takes_the_hottest_first_and_those_of_all_arrays) {
+  const auto others = std::make_shared<FileWindows>(
+      make_host_device({.memory_bytes = mib}), file_, Range{0, 9 * mib});
+  WindowRegistrar registrar;
+  registrar.watch(windows_);
+  registrar.watch(others);
+  ASSERT_GT(copies_until_worth({0, 4096}), 0);
+  ASSERT_GT(copies_until_worth({8 * mib, 4096}), 0);
+  while (!others->note_copied({0, 4096})) {
+  }
+  registrar.wake();
+  EXPECT_TRUE(testing::eventually([&] {
+    return is_there({0, 512}) && is_there({8 * mib, 512}) && others->find({0, 512}) != nullptr;
+  }));
+  EXPECT_EQ(windows_->find({16 * mib, 512}), nullptr) << "nobody has read it";
+}
+
+TEST_F(FileWindowsTest, copies_registrations_and_the_end_may_come_at_any_time) {
+  WindowRegistrar registrar;
+  registrar.watch(windows_);
+  std::vector<std::jthread> threads;
+  for (std::uint64_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (std::uint64_t i = 0; i < 20'000; ++i) {
+        const Range part{(thread * 7919 + i * 104'729) % (size_bytes / 512) * 512, 512};
+        if (windows_->find(part) == nullptr && windows_->note_copied(part)) {
+          registrar.wake();
+        }
+        if (thread == 3 && i == 15'000) {
+          windows_->close();
+        }
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(windows_->in_place_bytes(), 0U);
+}
+
+}  // namespace
+}  // namespace hippogriff::ondemand
