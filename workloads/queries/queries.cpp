@@ -21,8 +21,8 @@ constexpr double tolerance = 1e-9;  // relative: sums come in another order
 constexpr const char* usage =
     "queries generate FOLDER --rows N [--long-per-million 300] [--seed N]\n"
     "queries run FOLDER [--query 0..5|all] [--mode array|resident|zero-copy|all]\n"
-    "            [--device host|cuda:N] [--miles 30] [--cache 64MiB] [--line 4KiB] [--check]\n"
-    "            [--json]";
+    "            [--device host|cuda:N] [--miles 30] [--cache 64MiB] [--line 4KiB]\n"
+    "            [--scan-line 64KiB] [--check] [--json]";
 
 struct Wish {
   std::vector<std::size_t> queries;
@@ -30,6 +30,7 @@ struct Wish {
   std::string device;
   std::uint64_t cache_bytes = 0;
   std::uint32_t line_bytes = 0;
+  std::uint32_t scan_line_bytes = 0;  // of the column that is read as a whole
   double miles = 0;
   bool check = false;
   bool json = false;
@@ -57,11 +58,24 @@ Wish read_wish(Arguments& words) {
   wish.cache_bytes = words.number({"cache", 64U << 20U, 512, no_bound, "bytes, of all columns"});
   wish.line_bytes = static_cast<std::uint32_t>(
       words.number({"line", 4096, 512, 1U << 20U, "bytes, a power of two"}));
+  wish.scan_line_bytes = static_cast<std::uint32_t>(
+      words.number({"scan-line", 64U << 10U, 512, 1U << 20U, "bytes, a power of two"}));
   wish.miles = static_cast<double>(words.number({"miles", 30, 1, 1'000'000, "of a long trip"}));
   wish.check = words.given("check");
   wish.json = words.given("json");
   words.refuse_others();
   return wish;
+}
+
+// What is read as a whole comes in longer lines: as few requests as possible. But there must be
+// enough of them for all warps, or lines leave the cache before they are read to their end.
+std::uint32_t scan_line(const Wish& wish, std::uint64_t cache_bytes) {
+  constexpr std::uint64_t lines_min = 512;
+  std::uint32_t line_bytes = wish.scan_line_bytes;
+  while (line_bytes > wish.line_bytes && cache_bytes / line_bytes < lines_min) {
+    line_bytes /= 2;
+  }
+  return std::max(line_bytes, wish.line_bytes);
 }
 
 // Column by column, a piece at a time, as plainly as it can be.
@@ -156,13 +170,14 @@ std::string run_query(const Run& run, std::size_t query, const std::string& mode
   Phases phases;
   const Wish& wish = run.wish;
   const std::uint64_t share = wish.cache_bytes / run.columns.count();
-  const Storing storing{mode_of(mode),
-                        run.device,
-                        wish.device,
-                        std::max<std::uint64_t>(share, wish.line_bytes),
-                        wish.line_bytes};
+  Storing storing{mode_of(mode),
+                  run.device,
+                  wish.device,
+                  std::max<std::uint64_t>(share, wish.line_bytes),
+                  wish.line_bytes};
   Stored stored;
   for (std::size_t i = 0; i < run.columns.count(); ++i) {
+    storing.line_bytes = i == 0 ? scan_line(wish, storing.cache_bytes) : wish.line_bytes;
     stored.push_back(
         std::make_unique<StoredData<double>>(storing, run.columns.file(i), run.columns.section()));
   }
@@ -216,6 +231,7 @@ int run(Arguments& words) {
     json.text("program", "queries").text("device", wish.device).number("rows", rows);
     json.number("cache_bytes", wish.cache_bytes);
     json.number("line_bytes", std::uint64_t{wish.line_bytes});
+    json.number("scan_line_bytes", std::uint64_t{wish.scan_line_bytes});
     print_line(json.raw("runs", json_list(runs)).str());
   }
   return EXIT_SUCCESS;
