@@ -51,7 +51,7 @@ Node::Answer Node::claim(ReservationRecord& record,
     record.since_ns = monotonic_ns();
     record.overtaken = 0;
   }
-  serve(books_, record.device, monotonic_ns(), granted);
+  serve_device(record.device, granted);
   if (!record.waits()) {
     return Answer::granted;
   }
@@ -59,7 +59,7 @@ Node::Answer Node::claim(ReservationRecord& record,
     return Answer::waits;
   }
   record = before;  // whoever waits for the former request still has its place
-  serve(books_, record.device, monotonic_ns(), granted);
+  serve_device(record.device, granted);
   return Answer::busy;
 }
 
@@ -69,9 +69,17 @@ Node::Answer Node::look_at_deferred(const Device& device,
                                     bool give_up,
                                     Effects& effects,
                                     ClientSet& granted) {
-  if (reap(granted)) {
-    effects.changed = true;
-  }
+  const auto is_asked = [&](const ReservationRecord& record) {
+    return asked && record.waits() && record.grower == attachment_->client() + 1;
+  };
+  const bool barred = is_refused_among_the_living(
+      [&] {
+        const ReservationRecord* waits = leaders_unclaimed(device);
+        return waits != nullptr && is_asked(*waits) ? waits : nullptr;
+      },
+      give_up,
+      effects,
+      granted);
   ReservationRecord* record = leaders_unclaimed(device);
   if (record == nullptr) {
     const bool there = attachment_->slot().follows() && leaders_record(device) != nullptr;
@@ -85,14 +93,14 @@ Node::Answer Node::look_at_deferred(const Device& device,
   } else if (give_up) {
     answer = Answer::busy;
   }
-  const bool asks = asked && record->waits() && record->grower == attachment_->client() + 1;
-  if (asks && !give_up && is_refused(*record)) {
+  const bool asks = is_asked(*record);
+  if (asks && barred) {
     answer = Answer::barred;
   }
   if (asks && answer != Answer::waits) {
     effects.changed = true;
     record->take_back_wish();
-    serve(books_, record->device, monotonic_ns(), granted);
+    serve_device(record->device, granted);
   }
   waited_ticket = record->ticket;
   return answer;

@@ -61,9 +61,17 @@ Node::Answer Node::look_at_group(const Device& device,
                                  bool give_up,
                                  Effects& effects,
                                  ClientSet& granted) {
-  if (reap(granted)) {
-    effects.changed = true;
-  }
+  const auto is_ours = [&](const ReservationRecord& record) {
+    return record.grower == attachment_->client() + 1;
+  };
+  const bool barred = is_refused_among_the_living(
+      [&] {
+        const ReservationRecord* waits = leaders_record(device);
+        return waits != nullptr && is_ours(*waits) ? waits : nullptr;
+      },
+      give_up,
+      effects,
+      granted);
   ReservationRecord* record = leaders_record(device);
   if (record == nullptr || !attachment_->slot().leader_is_in_place()) {
     return Answer::gone;
@@ -72,13 +80,12 @@ Node::Answer Node::look_at_group(const Device& device,
   const std::uint64_t left = sum - std::min(attachment_->board().group_used(device.key), sum);
   const bool fits = size_bytes <= left;
   if (record->waits()) {
-    const bool ours = record->grower == attachment_->client() + 1;
-    const bool refused = ours && !fits && !give_up && is_refused(*record);
-    if (ours && (fits || give_up || refused)) {
+    const bool refused = barred && !fits;
+    if (is_ours(*record) && (fits || give_up || refused)) {
       record->wanted_bytes = record->size_bytes;
       record->grower = 0;
       effects.changed = true;
-      serve(books_, record->device, monotonic_ns(), granted);
+      serve_device(record->device, granted);
     }
     return fits      ? Answer::granted
            : refused ? Answer::stuck

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -228,6 +229,45 @@ TEST_F(GroupTest, growth_that_a_killed_member_waited_for_holds_nobody_up) {
   other.release(others);
   other.reserve({.device = of_other, .size_bytes = 40, .timeout = long_wait});
   EXPECT_EQ(held(node), 100U);
+}
+
+TEST_F(GroupTest, who_waits_asks_after_all_others_only_to_change_something) {
+  Node other(place.options());
+  const std::uint64_t rest =
+      other.reserve({.device = other.add_device("gpu", 100), .size_bytes = 40});
+  const std::uint64_t all =
+      other.reserve({.device = other.add_device("left", 100), .size_bytes = 100});
+  node.defer({.device = node.add_device("left", 100), .size_bytes = 100});
+  static std::atomic<int> asked{0};
+  NodeOptions counted = following(place, leader);
+  counted.steps.at = [](void*, const char* where) {
+    asked += std::string_view(where) == "asking after all" ? 1 : 0;
+  };
+  Node member(counted);
+  Account grown(member, member.add_device("gpu", 100));
+  Account left(member, member.add_device("left", 100));
+  std::atomic<int> looks{0};
+  const auto count_looks = [&] {
+    ++looks;
+    return false;
+  };
+  const auto asks_no_more = [&] {
+    const auto look_on = [&] { return eventually([&, to = looks + 4] { return looks >= to; }); };
+    const bool began = look_on();
+    const int before = asked;
+    return began && look_on() && asked == before;
+  };
+  std::thread claims([&] { left.claim(long_wait, count_looks); });
+  EXPECT_TRUE(asks_no_more());
+  other.release(all);
+  claims.join();
+  std::thread grows([&] {
+    std::string why;
+    EXPECT_TRUE(grown.take_growing(70, long_wait, why, count_looks)) << why;
+  });
+  EXPECT_TRUE(asks_no_more());
+  other.release(rest);
+  grows.join();
 }
 
 TEST_F(GroupTest, growth_that_can_never_end_is_refused_to_the_last_who_asked) {

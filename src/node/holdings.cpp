@@ -241,27 +241,25 @@ std::uint32_t Node::place_device(const Device& device) {
 
 // Takes back what a follower of a leader waited for and died: nobody may be granted it. True when
 // there was any.
-bool Node::forget_dead_wishes(ClientSet& granted) {
+bool Node::forget_dead_wishes(const ClientSet& clients) {
+  if (clients.all()) {
+    step(options_.steps, "asking after all");
+  }
   bool changed = false;
   for (ReservationRecord& record : books_.reservations) {
-    if (record.grower != 0 && record.waits() && !attachment_->lives(record.grower - 1)) {
+    if (record.grower != 0 && record.waits() && clients.test(record.grower - 1) &&
+        !attachment_->lives(record.grower - 1)) {
       record.take_back_wish();
       changed = true;
     }
   }
-  if (changed) {
-    serve_all(granted);
-  }
+  mended_ = mended_ || changed;
   return changed;
 }
 
 // Removes what the dead held and wanted. True when there was any.
 bool Node::reap(ClientSet& granted) {
-  ClientSet known;
-  for (const ReservationRecord& record : books_.reservations) {
-    known.set(record.client);
-  }
-  return reap_those(known, granted);
+  return reap_those(ClientSet().set(), granted);
 }
 
 // Of one who waits, among others: who is alive is asked of the kernel, under the lock, so that all
@@ -270,8 +268,10 @@ bool Node::reap_share(ClientSet& granted) {
   ClientSet known;
   ClientSet waiting;
   for (const ReservationRecord& record : books_.reservations) {
+    const std::uint32_t asker = record.grower != 0 ? record.grower - 1 : record.client;
     known.set(record.client);
-    waiting.set(record.client, waiting.test(record.client) || record.waits());
+    known.set(asker);
+    waiting.set(asker, waiting.test(asker) || record.waits());
   }
   std::size_t rank = static_cast<std::size_t>(
       monotonic_ns() / std::chrono::nanoseconds(options_.look_interval).count());
@@ -295,19 +295,34 @@ bool Node::reap_share(ClientSet& granted) {
 }
 
 bool Node::reap_those(const ClientSet& clients, ClientSet& granted) {
+  ClientSet holders;
+  for (const ReservationRecord& record : books_.reservations) {
+    holders.set(record.client);
+  }
   ClientSet dead;
   for (std::uint32_t client = 0; client < clients_max; ++client) {
-    dead.set(client, clients.test(client) && !attachment_->group_lives(client));
+    dead.set(client,
+             clients.test(client) && holders.test(client) && !attachment_->group_lives(client));
   }
   const auto is_dead = [&](const ReservationRecord& record) { return dead.test(record.client); };
-  if (std::erase_if(books_.reservations, is_dead) == 0) {
+  const bool removed = std::erase_if(books_.reservations, is_dead) != 0;
+  if (!forget_dead_wishes(clients) && !removed) {
     return false;
   }
   serve_all(granted);
   return true;
 }
 
+void Node::serve_device(std::uint32_t device, ClientSet& granted) {
+  if (forget_dead_wishes(ClientSet().set())) {
+    serve_all(granted);
+  } else {
+    serve(books_, device, monotonic_ns(), granted);
+  }
+}
+
 void Node::serve_all(ClientSet& granted) {
+  forget_dead_wishes(ClientSet().set());
   const std::int64_t now_ns = monotonic_ns();
   for (std::uint32_t index = 0; index < books_.devices.size(); ++index) {
     serve(books_, index, now_ns, granted);

@@ -95,7 +95,7 @@ std::uint32_t Node::add_device(std::string_view name, std::uint64_t capacity_byt
         at->capacity_bytes = capacity_bytes;
       }
     }
-    serve(books, index, monotonic_ns(), granted);
+    serve_device(index, granted);
     return Effects{.changed = true};
   });
   if (place == no_device) {
@@ -120,7 +120,7 @@ void Node::set_unreserved(std::uint32_t device_index, const Unreserved& use) {
         record.context_bytes = std::min(use.context_bytes, record.capacity_bytes);
       }
       keep(books, index, use);
-      serve(books, index, monotonic_ns(), granted);
+      serve_device(index, granted);
     }
     return Effects{.changed = true};
   });
@@ -232,7 +232,7 @@ void Node::shrink(std::uint64_t handle, std::uint64_t size_bytes) {
     if (done) {
       record->size_bytes = size_bytes;
       record->wanted_bytes = size_bytes;
-      serve(books, record->device, monotonic_ns(), granted);
+      serve_device(record->device, granted);
     }
     return Effects{.changed = done};
   });
@@ -254,7 +254,7 @@ void Node::release(std::uint64_t handle) {
       granted.set(record->client);  // a thread of ours waits for its growth
     }
     books.erase(record->id);
-    serve(books, index, monotonic_ns(), granted);
+    serve_device(index, granted);
     return Effects{.changed = true, .removed_handle = handle};
   };
   try {

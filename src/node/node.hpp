@@ -214,7 +214,12 @@ class Node final : public NodeClient {
   bool reap(ClientSet& granted);
   bool reap_share(ClientSet& granted);
   bool reap_those(const ClientSet& clients, ClientSet& granted);
-  bool forget_dead_wishes(ClientSet& granted);
+  bool forget_dead_wishes(const ClientSet& clients);
+  bool is_refused_among_the_living(const std::function<const ReservationRecord*()>& ours,
+                                   bool give_up,
+                                   Effects& effects,
+                                   ClientSet& granted);
+  void serve_device(std::uint32_t device, ClientSet& granted);
   void serve_all(ClientSet& granted);
   std::uint64_t reserve_as(Standing standing, const Request& request);
   Answer queue_new(Standing standing, const Request& request, Effects& effects, ClientSet& granted);
@@ -281,7 +286,8 @@ class Node final : public NodeClient {
   std::vector<Holding> holdings_;
   std::uint64_t next_handle_ = 1;
   std::uint64_t seen_generation_ = 0;
-  Books books_;  // read anew in every operation
+  Books books_;          // read anew in every operation
+  bool mended_ = false;  // by this operation, beside what it is for
   std::unique_ptr<Settler> settler_;
 
   // Taken alone by who goes on in another segment: what threads take and give meanwhile is counted.

@@ -36,15 +36,14 @@ void Node::transact(Change change) {
     attachment_->read(books_);
     const bool somebody_waits =
         std::ranges::any_of(holdings_, [](const Holding& held) { return held.record.waits(); });
-    const bool repaired = !consistent();
-    if (repaired) {
+    mended_ = !consistent();
+    if (mended_) {
       reconcile(granted);
     } else {
       remember();
     }
-    const bool mended = forget_dead_wishes(granted) || repaired;
     const Effects effects = change(books_, granted);
-    if (mended || effects.changed) {
+    if (mended_ || effects.changed) {
       commit(effects);
     }
     // Nobody of ours sleeps: a wake-up would be a system call for nothing.

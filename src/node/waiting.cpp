@@ -39,7 +39,7 @@ Node::Answer Node::queue_new(Standing standing,
   asked.deferred = defers ? 1 : 0;
   asked.kept_bytes = books_.to_keep(asked, 0);
   const std::uint64_t id = books_.append(asked);
-  serve(books_, index, asked.since_ns, granted);
+  serve_device(index, granted);
   const bool may_wait = request.timeout.count() > 0;  // and look then whether somebody has died
   if (books_.find(id)->waits() && !may_wait) {
     effects.changed = reap(granted) || effects.changed;
@@ -65,7 +65,7 @@ Node::Answer Node::queue_growth(ReservationRecord& record,
   record.ticket = books_.next_number++;
   record.since_ns = monotonic_ns();
   record.overtaken = 0;
-  serve(books_, index, record.since_ns, granted);
+  serve_device(index, granted);
   changed = true;
   if (!books_.find(id)->waits()) {
     return Answer::granted;
@@ -84,7 +84,7 @@ Node::Answer Node::queue_growth(ReservationRecord& record,
   after.grower = 0;
   if (changed) {
     // Others may have been held up by the growth that is taken back.
-    serve(books_, index, monotonic_ns(), granted);
+    serve_device(index, granted);
   }
   return stuck ? Answer::stuck : Answer::busy;
 }
@@ -93,6 +93,24 @@ Node::Answer Node::queue_growth(ReservationRecord& record,
 bool Node::is_refused(const ReservationRecord& record) const {
   return (record.grows() || record.kept_bytes != 0) &&
          to_refuse(books_, record.device, monotonic_ns()) == record.id;
+}
+
+// Looks for the dead, and says whether the request of who looks has to be refused nevertheless. A
+// share of the asking will do but for who gives up, or would be refused because of the dead.
+bool Node::is_refused_among_the_living(const std::function<const ReservationRecord*()>& ours,
+                                       bool give_up,
+                                       Effects& effects,
+                                       ClientSet& granted) {
+  const auto refused = [&] {
+    const ReservationRecord* record = ours();
+    return record != nullptr && record->waits() && is_refused(*record);
+  };
+  effects.changed = (give_up ? reap(granted) : reap_share(granted)) || effects.changed;
+  if (give_up || !refused()) {
+    return false;
+  }
+  effects.changed = reap(granted) || effects.changed;
+  return refused();
 }
 
 // Whether the wait is over. Giving up takes the request back unless it was granted before that.
@@ -104,20 +122,11 @@ Node::Answer Node::look(std::uint64_t handle, bool give_up, Effects& effects, Cl
   if (!record->waits()) {
     return Answer::granted;
   }
-  effects.changed = give_up ? reap(granted) : reap_share(granted);
+  const bool refused =
+      is_refused_among_the_living([&] { return record_of(handle); }, give_up, effects, granted);
   record = record_of(handle);
   if (!record->waits()) {
     return Answer::granted;
-  }
-  bool refused = !give_up && is_refused(*record);
-  if (refused) {
-    // Not because of the dead, of whom our share knows some.
-    effects.changed = reap(granted) || effects.changed;
-    record = record_of(handle);
-    if (!record->waits()) {
-      return Answer::granted;
-    }
-    refused = is_refused(*record);
   }
   if (!give_up && !refused) {
     return Answer::waits;
@@ -130,7 +139,7 @@ Node::Answer Node::look(std::uint64_t handle, bool give_up, Effects& effects, Cl
     books_.erase(record->id);
     effects.removed_handle = handle;
   }
-  serve(books_, index, monotonic_ns(), granted);
+  serve_device(index, granted);
   effects.changed = true;
   return !refused ? Answer::busy : grows ? Answer::stuck : Answer::barred;
 }
