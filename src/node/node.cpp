@@ -163,20 +163,7 @@ std::uint64_t Node::reserve_as(Standing standing, const Request& request) {
     }
     return effects;
   };
-  for (bool queued = false; !queued;) {
-    try {
-      transact(queue);
-      queued = true;
-    } catch (const Error& error) {
-      // Who may wait for memory waits for the lock of the books as well.
-      if (error.failure().operation != lock_operation || now() >= deadline) {
-        throw;
-      }
-      if (waits_cancelled_ || (request.interrupted && request.interrupted())) {
-        throw Error({.status = Status::cancelled, .operation = "reserve", .object = path()});
-      }
-    }
-  }
+  transact_until(deadline, request.interrupted, "reserve", queue);
   if (answer == Answer::waits) {
     answer = await(handle, deadline, request.interrupted);
   }
@@ -194,7 +181,7 @@ void Node::grow(std::uint64_t handle,
   Answer answer = Answer::gone;
   bool usable = false;
   Device known;
-  transact([&](Books&, ClientSet& granted) {
+  transact_until(deadline, interrupted, "grow", [&](Books&, ClientSet& granted) {
     Effects effects;
     ReservationRecord* record = record_of(handle);
     usable = record != nullptr && !record->waits() && record->deferred == 0 &&

@@ -201,6 +201,11 @@ class Node final : public NodeClient {
 
   template <typename Change>
   void transact(Change change);
+  template <typename Change>
+  void transact_until(MonotonicTime deadline,
+                      const std::function<bool()>& interrupted,
+                      const char* operation,
+                      const Change& change);
   void attach_and_lock(MonotonicTime deadline);
   void attach();
   void carry_on(Attachment& next) const;

@@ -167,6 +167,21 @@ TEST_F(NodeTest, who_may_wait_for_memory_waits_for_the_lock_as_well) {
   EXPECT_EQ(held(node), 0U);
 }
 
+TEST_F(NodeTest, who_may_wait_for_growth_waits_for_the_lock_as_well) {
+  Node other(impatient(place));
+  other.add_device("gpu", 100);
+  const std::uint64_t ours = other.reserve(request(10));
+  const Child stopped = stop_with_the_lock(place);
+  EXPECT_EQ(status_of([&] { other.grow(ours, 100, milliseconds(0)); }), Status::busy);
+  const auto interrupted = [] { return true; };
+  EXPECT_EQ(status_of([&] { other.grow(ours, 100, long_wait, interrupted); }), Status::cancelled);
+  std::thread waits([&] { other.grow(ours, 100, long_wait); });
+  std::this_thread::sleep_for(milliseconds(300));
+  stopped.send(SIGCONT);
+  waits.join();
+  EXPECT_EQ(held(node), 100U);
+}
+
 TEST_F(NodeTest, several_who_wait_find_all_the_dead_between_them) {
   const auto end_in_child = [&](std::uint64_t size_bytes) {
     return std::make_unique<Child>([this, size_bytes] {

@@ -1,6 +1,7 @@
 // How Node changes the books: lock, read, repair, change, commit, unlock, wake.
 #pragma once
 
+#include "base/error.hpp"
 #include "node/node.hpp"
 
 #include <algorithm>
@@ -53,6 +54,28 @@ void Node::transact(Change change) {
   }
   step(options_.steps, "before wakes");
   attachment_->wake(granted);
+}
+
+// Of who may wait for memory, and waits for the lock of the books as long.
+template <typename Change>
+void Node::transact_until(MonotonicTime deadline,
+                          const std::function<bool()>& interrupted,
+                          const char* operation,
+                          const Change& change) {
+  for (;;) {
+    try {
+      transact(change);
+      return;
+    } catch (const Error& error) {
+      if (error.failure().operation != lock_operation ||
+          std::chrono::steady_clock::now() >= deadline) {
+        throw;
+      }
+      if (waits_cancelled_ || (interrupted && interrupted())) {
+        throw Error({.status = Status::cancelled, .operation = operation, .object = path()});
+      }
+    }
+  }
 }
 
 }  // namespace hippogriff::node
