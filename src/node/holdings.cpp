@@ -130,6 +130,7 @@ void Node::learn_from_board() {
   }
   for (std::uint32_t index = 0; index < devices_.size(); ++index) {
     std::uint64_t more = attachment_->board().granted(devices_[index].key);
+    more -= std::min(more, devices_[index].given_back_bytes);
     for (const Holding& held : holdings_) {
       const std::uint64_t known = held.record.device == index ? held.record.size_bytes : 0;
       more -= std::min(more, known);
@@ -223,6 +224,7 @@ void Node::remember() {
       granted_bytes += held.record.device == index ? held.record.size_bytes : 0;
     }
     attachment_->board().set_granted(devices_[index].key, granted_bytes);
+    devices_[index].given_back_bytes = 0;
   }
 }
 

@@ -210,30 +210,57 @@ void Node::grow(std::uint64_t handle,
   }
 }
 
+// Leaves so much of a reservation: in the books by `change`, or, where they cannot be reached, in
+// what goes into them later. False where it cannot be.
+template <typename Change>
+bool Node::give_back(std::uint64_t handle, std::uint64_t left_bytes, const Change& change) {
+  try {
+    bool done = false;
+    transact([&](Books& books, ClientSet& granted) {
+      const Effects effects = change(record_of(handle), books, granted);
+      done = effects.changed;
+      return effects;
+    });
+    return done;
+  } catch (const Error& error) {
+    if (error.failure().status == Status::forked) {
+      throw;
+    }
+  }
+  const std::scoped_lock turn(mutex_);
+  Holding* held = holding(handle);
+  if (held == nullptr || left_bytes > held->record.size_bytes ||
+      (left_bytes != 0 && held->record.waits())) {
+    return false;
+  }
+  devices_[held->record.device].given_back_bytes += held->record.size_bytes - left_bytes;
+  held->record.size_bytes = left_bytes;
+  held->record.wanted_bytes = left_bytes;
+  if (left_bytes == 0) {
+    std::erase_if(holdings_, [&](const Holding& other) { return other.handle == handle; });
+  }
+  settle_later();
+  return true;
+}
+
 void Node::shrink(std::uint64_t handle, std::uint64_t size_bytes) {
-  bool done = false;
-  transact([&](Books& books, ClientSet& granted) {
-    ReservationRecord* record = record_of(handle);
-    done = record != nullptr && !record->waits() && size_bytes != 0 &&
-           size_bytes <= record->size_bytes;
-    if (done) {
+  const auto change = [&](ReservationRecord* record, Books&, ClientSet& granted) {
+    const bool usable = record != nullptr && !record->waits() && size_bytes <= record->size_bytes;
+    if (usable) {
       record->size_bytes = size_bytes;
       record->wanted_bytes = size_bytes;
       serve_device(record->device, granted);
     }
-    return Effects{.changed = done};
-  });
-  if (!done) {
+    return Effects{.changed = usable};
+  };
+  if (size_bytes == 0 || !give_back(handle, size_bytes, change)) {
     throw_invalid("shrink", "no such reservation, or it is smaller, or grows");
   }
 }
 
 void Node::release(std::uint64_t handle) {
-  bool done = false;
-  const auto change = [&](Books& books, ClientSet& granted) {
-    const ReservationRecord* record = record_of(handle);
-    done = record != nullptr;
-    if (!done) {
+  const auto change = [&](const ReservationRecord* record, Books& books, ClientSet& granted) {
+    if (record == nullptr) {
       return Effects{};
     }
     const std::uint32_t index = record->device;
@@ -244,18 +271,7 @@ void Node::release(std::uint64_t handle) {
     serve_device(index, granted);
     return Effects{.changed = true, .removed_handle = handle};
   };
-  try {
-    transact(change);
-  } catch (const Error& error) {
-    if (error.failure().status == Status::forked) {
-      throw;
-    }
-    const std::scoped_lock turn(mutex_);
-    done =
-        std::erase_if(holdings_, [&](const Holding& held) { return held.handle == handle; }) != 0;
-    settle_later();
-  }
-  if (!done) {
+  if (!give_back(handle, 0, change)) {
     throw_invalid("release", "no such reservation");
   }
 }

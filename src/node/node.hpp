@@ -100,9 +100,9 @@ class Node final : public NodeClient {
             std::uint64_t size_bytes,
             std::chrono::milliseconds timeout,
             const std::function<bool()>& interrupted = nullptr) override;
+  // This and release also when the books cannot be reached now, because a stopped process keeps
+  // their lock: they are told by a thread once they can.
   void shrink(std::uint64_t handle, std::uint64_t size_bytes) override;
-  // Also when the books cannot be reached now, because a stopped process keeps their lock: they are
-  // told by a thread once they can.
   void release(std::uint64_t handle) override;
 
   [[nodiscard]] NodeView view() override;
@@ -164,6 +164,7 @@ class Node final : public NodeClient {
     std::string name;
     std::uint64_t capacity_bytes = 0;
     std::uint64_t key = 0;
+    std::uint64_t given_back_bytes = 0;  // which the books and our board still have
   };
 
   // A reservation as this process knows it; `record.device` counts in devices_.
@@ -238,6 +239,8 @@ class Node final : public NodeClient {
                MonotonicTime deadline,
                const std::function<bool()>& interrupted);
   void abandon(std::uint64_t handle);
+  template <typename Change>
+  bool give_back(std::uint64_t handle, std::uint64_t left_bytes, const Change& change);
   void settle_later() noexcept;
   void settle();
   void end_settler() noexcept;

@@ -155,6 +155,24 @@ TEST_F(NodeTest, what_is_released_while_the_lock_is_kept_is_free_once_it_is_not)
   EXPECT_EQ(status_of([&] { other.release(all); }), Status::invalid_argument);
 }
 
+TEST_F(NodeTest, what_is_given_back_while_the_lock_is_kept_is_not_taken_for_growth_of_the_rest) {
+  Node other(impatient(place));
+  other.add_device("gpu", 100);
+  const std::uint64_t first = other.reserve(request(40));
+  const std::uint64_t second = other.reserve(request(30));
+  const std::uint64_t third = other.reserve(request(20));
+  const Child stopped = stop_with_the_lock(place);
+  EXPECT_EQ(status_of([&] { other.shrink(second, 31); }), Status::invalid_argument);
+  EXPECT_EQ(status_of([&] { other.shrink(second, 10); }), Status::ok);
+  EXPECT_EQ(status_of([&] { other.release(first); }), Status::ok);
+  EXPECT_EQ(status_of([&] { other.shrink(first, 1); }), Status::invalid_argument);
+  stopped.send(SIGCONT);
+  EXPECT_TRUE(eventually([&] { return held(node) == 30; })) << held(node);
+  other.grow(second, 80, milliseconds(0));
+  other.release(third);
+  EXPECT_EQ(held(node), 80U);
+}
+
 TEST_F(NodeTest, who_may_wait_for_memory_waits_for_the_lock_as_well) {
   Node other(impatient(place));
   other.add_device("gpu", 100);
