@@ -62,12 +62,12 @@ void FirstUse::wait(std::chrono::milliseconds timeout,
   }
 }
 
-bool FirstUse::claim() const noexcept {
+bool FirstUse::claim(Complaints& complaints) const noexcept {
   try {
     wait(timeout_, nullptr);
     return true;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "hippogriff: %s\n", error.what());
+    complaints.say(error.what());
   }
   return false;
 }

@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "node/account.hpp"
+#include "node/complaints.hpp"
 #include "node/node.hpp"
 
 #include <chrono>
@@ -32,9 +33,8 @@ class FirstUse {
   // waited for when it takes long. Throws Error: out_of_device_memory when the reservation is not
   // there in time, cancelled, and as Node does.
   void wait(std::chrono::milliseconds timeout, const std::function<bool()>& interrupted) const;
-  // The same for callers without words for it: false when the reservation is not there, and stderr
-  // says why.
-  [[nodiscard]] bool claim() const noexcept;
+  // The same for callers without words for it: false when the reservation is not there.
+  [[nodiscard]] bool claim(Complaints& complaints) const noexcept;
 
   [[nodiscard]] Account& account() const { return *account_; }
 

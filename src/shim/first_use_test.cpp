@@ -225,6 +225,33 @@ TEST_F(FirstUse, fails_as_out_of_memory_and_says_why_when_the_wait_is_too_long) 
   other.release(all);
 }
 
+TEST_F(FirstUse, growth_that_is_refused_again_and_again_is_told_a_few_times) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(::pipe(ends), 0);
+  Child program([&] {
+    ::dup2(ends[1], STDERR_FILENO);
+    set("HIPPOGRIFF_GROW", "1");
+    if (!make_context() || allocate(mib) != CUDA_SUCCESS) {
+      return 1;
+    }
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      if (allocate(2 * device_bytes) != CUDA_ERROR_OUT_OF_MEMORY) {
+        return 2;
+      }
+    }
+    return 0;
+  });
+  EXPECT_EQ(program.wait(), 0);
+  ::close(ends[1]);
+  std::string said(100'000, '\0');
+  const ssize_t size = ::read(ends[0], said.data(), said.size());
+  ::close(ends[0]);
+  ASSERT_GT(size, 0);
+  said.resize(static_cast<std::size_t>(size));
+  EXPECT_NE(said.find("the device has"), std::string::npos) << said;
+  EXPECT_LT(std::ranges::count(said, '\n'), 6) << said;
+}
+
 TEST_F(FirstUse, one_process_asks_for_all_and_another_when_that_is_killed) {
   const std::uint64_t all = neighbour_takes(device_bytes);
   const auto program = [] {

@@ -3,6 +3,7 @@
 
 #include "device/nvml.hpp"
 #include "node/account.hpp"
+#include "node/complaints.hpp"
 #include "node/first_use.hpp"
 #include "node/node.hpp"
 #include "node/outside.hpp"
@@ -135,7 +136,7 @@ class NodeLedger final : public Ledger {
     }
     // What never fits waits for nothing.
     if (patience == Patience::none || (!grows_ && size_bytes > account->limit_bytes()) ||
-        !known->first_use->claim()) {
+        !known->first_use->claim(complaints_)) {
       return false;
     }
     if (account->take(size_bytes)) {
@@ -151,7 +152,7 @@ class NodeLedger final : public Ledger {
       return false;
     });
     if (!taken) {
-      std::fprintf(stderr, "hippogriff: %s\n", why.c_str());
+      complaints_.say(why.c_str());
     }
     return taken;
   }
@@ -248,6 +249,7 @@ class NodeLedger final : public Ledger {
   const std::uint64_t context_bytes_;
   const bool grows_ = variable("HIPPOGRIFF_GROW") == "1";
   std::atomic<bool> told_{false};
+  node::Complaints complaints_;
   mutable std::atomic<Share*>
       share_;  // never destroyed: others free memory while the process exits
 };
