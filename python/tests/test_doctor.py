@@ -183,7 +183,10 @@ def test_misspelled_variables_name_what_was_meant(made: Made) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("PINBUFFER", "lots"), ("THREADS", "4.5"), ("IO", "aio"), ("MEMORY_TIMEOUT_MS", "1 s")],
+    [
+        *(("PINBUFFER", "lots"), ("THREADS", "4.5"), ("IO", "aio"), ("MEMORY_TIMEOUT_MS", "1 s")),
+        *(("GROW", "yes"), ("RESERVATION", "mine"), ("WAIT_MS", "-1"), ("CHANNELS", "0")),
+    ],
 )
 def test_values_that_cannot_be_understood_are_problems(made: Made, name: str, value: str) -> None:
     made.machine.environ["HIPPOGRIFF_" + name] = value
@@ -191,7 +194,12 @@ def test_values_that_cannot_be_understood_are_problems(made: Made, name: str, va
 
 
 def test_values_that_are_understood_are_not_told(made: Made) -> None:
-    for name, value in (("PINBUFFER", "64MiB"), ("IO", "uring"), ("MEMORY_TIMEOUT_MS", "-1")):
+    for name, value in (
+        ("PINBUFFER", "64MiB"),
+        ("IO", "uring"),
+        ("MEMORY_TIMEOUT_MS", "-1"),
+        ("GROW", "1"),
+    ):
         made.machine.environ["HIPPOGRIFF_" + name] = value
     made.machine.environ["HIPPOGRIFF_CALIBRATION"] = ""
     for name in ("unknown_variables", "wrong_values", "unusual_values", "device_variable"):

@@ -7,7 +7,6 @@
 #include "base/size.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <thread>
 #include <utility>
 
@@ -23,9 +22,6 @@ constexpr std::chrono::milliseconds group_look_interval{2};
   throw_invalid(operation, "no such reservation, or 0 bytes");
 }
 
-// Longer than any program runs.
-constexpr std::chrono::milliseconds longest_wait = std::chrono::hours(24 * 365);
-
 [[noreturn]] void throw_larger_than(std::uint64_t size_bytes, std::uint64_t granted_bytes) {
   throw Error({.status = Status::out_of_device_memory,
                .operation = "reserve",
@@ -34,13 +30,6 @@ constexpr std::chrono::milliseconds longest_wait = std::chrono::hours(24 * 365);
 }
 
 }  // namespace
-
-std::chrono::milliseconds claim_timeout(std::string_view text) noexcept {
-  std::int64_t timeout_ms = 0;
-  const auto result = std::from_chars(text.begin(), text.end(), timeout_ms);
-  const bool is_number = result.ec == std::errc{} && result.ptr == text.end() && timeout_ms >= 0;
-  return is_number ? std::min(std::chrono::milliseconds(timeout_ms), longest_wait) : longest_wait;
-}
 
 Account::Account(NodeClient& node, std::uint32_t device)
     : node_(node),

@@ -9,7 +9,6 @@
 #include <functional>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -102,9 +101,5 @@ class Account {
   std::vector<Cover> covers_;
   std::uint64_t covered_bytes_ = 0;
 };
-
-// What HIPPOGRIFF_WAIT_MS says: how long a claim may wait. As long as it takes when it says
-// nothing.
-std::chrono::milliseconds claim_timeout(std::string_view text) noexcept;
 
 }  // namespace hippogriff::node

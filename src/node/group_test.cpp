@@ -514,14 +514,5 @@ TEST_F(AccountTest, holds_what_is_used_or_reserved_whatever_the_order) {
   }
 }
 
-TEST(ClaimTimeout, is_read_from_whole_milliseconds_and_is_long_otherwise) {
-  EXPECT_EQ(claim_timeout("0"), milliseconds(0));
-  EXPECT_EQ(claim_timeout("1500"), milliseconds(1500));
-  for (const char* text : {"", "-1", "1.5", "1 ", "soon", "99999999999999999999"}) {
-    EXPECT_GT(claim_timeout(text), std::chrono::hours(24)) << text;
-  }
-  EXPECT_EQ(claim_timeout("9223372036854775807"), claim_timeout(""));
-}
-
 }  // namespace
 }  // namespace hippogriff::node

@@ -225,6 +225,17 @@ TEST_F(FirstUse, fails_as_out_of_memory_and_says_why_when_the_wait_is_too_long) 
   other.release(all);
 }
 
+TEST_F(FirstUse, nothing_is_allocated_where_a_variable_means_nothing) {
+  for (const char* name : {"HIPPOGRIFF_GROW", "HIPPOGRIFF_WAIT_MS", "HIPPOGRIFF_RESERVATION"}) {
+    Child program([&] {
+      set(name, "nonsense");
+      return make_context() && allocate(mib) == CUDA_ERROR_OUT_OF_MEMORY ? 0 : 1;
+    });
+    EXPECT_EQ(program.wait(), 0) << name;
+  }
+  EXPECT_EQ(held(other), 0U);
+}
+
 TEST_F(FirstUse, growth_that_is_refused_again_and_again_is_told_a_few_times) {
   int ends[2] = {-1, -1};
   ASSERT_EQ(::pipe(ends), 0);

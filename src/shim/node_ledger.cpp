@@ -7,6 +7,7 @@
 #include "node/first_use.hpp"
 #include "node/node.hpp"
 #include "node/outside.hpp"
+#include "noded/command_variables.hpp"
 #include "noded/open_node.hpp"
 #include "shim/driver_api.hpp"
 #include "shim/process_ledger.hpp"
@@ -70,8 +71,11 @@ struct Share {
   std::mutex opening;
   std::array<std::atomic<Device*>, devices_max> devices{};
 
-  Share(const std::string& address, const std::string& reservation)
-      : node(noded::open_node(address, {}, reservation)) {}
+  const std::chrono::milliseconds claim_timeout;
+
+  Share(const std::string& address, const noded::CommandVariables& command)
+      : node(noded::open_node(address, {}, command.reservation)),
+        claim_timeout(command.claim_timeout) {}
 
   // Throws Error when the node cannot be asked.
   Device* open(int index) {
@@ -90,11 +94,7 @@ struct Share {
       made->index = known;
       auto account = std::make_unique<node::Account>(*node, known);
       if (account->follows()) {
-        made->first_use.emplace(*node,
-                                *account,
-                                known,
-                                made->uuid,
-                                node::claim_timeout(variable("HIPPOGRIFF_WAIT_MS")));
+        made->first_use.emplace(*node, *account, known, made->uuid, claim_timeout);
         made->account = std::move(account);
       }
     }
@@ -113,11 +113,11 @@ struct Share {
 
 class NodeLedger final : public Ledger {
  public:
-  NodeLedger(std::string address, std::string reservation, std::uint64_t context_bytes)
+  NodeLedger(std::string address, noded::CommandVariables command, std::uint64_t context_bytes)
       : address_(std::move(address)),
-        reservation_(std::move(reservation)),
+        command_(std::move(command)),
         context_bytes_(context_bytes),
-        share_(new Share(address_, reservation_)) {}
+        share_(new Share(address_, command_)) {}
 
   [[nodiscard]] bool follows() noexcept { return share_.load()->node->follows(); }
 
@@ -135,14 +135,14 @@ class NodeLedger final : public Ledger {
       return false;
     }
     // What never fits waits for nothing.
-    if (patience == Patience::none || (!grows_ && size_bytes > account->limit_bytes()) ||
+    if (patience == Patience::none || (!command_.grows && size_bytes > account->limit_bytes()) ||
         !known->first_use->claim(complaints_)) {
       return false;
     }
     if (account->take(size_bytes)) {
       return true;
     }
-    if (!grows_) {
+    if (!command_.grows) {
       return false;
     }
     std::string why;
@@ -210,7 +210,7 @@ class NodeLedger final : public Ledger {
       return share;
     }
     try {
-      auto made = std::make_unique<Share>(address_, reservation_);
+      auto made = std::make_unique<Share>(address_, command_);
       Share* none = nullptr;
       if (share_.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel)) {
         return made.release();
@@ -245,9 +245,8 @@ class NodeLedger final : public Ledger {
   static constexpr std::chrono::milliseconds growth_patience = std::chrono::hours(24 * 365);
 
   const std::string address_;
-  const std::string reservation_;
+  const noded::CommandVariables command_;
   const std::uint64_t context_bytes_;
-  const bool grows_ = variable("HIPPOGRIFF_GROW") == "1";
   std::atomic<bool> told_{false};
   node::Complaints complaints_;
   mutable std::atomic<Share*>
@@ -259,11 +258,11 @@ class NodeLedger final : public Ledger {
 Ledger* make_node_ledger(std::uint64_t context_bytes) noexcept {
   try {
     const std::string address = variable("HIPPOGRIFF_NODE");
-    const std::string reservation = variable("HIPPOGRIFF_RESERVATION");
-    if (!noded::can_name_leader(address, reservation)) {
+    const auto command = noded::CommandVariables::read(variable);
+    if (!noded::can_name_leader(address, command.reservation)) {
       return nullptr;
     }
-    auto ledger = std::make_unique<NodeLedger>(address, reservation, context_bytes);
+    auto ledger = std::make_unique<NodeLedger>(address, command, context_bytes);
     if (ledger->follows()) {
       return ledger.release();
     }

@@ -61,6 +61,7 @@ void watch_forks() {
 // A runtime works without: then nobody sees what it does, and a notice says why. Not one that must
 // wait for its memory: it would take it at once.
 void join_node(Runtime& runtime) {
+  static_cast<void>(NodeShareOptions::from_environment());  // it shall not do without by mistake
   try {
     runtime.join_node(current_share());
   } catch (const Error& error) {

@@ -176,6 +176,22 @@ TEST(AbiNode, what_device_host_gives_out_is_promised_to_nobody_else) {
             0);
 }
 
+TEST(AbiNode, a_variable_of_the_command_that_means_nothing_is_refused_at_init) {
+  const SharedHost machine;
+  for (const char* name : {"HIPPOGRIFF_RESERVATION", "HIPPOGRIFF_GROW", "HIPPOGRIFF_WAIT_MS"}) {
+    EXPECT_EQ(machine.run([&] {
+      ::setenv(name, "nonsense", 1);
+      EXPECT_EQ(hippogriff_init(), HIPPOGRIFF_INVALID_ARGUMENT) << name;
+      hippogriff_error error;
+      hippogriff_last_error(&error);
+      EXPECT_NE(std::string(error.message).find(name), std::string::npos) << error.message;
+      ::setenv("HIPPOGRIFF_NODE", "off", 1);
+      EXPECT_EQ(hippogriff_init(), HIPPOGRIFF_OK) << "nobody asks";
+    }),
+              0);
+  }
+}
+
 TEST(AbiNode, a_command_keeps_to_what_was_handed_over_to_it) {
   const SharedHost machine;
   EXPECT_EQ(machine.run([&] {

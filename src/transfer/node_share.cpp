@@ -30,7 +30,7 @@ std::string variable(const char* name) {
 
 class AccountLedger final : public MemoryLedger {
  public:
-  explicit AccountLedger(node::Account& account) : account_(account) {}
+  AccountLedger(node::Account& account, bool grows) : account_(account), grows_(grows) {}
 
   // A forked child has the parent's device memory as a copy of its own, which nobody counts.
   bool take(std::uint64_t size_bytes) noexcept override {
@@ -53,7 +53,7 @@ class AccountLedger final : public MemoryLedger {
   node::ForkPage page_;
   node::Account& account_;
   // Transfers wait for device memory themselves, and allocations by name do not.
-  const bool grows_ = variable("HIPPOGRIFF_GROW") == "1";
+  const bool grows_;
 };
 
 // Calls a function now and then while it lives; what that throws is for the next call.
@@ -98,17 +98,22 @@ SharedDeviceFacts identify_cuda(int index) {
 
 NodeShare::NodeShare(const NodeShareOptions& options)
     : address_(options.address.empty() ? node::SegmentPlace::parse("").path : options.address),
-      node_(noded::open_node(options.address, {}, options.reservation)),
+      command_(options.command),
+      node_(noded::open_node(options.address, {}, command_.reservation)),
       segment_(dynamic_cast<node::Node*>(node_.get())) {}
 
-std::shared_ptr<NodeShare> NodeShare::from_environment() {
-  NodeShareOptions options;
-  options.address = variable("HIPPOGRIFF_NODE");
-  if (options.address == "off") {
-    return nullptr;
+std::optional<NodeShareOptions> NodeShareOptions::from_environment() {
+  std::string address = variable("HIPPOGRIFF_NODE");
+  if (address == "off") {
+    return std::nullopt;
   }
-  options.reservation = variable("HIPPOGRIFF_RESERVATION");
-  return std::make_shared<NodeShare>(options);
+  return NodeShareOptions{.address = std::move(address),
+                          .command = noded::CommandVariables::read(variable)};
+}
+
+std::shared_ptr<NodeShare> NodeShare::from_environment() {
+  const auto options = NodeShareOptions::from_environment();
+  return options ? std::make_shared<NodeShare>(*options) : nullptr;
 }
 
 std::string NodeShare::segment_of_environment() {
@@ -156,16 +161,12 @@ node::Account& NodeShare::account(const SharedDeviceFacts& facts) {
 }
 
 std::shared_ptr<MemoryLedger> NodeShare::ledger(const SharedDeviceFacts& facts) {
-  return std::make_shared<AccountLedger>(account(facts));
+  return std::make_shared<AccountLedger>(account(facts), command_.grows);
 }
 
 node::FirstUse NodeShare::first_use(const SharedDeviceFacts& facts) {
   node::Account& covers = account(facts);
-  return {*node_,
-          covers,
-          device(facts.uuid).index,
-          facts.uuid,
-          node::claim_timeout(variable("HIPPOGRIFF_WAIT_MS"))};
+  return {*node_, covers, device(facts.uuid).index, facts.uuid, command_.claim_timeout};
 }
 
 bool NodeShare::left_for_first_use() {

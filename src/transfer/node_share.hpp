@@ -5,12 +5,14 @@
 #include "node/account.hpp"
 #include "node/first_use.hpp"
 #include "node/node.hpp"
+#include "noded/command_variables.hpp"
 
 #include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +27,12 @@ struct SharedDeviceFacts {
 };
 
 struct NodeShareOptions {
-  std::string address;      // see open_node; empty: the user's segment
-  std::string reservation;  // the words of whose reservations this process uses; empty: its own
+  std::string address;  // see open_node; empty: the user's segment
+  noded::CommandVariables command = {};
+
+  // As HIPPOGRIFF_NODE (a path, "unix:" and a server's; nothing where it is "off") and the
+  // command's variables say. Throws Error(invalid_argument) for what they cannot say.
+  static std::optional<NodeShareOptions> from_environment();
 };
 
 // Thread-safe. What it reserved ends with it.
@@ -35,8 +41,7 @@ class NodeShare {
   // Throws Error as node::Node does.
   explicit NodeShare(const NodeShareOptions& options);
 
-  // As HIPPOGRIFF_NODE (a path, "unix:" and a server's, "off": null) and HIPPOGRIFF_RESERVATION
-  // say.
+  // Null where the node is off.
   static std::shared_ptr<NodeShare> from_environment();
 
   // The segment that HIPPOGRIFF_NODE names. Throws Error(invalid_argument) when it names none.
@@ -95,6 +100,7 @@ class NodeShare {
   Device& device(const std::string& uuid);
 
   const std::string address_;
+  const noded::CommandVariables command_;
   const std::unique_ptr<node::NodeClient> node_;
   node::Node* const segment_;              // null where the node is asked over a socket
   std::mutex mutex_;                       // guards the map and the time

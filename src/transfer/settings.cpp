@@ -129,7 +129,9 @@ Settings Settings::from_environment() {
   }
   settings.routes = read_routes("HIPPOGRIFF_ROUTE");
   read_number("HIPPOGRIFF_CHANNELS", settings.channels_max);
-  settings.channels_max = std::max(settings.channels_max, 1U);
+  if (settings.channels_max == 0) {
+    throw_invalid("read HIPPOGRIFF_CHANNELS", "'0' is too few: at least 1");
+  }
   settings.piece_bytes_max = read_piece("HIPPOGRIFF_PIECE", settings.piece_bytes_max);
   read_size("HIPPOGRIFF_MAPPED_AFTER", settings.mapped_after_bytes);
   read_number("HIPPOGRIFF_THREADS", settings.threads_max);

@@ -68,14 +68,14 @@ TEST_F(FakeNvml, lists_more_processes_than_it_asked_for_at_first) {
 
 TEST_F(FakeNvml, memory_used_outside_is_not_promised) {
   tell(400, "process GPU-one 1 400\n");
-  NodeShare share({.address = place.path(), .reservation = {}});
+  NodeShare share({.address = place.path(), .command = {}});
   share.account(NodeShare::identify("GPU-one"));
   EXPECT_EQ(status_of([&] { share.reserve("GPU-one", {.size_bytes = 601}); }), Status::busy);
   share.reserve("GPU-one", {.size_bytes = 600});
 }
 
 TEST_F(FakeNvml, what_holders_use_is_counted_once) {
-  NodeShare share({.address = place.path(), .reservation = {}});
+  NodeShare share({.address = place.path(), .command = {}});
   share.account(NodeShare::identify("GPU-one"));
   share.reserve("GPU-one", {.size_bytes = 500});
   tell(450, "process GPU-one " + std::to_string(::getpid()) + " 450\n");
@@ -122,7 +122,7 @@ TEST_F(FakeNvml, contexts_of_those_that_wait_for_their_first_use_are_kept_for_th
 
 TEST_F(FakeNvml, who_waits_gets_what_others_outside_give_back) {
   tell(400);
-  NodeShare share({.address = place.path(), .reservation = {}});
+  NodeShare share({.address = place.path(), .command = {}});
   share.account(NodeShare::identify("GPU-one"));
   Child outside([&] {
     ::usleep(300'000);

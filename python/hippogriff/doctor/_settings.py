@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING
 
 from hippogriff._sizes import format_size, parse_size
@@ -65,8 +66,14 @@ def _what_is_wrong(name: str, value: str) -> str:
         except InvalidArgument:
             return "write a size like 256MiB"
     elif name in _NUMBERS:
-        if not value.removeprefix("-").isdecimal():
+        if not value.removeprefix("-" if name == "MEMORY_TIMEOUT_MS" else "").isdecimal():
             return "write a whole number"
+        if (name, int(value)) == ("CHANNELS", 0):
+            return "at least 1"
+    elif name == "GROW" and value not in ("0", "1", "off"):
+        return "write 1 or off"
+    elif name == "RESERVATION" and not re.fullmatch(r"\d+:\d+|[0-9a-f]{32}", value):
+        return "`hippogriff run` sets it: unset it"
     elif name == "IO" and value not in ("uring", "uring-plain", "threads"):
         return "write uring, uring-plain or threads, or unset it"
     return ""
