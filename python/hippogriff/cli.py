@@ -65,7 +65,6 @@ Route = Annotated[str, typer.Option("--route", help="auto, direct, mapped, pipel
 _INTERRUPTED = 130
 _CALIBRATION_STEPS = 1000
 _NEXT: dict[type[BaseException], str] = {
-    Unsupported: "`hippogriff info` says which routes work here",
     OutOfDeviceMemory: "free device memory, or try --device host",
     OutOfHostMemory: "close other programs, or lower HIPPOGRIFF_PINBUFFER",
     DeviceError: "`hippogriff info` says which devices work here",
@@ -94,11 +93,18 @@ def _options(
     pass
 
 
+def _route_hint(operation: str) -> str:
+    return "`hippogriff info` says which routes work here" if operation.endswith(" route") else ""
+
+
 def _what_next(error: BaseException) -> str:
     if isinstance(error, OutOfDeviceMemory) and error.object == "host":
         return "raise HIPPOGRIFF_HOST_MEMORY"
-    if isinstance(error, Unsupported) and "pip install" in str(error):
-        return ""
+    operation = error.operation if isinstance(error, HippogriffError) else ""
+    if isinstance(error, Unsupported):  # of devices and routes there may be others
+        return _NEXT[DeviceError] if operation.startswith("open cuda") else _route_hint(operation)
+    if operation.startswith("read HIPPOGRIFF_"):
+        return "`hippogriff doctor` checks the variables"
     return next((text for kind, text in _NEXT.items() if isinstance(error, kind)), "")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import hippogriff
-from hippogriff import _library
+from hippogriff import _library, cli
 from hippogriff._copy import CopyOptions, copy_file
 
 
@@ -152,6 +152,22 @@ def test_a_failure_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     _assert_one_line(_run("explain", tmp_path / "nothing"))
     _assert_one_line(_run("info", tmp_path / "nothing"))
     assert _names(tmp_path) == ["a"]
+
+
+def test_what_to_do_next_fits_what_failed(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    done = _run("copy", tmp_path / "a", tmp_path / "b", HIPPOGRIFF_CPUS="x")
+    _assert_one_line(done)
+    assert "hippogriff doctor" in done.stderr
+    for operation, word in (
+        ("take the direct route", "routes"),
+        ("open cuda:0", "devices"),
+        ("set policy of node", ""),
+        ("open segment", ""),
+    ):
+        following = cli._what_next(hippogriff.Unsupported("no", operation=operation))
+        assert word in following
+        assert bool(following) == bool(word)
 
 
 def test_wrong_usage_exits_with_two() -> None:
