@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hippogriff._sizes import format_size, parse_size
+from hippogriff._sizes import as_bytes, format_size
 from hippogriff.errors import InvalidArgument
 
 # What one transfer needs: a channel's slots of the pinbuffer. Budgets count in steps of this.
@@ -23,9 +23,7 @@ def host_memory_bytes(given: int | str | None, sharers: int = 1) -> int:
     """
     if given is None:
         return 0
-    if isinstance(given, bool) or not isinstance(given, (int, str)):
-        raise InvalidArgument(f"host_memory is {given!r:.100}, neither bytes nor a size like 64MiB")
-    size_bytes = parse_size(given) if isinstance(given, str) else given
+    size_bytes = as_bytes("host_memory", given)
     least_bytes = sharers * STEP_BYTES
     if size_bytes >= 2**63:
         raise InvalidArgument(f"host_memory is {given!r:.100}, which is more than any host has")

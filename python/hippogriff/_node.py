@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hippogriff import _abi
 from hippogriff._library import lib
 from hippogriff._runtime import device_name, encode_device, take_json
-from hippogriff._sizes import parse_size
+from hippogriff._sizes import as_bytes
 from hippogriff.errors import InvalidArgument, check
 
 if TYPE_CHECKING:
@@ -304,9 +304,13 @@ def hand_over() -> str:
 
 
 def _size_bytes(size: int | str) -> int:
-    size_bytes = parse_size(size) if isinstance(size, str) else int(size)
-    if size_bytes <= 0 or size_bytes >= 2**63:
-        raise InvalidArgument(f"reserve: {size!r} is not a size to reserve")
+    size_bytes = as_bytes("the size to reserve", size)
+    if size_bytes <= 0:
+        raise InvalidArgument(f"the size to reserve is {size!r:.100}; 1 byte is the least")
+    if size_bytes >= 2**63:
+        raise InvalidArgument(
+            f"the size to reserve is {size!r:.100}, which is more than any device has"
+        )
     return size_bytes
 
 

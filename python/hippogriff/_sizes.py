@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 
 from hippogriff.errors import InvalidArgument
@@ -36,8 +37,26 @@ def parse_size(text: str) -> int:
     fraction = match[2] or "0"
     size_bytes = int(match[1]) * unit + int(fraction) * unit // int("1" + "0" * len(fraction))
     if size_bytes >= 2**63:
-        raise InvalidArgument(f"{text!r} is more than any file holds")
+        raise InvalidArgument(f"{text!r} is too large: 2**63 bytes or more")
     return size_bytes
+
+
+def as_bytes(what: str, given: int | str) -> int:
+    """Return a size as an argument has it, in bytes: a whole number, or as `parse_size` reads it.
+
+    Raises
+    ------
+    InvalidArgument
+        When it is neither; `what` says which argument it is.
+    """
+    if isinstance(given, str):
+        return parse_size(given)
+    try:
+        if not isinstance(given, bool):
+            return operator.index(given)
+    except TypeError:
+        pass
+    raise InvalidArgument(f"{what} is {given!r:.100}, neither bytes nor a size like 64MiB")
 
 
 def format_size(size_bytes: float) -> str:

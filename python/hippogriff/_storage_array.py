@@ -26,7 +26,7 @@ from hippogriff._runtime import (
     explain,
     take_json,
 )
-from hippogriff._sizes import parse_size
+from hippogriff._sizes import as_bytes
 from hippogriff._slices import Extent, find_runs, resolve
 from hippogriff._uses import Uses
 from hippogriff.errors import InvalidArgument, Unsupported, check
@@ -132,9 +132,7 @@ class StorageArray:
         options.mode = mode.encode()
         options.device = encode_device(self._device)
         options.cache_size = _bytes("cache", cache)
-        options.line_size = _natural(
-            "line", parse_size(line) if isinstance(line, str) else line, 2**32
-        )
+        options.line_size = _bytes("line", line, 2**32)
         self._line_bytes = int(options.line_size)
         self._lines = int(options.cache_size) // max(1, self._line_bytes)
         options.offset = _bytes("offset", offset)
@@ -576,7 +574,7 @@ def _numpy() -> Any:
 
 
 def _bytes(name: str, value: int | str, limit: int = 2**63) -> int:
-    return _natural(name, parse_size(value) if isinstance(value, str) else value, limit)
+    return _natural(name, as_bytes(name, value), limit)
 
 
 def _natural(name: str, value: int, limit: int = 2**63) -> int:

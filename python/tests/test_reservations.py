@@ -12,7 +12,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from node_programs import (
@@ -27,6 +27,7 @@ from node_programs import (
     with_null_gpu,
 )
 
+import hippogriff
 from hippogriff._node import Reservation
 from hippogriff.errors import InvalidArgument, OutOfDeviceMemory
 from hippogriff.sharing.metrics import listen_address
@@ -74,6 +75,22 @@ def holder(machine: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     yield program
     program.kill()
     program.communicate()
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        (True, "neither bytes nor a size"),
+        (1.5, "neither bytes nor a size"),
+        (None, "neither bytes nor a size"),
+        (-1, "1 byte is the least"),
+        (2**63, "more than any device has"),
+        (str(2**63), "not a size"),
+    ],
+)
+def test_what_is_no_size_is_not_reserved(size: Any, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        hippogriff.reserve(size, device="host")
 
 
 def test_a_reservation_lasts_as_long_as_its_block(machine: dict[str, str]) -> None:
