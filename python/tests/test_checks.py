@@ -305,15 +305,20 @@ def test_a_load_that_fails_waits_for_what_is_being_compared(
     path = tmp_path / "model.safetensors"
     make_model(path, 9)
     start = vars(_load)["start_segments"]
+    begun, failed = threading.Event(), threading.Event()
 
-    def begin(calls: Calls) -> None:
-        if calls.on_thread:
+    def begin(_: Calls) -> None:
+        if in_thread():
+            begun.set()
+            failed.wait(60)
             time.sleep(0.1)
 
     calls = with_calls(monkeypatch, begin)
 
     def fail(*arguments: Any, **options: Any) -> Any:
-        if calls.on_thread:
+        if comparing():
+            assert begun.wait(60)
+            failed.set()
             raise MemoryError
         return start(*arguments, **options)
 
