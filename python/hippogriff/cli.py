@@ -193,17 +193,20 @@ def calibrate(
 @_reporting
 def copy(
     source: Annotated[Path, typer.Argument(metavar="SRC")],
-    destination: Annotated[Path, typer.Argument(metavar="DST")],
+    destination: Annotated[str, typer.Argument(metavar="DST")],
     device: Device = None,
     route: Route = "auto",
     verify: Annotated[bool, typer.Option("--verify", help="Compare the two files.")] = False,
     json: Json = False,
 ) -> None:
     """Copy SRC through a device to DST, which appears as a whole or not at all."""
+    target = Path(destination)  # which has no slash at its end
+    if destination.endswith("/") and not target.is_dir():
+        raise NotADirectoryError(f"there is no folder {destination}")
     size_bytes = source.stat().st_size if source.exists() else 0
     with Follower(f"copy {source.name}", 2 * size_bytes) as follower:
         options = CopyOptions(device, route, verify)
-        result = copy_file(source, destination, options, follower.tell)
+        result = copy_file(source, target, options, follower.tell)
     if json:
         print_json(result.as_dict())
         return

@@ -109,6 +109,18 @@ def test_copy_into_a_folder_keeps_the_name(tmp_path: Path) -> None:
     assert (tmp_path / "folder" / "a").read_bytes() == b"abc"
 
 
+def test_copy_makes_no_file_of_what_is_named_as_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    for name in ("missing", "a"):
+        done = _run("copy", tmp_path / "a", f"{tmp_path / name}/")
+        _assert_one_line(done)
+        assert f"{tmp_path / name}/" in done.stderr
+    assert _names(tmp_path) == ["a"]
+    (tmp_path / "folder").mkdir()
+    assert _run("copy", tmp_path / "a", f"{tmp_path / 'folder'}/").returncode == 0
+    assert _names(tmp_path / "folder") == ["a"]
+
+
 def test_copy_refuses_one_file_under_two_names(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     (tmp_path / "link").symlink_to("a")
