@@ -107,6 +107,8 @@ def _copy_into(
     device = _runtime.device_name(options.device) or _runtime.default_device()
     with _file.File(source) as reader:
         size_bytes = reader.size
+        if size_bytes == 0:
+            _file.refuse_without_size(source)
         piece_bytes = min(size_bytes, options.piece_bytes or _half_of_free(device))
         with _file.File(target, mode) as writer, empty(piece_bytes, device=device) as array:
             if mode == "r+" and size_bytes > writer.size:

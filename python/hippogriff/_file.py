@@ -409,6 +409,28 @@ def _common_region(parts: list[tuple[int, Region]]) -> Region:
     return first
 
 
+def refuse_without_size(path: PathLike) -> None:
+    """Refuse an empty file from which bytes can be read: how many there are cannot be known.
+
+    Raises
+    ------
+    InvalidArgument
+        When it is such a file, as most of /proc are.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return
+    try:
+        if os.pread(descriptor, 1, 0) and _size_of(descriptor) == 0:
+            text = f"{os.fsdecode(path)} has bytes but no size, as files of /proc"
+            raise InvalidArgument(f"{text}: read it by other means", object=os.fsdecode(path))
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)
+
+
 def _size_of(descriptor: int) -> int:
     facts = os.fstat(descriptor)
     if stat.S_ISBLK(facts.st_mode):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hippogriff import _abi
 from hippogriff._array import Allocation, Array
 from hippogriff._dtypes import find_dtype, fit_shape, known_size_bytes
+from hippogriff._file import refuse_without_size
 from hippogriff._handle import Handle, NoHandle
 from hippogriff._library import lib
 from hippogriff._regions import describe
@@ -139,6 +140,8 @@ def read_async(
         return Array(allocation, kind, fit_shape(shape, kind.itemsize_bytes, size_bytes))
 
     if expected == 0:
+        if rest == offset == 0:
+            refuse_without_size(path)
         return Transfer(Flight(NoHandle(), None, finish))
     request = Request(route, name)
     request.options.memory_timeout_ms = _memory_timeout_ms(memory_timeout)

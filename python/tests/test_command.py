@@ -147,7 +147,7 @@ def test_a_full_host_device_names_its_variable(
     assert "raise HIPPOGRIFF_HOST_MEMORY" in result.stderr
 
 
-@pytest.mark.parametrize("special", ["/dev/zero", "/dev/null", "pipe"])
+@pytest.mark.parametrize("special", ["/dev/zero", "/dev/null", "pipe", "/proc/self/status"])
 def test_copy_refuses_what_is_no_file(tmp_path: Path, special: str) -> None:
     (tmp_path / "old").write_bytes(b"abc")
     os.mkfifo(tmp_path / "pipe")

@@ -40,6 +40,13 @@ def test_transfer_tells_its_progress_route_and_report(big_file: Path) -> None:
     assert "finished" in repr(transfer)
 
 
+def test_a_file_with_bytes_and_no_size_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(hippogriff.InvalidArgument, match="no size"):
+        hippogriff.read("/proc/self/status")
+    (tmp_path / "empty").touch()
+    assert hippogriff.read(tmp_path / "empty").nbytes == 0
+
+
 def test_waiting_again_gives_the_same_array(big_file: Path) -> None:
     transfer = hippogriff.read_async(big_file, device="host")
     assert transfer.wait() is transfer.wait(0)

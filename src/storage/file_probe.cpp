@@ -175,6 +175,23 @@ FileIdentity identify(int fd, const std::string& path, const char* operation) {
   }
 }
 
+void refuse_without_size(int fd,
+                         const FileIdentity& identity,
+                         const std::string& path,
+                         const char* operation) {
+  char first = 0;
+  const auto is_empty = [&](const FileIdentity& seen) {
+    return seen.size == 0 && !seen.is_block_device;
+  };
+  // Looked at again: it may have grown meanwhile.
+  if (is_empty(identity) && ::pread(fd, &first, 1, 0) == 1 &&
+      is_empty(identify(fd, path, operation))) {
+    throw_invalid(operation,
+                  (path.empty() ? path_of_descriptor(fd) : path) +
+                      " has bytes but no size, as files of /proc: read it by other means");
+  }
+}
+
 FileSystemKind filesystem_of(int fd, bool is_block_device) {
   if (is_block_device) {
     return {"block", false};

@@ -28,6 +28,13 @@ bool flags_allow(int descriptor_flags, FileAccess access);
 // regular file nor a block device, io_error with errno.
 FileIdentity identify(int fd, const std::string& path, const char* operation);
 
+// Throws Error(invalid_argument) for an empty file from which bytes can be read, as most of /proc:
+// how many there are cannot be known.
+void refuse_without_size(int fd,
+                         const FileIdentity& identity,
+                         const std::string& path,
+                         const char* operation);
+
 FileSystemKind filesystem_of(int fd, bool is_block_device);
 
 // The path /proc knows ("/x/y (deleted)" when it is gone), or "file descriptor N".

@@ -143,6 +143,9 @@ std::shared_ptr<File> SystemStorage::open_path(const char* operation,
     open_failed(path, operation, errno);
   }
   const FileIdentity identity = identify(descriptor.get(), path, operation);
+  if (access == FileAccess::read) {
+    refuse_without_size(descriptor.get(), identity, path, operation);
+  }
   if (::fcntl(descriptor.get(), F_SETFL, 0) != 0) {
     throw_io(operation, path, no_offset, errno);
   }
@@ -156,6 +159,9 @@ std::shared_ptr<File> SystemStorage::take(int fd,
                                           const std::string& path) {
   const int flags = checked_flags(fd, access);
   const FileIdentity identity = identify(fd, path, "use descriptor");
+  if (access == FileAccess::read) {
+    refuse_without_size(fd, identity, path, "use descriptor");
+  }
   Descriptor descriptor;
   if ((flags & (O_DIRECT | O_NONBLOCK)) != 0) {
     // Reads through this File may be unaligned, and its queues must not be told to try later.

@@ -154,6 +154,16 @@ TEST(SystemStorage, a_full_file_system_is_enospc_with_path_and_offset) {
   EXPECT_EQ(::umount(folder.path().c_str()), 0);
 }
 
+TEST(SystemStorage, a_file_with_bytes_and_no_size_is_refused) {
+  const auto storage = make_system_storage(QueueKind::automatic);
+  const Failure failure = failure_of([&] { storage->open("/proc/self/status", FileAccess::read); });
+  EXPECT_EQ(failure.status, Status::invalid_argument);
+  EXPECT_NE(failure.detail.find("no size"), std::string::npos) << failure.detail;
+  const TemporaryFolder folder;
+  static_cast<void>(storage->create(folder.file("empty")));
+  EXPECT_EQ(storage->open(folder.file("empty"), FileAccess::read)->facts().size, 0U);
+}
+
 TEST(SystemStorage, a_block_device_has_its_size_and_reads) {
   std::string device;
   for (const char* path : {"/dev/vda", "/dev/sda", "/dev/nvme0n1"}) {
