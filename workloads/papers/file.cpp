@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -88,6 +89,18 @@ Numbers read_numbers(const File& file, const Format& format) {
   return numbers;
 }
 
+// Where a symbolic link leads, also to nothing, so that it stays one; empty for what is there and
+// no regular file.
+std::string place_of(const std::string& path) {
+  constexpr int links_max = 40;  // Linux's own
+  std::filesystem::path place = path;
+  for (int count = 0; count < links_max && std::filesystem::is_symlink(place); ++count) {
+    place = place.parent_path() / std::filesystem::read_symlink(place);
+  }
+  const bool is_free = !std::filesystem::exists(place);
+  return is_free || std::filesystem::is_regular_file(place) ? place.string() : std::string();
+}
+
 }  // namespace
 
 std::vector<Section> sections_of(const Format& format, const Numbers& numbers) {
@@ -158,21 +171,33 @@ void File::sync() const {
   }
 }
 
-NewFile::NewFile(std::string path, int access)
-    : file_(std::move(path), access | O_CREAT | O_TRUNC) {}
-
-NewFile::~NewFile() {
+NewFile::NewFile(const std::string& path, int access)
+    : place_(place_of(path)),
+      file_(place_.empty() ? path : place_ + ".writing", access | O_CREAT | O_TRUNC) {
   struct stat facts{};
-  if (kept_ || fstat(file_.fd(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
+  if (place_.empty() || stat(place_.c_str(), &facts) != 0) {
     return;
   }
-  // A symbolic link stays, and leads to an empty file.
-  const char* path = file_.path().c_str();
-  struct stat named{};
-  const bool is_link = lstat(path, &named) == 0 && S_ISLNK(named.st_mode);
-  if (ftruncate(file_.fd(), 0) != 0 || (!is_link && unlink(path) != 0)) {
-    static_cast<void>(std::fprintf(stderr, "what there is of %s could not be removed\n", path));
+  if (fchmod(file_.fd(), facts.st_mode & 07777U) != 0 || unlink(place_.c_str()) != 0) {
+    const int failure = errno;
+    unlink(file_.path().c_str());
+    errno = failure;
+    throw_errno("replace " + place_);
   }
+}
+
+NewFile::~NewFile() {
+  if (!place_.empty() && unlink(file_.path().c_str()) != 0) {
+    static_cast<void>(
+        std::fprintf(stderr, "what there is of %s could not be removed\n", file_.path().c_str()));
+  }
+}
+
+void NewFile::keep() {
+  if (!place_.empty() && rename(file_.path().c_str(), place_.c_str()) != 0) {
+    throw_errno("rename " + file_.path());
+  }
+  place_.clear();
 }
 
 std::uint64_t Numbers::at(std::string_view name) const {

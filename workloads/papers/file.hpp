@@ -38,23 +38,23 @@ class File {
   int fd_;
 };
 
-// A file that is being made, emptied first if it is there. Unless it is kept it is removed again
-// (behind a symbolic link: emptied), so that what a full drive took of it is not taken for the
-// whole.
+// A file that is being made, beside its place ("….writing") until it is kept, so that what a full
+// drive took of it, or what was killed, is not taken for the whole. What was in its place is
+// removed first, for its room. What is no regular file is written in place.
 class NewFile {
  public:
-  NewFile(std::string path, int access);
+  NewFile(const std::string& path, int access);
   ~NewFile();
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
   [[nodiscard]] const File& file() const { return file_; }
 
-  void keep() { kept_ = true; }
+  void keep();
 
  private:
+  std::string place_;  // empty: the file's own, or it is there
   File file_;
-  bool kept_ = false;
 };
 
 // The numbers a problem is described by, each with its name and bounds.
