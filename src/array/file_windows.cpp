@@ -21,6 +21,9 @@ constexpr std::uint64_t copied_bytes_a_ns = 7;
 
 constexpr std::uint64_t registered_bytes_a_ns = 16;
 
+// In half a second; of larger files who knows how much will be read.
+constexpr std::uint64_t unasked_bytes_max = std::uint64_t{8} << 30;
+
 // A window is worth it when copies from it have taken so much of what registering it takes. A whole
 // GPU waits for the copies, and what is registered it reads ten times as fast: of 1, 1/5 and 1/10
 // the last was the best for programs that read all of a file and for those that read a little of
@@ -82,6 +85,14 @@ std::optional<FileWindows::Hot> FileWindows::hottest() const {
     }
   }
   return found ? std::optional(hot) : std::nullopt;
+}
+
+std::optional<std::size_t> FileWindows::next_unasked() {
+  if (bytes_.size() > unasked_bytes_max) {
+    return std::nullopt;
+  }
+  const std::size_t window = next_unasked_.fetch_add(1, std::memory_order_relaxed);
+  return window < windows_.size() ? std::optional(window) : std::nullopt;
 }
 
 bool FileWindows::put_in_place(std::size_t window) {

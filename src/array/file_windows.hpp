@@ -17,8 +17,8 @@
 namespace hippogriff::ondemand {
 
 // Registering a file's pages takes as long as reading them at some 16 GB/s, one window after the
-// other, and pins them: that is done when they are read, not when the file is opened, and for
-// windows that are read more than a little. What is not registered is copied. Thread-safe.
+// other, and pins them. So nobody waits for it: what is not registered yet is copied, and windows
+// that are read more than a little come first. Thread-safe.
 class FileWindows {
  public:
   // `range` begins on a page, and the file is as long. Throws Error(io_error).
@@ -47,6 +47,9 @@ class FileWindows {
 
   // The window that most was copied from, of those that are worth it.
   [[nodiscard]] std::optional<Hot> hottest() const;
+
+  // One that nobody has asked for, each once; none for files where that would take long.
+  [[nodiscard]] std::optional<std::size_t> next_unasked();
 
   // Registers a window where all of it is in the page cache. False: it stays as it is.
   bool put_in_place(std::size_t window);
@@ -80,6 +83,7 @@ class FileWindows {
   std::span<std::byte> mapping_;
   std::span<const std::byte> bytes_;  // of it, the range
   std::vector<Window> windows_;
+  std::atomic<std::size_t> next_unasked_{0};
   std::mutex mutex_;  // while one is registered
   bool closed_ = false;
 };

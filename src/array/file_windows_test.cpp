@@ -134,21 +134,38 @@ TEST_F(FileWindowsTest, nothing_is_registered_once_they_are_closed) {
   windows_->close();
 }
 
-TEST_F(FileWindowsTest, a_registrar_takes_the_hottest_first_and_those_of_all_arrays) {
+TEST_F(FileWindowsTest, a_registrar_takes_the_windows_of_all_arrays) {
   const auto others = std::make_shared<FileWindows>(
       make_host_device({.memory_bytes = mib}), file_, Range{0, 9 * mib});
   WindowRegistrar registrar;
   registrar.watch(windows_);
   registrar.watch(others);
-  ASSERT_GT(copies_until_worth({0, 4096}), 0);
-  ASSERT_GT(copies_until_worth({8 * mib, 4096}), 0);
-  while (!others->note_copied({0, 4096})) {
-  }
-  registrar.wake();
   EXPECT_TRUE(testing::eventually([&] {
-    return is_there({0, 512}) && is_there({8 * mib, 512}) && others->find({0, 512}) != nullptr;
+    return windows_->in_place_bytes() == size_bytes && others->in_place_bytes() == 9 * mib;
   }));
-  EXPECT_EQ(windows_->find({16 * mib, 512}), nullptr) << "nobody has read it";
+  EXPECT_TRUE(is_there({16 * mib, 512}));
+}
+
+TEST_F(FileWindowsTest,
+       a_window_that_came_into_the_page_cache_later_is_registered_when_it_is_read) {
+  file_->truncate(page_bytes + 12 * mib);
+  WindowRegistrar registrar;
+  registrar.watch(windows_);
+  EXPECT_TRUE(testing::eventually([&] { return windows_->in_place_bytes() == 8 * mib; }));
+  file_->truncate(page_bytes + size_bytes);
+  std::vector<std::byte> bytes(size_bytes);
+  ASSERT_EQ(file_->read(bytes, page_bytes), size_bytes);  // zeros, and in the page cache now
+  ASSERT_GT(copies_until_worth({8 * mib, 4096}), 0);
+  registrar.wake();
+  EXPECT_TRUE(testing::eventually([&] { return windows_->in_place_bytes() >= 16 * mib; }));
+}
+
+TEST_F(FileWindowsTest, each_window_is_offered_once_to_who_has_nothing_better_to_do) {
+  for (std::size_t window = 0; window < 3; ++window) {
+    EXPECT_EQ(windows_->next_unasked(), window);
+  }
+  EXPECT_FALSE(windows_->next_unasked().has_value());
+  EXPECT_FALSE(windows_->next_unasked().has_value());
 }
 
 TEST_F(FileWindowsTest, copies_registrations_and_the_end_may_come_at_any_time) {

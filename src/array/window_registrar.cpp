@@ -20,9 +20,12 @@ WindowRegistrar::~WindowRegistrar() {
 }
 
 void WindowRegistrar::watch(const std::shared_ptr<FileWindows>& windows) {
-  const std::scoped_lock lock(mutex_);
-  std::erase_if(windows_, [](const auto& known) { return known.expired(); });
-  windows_.push_back(windows);
+  {
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(windows_, [](const auto& known) { return known.expired(); });
+    windows_.push_back(windows);
+  }
+  begin_look();
 }
 
 void WindowRegistrar::begin_look() {
@@ -49,6 +52,31 @@ std::vector<std::shared_ptr<FileWindows>> WindowRegistrar::watched() {
   return live;
 }
 
+// False when there is nothing left to register. A window that is read comes before all others.
+bool WindowRegistrar::register_one() {
+  const auto all = watched();
+  FileWindows* of = nullptr;
+  FileWindows::Hot hottest;
+  for (const auto& windows : all) {
+    const auto hot = windows->hottest();
+    if (hot && hot->copied_ns > hottest.copied_ns) {
+      hottest = *hot;
+      of = windows.get();
+    }
+  }
+  if (of != nullptr) {
+    of->put_in_place(hottest.window);
+    return true;
+  }
+  for (const auto& windows : all) {
+    if (const auto window = windows->next_unasked()) {
+      windows->put_in_place(*window);
+      return true;
+    }
+  }
+  return false;
+}
+
 void WindowRegistrar::run() noexcept {
   for (;;) {
     {
@@ -56,21 +84,7 @@ void WindowRegistrar::run() noexcept {
       changed_.wait(lock, [this] { return stop_ || wanted_; });
       wanted_ = false;
     }
-    for (bool found = true; found && !stop_;) {
-      found = false;
-      std::shared_ptr<FileWindows> of;
-      FileWindows::Hot hottest;
-      for (auto& windows : watched()) {
-        const auto hot = windows->hottest();
-        if (hot && (!found || hot->copied_ns > hottest.copied_ns)) {
-          hottest = *hot;
-          of = std::move(windows);
-          found = true;
-        }
-      }
-      if (found) {
-        of->put_in_place(hottest.window);
-      }
+    while (!stop_ && register_one()) {
     }
     if (stop_) {
       return;

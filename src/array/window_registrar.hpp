@@ -13,7 +13,7 @@
 namespace hippogriff::ondemand {
 
 // One thread for all arrays of a controller: drivers register one window after the other anyway.
-// It starts with the first window that is worth it. Thread-safe.
+// Thread-safe.
 class WindowRegistrar {
  public:
   WindowRegistrar() = default;
@@ -21,7 +21,7 @@ class WindowRegistrar {
   WindowRegistrar(const WindowRegistrar&) = delete;
   WindowRegistrar& operator=(const WindowRegistrar&) = delete;
 
-  // Looks after these from now on, as long as they are.
+  // Registers these from now on, as long as they are.
   void watch(const std::shared_ptr<FileWindows>& windows);
 
   // One of them has a window that is worth registering. Cheap where that is known.
@@ -34,6 +34,7 @@ class WindowRegistrar {
  private:
   void begin_look();
   void run() noexcept;
+  [[nodiscard]] bool register_one();
   [[nodiscard]] std::vector<std::shared_ptr<FileWindows>> watched();
 
   std::atomic<bool> wanted_{false};
