@@ -112,12 +112,15 @@ def show_array(told: Mapping[str, Any]) -> None:
     """Show what `StorageArray.explain` returns."""
     console = stdout()
     cached = f", {format_size(told['cached_bytes'])} cached" if "cached_bytes" in told else ""
+    in_place = ""
+    if "in_place_bytes" in told:
+        in_place = f" ({format_size(told['in_place_bytes'])} in place now)"
     load = told.get("load")
     for line in (
         f"{told['array']}: {format_size(told['bytes'])}, {told['layout']}{cached}, device "
         f"{told['device']}",
         f"cache of {format_size(told['cache_bytes'])}, lines of {told['line_bytes']} bytes",
-        f"lines come from {told['source']}: {told['reason']}",
+        f"lines come from {told['source']}{in_place}: {told['reason']}",
         *([f"by {told['io_queue']}"] if "io_queue" in told else []),
         f"better: {told['better']}: {told['why']}",
         *([_load_sentence(load)] if load else []),

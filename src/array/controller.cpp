@@ -35,6 +35,10 @@ void Controller::attach(const std::shared_ptr<ServedArray>& array) {
   }
 }
 
+bool Controller::works() const {
+  return std::ranges::all_of(threads_, [](const auto& thread) { return thread->works(); });
+}
+
 bool Controller::detach(const std::shared_ptr<ServedArray>& array,
                         std::chrono::milliseconds patience) {
   array->end(Ending::stopped);

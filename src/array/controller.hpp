@@ -41,6 +41,9 @@ class Controller {
 
   [[nodiscard]] std::size_t thread_count() const { return threads_.size(); }
 
+  // False once one of its threads has failed: arrays that come get another controller.
+  [[nodiscard]] bool works() const;
+
   [[nodiscard]] SharedDrives& drives() { return drives_; }
 
  private:

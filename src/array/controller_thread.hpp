@@ -36,6 +36,11 @@ class ControllerThread {
 
   [[nodiscard]] WakeWord& wake_word() { return wake_; }
 
+  [[nodiscard]] bool works() {
+    const std::scoped_lock lock(mutex_);
+    return !dead_;
+  }
+
   // Serves these queues of the array from now on.
   void attach(const std::shared_ptr<ServedArray>& array, const std::vector<std::size_t>& queues);
   // False when something of the array's is still under way at the deadline.

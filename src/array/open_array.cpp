@@ -46,7 +46,7 @@ std::shared_ptr<Controller> controller_for(Runtime& runtime) {
   SharedController& shared = shared_controller();
   const std::scoped_lock lock(shared.mutex);
   auto controller = shared.controller.lock();
-  if (controller == nullptr) {
+  if (controller == nullptr || !controller->works()) {
     const std::uint32_t threads = std::clamp(usable_cores() / 2, 1U, controller_threads_max);
     controller = std::make_shared<Controller>(runtime.shared_storage(), threads);
     shared.controller = controller;

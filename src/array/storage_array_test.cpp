@@ -3,6 +3,7 @@
 
 #include "testing/array_fixture.hpp"
 #include "testing/effort.hpp"
+#include "testing/eventually.hpp"
 
 #include <gtest/gtest.h>
 
@@ -480,6 +481,7 @@ TEST(StorageArray, a_controller_that_dies_ends_every_wait_and_says_why) {
   EXPECT_EQ(array.view<std::uint32_t>().read(0, value), NvmeStatus::aborted);
   EXPECT_EQ(failure_of([&] { array.array().check(); }).errno_value, ENOMEM);
   EXPECT_EQ(array.array().cache().patience.ended(), Ending::controller_died);
+  EXPECT_TRUE(testing::eventually([&] { return !array.controller()->works(); }));
   TestArray later({.controller = array.controller()});
   EXPECT_EQ(later.view<std::uint32_t>().read(0, value), NvmeStatus::aborted);
   EXPECT_EQ(failure_of([&] { later.array().check(); }).errno_value, ENOMEM) << "the same reason";
