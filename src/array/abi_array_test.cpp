@@ -193,6 +193,9 @@ TEST(Array, a_file_stays_as_it_is_when_its_new_array_is_refused) {
     EXPECT_NE(status_of([&] { const array<Point> points(folder.file("points"), wrong); }),
               HIPPOGRIFF_OK);
     EXPECT_EQ(std::filesystem::file_size(folder.file("points")), size);
+    EXPECT_NE(status_of([&] { const array<Point> points(folder.file("none"), wrong); }),
+              HIPPOGRIFF_OK);
+    EXPECT_FALSE(std::filesystem::exists(folder.file("none")));
   }
 }
 

@@ -106,40 +106,26 @@ void refuse_twice(const std::vector<std::string>& paths) {
   }
 }
 
-// The file as it is, or one that is made, and then named in `made`.
-std::shared_ptr<File> open_or_make(Storage& storage,
-                                   const std::string& path,
-                                   std::vector<std::string>& made) {
+}  // namespace
+
+MadeFiles::~MadeFiles() {
+  for (const std::string& path : paths_) {
+    storage_.remove(path);
+  }
+}
+
+std::shared_ptr<File> MadeFiles::open_or_make(const std::string& path) {
   try {
-    return storage.open(path, FileAccess::read_write);
+    return storage_.open(path, FileAccess::read_write);
   } catch (const Error& error) {
     if (error.failure().errno_value != ENOENT) {
       throw;
     }
   }
-  auto file = storage.create(path);
-  made.push_back(path);
+  auto file = storage_.create(path);
+  paths_.push_back(path);
   return file;
 }
-
-// Those that are there stay as they are; those that are not are removed again when one fails.
-std::vector<BackingFile> make_files(Storage& storage, const std::vector<std::string>& paths) {
-  std::vector<BackingFile> files;
-  std::vector<std::string> made;
-  try {
-    for (const std::string& path : paths) {
-      files.push_back({open_or_make(storage, path, made), path});
-    }
-  } catch (...) {
-    for (const std::string& path : made) {
-      storage.remove(path);
-    }
-    throw;
-  }
-  return files;
-}
-
-}  // namespace
 
 std::uint64_t FileLayout::bytes_in(std::uint64_t array_bytes, std::uint64_t index) const {
   if (stripe_bytes == 0) {
@@ -230,7 +216,10 @@ Backing open_backing(Storage& storage, const BackingRequest& request) {
   backing.writable = request.mode != "r";
   backing.is_new = request.mode == "w+";
   if (backing.is_new) {
-    backing.files = make_files(storage, request.paths);
+    backing.made = std::make_shared<MadeFiles>(storage);
+    for (const std::string& path : request.paths) {
+      backing.files.push_back({backing.made->open_or_make(path), path});
+    }
     backing.size_bytes = request.size_bytes;
     return backing;
   }
@@ -264,6 +253,7 @@ void empty_files(const Backing& backing) {
     backing.files[i].file->truncate(0);
     backing.files[i].file->truncate(wanted[i]);
   }
+  backing.made->keep();
 }
 
 }  // namespace hippogriff::ondemand

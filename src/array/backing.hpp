@@ -52,6 +52,26 @@ struct FileLayout {
   [[nodiscard]] std::uint64_t together_from(std::uint64_t offset) const;
 };
 
+// Files of a new array that were not there before. They are removed again unless they are kept.
+class MadeFiles {
+ public:
+  // The storage must stay as long as this has files.
+  explicit MadeFiles(Storage& storage) : storage_(storage) {}
+
+  ~MadeFiles();
+  MadeFiles(const MadeFiles&) = delete;
+  MadeFiles& operator=(const MadeFiles&) = delete;
+
+  // Opens a file as it is, or makes it. Throws Error.
+  std::shared_ptr<File> open_or_make(const std::string& path);
+
+  void keep() { paths_.clear(); }
+
+ private:
+  Storage& storage_;
+  std::vector<std::string> paths_;
+};
+
 // Either `files` or `memory`. The memory must stay as long as the array does.
 struct Backing {
   std::vector<BackingFile> files;
@@ -63,6 +83,7 @@ struct Backing {
   std::uint64_t size_bytes = 0;
   bool writable = false;
   bool is_new = false;  // mode w+: its files have their bytes and size after empty_files
+  std::shared_ptr<MadeFiles> made;
   std::shared_ptr<Overlay> overlay;  // where writes go instead; null: into files or memory
   std::string name;                  // for messages: a path
   bool is_direct = false;            // the files' whole pages are moved past the page cache,
@@ -104,8 +125,8 @@ struct BackingRequest {
 // are until empty_files. Throws Error, which names the file.
 [[nodiscard]] Backing open_backing(Storage& storage, const BackingRequest& request);
 
-// Gives the files of a new array their size, in zeros. Throws Error before a byte is lost where the
-// file system has none as long.
+// Gives the files of a new array their size, in zeros, and keeps those that were made. Throws Error
+// before a byte is lost where the file system has none as long.
 void empty_files(const Backing& backing);
 
 }  // namespace hippogriff::ondemand
