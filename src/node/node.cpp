@@ -62,6 +62,20 @@ Node::~Node() {
   }
 }
 
+// A device that nobody has reservations of is as large as who comes says, or comes back to it.
+void Node::fit_capacity(std::uint32_t device, std::uint64_t capacity_bytes, ClientSet& granted) {
+  DeviceRecord& record = books_.devices[device];
+  if (record.capacity_bytes == capacity_bytes) {
+    return;
+  }
+  reap(granted);  // who is dead does not use it
+  if (std::ranges::none_of(books_.reservations,
+                           [&](const auto& other) { return other.device == device; })) {
+    record.capacity_bytes = capacity_bytes;
+    record.context_bytes = std::min(record.context_bytes, capacity_bytes);
+  }
+}
+
 std::uint32_t Node::add_device(std::string_view name, std::uint64_t capacity_bytes) {
   if (!device_name_valid(name) || capacity_bytes == 0 || capacity_bytes > capacity_bytes_max) {
     throw_invalid("add device to node", "a short name without blanks, and 1 byte to 1 PiB");
@@ -75,16 +89,8 @@ std::uint32_t Node::add_device(std::string_view name, std::uint64_t capacity_byt
     if (index == no_device) {
       return Effects{};
     }
-    DeviceRecord& record = books.devices[index];
-    if (record.capacity_bytes != capacity_bytes) {
-      reap(granted);  // who is dead does not use it
-      if (std::ranges::none_of(books.reservations,
-                               [&](const auto& other) { return other.device == index; })) {
-        record.capacity_bytes = capacity_bytes;
-        record.context_bytes = std::min(record.context_bytes, capacity_bytes);
-      }
-    }
-    known_capacity = record.capacity_bytes;
+    fit_capacity(index, capacity_bytes, granted);
+    known_capacity = books.devices[index].capacity_bytes;
     if (known_capacity == capacity_bytes) {
       const auto at = std::ranges::find(devices_, added.name, &Device::name);
       place = static_cast<std::uint32_t>(at - devices_.begin());

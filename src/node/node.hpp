@@ -225,6 +225,7 @@ class Node final : public NodeClient {
                                    bool give_up,
                                    Effects& effects,
                                    ClientSet& granted);
+  void fit_capacity(std::uint32_t device, std::uint64_t capacity_bytes, ClientSet& granted);
   void serve_device(std::uint32_t device, ClientSet& granted);
   void serve_all(ClientSet& granted);
   std::uint64_t reserve_as(Standing standing, const Request& request);

@@ -307,6 +307,17 @@ TEST_F(NodeTest, takes_another_capacity_of_a_device_that_only_the_dead_use) {
   EXPECT_EQ(status_of([&] { node.add_device("other", 200); }), Status::ok);
 }
 
+TEST_F(NodeTest, comes_back_to_its_own_capacity_after_somebody_with_another_has_gone) {
+  {
+    Node other(place.options());
+    other.add_device("gpu", 10);
+  }
+  const std::uint64_t ours = node.reserve(request(100));
+  Node other(place.options());
+  EXPECT_EQ(status_of([&] { other.add_device("gpu", 10); }), Status::invalid_argument);
+  node.release(ours);
+}
+
 TEST_F(NodeTest, ends_waits_that_are_cancelled_and_keeps_what_is_held) {
   const std::uint64_t first = node.reserve(request(50));
   node.reserve(request(40));

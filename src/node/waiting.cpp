@@ -20,6 +20,7 @@ Node::Answer Node::queue_new(Standing standing,
   if (index == no_device || books_.reservations.size() >= reservations_max) {
     return Answer::full;
   }
+  fit_capacity(index, devices_[request.device].capacity_bytes, granted);
   if (request.size_bytes > books_.devices[index].capacity_bytes) {
     return Answer::never_fits;
   }
