@@ -45,7 +45,6 @@ std::string reason_for(LineSource source, const Backing& backing) {
     case LineSource::shared_memory:
       return "the array is memory";
     case LineSource::mapping:
-      return "the device reads pages of this file that are registered with it";
     case LineSource::page_cache:
     case LineSource::drive:
       return backing.io_reason;

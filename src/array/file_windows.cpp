@@ -1,6 +1,9 @@
 // When a window is registered, and that it is in the page cache then.
 #include "array/file_windows.hpp"
 
+#include "storage/page_cache.hpp"
+
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,7 +24,7 @@ constexpr std::uint64_t copied_bytes_a_ns = 7;
 
 constexpr std::uint64_t registered_bytes_a_ns = 16;
 
-// In half a second; of larger files who knows how much will be read.
+// Of all arrays together: half a second's work. Of more who knows how much will be read.
 constexpr std::uint64_t unasked_bytes_max = std::uint64_t{8} << 30;
 
 // A window is worth it when copies from it have taken so much of what registering it takes. A whole
@@ -29,6 +32,14 @@ constexpr std::uint64_t unasked_bytes_max = std::uint64_t{8} << 30;
 // the last was the best for programs that read all of a file and for those that read a little of
 // it.
 constexpr std::uint32_t worth_share = 10;
+
+// Registered pages stay in memory, whatever else wants it.
+std::atomic<std::uint64_t> all_in_place{0};
+
+std::uint64_t in_place_bytes_max() {
+  struct sysinfo memory{};
+  return ::sysinfo(&memory) == 0 ? std::uint64_t{memory.totalram} * memory.mem_unit / 2 : 0;
+}
 
 std::uint64_t page_bytes() {
   static const auto size = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -49,12 +60,12 @@ FileWindows::FileWindows(std::shared_ptr<Device> device, std::shared_ptr<File> f
       file_offset_(range.offset),
       window_shift_(window_shift_for(range.size)),
       worth_ns_(static_cast<std::uint32_t>(window_bytes() / registered_bytes_a_ns / worth_share)),
+      windows_((range.size + window_bytes() - 1) >> window_shift_),
       mapping_(file_->map({range.offset, align_up(range.size, page_bytes())}, FileAccess::read)),
-      bytes_(std::span<const std::byte>(mapping_).first(range.size)),
-      windows_((range.size + window_bytes() - 1) >> window_shift_) {}
+      bytes_(std::span<const std::byte>(mapping_).first(range.size)) {}
 
 FileWindows::~FileWindows() {
-  close();
+  static_cast<void>(close(std::chrono::hours(24)));
 }
 
 Range FileWindows::part_of(std::size_t window) const {
@@ -70,15 +81,15 @@ bool FileWindows::note_copied(const Range& part) {
   const auto its_ns = copy_ns + static_cast<std::uint32_t>(part.size / copied_bytes_a_ns);
   const std::uint32_t all_ns =
       window.copied_ns.fetch_add(its_ns, std::memory_order_relaxed) + its_ns;
-  return all_ns >= worth_ns_;
+  return is_worth(window, all_ns);
 }
 
 std::optional<FileWindows::Hot> FileWindows::hottest() const {
-  Hot hot{0, worth_ns_};
+  Hot hot;
   bool found = false;
   for (std::size_t i = 0; i < windows_.size(); ++i) {
     const std::uint32_t copied_ns = windows_[i].copied_ns.load(std::memory_order_relaxed);
-    if (copied_ns >= hot.copied_ns &&
+    if (copied_ns > hot.copied_ns && is_worth(windows_[i], copied_ns) &&
         windows_[i].state.load(std::memory_order_relaxed) == State::copied) {
       hot = {i, copied_ns};
       found = true;
@@ -88,34 +99,57 @@ std::optional<FileWindows::Hot> FileWindows::hottest() const {
 }
 
 std::optional<std::size_t> FileWindows::next_unasked() {
-  if (bytes_.size() > unasked_bytes_max) {
+  if (all_in_place_bytes() + bytes_.size() - in_place_bytes() > unasked_bytes_max) {
     return std::nullopt;
   }
   const std::size_t window = next_unasked_.fetch_add(1, std::memory_order_relaxed);
   return window < windows_.size() ? std::optional(window) : std::nullopt;
 }
 
-bool FileWindows::put_in_place(std::size_t window) {
+// Asked for as much as is looked at page by page. Pages that are not there would be read one after
+// the other, and those that a file has lost are never there.
+bool FileWindows::is_cached(const Range& part) const {
+  for (std::uint64_t offset = part.offset; offset < part.end();) {
+    const std::uint64_t size = std::min(residency_exact_bytes_max, part.end() - offset);
+    const auto residency = file_->residency({file_offset_ + offset, size});
+    if (!residency || !residency->exact || residency->resident_bytes != size) {
+      return false;
+    }
+    offset += size;
+  }
+  return true;
+}
+
+void FileWindows::register_window(Window& window, const Range& part) {
+  device_->register_host(
+      mapping_.data() + part.offset, align_up(part.size, page_bytes()), HostAccess::read_only);
+  all_in_place.fetch_add(part.size, std::memory_order_relaxed);
+  window.state.store(State::in_place, std::memory_order_release);
+}
+
+bool FileWindows::put_in_place(std::size_t window) noexcept {
   const std::scoped_lock lock(mutex_);
   Window& its = windows_[window];
   if (closed_ || its.state.load(std::memory_order_relaxed) != State::copied) {
     return its.state.load(std::memory_order_relaxed) == State::in_place;
   }
-  its.copied_ns.store(0, std::memory_order_relaxed);
   const Range part = part_of(window);
   try {
-    const auto residency = file_->residency({file_offset_ + part.offset, part.size});
-    if (!residency || residency->resident_bytes != part.size) {
-      return false;  // the pages would be read one after the other, and a cut file has none
+    if (all_in_place_bytes() + part.size <= in_place_bytes_max() && is_cached(part)) {
+      register_window(its, part);
+      return true;
     }
-    device_->register_host(
-        mapping_.data() + part.offset, align_up(part.size, page_bytes()), HostAccess::read_only);
-  } catch (const Error&) {
-    its.state.store(State::refused, std::memory_order_relaxed);  // copies are as right
-    return false;
+  } catch (const Error& error) {
+    const Status status = error.failure().status;
+    if (status == Status::unsupported || status == Status::invalid_argument) {
+      its.state.store(State::refused, std::memory_order_relaxed);
+    }
+  } catch (...) {  // memory is short: copies are as right
   }
-  its.state.store(State::in_place, std::memory_order_release);
-  return true;
+  its.copied_ns.store(0, std::memory_order_relaxed);
+  its.tries.fetch_add(its.tries.load(std::memory_order_relaxed) < UINT8_MAX ? 1 : 0,
+                      std::memory_order_relaxed);
+  return false;
 }
 
 const std::byte* FileWindows::put_all_in_place() {
@@ -136,17 +170,28 @@ std::uint64_t FileWindows::in_place_bytes() const {
   return bytes;
 }
 
-void FileWindows::close() noexcept {
-  const std::scoped_lock lock(mutex_);
+std::uint64_t FileWindows::all_in_place_bytes() {
+  return all_in_place.load(std::memory_order_relaxed);
+}
+
+bool FileWindows::close(std::chrono::milliseconds patience) noexcept {
+  const std::unique_lock lock(mutex_, patience);
+  if (!lock) {
+    return false;
+  }
   if (std::exchange(closed_, true)) {
-    return;
+    return true;
   }
   for (std::size_t i = 0; i < windows_.size(); ++i) {
     if (windows_[i].state.exchange(State::refused, std::memory_order_relaxed) == State::in_place) {
       device_->unregister_host(mapping_.data() + part_of(i).offset);
+      all_in_place.fetch_sub(part_of(i).size, std::memory_order_relaxed);
     }
   }
   file_->unmap(mapping_);
+  file_.reset();
+  device_.reset();
+  return true;
 }
 
 }  // namespace hippogriff::ondemand

@@ -5,7 +5,9 @@
 #include "device/device.hpp"
 #include "storage/storage.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -51,8 +53,9 @@ class FileWindows {
   // One that nobody has asked for, each once; none for files where that would take long.
   [[nodiscard]] std::optional<std::size_t> next_unasked();
 
-  // Registers a window where all of it is in the page cache. False: it stays as it is.
-  bool put_in_place(std::size_t window);
+  // Registers a window where all of it is in the page cache, and memory has room for more pages
+  // that stay. False: it is copied as before, and tried again after twice as many copies.
+  bool put_in_place(std::size_t window) noexcept;
 
   // Registers what is left: where all of the range is from then on; null where some of it cannot
   // be.
@@ -60,8 +63,13 @@ class FileWindows {
 
   [[nodiscard]] std::uint64_t in_place_bytes() const;
 
+  // Of all arrays of this process.
+  [[nodiscard]] static std::uint64_t all_in_place_bytes();
+
   // The device's threads have ended: gives all pages back. Nothing is put in place from then on.
-  void close() noexcept;
+  // False where a window is being registered that long, since a drive hangs: then everything must
+  // stay.
+  bool close(std::chrono::milliseconds patience) noexcept;
 
  private:
   enum class State : std::uint8_t { copied, in_place, refused };
@@ -69,22 +77,32 @@ class FileWindows {
   struct Window {
     std::atomic<State> state{State::copied};
     std::atomic<std::uint32_t> copied_ns{0};  // about, since the last try
+    std::atomic<std::uint8_t> tries{0};       // that failed
   };
+
+  [[nodiscard]] bool is_worth(const Window& window, std::uint32_t copied_ns) const {
+    constexpr std::uint8_t doublings_max = 16;
+    const auto tries = std::min(window.tries.load(std::memory_order_relaxed), doublings_max);
+    return copied_ns >> tries >= worth_ns_;
+  }
+
+  [[nodiscard]] bool is_cached(const Range& part) const;
+  void register_window(Window& window, const Range& part);
 
   [[nodiscard]] std::uint64_t window_bytes() const { return std::uint64_t{1} << window_shift_; }
 
   [[nodiscard]] Range part_of(std::size_t window) const;
 
-  const std::shared_ptr<Device> device_;
-  const std::shared_ptr<File> file_;
+  std::shared_ptr<Device> device_;  // this and the next until close()
+  std::shared_ptr<File> file_;
   const std::uint64_t file_offset_;
   const unsigned window_shift_;
   const std::uint32_t worth_ns_;  // of copies, that make a window worth registering
-  std::span<std::byte> mapping_;
-  std::span<const std::byte> bytes_;  // of it, the range
   std::vector<Window> windows_;
   std::atomic<std::size_t> next_unasked_{0};
-  std::mutex mutex_;  // while one is registered
+  std::span<std::byte> mapping_;
+  std::span<const std::byte> bytes_;  // of it, the range
+  std::timed_mutex mutex_;            // while a window is registered
   bool closed_ = false;
 };
 

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <memory>
 #include <thread>
@@ -116,8 +117,7 @@ TEST_F(FileWindowsTest, a_window_that_the_file_has_lost_is_copied) {
 
 TEST_F(FileWindowsTest, a_window_that_the_device_refuses_is_never_tried_again) {
   ASSERT_GT(copies_until_worth({0, 4096}), 0);
-  faults_->fail(
-      DeviceOperation::register_host, 1, some_device_failure(DeviceOperation::register_host));
+  faults_->fail(DeviceOperation::register_host, 1, {.status = Status::unsupported});
   EXPECT_FALSE(windows_->put_in_place(0));
   EXPECT_FALSE(windows_->put_in_place(0));
   EXPECT_EQ(copies_until_worth({0, 4096}), 0);
@@ -125,13 +125,38 @@ TEST_F(FileWindowsTest, a_window_that_the_device_refuses_is_never_tried_again) {
   EXPECT_TRUE(windows_->put_in_place(1));
 }
 
+TEST_F(FileWindowsTest, a_window_that_fails_for_now_is_tried_again_after_twice_the_copies) {
+  const int first = copies_until_worth({0, 4096});
+  ASSERT_GT(first, 0);
+  for (const int times : {2, 4}) {
+    faults_->fail(
+        DeviceOperation::register_host, 1, some_device_failure(DeviceOperation::register_host));
+    EXPECT_FALSE(windows_->put_in_place(0));
+    EXPECT_FALSE(windows_->hottest().has_value()) << "it would be tried for ever";
+    EXPECT_GE(copies_until_worth({0, 4096}), times * (first - 1));
+  }
+  EXPECT_TRUE(windows_->put_in_place(0));
+  EXPECT_EQ(windows_->in_place_bytes(), 8 * mib);
+}
+
+TEST_F(FileWindowsTest, a_driver_that_does_not_come_back_holds_nobody_up_for_long) {
+  faults_->block(DeviceOperation::register_host);
+  std::jthread stuck([&] { static_cast<void>(windows_->put_in_place(0)); });
+  ASSERT_TRUE(faults_->wait_until_held(1, std::chrono::seconds(60)));
+  EXPECT_FALSE(windows_->close(std::chrono::milliseconds(20)));
+  faults_->clear();
+  stuck.join();
+  EXPECT_TRUE(windows_->close(std::chrono::seconds(60)));
+}
+
 TEST_F(FileWindowsTest, nothing_is_registered_once_they_are_closed) {
   ASSERT_TRUE(windows_->put_in_place(0));
-  windows_->close();
+  EXPECT_TRUE(windows_->close(std::chrono::seconds(60)));
   EXPECT_EQ(windows_->find({0, 512}), nullptr);
   EXPECT_FALSE(windows_->put_in_place(1));
   EXPECT_EQ(windows_->in_place_bytes(), 0U);
-  windows_->close();
+  EXPECT_TRUE(windows_->close(std::chrono::seconds(60)));
+  EXPECT_EQ(faults_->outstanding().registrations, 0);
 }
 
 TEST_F(FileWindowsTest, a_registrar_takes_the_windows_of_all_arrays) {
@@ -180,7 +205,7 @@ TEST_F(FileWindowsTest, copies_registrations_and_the_end_may_come_at_any_time) {
           registrar.wake();
         }
         if (thread == 3 && i == 15'000) {
-          windows_->close();
+          static_cast<void>(windows_->close(std::chrono::seconds(60)));
         }
       }
     });

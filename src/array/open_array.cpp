@@ -1,6 +1,7 @@
 // Opening an array: checks, files by mode, the controller that a process has.
 #include "array/open_array.hpp"
 
+#include "array/file_windows.hpp"
 #include "array/io_choice.hpp"
 #include "array/overlay.hpp"
 #include "transfer/abi.hpp"
@@ -165,7 +166,8 @@ Backing backing_of(Runtime& runtime,
     check_new_files(given, request);
   }
   Backing backing = open_backing(runtime.storage(), request);
-  wish.available_bytes = available_memory_bytes();
+  const std::uint64_t available = available_memory_bytes();
+  wish.available_bytes = available - std::min(available, FileWindows::all_in_place_bytes());
   choose_io(backing, wish);
   return backing;
 }

@@ -58,6 +58,13 @@ CacheCounts read_counts(const Cache& cache) {
           accesses};
 }
 
+// As many as keep a GPU's warps from each other's way, but each long enough for a warp's batch.
+std::uint32_t staged_queues(std::uint32_t line_bytes) {
+  constexpr std::uint64_t lines_each = 32;
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(staging_bytes_max / line_bytes / lines_each, 4, 64));
+}
+
 std::uint32_t depth_for(std::uint32_t queues, std::uint32_t line_bytes, bool staged) {
   if (!staged) {
     return 256;
@@ -174,7 +181,7 @@ void StorageArray::check_options(StorageArrayOptions& options) {
     throw_unsupported(operation, "threads cannot reach the memory of this device");
   }
   if (options.queue_count == 0) {
-    options.queue_count = staged ? 64 : 4;
+    options.queue_count = staged ? staged_queues(line) : 4;
   }
   if (options.queue_count > 1024) {
     throw_invalid(operation, "there are at most 1024 queues");
@@ -498,7 +505,8 @@ void StorageArray::close() noexcept {
     return;
   }
   closed_ = true;
-  if (attached_ && !(options_.controller->detach(served_, drive_patience) && kernels_ended())) {
+  if (attached_ && !(options_.controller->detach(served_, drive_patience) && kernels_ended() &&
+                     windows_closed())) {
     std::fprintf(stderr,
                  "hippogriff: a drive or a kernel has not ended for array %s: its memory stays\n",
                  options_.backing.name.c_str());
@@ -533,15 +541,18 @@ bool StorageArray::kernels_ended() noexcept {
   }
 }
 
+bool StorageArray::windows_closed() const noexcept {
+  const auto& windows = options_.backing.windows;
+  return windows == nullptr || windows->close(drive_patience);
+}
+
 void StorageArray::give_back() {
   Device& device = *options_.device;
   const DeviceScope scope(device);
   if (registered_ != nullptr) {
     device.unregister_host(registered_);
   }
-  if (options_.backing.windows != nullptr) {
-    options_.backing.windows->close();
-  }
+  static_cast<void>(windows_closed());
   if (!lines_.is_null()) {
     device.release(lines_);
   }

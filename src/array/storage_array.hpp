@@ -120,6 +120,7 @@ class StorageArray {
   struct Layout;
 
   [[nodiscard]] bool kernels_ended() noexcept;
+  [[nodiscard]] bool windows_closed() const noexcept;
   NvmeStatus write_idle_lines() const;
   void allocate(const Layout& layout);
   void initialize(const Layout& layout);

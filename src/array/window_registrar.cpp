@@ -35,7 +35,8 @@ void WindowRegistrar::begin_look() {
     try {
       thread_ = quiet_thread("hippo-windows", [this] { run(); });
     } catch (const std::system_error&) {
-      return;  // everything is copied, as long as there is no thread to be had
+      wanted_ = false;  // everything is copied, as long as there is no thread to be had
+      return;
     }
   }
   changed_.notify_all();
@@ -52,8 +53,8 @@ std::vector<std::shared_ptr<FileWindows>> WindowRegistrar::watched() {
   return live;
 }
 
-// False when there is nothing left to register. A window that is read comes before all others.
-bool WindowRegistrar::register_one() {
+// False when there is nothing to try. A window that is read comes before all others.
+bool WindowRegistrar::try_one() {
   const auto all = watched();
   FileWindows* of = nullptr;
   FileWindows::Hot hottest;
@@ -84,7 +85,10 @@ void WindowRegistrar::run() noexcept {
       changed_.wait(lock, [this] { return stop_ || wanted_; });
       wanted_ = false;
     }
-    while (!stop_ && register_one()) {
+    try {
+      while (!stop_ && try_one()) {
+      }
+    } catch (...) {  // memory is short: everything is copied meanwhile
     }
     if (stop_) {
       return;

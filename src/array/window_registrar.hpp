@@ -34,7 +34,7 @@ class WindowRegistrar {
  private:
   void begin_look();
   void run() noexcept;
-  [[nodiscard]] bool register_one();
+  [[nodiscard]] bool try_one();
   [[nodiscard]] std::vector<std::shared_ptr<FileWindows>> watched();
 
   std::atomic<bool> wanted_{false};

@@ -205,6 +205,9 @@ std::string run_query(const Run& run, std::size_t query, const std::string& mode
   JsonObject json;
   json.text("mode", mode);
   tell(json, answer, query, phases);
+  if (array) {
+    json.number("scan_line_bytes", std::uint64_t{scan_line(wish, storing.cache_bytes)});
+  }
   describe(json, cost, sizeof(double) * (run.columns.rows() + query * answer.rows));
   return json.raw("checked", wish.check ? "true" : "false").str();
 }
@@ -231,7 +234,6 @@ int run(Arguments& words) {
     json.text("program", "queries").text("device", wish.device).number("rows", rows);
     json.number("cache_bytes", wish.cache_bytes);
     json.number("line_bytes", std::uint64_t{wish.line_bytes});
-    json.number("scan_line_bytes", std::uint64_t{wish.scan_line_bytes});
     print_line(json.raw("runs", json_list(runs)).str());
   }
   return EXIT_SUCCESS;
