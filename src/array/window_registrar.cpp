@@ -8,6 +8,13 @@
 
 namespace hippogriff::ondemand {
 
+namespace {
+
+// Registering holds up other calls of the driver: whoever opens an array may open another one.
+constexpr std::chrono::milliseconds open_time{20};
+
+}  // namespace
+
 WindowRegistrar::~WindowRegistrar() {
   {
     const std::scoped_lock lock(mutex_);
@@ -24,6 +31,7 @@ void WindowRegistrar::watch(const std::shared_ptr<FileWindows>& windows) {
     const std::scoped_lock lock(mutex_);
     std::erase_if(windows_, [](const auto& known) { return known.expired(); });
     windows_.push_back(windows);
+    quiet_from_ = Clock::now() + open_time;
   }
   begin_look();
 }
@@ -53,8 +61,8 @@ std::vector<std::shared_ptr<FileWindows>> WindowRegistrar::watched() {
   return live;
 }
 
-// False when there is nothing to try. A window that is read comes before all others.
-bool WindowRegistrar::try_one() {
+// False when no window is read that is worth it.
+bool WindowRegistrar::try_hottest() {
   const auto all = watched();
   FileWindows* of = nullptr;
   FileWindows::Hot hottest;
@@ -67,9 +75,13 @@ bool WindowRegistrar::try_one() {
   }
   if (of != nullptr) {
     of->put_in_place(hottest.window);
-    return true;
   }
-  for (const auto& windows : all) {
+  return of != nullptr;
+}
+
+// False when all windows have been tried.
+bool WindowRegistrar::try_unasked() {
+  for (const auto& windows : watched()) {
     if (const auto window = windows->next_unasked()) {
       windows->put_in_place(*window);
       return true;
@@ -79,19 +91,26 @@ bool WindowRegistrar::try_one() {
 }
 
 void WindowRegistrar::run() noexcept {
+  bool all_tried = false;
   for (;;) {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return stop_ || wanted_; });
-      wanted_ = false;
-    }
     try {
-      while (!stop_ && try_one()) {
+      while (!stop_ && try_hottest()) {
       }
-    } catch (...) {  // memory is short: everything is copied meanwhile
-    }
-    if (stop_) {
-      return;
+      std::unique_lock lock(mutex_);
+      const auto is_wanted = [this] { return stop_ || wanted_; };
+      if (all_tried) {
+        changed_.wait(lock, is_wanted);
+      } else {
+        changed_.wait_until(lock, quiet_from_, is_wanted);
+      }
+      const bool asked = wanted_.exchange(false);
+      lock.unlock();
+      if (stop_) {
+        return;
+      }
+      all_tried = !asked && !try_unasked();
+    } catch (...) {  // memory is short: everything is copied until somebody wakes us
+      all_tried = true;
     }
   }
 }

@@ -4,6 +4,7 @@
 #include "array/file_windows.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -32,14 +33,19 @@ class WindowRegistrar {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void begin_look();
   void run() noexcept;
-  [[nodiscard]] bool try_one();
+  [[nodiscard]] bool try_hottest();
+  [[nodiscard]] bool try_unasked();
   [[nodiscard]] std::vector<std::shared_ptr<FileWindows>> watched();
 
+  // Set under the mutex, for who waits on `changed_`.
   std::atomic<bool> wanted_{false};
   std::atomic<bool> stop_{false};
   std::mutex mutex_;  // guards what follows
+  Clock::time_point quiet_from_;
   std::condition_variable changed_;
   std::vector<std::weak_ptr<FileWindows>> windows_;
   std::thread thread_;
