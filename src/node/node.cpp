@@ -216,10 +216,36 @@ void Node::grow(std::uint64_t handle,
   }
 }
 
-// Leaves so much of a reservation: in the books by `change`, or, where they cannot be reached, in
-// what goes into them later. False where it cannot be.
+// Leaves so much of a reservation, without the books, which are told later. False where it cannot
+// be. Under mutex_.
+bool Node::put_off(std::uint64_t handle, std::uint64_t left_bytes) {
+  Holding* held = holding(handle);
+  if (held == nullptr || left_bytes > held->record.size_bytes ||
+      (left_bytes != 0 && held->record.waits())) {
+    return false;
+  }
+  devices_[held->record.device].given_back_bytes += held->record.size_bytes - left_bytes;
+  held->record.size_bytes = left_bytes;
+  held->record.wanted_bytes = left_bytes;
+  if (left_bytes == 0) {
+    std::erase_if(holdings_, [&](const Holding& other) { return other.handle == handle; });
+  }
+  settle_later();
+  return true;
+}
+
+// Leaves so much of a reservation: in the books by `change`, or, where they cannot be reached, or
+// could not before and have not been told yet, in what goes into them later. False where it cannot
+// be.
 template <typename Change>
 bool Node::give_back(std::uint64_t handle, std::uint64_t left_bytes, const Change& change) {
+  refuse_fork();
+  {
+    const std::scoped_lock turn(mutex_);
+    if (settles() && put_off(handle, left_bytes)) {
+      return true;
+    }
+  }
   try {
     bool done = false;
     transact([&](Books& books, ClientSet& granted) {
@@ -234,19 +260,7 @@ bool Node::give_back(std::uint64_t handle, std::uint64_t left_bytes, const Chang
     }
   }
   const std::scoped_lock turn(mutex_);
-  Holding* held = holding(handle);
-  if (held == nullptr || left_bytes > held->record.size_bytes ||
-      (left_bytes != 0 && held->record.waits())) {
-    return false;
-  }
-  devices_[held->record.device].given_back_bytes += held->record.size_bytes - left_bytes;
-  held->record.size_bytes = left_bytes;
-  held->record.wanted_bytes = left_bytes;
-  if (left_bytes == 0) {
-    std::erase_if(holdings_, [&](const Holding& other) { return other.handle == handle; });
-  }
-  settle_later();
-  return true;
+  return put_off(handle, left_bytes);
 }
 
 void Node::shrink(std::uint64_t handle, std::uint64_t size_bytes) {

@@ -203,6 +203,8 @@ class Node final : public NodeClient {
   template <typename Change>
   void transact(Change change);
   template <typename Change>
+  void transact_within(std::chrono::milliseconds patience, Change change);
+  template <typename Change>
   void transact_until(MonotonicTime deadline,
                       const std::function<bool()>& interrupted,
                       const char* operation,
@@ -242,6 +244,8 @@ class Node final : public NodeClient {
   void abandon(std::uint64_t handle);
   template <typename Change>
   bool give_back(std::uint64_t handle, std::uint64_t left_bytes, const Change& change);
+  bool put_off(std::uint64_t handle, std::uint64_t left_bytes);
+  [[nodiscard]] bool settles() const noexcept;
   void settle_later() noexcept;
   void settle();
   void end_settler() noexcept;

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -198,6 +199,55 @@ TEST_F(NodeTest, who_may_wait_for_growth_waits_for_the_lock_as_well) {
   stopped.send(SIGCONT);
   waits.join();
   EXPECT_EQ(held(node), 100U);
+}
+
+// Ends the threads' wait for the lock.
+class Growers {
+ public:
+  Growers(Node& node, const std::vector<std::uint64_t>& handles) {
+    for (const std::uint64_t handle : handles) {
+      threads_.emplace_back([&, handle] {
+        EXPECT_EQ(
+            status_of([&] { node.grow(handle, 20, long_wait, [&] { return ends_.load(); }); }),
+            Status::cancelled);
+      });
+    }
+  }
+
+  ~Growers() {
+    ends_ = true;
+    for (std::thread& thread : threads_) {
+      thread.join();
+    }
+  }
+
+  Growers(const Growers&) = delete;
+  Growers& operator=(const Growers&) = delete;
+
+ private:
+  std::atomic<bool> ends_{false};
+  std::vector<std::thread> threads_;
+};
+
+TEST_F(NodeTest, who_waits_for_the_lock_keeps_nobody_of_its_process_waiting_nor_do_many_releases) {
+  NodeOptions options = place.options();
+  options.lock_timeout = milliseconds(500);
+  Node other(options);
+  other.add_device("gpu", 100);
+  std::vector<std::uint64_t> growing(4);
+  std::ranges::generate(growing, [&] { return other.reserve(request(10)); });
+  std::vector<std::uint64_t> released(20);
+  std::ranges::generate(released, [&] { return other.reserve(request(2)); });
+  const Child stopped = stop_with_the_lock(place);
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    const Growers growers(other, growing);
+    std::this_thread::sleep_for(milliseconds(100));
+    std::ranges::for_each(released, [&](std::uint64_t handle) { other.release(handle); });
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(6));
+  stopped.send(SIGCONT);
+  EXPECT_TRUE(eventually([&] { return held(node) == 40; })) << held(node);
 }
 
 TEST_F(NodeTest, several_who_wait_find_all_the_dead_between_them) {

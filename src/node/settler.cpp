@@ -40,6 +40,11 @@ void Node::settle_later() noexcept {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
+// Under mutex_.
+bool Node::settles() const noexcept {
+  return settler_ != nullptr && settler_->runs && seen_generation_ == 0;
+}
+
 void Node::settle() {
   for (;;) {
     {
@@ -51,7 +56,7 @@ void Node::settle() {
       }
     }
     try {
-      transact([](Books&, ClientSet&) { return Effects{}; });
+      transact_within(short_try, [](Books&, ClientSet&) { return Effects{}; });
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): once more after a pause
     }
   }

@@ -5,6 +5,8 @@
 #include "node/node.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 namespace hippogriff::node {
 
@@ -22,12 +24,24 @@ class LockedAttachment {
   Attachment& attachment_;
 };
 
+// Who may wait for longer asks so long at a time for the lock of the books, which others of the
+// process wait for meanwhile, and leaves them so much in between.
+inline constexpr std::chrono::milliseconds short_try{50};
+inline constexpr std::chrono::milliseconds try_pause{10};
+
 // `change` gets the books and the set of clients to wake, and says what the change means for the
 // holdings. It throws nothing that leaves the holdings changed.
 template <typename Change>
 void Node::transact(Change change) {
+  transact_within(options_.lock_timeout, change);
+}
+
+// The same, with less patience for the lock of the books.
+template <typename Change>
+void Node::transact_within(std::chrono::milliseconds patience, Change change) {
   refuse_fork();
-  const MonotonicTime deadline = std::chrono::steady_clock::now() + options_.lock_timeout;
+  const MonotonicTime deadline =
+      std::chrono::steady_clock::now() + std::min(patience, options_.lock_timeout);
   const std::scoped_lock turn(mutex_);
   attach_and_lock(deadline);
   ClientSet granted;
@@ -56,25 +70,28 @@ void Node::transact(Change change) {
   attachment_->wake(granted);
 }
 
-// Of who may wait for memory, and waits for the lock of the books as long.
+// Of who may wait for memory, and waits for the lock of the books as long; others of the process
+// get in meanwhile.
 template <typename Change>
 void Node::transact_until(MonotonicTime deadline,
                           const std::function<bool()>& interrupted,
                           const char* operation,
                           const Change& change) {
+  const MonotonicTime last =
+      std::max(deadline, std::chrono::steady_clock::now() + options_.lock_timeout);
   for (;;) {
     try {
-      transact(change);
+      transact_within(short_try, change);
       return;
     } catch (const Error& error) {
-      if (error.failure().operation != lock_operation ||
-          std::chrono::steady_clock::now() >= deadline) {
+      if (error.failure().operation != lock_operation || std::chrono::steady_clock::now() >= last) {
         throw;
       }
       if (waits_cancelled_ || (interrupted && interrupted())) {
         throw Error({.status = Status::cancelled, .operation = operation, .object = path()});
       }
     }
+    std::this_thread::sleep_for(try_pause);
   }
 }
 

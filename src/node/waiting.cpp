@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <thread>
 
 namespace hippogriff::node {
 
@@ -160,7 +161,7 @@ Node::Answer Node::await_answer(const Look& look,
     std::uint32_t client = 0;
     std::uint32_t signal = 0;
     try {
-      transact([&](Books&, ClientSet& granted) {
+      transact_within(give_up ? options_.lock_timeout : short_try, [&](Books&, ClientSet& granted) {
         Effects effects;
         place = attachment_;
         client = sleeper == Sleeper::group ? place->slot().leader() : place->client();
@@ -177,6 +178,7 @@ Node::Answer Node::await_answer(const Look& look,
       // Somebody keeps the node's lock; our place in the queue is not lost by that.
       answer = Answer::waits;
       place = nullptr;
+      std::this_thread::sleep_for(try_pause);
     }
     if (answer == Answer::waits && place != nullptr) {
       place->wait(client, signal, std::min<std::chrono::nanoseconds>(options_.look_interval, left));
