@@ -101,6 +101,7 @@ bool Node::consistent() {
 
 void Node::reconcile(ClientSet& granted) {
   const std::uint32_t client = attachment_->client();
+  learn_from_board();
   std::erase_if(books_.reservations, [&](const ReservationRecord& record) {
     return record.client == client && std::ranges::none_of(holdings_, [&](const Holding& held) {
              return held.record.id == record.id;
@@ -116,21 +117,34 @@ void Node::reconcile(ClientSet& granted) {
     static_cast<void>(place_device(device));
   }
   seen_generation_ = books_.generation;
-  learn_from_board();
   for (Holding& held : holdings_) {
     restore(held);
   }
   serve_all(granted);
 }
 
-// What those who follow this client were granted since it looked last stands on its board.
+// What of a device the board still has, and we do not: books that were not made anew say it, with
+// what followers had it grow; of others we know no more than what it was.
+std::uint64_t Node::given_back_bytes(std::uint32_t device) {
+  std::uint64_t sum = 0;
+  for (const Less& less : put_off_) {
+    const ReservationRecord* record =
+        books_.generation == known_generation_ ? books_.find(less.id) : nullptr;
+    const std::uint64_t had = record != nullptr ? record->size_bytes : less.known_bytes;
+    sum += less.device == device ? had - std::min(had, less.left_bytes) : 0;
+  }
+  return sum;
+}
+
+// What those who follow this client were granted since it looked last stands on its board. Before
+// anything of ours is removed from the books.
 void Node::learn_from_board() {
   if (attachment_->slot().follows()) {
     return;
   }
   for (std::uint32_t index = 0; index < devices_.size(); ++index) {
     std::uint64_t more = attachment_->board().granted(devices_[index].key);
-    more -= std::min(more, devices_[index].given_back_bytes);
+    more -= std::min(more, given_back_bytes(index));
     for (const Holding& held : holdings_) {
       const std::uint64_t known = held.record.device == index ? held.record.size_bytes : 0;
       more -= std::min(more, known);
@@ -224,8 +238,9 @@ void Node::remember() {
       granted_bytes += held.record.device == index ? held.record.size_bytes : 0;
     }
     attachment_->board().set_granted(devices_[index].key, granted_bytes);
-    devices_[index].given_back_bytes = 0;
   }
+  put_off_.clear();
+  known_generation_ = books_.generation;
 }
 
 // The device's index in the books, where it is added when it is not there; no_device when full.

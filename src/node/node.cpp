@@ -224,7 +224,15 @@ bool Node::put_off(std::uint64_t handle, std::uint64_t left_bytes) {
       (left_bytes != 0 && held->record.waits())) {
     return false;
   }
-  devices_[held->record.device].given_back_bytes += held->record.size_bytes - left_bytes;
+  const auto before = std::ranges::find(put_off_, held->record.id, &Less::id);
+  if (before != put_off_.end()) {
+    before->left_bytes = left_bytes;
+  } else {
+    put_off_.push_back({.id = held->record.id,
+                        .device = held->record.device,
+                        .known_bytes = held->record.size_bytes,
+                        .left_bytes = left_bytes});
+  }
   held->record.size_bytes = left_bytes;
   held->record.wanted_bytes = left_bytes;
   if (left_bytes == 0) {

@@ -164,13 +164,21 @@ class Node final : public NodeClient {
     std::string name;
     std::uint64_t capacity_bytes = 0;
     std::uint64_t key = 0;
-    std::uint64_t given_back_bytes = 0;  // which the books and our board still have
   };
 
   // A reservation as this process knows it; `record.device` counts in devices_.
   struct Holding {
     std::uint64_t handle = 0;
     ReservationRecord record;
+  };
+
+  // A reservation of which the books shall have no more than `left_bytes`; 0: it is released. They,
+  // and our board, have more still: `known_bytes`, if no follower has had it grow since.
+  struct Less {
+    std::uint64_t id = 0;
+    std::uint32_t device = 0;  // in devices_
+    std::uint64_t known_bytes = 0;
+    std::uint64_t left_bytes = 0;
   };
 
   // Tells the books later what an operation could not.
@@ -245,6 +253,7 @@ class Node final : public NodeClient {
   template <typename Change>
   bool give_back(std::uint64_t handle, std::uint64_t left_bytes, const Change& change);
   bool put_off(std::uint64_t handle, std::uint64_t left_bytes);
+  [[nodiscard]] std::uint64_t given_back_bytes(std::uint32_t device);
   [[nodiscard]] bool settles() const noexcept;
   void settle_later() noexcept;
   void settle();
@@ -297,10 +306,12 @@ class Node final : public NodeClient {
   std::shared_ptr<Attachment> attachment_;
   std::vector<Device> devices_;
   std::vector<Holding> holdings_;
+  std::vector<Less> put_off_;  // what the books have not been told
   std::uint64_t next_handle_ = 1;
-  std::uint64_t seen_generation_ = 0;
-  Books books_;          // read anew in every operation
-  bool mended_ = false;  // by this operation, beside what it is for
+  std::uint64_t seen_generation_ = 0;   // 0: the books have to be put right
+  std::uint64_t known_generation_ = 0;  // of the books that the holdings were last seen in
+  Books books_;                         // read anew in every operation
+  bool mended_ = false;                 // by this operation, beside what it is for
   std::unique_ptr<Settler> settler_;
 
   // Taken alone by who goes on in another segment: what threads take and give meanwhile is counted.

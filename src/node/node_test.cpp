@@ -3,6 +3,7 @@
 #include "node/node.hpp"
 
 #include "base/error.hpp"
+#include "node/account.hpp"
 #include "node/layout.hpp"
 #include "testing/node_conformance.hpp"
 
@@ -17,6 +18,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -29,6 +31,7 @@ using hippogriff::testing::Child;
 using hippogriff::testing::eventually;
 using hippogriff::testing::held;
 using hippogriff::testing::long_wait;
+using hippogriff::testing::no_wait;
 using hippogriff::testing::NodeConformance;
 using hippogriff::testing::NodePlace;
 using hippogriff::testing::NodeWay;
@@ -172,6 +175,59 @@ TEST_F(NodeTest, what_is_given_back_while_the_lock_is_kept_is_not_taken_for_grow
   other.grow(second, 80, milliseconds(0));
   other.release(third);
   EXPECT_EQ(held(node), 80U);
+}
+
+// A follower had the first reservation grow since its leader looked at the books last.
+class GrownReservation {
+ public:
+  explicit GrownReservation(const TemporarySegment& place) : leader(impatient(place)) {
+    leader.add_device("gpu", 100);
+    grown = leader.reserve(request(20));
+    NodeOptions following = impatient(place);
+    following.leader = Leader::parse(leader.leader());
+    Node member(following);
+    other = leader.reserve(request(40));
+    Account account(member, member.add_device("gpu", 100));
+    std::string why;
+    EXPECT_TRUE(account.take_growing(90, no_wait, why)) << why;
+    account.give(90);
+  }
+
+  Node leader;
+  std::uint64_t grown = 0;
+  std::uint64_t other = 0;
+};
+
+TEST_F(NodeTest, what_a_follower_had_grow_is_released_with_the_rest_while_the_lock_is_kept) {
+  GrownReservation held_by(place);
+  ASSERT_EQ(held(node), 90U);
+  const Child stopped = stop_with_the_lock(place);
+  held_by.leader.release(held_by.grown);
+  stopped.send(SIGCONT);
+  EXPECT_TRUE(eventually([&] { return held(node) == 40; })) << held(node);
+  held_by.leader.release(held_by.other);
+  EXPECT_EQ(held(node), 0U);
+}
+
+TEST_F(NodeTest, what_a_follower_had_grow_is_shrunk_to_what_is_said_while_the_lock_is_kept) {
+  GrownReservation held_by(place);
+  {
+    const Child stopped = stop_with_the_lock(place);
+    held_by.leader.shrink(held_by.grown, 15);
+    held_by.leader.shrink(held_by.grown, 10);
+    stopped.send(SIGCONT);
+    EXPECT_TRUE(eventually([&] { return held(node) == 50; })) << held(node);
+  }
+  held_by.leader.release(held_by.other);
+  EXPECT_EQ(held(node), 10U);
+}
+
+TEST_F(NodeTest, what_a_follower_had_grow_stays_when_another_is_released_while_the_lock_is_kept) {
+  GrownReservation held_by(place);
+  const Child stopped = stop_with_the_lock(place);
+  held_by.leader.release(held_by.other);
+  stopped.send(SIGCONT);
+  EXPECT_TRUE(eventually([&] { return held(node) == 50; })) << held(node);
 }
 
 TEST_F(NodeTest, who_may_wait_for_memory_waits_for_the_lock_as_well) {
