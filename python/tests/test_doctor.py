@@ -186,11 +186,15 @@ def test_misspelled_variables_name_what_was_meant(made: Made) -> None:
     [
         *(("PINBUFFER", "lots"), ("THREADS", "4.5"), ("IO", "aio"), ("MEMORY_TIMEOUT_MS", "1 s")),
         *(("GROW", "yes"), ("RESERVATION", "mine"), ("WAIT_MS", "-1"), ("CHANNELS", "0")),
+        *(("WAIT_MS", "-0"), ("WAIT_MS", "\u0663"), ("MEMORY", "\u0663MiB"), ("THREADS", "\u0663")),
+        *(("CHANNELS", "4294967296"), ("CPUS", "1" * 5000), ("MEMORY_TIMEOUT_MS", str(2**63))),
+        *(("MEMORY_TIMEOUT_MS", "--1"), ("MEMORY_TIMEOUT_MS", "-"), ("RESERVATION", "256:1")),
+        *(("RESERVATION", "1:4294967296"), ("RESERVATION", "1:2:3"), ("RESERVATION", "1:\u0663")),
     ],
 )
 def test_values_that_cannot_be_understood_are_problems(made: Made, name: str, value: str) -> None:
     made.machine.environ["HIPPOGRIFF_" + name] = value
-    made.expect("wrong_values", Status.PROBLEM, "HIPPOGRIFF_" + name, value)
+    made.expect("wrong_values", Status.PROBLEM, "HIPPOGRIFF_" + name, value[:40])
 
 
 def test_values_that_are_understood_are_not_told(made: Made) -> None:
@@ -199,6 +203,9 @@ def test_values_that_are_understood_are_not_told(made: Made) -> None:
         ("IO", "uring"),
         ("MEMORY_TIMEOUT_MS", "-1"),
         ("GROW", "1"),
+        ("WAIT_MS", "9" * 5000),
+        ("RESERVATION", "255:4294967295"),
+        ("CPUS", "0004294967295"),
     ):
         made.machine.environ["HIPPOGRIFF_" + name] = value
     made.machine.environ["HIPPOGRIFF_CALIBRATION"] = ""

@@ -5,7 +5,6 @@
 #include "node/node.hpp"
 #include "noded/run_token.hpp"
 
-#include <algorithm>
 #include <charconv>
 #include <cstdint>
 
@@ -24,13 +23,15 @@ std::chrono::milliseconds read_timeout(const char* name, const std::string& text
   if (text.empty()) {
     return longest_wait;
   }
-  std::int64_t timeout_ms = 0;
+  std::uint64_t timeout_ms = 0;  // a sign is refused
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, timeout_ms);
-  if (result.ec != std::errc{} || result.ptr != end || timeout_ms < 0) {
+  if (result.ec == std::errc::invalid_argument || result.ptr != end) {
     refuse(name, text, "is no whole number of milliseconds");
   }
-  return std::min(std::chrono::milliseconds(timeout_ms), longest_wait);
+  constexpr auto longest_ms = static_cast<std::uint64_t>(longest_wait.count());
+  return result.ec == std::errc{} && timeout_ms < longest_ms ? std::chrono::milliseconds(timeout_ms)
+                                                             : longest_wait;
 }
 
 bool read_switch(const char* name, const std::string& text) {

@@ -35,7 +35,8 @@ TEST(CommandVariables, timeouts_are_whole_milliseconds_or_as_long_as_it_takes) {
   const milliseconds longest = with("HIPPOGRIFF_WAIT_MS", "").claim_timeout;
   EXPECT_GT(longest, std::chrono::hours(24));
   EXPECT_EQ(with("HIPPOGRIFF_WAIT_MS", "9223372036854775807").claim_timeout, longest);
-  for (const char* text : {"-1", "1.5", "1 ", "soon", "99999999999999999999"}) {
+  EXPECT_EQ(with("HIPPOGRIFF_WAIT_MS", "99999999999999999999").claim_timeout, longest);
+  for (const char* text : {"-1", "-0", "+1", "1.5", "1 ", "soon", "99999999999999999999s"}) {
     expect_refused("HIPPOGRIFF_WAIT_MS", text);
   }
 }

@@ -18,7 +18,17 @@ _SIZES = (
     *("PINBUFFER", "PARKING", "MAPPED_AFTER", "HOST_MEMORY", "HOST_LINK"),
     *("PIECE", "MEMORY", "CONTEXT_BYTES"),
 )
-_NUMBERS = ("THREADS", "CPUS", "CHANNELS", "MEMORY_TIMEOUT_MS", "WAIT_MS")
+# The least and the most that the library takes; of a longer wait it takes the longest that it has.
+_NUMBERS = {
+    "THREADS": (0, 2**32 - 1),
+    "CPUS": (0, 2**32 - 1),
+    "CHANNELS": (1, 2**32 - 1),
+    "MEMORY_TIMEOUT_MS": (-(2**63), 2**63 - 1),
+    "WAIT_MS": (0, None),
+}
+_CLIENTS = 256
+_TERM_MAX = 2**32 - 1
+_DIGITS_MAX = 20  # of any number that the library takes, and few enough for int()
 _OTHERS = (
     *("DEVICE", "CALIBRATION", "TRACE", "IO", "CUDA_DRIVER", "CUFILE", "GDS_ROOT", "LIBRARY"),
     *("NODE", "RESERVATION", "NVML", "SHIM_DRIVER", "GROW", "ROUTE", "PROGRAMS"),
@@ -66,17 +76,45 @@ def _what_is_wrong(name: str, value: str) -> str:
         except InvalidArgument:
             return "write a size like 256MiB"
     elif name in _NUMBERS:
-        if not value.removeprefix("-" if name == "MEMORY_TIMEOUT_MS" else "").isdecimal():
-            return "write a whole number"
-        if (name, int(value)) == ("CHANNELS", 0):
-            return "at least 1"
+        return _wrong_number(value, *_NUMBERS[name])
     elif name == "GROW" and value not in ("0", "1", "off"):
         return "write 1 or off"
-    elif name == "RESERVATION" and not re.fullmatch(r"\d+:\d+|[0-9a-f]{32}", value):
+    elif name == "RESERVATION" and not _names_reservation(value):
         return "`hippogriff run` sets it: unset it"
     elif name == "IO" and value not in ("uring", "uring-plain", "threads"):
         return "write uring, uring-plain or threads, or unset it"
     return ""
+
+
+def _wrong_number(value: str, least: int, most: int | None) -> str:
+    number = _whole_number(value.removeprefix("-" if least < 0 else ""))
+    if number is None:
+        return "write a whole number"
+    number = -number if value.startswith("-") else number
+    if number < least:
+        return f"at least {least}"
+    return f"at most {most}" if most is not None and number > most else ""
+
+
+def _whole_number(text: str) -> int | None:
+    """Return what ASCII digits say, one too large for any number of ours where they are many."""
+    if not re.fullmatch("[0-9]+", text):
+        return None
+    digits = text.lstrip("0") or "0"
+    return int(digits) if len(digits) <= _DIGITS_MAX else 10**_DIGITS_MAX
+
+
+def _names_reservation(words: str) -> bool:
+    if re.fullmatch("[0-9a-f]{32}", words):
+        return True
+    client, term = (_whole_number(word) for word in [*words.split(":"), "", ""][:2])
+    return (
+        words.count(":") == 1
+        and client is not None
+        and client < _CLIENTS
+        and term is not None
+        and term <= _TERM_MAX
+    )
 
 
 def unusual_values(machine: Machine) -> list[Finding]:
@@ -94,9 +132,9 @@ def unusual_values(machine: Machine) -> list[Finding]:
         if machine.environ.get(_PREFIX + name)
     ]
     for name in ("THREADS", "CPUS"):
-        value = machine.environ.get(_PREFIX + name, "")
-        if value.isdecimal() and 0 < int(value) < _FEW:
-            found = f"{_PREFIX}{name} is {value}"
+        count = _whole_number(machine.environ.get(_PREFIX + name, ""))
+        if count is not None and 0 < count < _FEW:
+            found = f"{_PREFIX}{name} is {count}"
             findings.append(note(found, "so few do not fill a GPU's link", "unset it, or raise it"))
     size_bytes = _size_of(machine.environ.get("HIPPOGRIFF_PINBUFFER", ""))
     if size_bytes is not None and size_bytes < _PINBUFFER_BYTES_MIN:
@@ -115,9 +153,9 @@ def device_variable(machine: Machine) -> Finding | None:
     name = machine.environ.get("HIPPOGRIFF_DEVICE", "")
     if not name or name in ("host", "cpu"):
         return None
-    index = name.removeprefix("cuda").removeprefix(":") or "0"
+    index = _whole_number(name.removeprefix("cuda").removeprefix(":") or "0")
     count = len(machine.driver.get("devices") or [])
-    if name.startswith("cuda") and index.isdecimal() and int(index) < count:
+    if name.startswith("cuda") and index is not None and index < count:
         return ok(f"HIPPOGRIFF_DEVICE is {name}")
     devices = ", ".join(["host", *(f"cuda:{number}" for number in range(count))])
     return problem(
