@@ -27,7 +27,7 @@ Format lud_format() {
 }
 
 void generate(const Numbers& numbers, const RandomField& random, const InputWriter& writer) {
-  lud_generate(writer.path(), numbers.at("rows"), random.seed());
+  lud_generate(writer.fd(), writer.path(), numbers.at("rows"), random.seed());
 }
 
 void decompose(Job& job, float* matrix) {

@@ -173,8 +173,7 @@ void lud_fill_row(float* row, std::size_t n, std::size_t index, std::uint64_t se
   row[index] = static_cast<float>(sum + 1.0);
 }
 
-void lud_generate(const std::string& path, std::size_t n, std::uint64_t seed) {
-  const File file(path, O_WRONLY | O_CREAT | O_TRUNC);
+void lud_generate(int fd, const std::string& path, std::size_t n, std::uint64_t seed) {
   const std::size_t rows_at_once = std::max<std::size_t>(1, (std::size_t{4} << 20U) / (n * 4));
   std::vector<float> rows(rows_at_once * n);
   for (std::size_t first = 0; first < n; first += rows_at_once) {
@@ -182,7 +181,7 @@ void lud_generate(const std::string& path, std::size_t n, std::uint64_t seed) {
     for (std::size_t i = 0; i < count; ++i) {
       lud_fill_row(rows.data() + i * n, n, first + i, seed);
     }
-    lud_write(file.fd(), rows.data(), count * n * sizeof(float), first * n * sizeof(float), path);
+    lud_write(fd, rows.data(), count * n * sizeof(float), first * n * sizeof(float), path);
   }
 }
 

@@ -19,7 +19,7 @@ void lud_fill_row(float* row, std::size_t n, std::size_t index, std::uint64_t se
 
 // Writes the n x n test matrix, row-major float32, nothing else in the file. Throws
 // std::system_error with the path and errno.
-void lud_generate(const std::string& path, std::size_t n, std::uint64_t seed);
+void lud_generate(int fd, const std::string& path, std::size_t n, std::uint64_t seed);
 
 // The n of n x n float32 in so many bytes. Throws std::invalid_argument when these are no square.
 std::uint64_t lud_order_of_bytes(std::uint64_t size_bytes);

@@ -58,9 +58,16 @@ class LudFiles : public testing::Test {
     ASSERT_TRUE(file.good());
   }
 
+  void generate_matrix(std::size_t n) const {
+    const int fd = open(path("in").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    ASSERT_GE(fd, 0);
+    lud_generate(fd, path("in"), n, 7);
+    close(fd);
+  }
+
   // Generates a matrix file and the file of its decomposition.
   std::vector<float> decompose(std::size_t n) {
-    lud_generate(path("in"), n, 7);
+    generate_matrix(n);
     std::vector<float> matrix = make_matrix(n);
     lud_on_cpu(matrix.data(), n);
     write_matrix("out", matrix);
@@ -105,7 +112,7 @@ TEST(LudTextbook, decomposes_a_matrix_done_by_hand) {
 }
 
 TEST_F(LudFiles, generated_matrix_is_diagonally_dominant) {
-  lud_generate(path("in"), 100, 7);
+  generate_matrix(100);
   const std::vector<float> matrix = make_matrix(100);
   std::vector<float> read(matrix.size());
   const int fd = open(path("in").c_str(), O_RDONLY);

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -101,6 +102,50 @@ std::string place_of(const std::string& path) {
   return is_free || std::filesystem::is_regular_file(place) ? place.string() : std::string();
 }
 
+std::string folder_of(const std::string& place) {
+  const std::string folder = std::filesystem::path(place).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+// Of the same folder, and short whatever the place is called.
+std::string random_name(const std::string& place) {
+  std::random_device source;
+  const std::uint64_t number = (std::uint64_t{source()} << 32U) | source();
+  return folder_of(place) + "/.hippogriff-" + std::to_string(number);
+}
+
+std::string link_of(int fd) {
+  return "/proc/self/fd/" + std::to_string(fd);
+}
+
+OwnedDescriptor open_named(const std::string& place, int access, std::string& name) {
+  for (;;) {
+    name = random_name(place);
+    const int fd = open(name.c_str(), access | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd >= 0) {
+      return {fd};
+    }
+    if (errno != EEXIST) {
+      throw_errno("open " + place);
+    }
+  }
+}
+
+// A new file in the folder of `place`: without a name where it can be given one later, else `name`
+// says which it has.
+OwnedDescriptor open_beside(const std::string& place, int access, std::string& name) {
+  const int fd = open(folder_of(place).c_str(), access | O_TMPFILE | O_CLOEXEC, 0666);
+  if (fd >= 0 && ::access(link_of(fd).c_str(), F_OK) == 0) {
+    return {fd};
+  }
+  if (fd >= 0) {
+    close(fd);
+  } else if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) {
+    throw_errno("open " + place);
+  }
+  return open_named(place, access, name);
+}
+
 }  // namespace
 
 std::vector<Section> sections_of(const Format& format, const Numbers& numbers) {
@@ -173,30 +218,44 @@ void File::sync() const {
 
 NewFile::NewFile(const std::string& path, int access)
     : place_(place_of(path)),
-      file_(place_.empty() ? path : place_ + ".writing", access | O_CREAT | O_TRUNC) {
+      file_(place_.empty() ? File(path, access | O_CREAT | O_TRUNC)
+                           : File(place_, open_beside(place_, access, name_))) {
   struct stat facts{};
   if (place_.empty() || stat(place_.c_str(), &facts) != 0) {
     return;
   }
   if (fchmod(file_.fd(), facts.st_mode & 07777U) != 0 || unlink(place_.c_str()) != 0) {
     const int failure = errno;
-    unlink(file_.path().c_str());
+    unlink(name_.c_str());
     errno = failure;
     throw_errno("replace " + place_);
   }
 }
 
 NewFile::~NewFile() {
-  if (!place_.empty() && unlink(file_.path().c_str()) != 0) {
+  if (!name_.empty() && unlink(name_.c_str()) != 0) {
     static_cast<void>(
-        std::fprintf(stderr, "what there is of %s could not be removed\n", file_.path().c_str()));
+        std::fprintf(stderr, "what there is of %s could not be removed\n", name_.c_str()));
   }
 }
 
 void NewFile::keep() {
-  if (!place_.empty() && rename(file_.path().c_str(), place_.c_str()) != 0) {
-    throw_errno("rename " + file_.path());
+  if (place_.empty()) {
+    return;
   }
+  while (name_.empty()) {
+    std::string name = random_name(place_);
+    if (linkat(AT_FDCWD, link_of(file_.fd()).c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) ==
+        0) {
+      name_ = std::move(name);
+    } else if (errno != EEXIST) {
+      throw_errno("give " + place_ + " its name");
+    }
+  }
+  if (rename(name_.c_str(), place_.c_str()) != 0) {
+    throw_errno("rename " + name_ + " to " + place_);
+  }
+  name_.clear();
   place_.clear();
 }
 

@@ -9,13 +9,23 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
+
+// An open descriptor, for who closes it.
+struct OwnedDescriptor {
+  int value;
+};
 
 // A descriptor that closes itself. Every function throws std::system_error with path and errno,
 // or std::runtime_error when the file ends before the bytes do.
 class File {
  public:
   File(std::string path, int flags);
+
+  // Takes one that is open; the path is for messages.
+  File(std::string path, OwnedDescriptor fd) noexcept : path_(std::move(path)), fd_(fd.value) {}
+
   ~File();
   File(const File&) = delete;
   File& operator=(const File&) = delete;
@@ -38,9 +48,10 @@ class File {
   int fd_;
 };
 
-// A file that is being made, beside its place ("….writing") until it is kept, so that what a full
-// drive took of it, or what was killed, is not taken for the whole. What was in its place is
-// removed first, for its room. What is no regular file is written in place.
+// A file that is being made: it has no name until it is kept, or a random one in the same folder
+// where the file system cannot do that, so that what a full drive took of it, or what was killed,
+// is not taken for the whole. What was in its place is removed first, for its room. What is no
+// regular file is written in place.
 class NewFile {
  public:
   NewFile(const std::string& path, int access);
@@ -54,6 +65,7 @@ class NewFile {
 
  private:
   std::string place_;  // empty: the file's own, or it is there
+  std::string name_;   // that it has until then; empty: none
   File file_;
 };
 
@@ -137,6 +149,9 @@ class InputWriter {
  public:
   InputWriter(const std::string& path, Format format, Numbers numbers);
 
+  [[nodiscard]] int fd() const { return file_.file().fd(); }
+
+  // Of its place, for messages: there is nothing yet.
   [[nodiscard]] const std::string& path() const { return file_.file().path(); }
 
   // Writes array `index`, with make(i) as its element i; a few MiB are in memory at a time.
