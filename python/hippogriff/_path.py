@@ -140,7 +140,7 @@ def read_async(
         return Array(allocation, kind, fit_shape(shape, kind.itemsize_bytes, size_bytes))
 
     if expected == 0:
-        if rest == offset == 0:
+        if size is None and rest == offset == 0:
             refuse_without_size(path)
         return Transfer(Flight(NoHandle(), None, finish))
     request = Request(route, name)

@@ -33,11 +33,11 @@ def parse_size(text: str) -> int:
     match = _PATTERN.fullmatch(text.strip())
     unit = _UNITS.get(match[3].upper()) if match else None
     if match is None or unit is None:
-        raise InvalidArgument(f"{text!r} is not a size; write it like 4096, 64KiB or 1.5GiB")
+        raise InvalidArgument(f"{text!r:.100} is not a size; write it like 4096, 64KiB or 1.5GiB")
     fraction = match[2] or "0"
     size_bytes = int(match[1]) * unit + int(fraction) * unit // int("1" + "0" * len(fraction))
     if size_bytes >= 2**63:
-        raise InvalidArgument(f"{text!r} is too large: 2**63 bytes or more")
+        raise InvalidArgument(f"{text!r:.100} is too large: 2**63 bytes or more")
     return size_bytes
 
 

@@ -192,17 +192,20 @@ def calibrate(
 @app.command()
 @_reporting
 def copy(
-    source: Annotated[Path, typer.Argument(metavar="SRC")],
-    destination: Annotated[str, typer.Argument(metavar="DST")],
+    given_source: Annotated[str, typer.Argument(metavar="SRC")],
+    given_destination: Annotated[str, typer.Argument(metavar="DST")],
     device: Device = None,
     route: Route = "auto",
     verify: Annotated[bool, typer.Option("--verify", help="Compare the two files.")] = False,
     json: Json = False,
 ) -> None:
     """Copy SRC through a device to DST, which appears as a whole or not at all."""
-    target = Path(destination)  # which has no slash at its end
-    if destination.endswith("/") and not target.is_dir():
-        raise NotADirectoryError(f"there is no folder {destination}")
+    source, target = Path(given_source), Path(given_destination)
+    for given, path in ((given_source, source), (given_destination, target)):
+        # What the path does not say any more.
+        names_folder = given.endswith(("/", "/."))
+        if names_folder and not path.is_dir() and (path is target or path.exists()):
+            raise NotADirectoryError(f"there is no folder {given:.300}")
     size_bytes = source.stat().st_size if source.exists() else 0
     with Follower(f"copy {source.name}", 2 * size_bytes) as follower:
         options = CopyOptions(device, route, verify)

@@ -111,10 +111,12 @@ def test_copy_into_a_folder_keeps_the_name(tmp_path: Path) -> None:
 
 def test_copy_makes_no_file_of_what_is_named_as_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
-    for name in ("missing", "a"):
-        done = _run("copy", tmp_path / "a", f"{tmp_path / name}/")
+    for name in ("missing/", "a/", "missing/.", "missing/./", "a/."):
+        done = _run("copy", tmp_path / "a", f"{tmp_path}/{name}")
         _assert_one_line(done)
-        assert f"{tmp_path / name}/" in done.stderr
+        assert f"{tmp_path}/{name}" in done.stderr
+    for name in ("a/", "a/.", "missing/"):
+        _assert_one_line(_run("copy", f"{tmp_path}/{name}", tmp_path / "b"))
     assert _names(tmp_path) == ["a"]
     (tmp_path / "folder").mkdir()
     assert _run("copy", tmp_path / "a", f"{tmp_path / 'folder'}/").returncode == 0

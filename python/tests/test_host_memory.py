@@ -19,6 +19,7 @@ from hippogriff import _library
 from hippogriff._host_memory import host_memory_bytes, share_out
 from hippogriff._regions import describe
 from hippogriff._scatter import start_scatter
+from hippogriff._sizes import parse_size
 from hippogriff._transfer import Request
 from hippogriff.safetensors import LoadReport, load_file, load_into, load_plan
 
@@ -175,6 +176,13 @@ def test_what_is_no_budget_is_refused_before_anything_is_opened(given: Any, word
     ):
         with pytest.raises(hippogriff.InvalidArgument, match=words):
             load()
+
+
+@pytest.mark.parametrize("text", ["x" * 5000, "9" * 5000, "9" * 18 + "TB", "\u0663MiB"])
+def test_what_is_no_size_is_told_in_few_words(text: str) -> None:
+    with pytest.raises(hippogriff.InvalidArgument) as raised:
+        parse_size(text)
+    assert len(str(raised.value)) < 200
 
 
 def test_each_device_of_a_plan_needs_a_channel() -> None:

@@ -43,6 +43,7 @@ def test_transfer_tells_its_progress_route_and_report(big_file: Path) -> None:
 def test_a_file_with_bytes_and_no_size_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
     with pytest.raises(hippogriff.InvalidArgument, match="no size"):
         hippogriff.read("/proc/self/status")
+    assert hippogriff.read("/proc/self/status", size=0).nbytes == 0
     (tmp_path / "empty").touch()
     assert hippogriff.read(tmp_path / "empty").nbytes == 0
 
