@@ -236,6 +236,15 @@ TEST_F(FirstUse, nothing_is_allocated_where_a_variable_means_nothing) {
   EXPECT_EQ(held(other), 0U);
 }
 
+TEST_F(FirstUse, variables_of_a_command_mean_nothing_without_a_node) {
+  Child program([] {
+    set("HIPPOGRIFF_NODE", "off");
+    set("HIPPOGRIFF_GROW", "yes");
+    return make_context() && allocate(mib) == CUDA_SUCCESS ? 0 : 1;
+  });
+  EXPECT_EQ(program.wait(), 0);
+}
+
 TEST_F(FirstUse, growth_that_is_refused_again_and_again_is_told_a_few_times) {
   int ends[2] = {-1, -1};
   ASSERT_EQ(::pipe(ends), 0);

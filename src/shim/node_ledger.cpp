@@ -258,6 +258,9 @@ class NodeLedger final : public Ledger {
 Ledger* make_node_ledger(std::uint64_t context_bytes) noexcept {
   try {
     const std::string address = variable("HIPPOGRIFF_NODE");
+    if (address == "off") {
+      return nullptr;  // and the other variables of a command mean nothing, as to the library
+    }
     const auto command = noded::CommandVariables::read(variable);
     if (!noded::can_name_leader(address, command.reservation)) {
       return nullptr;
