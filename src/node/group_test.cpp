@@ -214,7 +214,12 @@ TEST_F(GroupTest, members_wait_for_the_growth_they_share) {
 }
 
 TEST_F(GroupTest, growth_that_a_killed_member_waited_for_holds_nobody_up) {
-  Node other(place.options());
+  static std::atomic<int> asked{0};
+  NodeOptions counted = place.options();
+  counted.steps.at = [](void*, const char* where) {
+    asked += std::string_view(where) == "asking after all" ? 1 : 0;
+  };
+  Node other(counted);
   const std::uint32_t of_other = other.add_device("gpu", 100);
   const std::uint64_t others = other.reserve({.device = of_other, .size_bytes = 30});
   Child member([&] {
@@ -226,7 +231,9 @@ TEST_F(GroupTest, growth_that_a_killed_member_waited_for_holds_nobody_up) {
   ASSERT_TRUE(eventually([&] { return waiting(node) == 1; }));
   member.send(SIGKILL);
   member.wait();
+  asked = 0;
   other.release(others);
+  EXPECT_EQ(asked, 1);
   other.reserve({.device = of_other, .size_bytes = 40, .timeout = long_wait});
   EXPECT_EQ(held(node), 100U);
 }

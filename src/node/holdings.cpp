@@ -323,16 +323,21 @@ bool Node::reap_those(const ClientSet& clients, ClientSet& granted) {
   }
   const auto is_dead = [&](const ReservationRecord& record) { return dead.test(record.client); };
   const bool removed = std::erase_if(books_.reservations, is_dead) != 0;
-  if (!forget_dead_wishes(clients) && !removed) {
+  if (!removed && !forget_dead_wishes(clients)) {
     return false;
   }
-  serve_all(granted);
+  // Nobody is served before all have been asked after.
+  if (!removed && clients.all()) {
+    serve_living(granted);
+  } else {
+    serve_all(granted);
+  }
   return true;
 }
 
 void Node::serve_device(std::uint32_t device, ClientSet& granted) {
   if (forget_dead_wishes(ClientSet().set())) {
-    serve_all(granted);
+    serve_living(granted);
   } else {
     serve(books_, device, monotonic_ns(), granted);
   }
@@ -340,6 +345,11 @@ void Node::serve_device(std::uint32_t device, ClientSet& granted) {
 
 void Node::serve_all(ClientSet& granted) {
   forget_dead_wishes(ClientSet().set());
+  serve_living(granted);
+}
+
+// Once the wishes of the dead are forgotten.
+void Node::serve_living(ClientSet& granted) {
   const std::int64_t now_ns = monotonic_ns();
   for (std::uint32_t index = 0; index < books_.devices.size(); ++index) {
     serve(books_, index, now_ns, granted);

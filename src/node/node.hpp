@@ -238,6 +238,7 @@ class Node final : public NodeClient {
   void fit_capacity(std::uint32_t device, std::uint64_t capacity_bytes, ClientSet& granted);
   void serve_device(std::uint32_t device, ClientSet& granted);
   void serve_all(ClientSet& granted);
+  void serve_living(ClientSet& granted);
   std::uint64_t reserve_as(Standing standing, const Request& request);
   Answer queue_new(Standing standing, const Request& request, Effects& effects, ClientSet& granted);
   Answer queue_growth(ReservationRecord& record, bool may_wait, bool& changed, ClientSet& granted);
