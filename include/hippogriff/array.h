@@ -160,9 +160,9 @@ HIPPOGRIFF_API int hippogriff_array_prefetch_async(hippogriff_storage_array* arr
                                                    const hippogriff_device_rows* rows);
 
 /** As hippogriff_array_gather_async, past the cache: straight from host memory that the array
- * stands on, or from the page cache where the file is whole in it, and is registered now as far as it was
- *  not (half a second for 8 GiB, the first time); else HIPPOGRIFF_UNSUPPORTED. The least that a miss can cost, to compare with. What was written to the
- *  array, and not flushed, is not seen. */
+ * stands on, or from the page cache where the file is whole in it, and is registered now as far as
+ * it was not (half a second for 8 GiB, the first time); else HIPPOGRIFF_UNSUPPORTED. The least that
+ * a miss can cost, to compare with. What was written to the array, and not flushed, is not seen. */
 HIPPOGRIFF_API int hippogriff_array_zero_copy_async(hippogriff_storage_array* array,
                                                     const hippogriff_device_rows* rows);
 

@@ -33,8 +33,14 @@ constexpr std::uint64_t unasked_bytes_max = std::uint64_t{8} << 30;
 // it.
 constexpr std::uint32_t worth_share = 10;
 
+// For another thread's window.
+constexpr std::chrono::seconds driver_patience{10};
+
 // Registered pages stay in memory, whatever else wants it.
-std::atomic<std::uint64_t> all_in_place{0};
+std::atomic<std::uint64_t>& all_in_place() {
+  static std::atomic<std::uint64_t> bytes{0};
+  return bytes;
+}
 
 std::uint64_t in_place_bytes_max() {
   struct sysinfo memory{};
@@ -120,36 +126,45 @@ bool FileWindows::is_cached(const Range& part) const {
   return true;
 }
 
-void FileWindows::register_window(Window& window, const Range& part) {
-  device_->register_host(
-      mapping_.data() + part.offset, align_up(part.size, page_bytes()), HostAccess::read_only);
-  all_in_place.fetch_add(part.size, std::memory_order_relaxed);
-  window.state.store(State::in_place, std::memory_order_release);
-}
-
-bool FileWindows::put_in_place(std::size_t window) noexcept {
-  const std::scoped_lock lock(mutex_);
-  Window& its = windows_[window];
-  if (closed_ || its.state.load(std::memory_order_relaxed) != State::copied) {
-    return its.state.load(std::memory_order_relaxed) == State::in_place;
-  }
-  const Range part = part_of(window);
+bool FileWindows::try_to_register(Window& window, const Range& part) noexcept {
   try {
     if (all_in_place_bytes() + part.size <= in_place_bytes_max() && is_cached(part)) {
-      register_window(its, part);
+      device_->register_host(
+          mapping_.data() + part.offset, align_up(part.size, page_bytes()), HostAccess::read_only);
+      all_in_place().fetch_add(part.size, std::memory_order_relaxed);
+      window.state.store(State::in_place, std::memory_order_release);
       return true;
     }
   } catch (const Error& error) {
     const Status status = error.failure().status;
     if (status == Status::unsupported || status == Status::invalid_argument) {
-      its.state.store(State::refused, std::memory_order_relaxed);
+      window.state.store(State::refused, std::memory_order_relaxed);
     }
-  } catch (...) {  // memory is short: copies are as right
+  } catch (...) {  // NOLINT(bugprone-empty-catch): memory is short, and copies are as right
   }
-  its.copied_ns.store(0, std::memory_order_relaxed);
-  its.tries.fetch_add(its.tries.load(std::memory_order_relaxed) < UINT8_MAX ? 1 : 0,
-                      std::memory_order_relaxed);
+  window.copied_ns.store(0, std::memory_order_relaxed);
+  window.tries.fetch_add(window.tries.load(std::memory_order_relaxed) < UINT8_MAX ? 1 : 0,
+                         std::memory_order_relaxed);
   return false;
+}
+
+bool FileWindows::put_in_place(std::size_t window) noexcept {
+  Window& its = windows_[window];
+  {
+    std::unique_lock lock(mutex_);
+    if (!done_.wait_for(lock, driver_patience, [this] { return !registers_; })) {
+      return false;
+    }
+    if (closed_ || its.state.load(std::memory_order_relaxed) != State::copied) {
+      return its.state.load(std::memory_order_relaxed) == State::in_place;
+    }
+    registers_ = true;
+  }
+  const bool registered = try_to_register(its, part_of(window));
+  const std::scoped_lock lock(mutex_);
+  registers_ = false;
+  done_.notify_all();
+  return registered;
 }
 
 const std::byte* FileWindows::put_all_in_place() {
@@ -171,12 +186,12 @@ std::uint64_t FileWindows::in_place_bytes() const {
 }
 
 std::uint64_t FileWindows::all_in_place_bytes() {
-  return all_in_place.load(std::memory_order_relaxed);
+  return all_in_place().load(std::memory_order_relaxed);
 }
 
 bool FileWindows::close(std::chrono::milliseconds patience) noexcept {
-  const std::unique_lock lock(mutex_, patience);
-  if (!lock) {
+  std::unique_lock lock(mutex_);
+  if (!done_.wait_for(lock, patience, [this] { return !registers_; })) {
     return false;
   }
   if (std::exchange(closed_, true)) {
@@ -185,7 +200,7 @@ bool FileWindows::close(std::chrono::milliseconds patience) noexcept {
   for (std::size_t i = 0; i < windows_.size(); ++i) {
     if (windows_[i].state.exchange(State::refused, std::memory_order_relaxed) == State::in_place) {
       device_->unregister_host(mapping_.data() + part_of(i).offset);
-      all_in_place.fetch_sub(part_of(i).size, std::memory_order_relaxed);
+      all_in_place().fetch_sub(part_of(i).size, std::memory_order_relaxed);
     }
   }
   file_->unmap(mapping_);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -87,7 +88,7 @@ class FileWindows {
   }
 
   [[nodiscard]] bool is_cached(const Range& part) const;
-  void register_window(Window& window, const Range& part);
+  bool try_to_register(Window& window, const Range& part) noexcept;
 
   [[nodiscard]] std::uint64_t window_bytes() const { return std::uint64_t{1} << window_shift_; }
 
@@ -102,7 +103,9 @@ class FileWindows {
   std::atomic<std::size_t> next_unasked_{0};
   std::span<std::byte> mapping_;
   std::span<const std::byte> bytes_;  // of it, the range
-  std::timed_mutex mutex_;            // while a window is registered
+  std::mutex mutex_;                  // guards what follows
+  std::condition_variable done_;
+  bool registers_ = false;  // a window, without the mutex
   bool closed_ = false;
 };
 
