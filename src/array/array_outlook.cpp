@@ -29,7 +29,7 @@ const char* words_for(LineSource source) {
     case LineSource::shared_memory:
       return "host memory, read in place";
     case LineSource::mapping:
-      return "the page cache: copied, and read in place where that is often";
+      return "the page cache: read in place where it is registered, else copied";
     case LineSource::page_cache:
       return "files through the page cache";
     case LineSource::drive:

@@ -63,7 +63,7 @@ void ControllerThread::begin_copy(Pending& pending) {
   }
 }
 
-// Pages that are copied often are read in place from then on.
+// What is copied is registered before what nobody reads.
 void ControllerThread::note_copied(const Pending& pending) {
   FileWindows* const windows = pending.served->array->backing().windows.get();
   if (windows != nullptr && !pending.in_overlay && pending.done != 0 &&

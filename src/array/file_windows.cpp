@@ -92,16 +92,14 @@ bool FileWindows::note_copied(const Range& part) {
 
 std::optional<FileWindows::Hot> FileWindows::hottest() const {
   Hot hot;
-  bool found = false;
   for (std::size_t i = 0; i < windows_.size(); ++i) {
     const std::uint32_t copied_ns = windows_[i].copied_ns.load(std::memory_order_relaxed);
     if (copied_ns > hot.copied_ns && is_worth(windows_[i], copied_ns) &&
         windows_[i].state.load(std::memory_order_relaxed) == State::copied) {
       hot = {i, copied_ns};
-      found = true;
     }
   }
-  return found ? std::optional(hot) : std::nullopt;
+  return hot.copied_ns != 0 ? std::optional(hot) : std::nullopt;
 }
 
 std::optional<std::size_t> FileWindows::next_unasked() {

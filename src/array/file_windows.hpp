@@ -51,7 +51,8 @@ class FileWindows {
   // The window that most was copied from, of those that are worth it.
   [[nodiscard]] std::optional<Hot> hottest() const;
 
-  // One that nobody has asked for, each once; none for files where that would take long.
+  // The next one that nobody has asked for, each once; none where that would be too much for all
+  // arrays together.
   [[nodiscard]] std::optional<std::size_t> next_unasked();
 
   // Registers a window where all of it is in the page cache, and memory has room for more pages

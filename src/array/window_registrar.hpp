@@ -1,4 +1,4 @@
-// Registers windows of files that arrays' devices read often, beside what their controllers do.
+// Registers windows of files that arrays' devices read, beside what their controllers do.
 #pragma once
 
 #include "array/file_windows.hpp"
