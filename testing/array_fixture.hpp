@@ -32,6 +32,7 @@ struct TestArrayOptions {
   bool writable = true;
   std::uint64_t file_offset = 0;
   bool staged = false;
+  std::size_t copiers = 0;
   std::uint32_t files = 1;
   std::uint64_t stripe_bytes = 0;  // 0: the files are copies of each other
   bool overlaid = false;           // mode c
@@ -50,7 +51,10 @@ class TestArray {
     }
     storage_ = make_faulty_storage(make_system_storage(), plan_);
     controller_ =
-        options.controller ? options.controller : std::make_shared<Controller>(storage_, 2);
+        options.controller
+            ? options.controller
+            : std::make_shared<Controller>(
+                  storage_, 2, CopyCrewOptions{.threads = options.copiers, .bytes_min = 1});
     Backing backing;
     backing.size_bytes = options.size_bytes;
     backing.writable = options.writable;

@@ -1,6 +1,8 @@
 // The wrappers that follow a FaultPlan: FaultyStorage, FaultyFile, FaultyQueue.
 #include "testing/faulty_storage.hpp"
 
+#include "storage/pieces.hpp"
+
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -64,14 +66,15 @@ void suffer(const Fault& fault,
 
 // What of `count` bytes is told; the bytes that are not told are spoilt, so that nobody uses them.
 std::size_t shortened(const std::optional<Fault>& fault,
-                      std::span<std::byte> memory,
+                      std::span<const iovec> memory,
                       std::size_t count) {
   if (!fault || fault->kind != FaultKind::shorten || count <= fault->bytes) {
     return count;
   }
   const auto kept = static_cast<std::size_t>(fault->bytes);
-  const auto rest = memory.subspan(kept, count - kept);
-  std::memset(rest.data(), spoilt_byte, rest.size());
+  for (const iovec& rest : part_of(memory, kept, count - kept)) {
+    std::memset(rest.iov_base, spoilt_byte, rest.iov_len);
+  }
   return kept;
 }
 
@@ -90,13 +93,22 @@ class FaultyFile final : public File {
 
   [[nodiscard]] std::size_t read(std::span<std::byte> to, std::uint64_t offset) override {
     const auto fault = meet(FaultPoint::read, "read", offset, to.size());
-    return shortened(fault, to, file_->read(to, offset));
+    const iovec piece{to.data(), to.size()};
+    return shortened(fault, {&piece, 1}, file_->read(to, offset));
   }
 
   [[nodiscard]] std::optional<std::size_t> read_cached(std::span<std::byte> to,
                                                        std::uint64_t offset) override {
     const auto fault = meet(FaultPoint::read_cached, "read cached", offset, to.size());
     const auto count = file_->read_cached(to, offset);
+    const iovec piece{to.data(), to.size()};
+    return count ? std::optional(shortened(fault, {&piece, 1}, *count)) : std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<std::size_t> read_cached_pieces(std::span<const iovec> to,
+                                                              std::uint64_t offset) override {
+    const auto fault = meet(FaultPoint::read_cached, "read cached", offset, size_of(to));
+    const auto count = file_->read_cached_pieces(to, offset);
     return count ? std::optional(shortened(fault, to, *count)) : std::nullopt;
   }
 
@@ -141,6 +153,11 @@ class FaultyFile final : public File {
     file_->sync();
   }
 
+  void begin_write_back(Range range) noexcept override {
+    static_cast<void>(plan_->strike(FaultPoint::write_back, range.offset));
+    file_->begin_write_back(range);
+  }
+
   [[nodiscard]] std::span<std::byte> map(Range range, FileAccess access) override {
     meet(FaultPoint::map, "map", range.offset, 0);
     return file_->map(range, access);
@@ -179,6 +196,7 @@ class FaultyQueue final : public IoQueue {
  private:
   struct Pending {
     IoRequest request;
+    std::vector<iovec> pieces;
     std::optional<Fault> fault;
   };
 
@@ -215,7 +233,8 @@ void FaultyQueue::submit(const IoRequest& request) {
   }
   const FaultPoint point =
       request.kind == IoRequest::Kind::read ? FaultPoint::queued_read : FaultPoint::queued_write;
-  const auto fault = plan_->strike(point, request.offset, request.memory.size());
+  const std::size_t size = request.pieces.empty() ? request.memory.size() : size_of(request.pieces);
+  const auto fault = plan_->strike(point, request.offset, size);
   if (fault && fault->kind == FaultKind::error) {
     withhold({request.tag, -std::int64_t{fault->errno_value}}, fault);
     return;
@@ -226,7 +245,8 @@ void FaultyQueue::submit(const IoRequest& request) {
   IoRequest inner = request;
   inner.tag = next_tag_++;
   queue_->submit(inner);
-  pending_.emplace(inner.tag, Pending{request, fault});
+  pending_.emplace(inner.tag,
+                   Pending{request, {request.pieces.begin(), request.pieces.end()}, fault});
 }
 
 // Takes what the inner queue has done, waiting for the first up to the timeout.
@@ -243,8 +263,10 @@ void FaultyQueue::collect(std::chrono::nanoseconds timeout) {
       const auto kept = std::min<std::uint64_t>(pending.fault->bytes,
                                                 static_cast<std::uint64_t>(completion.result));
       if (pending.request.kind == IoRequest::Kind::read) {
-        shortened(
-            pending.fault, pending.request.memory, static_cast<std::size_t>(completion.result));
+        const iovec memory{pending.request.memory.data(), pending.request.memory.size()};
+        shortened(pending.fault,
+                  pending.pieces.empty() ? std::span(&memory, 1) : std::span(pending.pieces),
+                  static_cast<std::size_t>(completion.result));
       }
       completion.result = static_cast<std::int64_t>(kept);
     }

@@ -29,6 +29,7 @@ enum class FaultPoint : std::uint8_t {
   allocate,
   truncate,
   sync,
+  write_back,  // counted alone: it has no failure to tell
   map,
   rename,
   create_queue,
@@ -104,7 +105,7 @@ class FaultPlan {
   std::optional<RandomFaults> random_;
   std::mt19937_64 generator_;
   std::optional<std::uint64_t> size_limit_bytes_;
-  std::vector<std::uint64_t> seen_ = std::vector<std::uint64_t>(16);
+  std::vector<std::uint64_t> seen_ = std::vector<std::uint64_t>(17);
   std::uint64_t struck_ = 0;
   bool released_ = false;
 };

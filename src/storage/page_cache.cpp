@@ -168,7 +168,8 @@ std::optional<std::uint64_t> resident_bytes_by_probing(int fd, Range range) {
   for (std::uint64_t i = 0; i < count; ++i) {
     std::array<std::byte, 1> byte{};
     const std::uint64_t offset = std::min(range.offset + range.size / count * i, range.end() - 1);
-    const std::int64_t result = read_without_waiting(fd, byte, offset);
+    const iovec piece{byte.data(), byte.size()};
+    const std::int64_t result = read_without_waiting(fd, {&piece, 1}, offset);
     if (result < 0 && result != -EAGAIN) {
       return std::nullopt;
     }
@@ -228,10 +229,11 @@ std::optional<std::uint64_t> resident_prefix_bytes(int fd, Range range) {
   return *last == left ? known + left : known;
 }
 
-std::int64_t read_without_waiting(int fd, std::span<std::byte> to, std::uint64_t offset) {
-  iovec piece{to.data(), to.size()};
-  const ssize_t count = retry_interrupted(
-      [&] { return ::preadv2(fd, &piece, 1, static_cast<off_t>(offset), RWF_NOWAIT); });
+std::int64_t read_without_waiting(int fd, std::span<const iovec> to, std::uint64_t offset) {
+  const ssize_t count = retry_interrupted([&] {
+    return ::preadv2(
+        fd, to.data(), static_cast<int>(to.size()), static_cast<off_t>(offset), RWF_NOWAIT);
+  });
   if (count >= 0) {
     return count;
   }

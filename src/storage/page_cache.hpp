@@ -29,6 +29,6 @@ std::optional<Residency> page_cache_residency(int fd, Range range);
 std::optional<std::uint64_t> resident_prefix_bytes(int fd, Range range);
 
 // preadv2 with RWF_NOWAIT. Returns a count, or -errno; -EOPNOTSUPP where it does not exist.
-std::int64_t read_without_waiting(int fd, std::span<std::byte> to, std::uint64_t offset);
+std::int64_t read_without_waiting(int fd, std::span<const iovec> to, std::uint64_t offset);
 
 }  // namespace hippogriff

@@ -115,7 +115,8 @@ TEST_F(PageCache, the_boundary_of_exact_counting_is_exact) {
 TEST_F(PageCache, probing_tells_hot_from_cold) {
   fill(4 * mib, {{0, 2 * mib}});
   std::array<std::byte, 1> byte{};
-  if (read_without_waiting(target->fd(), byte, 0) == -EOPNOTSUPP) {
+  const iovec piece{byte.data(), byte.size()};
+  if (read_without_waiting(target->fd(), {&piece, 1}, 0) == -EOPNOTSUPP) {
     EXPECT_EQ(resident_bytes_by_probing(target->fd(), {0, mib}), std::nullopt);
     GTEST_SKIP() << "no RWF_NOWAIT on " << target->facts().filesystem;
   }

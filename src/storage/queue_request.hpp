@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "storage/pieces.hpp"
 #include "storage/storage.hpp"
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 namespace hippogriff {
 
@@ -33,6 +35,7 @@ struct CheckedRequest {
   std::byte* memory = nullptr;
   std::size_t size_bytes = 0;
   std::uint64_t tag = 0;
+  std::vector<iovec> pieces;  // empty: `memory`
 };
 
 // Throws Error(invalid_argument) when the caller broke the queue's contract.
@@ -50,11 +53,19 @@ inline CheckedRequest check_request(const IoRequest& request,
   if (fd < 0) {
     throw_invalid(operation, request.file->facts().path + " has no O_DIRECT description");
   }
-  const std::size_t size = std::min(request.memory.size(), request_bytes_max);
+  const std::size_t size = request.pieces.empty()
+                               ? std::min(request.memory.size(), request_bytes_max)
+                               : size_of(request.pieces);
   if (request.offset > INT64_MAX - size) {
     throw_invalid(operation, "the offset is too large: " + std::to_string(request.offset));
   }
-  return {fd, request.kind, request.offset, request.memory.data(), size, request.tag};
+  return {fd,
+          request.kind,
+          request.offset,
+          request.memory.data(),
+          size,
+          request.tag,
+          {request.pieces.begin(), request.pieces.end()}};
 }
 
 // When a wait that begins now ends; a day stands for ever, so that no clock overflows.

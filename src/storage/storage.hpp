@@ -5,6 +5,8 @@
 #include "base/error.hpp"
 #include "base/range.hpp"
 
+#include <sys/uio.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -74,6 +76,9 @@ class File {
   [[nodiscard]] virtual std::size_t read(std::span<std::byte> to, std::uint64_t offset) = 0;
   [[nodiscard]] virtual std::optional<std::size_t> read_cached(std::span<std::byte> to,
                                                                std::uint64_t offset) = 0;
+  // The same into several pieces of memory, one after the other, at most IOV_MAX.
+  [[nodiscard]] virtual std::optional<std::size_t> read_cached_pieces(std::span<const iovec> to,
+                                                                      std::uint64_t offset) = 0;
   [[nodiscard]] virtual std::size_t write(std::span<const std::byte> from,
                                           std::uint64_t offset) = 0;
 
@@ -87,6 +92,9 @@ class File {
   virtual void allocate(Range range) = 0;
   virtual void truncate(std::uint64_t size) = 0;
   virtual void sync() = 0;  // fdatasync
+
+  // Has the kernel begin to write what of the range is dirty. May wait where much is on its way.
+  virtual void begin_write_back(Range /*range*/) noexcept {}
 
   // Maps a range shared; its offset must be a multiple of the page size. Touching pages past the
   // end of the file, also one truncated since, raises SIGBUS: the caller clamps to size_now().
@@ -105,6 +113,9 @@ struct IoRequest {
   bool direct = true;
   std::uint64_t offset = 0;
   std::span<std::byte> memory;
+  // Where there are several pieces of memory, one after the other, at most IOV_MAX: instead of
+  // `memory`, each of which keeps the alignment. Copied.
+  std::span<const iovec> pieces;
   std::uint64_t tag = 0;  // comes back with the completion
   // What `memory` is a part of, where many requests use parts of it in turn; it must then stay, the
   // same pages, as long as the queue does, which may register it with the kernel. Empty: unknown.

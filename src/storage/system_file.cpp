@@ -3,6 +3,7 @@
 
 #include "storage/descriptor.hpp"
 #include "storage/page_cache.hpp"
+#include "storage/pieces.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -138,22 +139,44 @@ std::size_t SystemFile::read(std::span<std::byte> to, std::uint64_t offset) {
 }
 
 std::optional<std::size_t> SystemFile::read_cached(std::span<std::byte> to, std::uint64_t offset) {
-  check_end("read cached", offset, to.size());
-  if (to.empty()) {
+  const iovec piece{to.data(), to.size()};
+  return read_cached_pieces({&piece, 1}, offset);
+}
+
+std::size_t SystemFile::read_pieces(std::span<const iovec> to, std::uint64_t offset) {
+  const ssize_t count = retry_interrupted([&] {
+    return ::preadv(fd(), to.data(), static_cast<int>(to.size()), static_cast<off_t>(offset));
+  });
+  if (count < 0) {
+    fail("read", offset, errno);
+  }
+  return static_cast<std::size_t>(count);
+}
+
+std::optional<std::size_t> SystemFile::read_cached_pieces(std::span<const iovec> to,
+                                                          std::uint64_t offset) {
+  const std::size_t size = size_of(to);
+  check_end("read cached", offset, size);
+  if (size == 0) {
     return 0;
   }
   if (filesystem().in_memory) {
-    return read(to, offset);
+    return read_pieces(to, offset);
   }
   // A read without waiting starts reading what it misses, all of the span: ask before, and read
   // only what is there. Pages past the end of the file are never there.
-  const auto known = resident_prefix_bytes(fd(), {offset, to.size()});
-  const std::uint64_t wanted = known.value_or(to.size());
+  const auto known = resident_prefix_bytes(fd(), {offset, size});
+  const std::uint64_t wanted = known.value_or(size);
   if (wanted == 0) {
     return offset >= size_now() ? std::optional<std::size_t>(0) : std::nullopt;
   }
+  std::vector<iovec> there;
+  if (wanted < size) {
+    there = part_of(to, 0, wanted);
+    to = there;
+  }
   if (!no_wait_unsupported_.load(std::memory_order_relaxed)) {
-    const std::int64_t count = read_without_waiting(fd(), to.first(wanted), offset);
+    const std::int64_t count = read_without_waiting(fd(), to, offset);
     if (count >= 0) {
       return static_cast<std::size_t>(count);
     }
@@ -167,7 +190,7 @@ std::optional<std::size_t> SystemFile::read_cached(std::span<std::byte> to, std:
   }
   // Without RWF_NOWAIT only cachestat's word remains, and a page evicted since makes this read wait
   // for the drive, which is slow and not wrong.
-  return known ? std::optional(read(to.first(wanted), offset)) : std::nullopt;
+  return known ? std::optional(read_pieces(to, offset)) : std::nullopt;
 }
 
 std::size_t SystemFile::write(std::span<const std::byte> from, std::uint64_t offset) {
@@ -258,6 +281,14 @@ void SystemFile::sync() {
   if (retry_interrupted([&] { return ::fdatasync(fd()); }) != 0) {
     fail("sync", no_offset, errno);
   }
+}
+
+// Whether it can be written the next sync() tells.
+void SystemFile::begin_write_back(Range range) noexcept {
+  static_cast<void>(::sync_file_range(fd(),
+                                      static_cast<off64_t>(range.offset),
+                                      static_cast<off64_t>(range.size),
+                                      SYNC_FILE_RANGE_WRITE));
 }
 
 std::span<std::byte> SystemFile::map(Range range, FileAccess access) {

@@ -38,18 +38,22 @@ class SystemFile final : public File {
   [[nodiscard]] std::size_t read(std::span<std::byte> to, std::uint64_t offset) override;
   [[nodiscard]] std::optional<std::size_t> read_cached(std::span<std::byte> to,
                                                        std::uint64_t offset) override;
+  [[nodiscard]] std::optional<std::size_t> read_cached_pieces(std::span<const iovec> to,
+                                                              std::uint64_t offset) override;
   [[nodiscard]] std::size_t write(std::span<const std::byte> from, std::uint64_t offset) override;
   [[nodiscard]] std::optional<Residency> residency(Range range) override;
   [[nodiscard]] std::uint64_t size_now() override;
   void allocate(Range range) override;
   void truncate(std::uint64_t size) override;
   void sync() override;
+  void begin_write_back(Range range) noexcept override;
   [[nodiscard]] std::span<std::byte> map(Range range, FileAccess access) override;
   void unmap(std::span<std::byte> mapping) noexcept override;
 
  private:
   [[nodiscard]] std::string path() const;
   [[noreturn]] void fail(const char* operation, std::uint64_t offset, int errno_value) const;
+  [[nodiscard]] std::size_t read_pieces(std::span<const iovec> to, std::uint64_t offset);
   void check_end(const char* operation, std::uint64_t offset, std::uint64_t size_bytes) const;
   void find_direct() const;
   [[nodiscard]] std::string open_direct() const;  // why not; "" when it works

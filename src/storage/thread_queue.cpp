@@ -37,10 +37,14 @@ struct Shared {
 
 std::int64_t carry_out(const CheckedRequest& request) {
   const auto offset = static_cast<off_t>(request.offset);
+  const iovec whole{request.memory, request.size_bytes};
+  const std::span<const iovec> pieces =
+      request.pieces.empty() ? std::span(&whole, 1) : std::span(request.pieces);
+  const auto piece_count = static_cast<int>(pieces.size());
   const ssize_t count = retry_interrupted([&] {
     return request.kind == IoRequest::Kind::read
-               ? ::pread(request.fd, request.memory, request.size_bytes, offset)
-               : ::pwrite(request.fd, request.memory, request.size_bytes, offset);
+               ? ::preadv(request.fd, pieces.data(), piece_count, offset)
+               : ::pwritev(request.fd, pieces.data(), piece_count, offset);
   });
   return count < 0 ? -std::int64_t{errno} : std::int64_t{count};
 }
@@ -54,7 +58,7 @@ void serve(Shared& shared) {
     if (shared.stop) {
       return;
     }
-    const CheckedRequest request = shared.waiting.front();
+    const CheckedRequest request = std::move(shared.waiting.front());
     shared.waiting.pop_front();
     ++shared.running;
     lock.unlock();
@@ -123,7 +127,7 @@ void ThreadQueue::add_thread() {
 }
 
 void ThreadQueue::submit(const IoRequest& request) {
-  const CheckedRequest checked = check_request(request, in_flight_, depth_);
+  CheckedRequest checked = check_request(request, in_flight_, depth_);
   bool needs_thread = false;
   {
     const std::lock_guard lock(shared_.mutex);
@@ -134,7 +138,7 @@ void ThreadQueue::submit(const IoRequest& request) {
   }
   {
     const std::lock_guard lock(shared_.mutex);
-    shared_.waiting.push_back(checked);
+    shared_.waiting.push_back(std::move(checked));
   }
   ++in_flight_;
   shared_.work_or_stop.notify_one();

@@ -13,6 +13,7 @@
 #include <deque>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace hippogriff {
@@ -124,7 +125,12 @@ class UringQueue final : public IoQueue {
 void prepare(io_uring_sqe& sqe, const CheckedRequest& request, int buffer_index) {
   const auto size = static_cast<unsigned>(request.size_bytes);
   const bool reads = request.kind == IoRequest::Kind::read;
-  if (buffer_index >= 0 && reads) {
+  const auto pieces = static_cast<unsigned>(request.pieces.size());
+  if (pieces != 0 && reads) {
+    ::io_uring_prep_readv(&sqe, request.fd, request.pieces.data(), pieces, request.offset);
+  } else if (pieces != 0) {
+    ::io_uring_prep_writev(&sqe, request.fd, request.pieces.data(), pieces, request.offset);
+  } else if (buffer_index >= 0 && reads) {
     ::io_uring_prep_read_fixed(
         &sqe, request.fd, request.memory, size, request.offset, buffer_index);
   } else if (buffer_index >= 0) {
@@ -178,11 +184,12 @@ int UringQueue::start(std::size_t index) {
 }
 
 void UringQueue::submit(const IoRequest& request) {
-  const CheckedRequest checked = check_request(request, in_flight(), slots_.size());
+  CheckedRequest checked = check_request(request, in_flight(), slots_.size());
   const std::size_t index = free_slots_.back();
-  const int buffer_index =
-      buffers_ ? buffers_->use(request.buffer, {checked.memory, checked.size_bytes}) : -1;
-  slots_[index] = {checked, buffer_index, 0};
+  const int buffer_index = buffers_ && checked.pieces.empty()
+                               ? buffers_->use(request.buffer, {checked.memory, checked.size_bytes})
+                               : -1;
+  slots_[index] = {std::move(checked), buffer_index, 0};
   free_slots_.pop_back();
   const int result = start(index);
   if (result != 0) {

@@ -58,6 +58,11 @@ class Pipe final : public File {
     return std::nullopt;
   }
 
+  std::optional<std::size_t> read_cached_pieces(std::span<const iovec> /*to*/,
+                                                std::uint64_t /*offset*/) override {
+    return std::nullopt;
+  }
+
   std::size_t write(std::span<const std::byte> from, std::uint64_t /*offset*/) override {
     return static_cast<std::size_t>(::write(ends_[1], from.data(), from.size()));
   }
