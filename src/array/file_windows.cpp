@@ -30,8 +30,9 @@ constexpr std::uint64_t unasked_bytes_max = std::uint64_t{8} << 30;
 // A window is worth it when copies from it have taken so much of what registering it takes. A whole
 // GPU waits for the copies, and what is registered it reads ten times as fast: of 1, 1/5 and 1/10
 // the last was the best for programs that read all of a file and for those that read a little of
-// it.
+// it. One of long lines is when it is read again.
 constexpr std::uint32_t worth_share = 10;
+constexpr std::uint32_t long_line_bytes = 32U << 10U;
 
 // For another thread's window.
 constexpr std::chrono::seconds driver_patience{10};
@@ -58,14 +59,26 @@ unsigned window_shift_for(std::uint64_t size_bytes) {
   return static_cast<unsigned>(std::bit_width(least - 1));
 }
 
+std::uint32_t copies_ns(std::uint64_t copies, std::uint64_t bytes) {
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(copies * copy_ns + bytes / copied_bytes_a_ns, UINT32_MAX));
+}
+
 }  // namespace
 
-FileWindows::FileWindows(std::shared_ptr<Device> device, std::shared_ptr<File> file, Range range)
+FileWindows::FileWindows(std::shared_ptr<Device> device,
+                         std::shared_ptr<File> file,
+                         Range range,
+                         std::uint32_t line_bytes)
     : device_(std::move(device)),
       file_(std::move(file)),
       file_offset_(range.offset),
       window_shift_(window_shift_for(range.size)),
-      worth_ns_(static_cast<std::uint32_t>(window_bytes() / registered_bytes_a_ns / worth_share)),
+      has_long_lines_(line_bytes >= long_line_bytes),
+      once_ns_(copies_ns(window_bytes() / line_bytes, window_bytes())),
+      worth_ns_(has_long_lines_ ? once_ns_
+                                : static_cast<std::uint32_t>(window_bytes() /
+                                                             registered_bytes_a_ns / worth_share)),
       windows_((range.size + window_bytes() - 1) >> window_shift_),
       mapping_(file_->map({range.offset, align_up(range.size, page_bytes())}, FileAccess::read)),
       bytes_(std::span<const std::byte>(mapping_).first(range.size)) {}
@@ -84,7 +97,7 @@ bool FileWindows::note_copied(const Range& part) {
   if (window.state.load(std::memory_order_relaxed) != State::copied) {
     return false;
   }
-  const auto its_ns = copy_ns + static_cast<std::uint32_t>(part.size / copied_bytes_a_ns);
+  const std::uint32_t its_ns = copies_ns(1, part.size);
   const std::uint32_t all_ns =
       window.copied_ns.fetch_add(its_ns, std::memory_order_relaxed) + its_ns;
   return is_worth(window, all_ns);
@@ -96,18 +109,19 @@ std::optional<FileWindows::Hot> FileWindows::hottest() const {
     const std::uint32_t copied_ns = windows_[i].copied_ns.load(std::memory_order_relaxed);
     if (copied_ns > hot.copied_ns && is_worth(windows_[i], copied_ns) &&
         windows_[i].state.load(std::memory_order_relaxed) == State::copied) {
-      hot = {i, copied_ns};
+      hot = {i, copied_ns, copied_ns >= once_ns_};
     }
   }
   return hot.copied_ns != 0 ? std::optional(hot) : std::nullopt;
 }
 
 std::optional<std::size_t> FileWindows::next_unasked() {
-  if (all_in_place_bytes() + bytes_.size() - in_place_bytes() > unasked_bytes_max) {
+  if (has_long_lines_ ||
+      all_in_place_bytes() + bytes_.size() - in_place_bytes() > unasked_bytes_max) {
     return std::nullopt;
   }
-  const std::size_t window = next_unasked_.fetch_add(1, std::memory_order_relaxed);
-  return window < windows_.size() ? std::optional(window) : std::nullopt;
+  const std::size_t asked = unasked_from_end_.fetch_add(1, std::memory_order_relaxed);
+  return asked < windows_.size() ? std::optional(windows_.size() - 1 - asked) : std::nullopt;
 }
 
 // Asked for as much as is looked at page by page. Pages that are not there would be read one after

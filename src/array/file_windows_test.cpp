@@ -35,7 +35,8 @@ class FileWindowsTest : public ::testing::Test {
     windows_ = std::make_shared<FileWindows>(
         make_faulty_device(make_host_device({.memory_bytes = mib}), faults_),
         file_,
-        Range{page_bytes, size_bytes});
+        Range{page_bytes, size_bytes},
+        4096U);
   }
 
   // As many copies as make a window worth registering; 0: never.
@@ -161,7 +162,7 @@ TEST_F(FileWindowsTest, nothing_is_registered_once_they_are_closed) {
 
 TEST_F(FileWindowsTest, a_registrar_takes_the_windows_of_all_arrays) {
   const auto others = std::make_shared<FileWindows>(
-      make_host_device({.memory_bytes = mib}), file_, Range{0, 9 * mib});
+      make_host_device({.memory_bytes = mib}), file_, Range{0, 9 * mib}, 4096U);
   WindowRegistrar registrar;
   registrar.watch(windows_);
   registrar.watch(others);
@@ -185,9 +186,23 @@ TEST_F(FileWindowsTest,
   EXPECT_TRUE(testing::eventually([&] { return windows_->in_place_bytes() >= 16 * mib; }));
 }
 
+TEST_F(FileWindowsTest, of_long_lines_are_worth_it_when_they_are_read_again) {
+  windows_ = std::make_shared<FileWindows>(make_host_device({.memory_bytes = mib}),
+                                           file_,
+                                           Range{page_bytes, size_bytes},
+                                           static_cast<std::uint32_t>(mib / 16));
+  EXPECT_FALSE(windows_->next_unasked().has_value());
+  for (std::uint64_t offset = 0; offset < 8 * mib - mib / 16; offset += mib / 16) {
+    ASSERT_FALSE(windows_->note_copied({offset, mib / 16}));
+  }
+  EXPECT_LE(copies_until_worth({0, mib / 16}), 3);
+  ASSERT_TRUE(windows_->hottest().has_value());
+  EXPECT_TRUE(windows_->hottest()->is_read_again);
+}
+
 TEST_F(FileWindowsTest, each_window_is_offered_once_to_who_has_nothing_better_to_do) {
-  for (std::size_t window = 0; window < 3; ++window) {
-    EXPECT_EQ(windows_->next_unasked(), window);
+  for (std::size_t window = 3; window > 0; --window) {
+    EXPECT_EQ(windows_->next_unasked(), window - 1);
   }
   EXPECT_FALSE(windows_->next_unasked().has_value());
   EXPECT_FALSE(windows_->next_unasked().has_value());

@@ -233,8 +233,10 @@ std::shared_ptr<FileWindows> StorageArray::windows_of_file() const {
       backing.files[0].file->size_now() < backing.file_offset + backing.size_bytes) {
     return nullptr;
   }
-  return std::make_shared<FileWindows>(
-      options_.device, backing.files[0].file, Range{backing.file_offset, backing.size_bytes});
+  return std::make_shared<FileWindows>(options_.device,
+                                       backing.files[0].file,
+                                       Range{backing.file_offset, backing.size_bytes},
+                                       options_.line_bytes);
 }
 
 void StorageArray::initialize(const Layout& layout) {

@@ -27,23 +27,26 @@ WindowRegistrar::~WindowRegistrar() {
 }
 
 void WindowRegistrar::watch(const std::shared_ptr<FileWindows>& windows) {
-  {
-    const std::scoped_lock lock(mutex_);
-    std::erase_if(windows_, [](const auto& known) { return known.expired(); });
-    windows_.push_back(windows);
-    quiet_from_ = Clock::now() + open_time;
-  }
-  begin_look();
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(windows_, [](const auto& known) { return known.expired(); });
+  windows_.push_back(windows);
+  quiet_from_ = Clock::now() + open_time;
+  has_untried_ = true;
+  start_locked();
 }
 
-void WindowRegistrar::begin_look() {
+void WindowRegistrar::ask() {
   const std::scoped_lock lock(mutex_);
-  wanted_ = true;
+  asked_ = true;
+  start_locked();
+}
+
+void WindowRegistrar::start_locked() {
   if (!thread_.joinable()) {
     try {
       thread_ = quiet_thread("hippo-windows", [this] { run(); });
     } catch (const std::system_error&) {
-      wanted_ = false;  // everything is copied, as long as there is no thread to be had
+      asked_ = false;  // everything is copied, as long as there is no thread to be had
       return;
     }
   }
@@ -61,8 +64,9 @@ std::vector<std::shared_ptr<FileWindows>> WindowRegistrar::watched() {
   return live;
 }
 
-// False when no window is read that is worth it.
-bool WindowRegistrar::try_hottest() {
+// What is read again comes first. Then what may be read soon: where a window is read now the
+// copies are faster. False when there is nothing left to do.
+bool WindowRegistrar::try_one() {
   const auto all = watched();
   FileWindows* of = nullptr;
   FileWindows::Hot hottest;
@@ -73,44 +77,40 @@ bool WindowRegistrar::try_hottest() {
       of = windows.get();
     }
   }
+  for (const auto& windows : all) {
+    const auto unasked = hottest.is_read_again ? std::nullopt : windows->next_unasked();
+    if (unasked) {
+      windows->put_in_place(*unasked);
+      return true;
+    }
+  }
   if (of != nullptr) {
     of->put_in_place(hottest.window);
   }
   return of != nullptr;
 }
 
-// False when all windows have been tried.
-bool WindowRegistrar::try_unasked() {
-  for (const auto& windows : watched()) {
-    if (const auto window = windows->next_unasked()) {
-      windows->put_in_place(*window);
-      return true;
+// Until there is something to do; false: the end.
+bool WindowRegistrar::wait() {
+  std::unique_lock lock(mutex_);
+  while (!stop_ && !asked_ && !(has_untried_ && Clock::now() >= quiet_from_)) {
+    if (has_untried_) {
+      changed_.wait_until(lock, quiet_from_);
+    } else {
+      changed_.wait(lock);
     }
   }
-  return false;
+  asked_ = false;
+  has_untried_ = false;
+  return !stop_;
 }
 
 void WindowRegistrar::run() noexcept {
-  bool all_tried = false;
-  for (;;) {
+  while (wait()) {
     try {
-      while (!stop_ && try_hottest()) {
+      while (!stop_ && try_one()) {
       }
-      std::unique_lock lock(mutex_);
-      const auto is_wanted = [this] { return stop_ || wanted_; };
-      if (all_tried) {
-        changed_.wait(lock, is_wanted);
-      } else {
-        changed_.wait_until(lock, quiet_from_, is_wanted);
-      }
-      const bool asked = wanted_.exchange(false);
-      lock.unlock();
-      if (stop_) {
-        return;
-      }
-      all_tried = !asked && !try_unasked();
-    } catch (...) {  // memory is short: everything is copied until somebody wakes us
-      all_tried = true;
+    } catch (...) {  // NOLINT(bugprone-empty-catch): memory is short; copied until somebody asks
     }
   }
 }

@@ -27,24 +27,26 @@ class WindowRegistrar {
 
   // One of them has a window that is worth registering. Cheap where that is known.
   void wake() {
-    if (!wanted_.load(std::memory_order_relaxed)) {
-      begin_look();
+    if (!asked_.load(std::memory_order_relaxed)) {
+      ask();
     }
   }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  void begin_look();
+  void ask();
+  void start_locked();
   void run() noexcept;
-  [[nodiscard]] bool try_hottest();
-  [[nodiscard]] bool try_unasked();
+  [[nodiscard]] bool wait();
+  [[nodiscard]] bool try_one();
   [[nodiscard]] std::vector<std::shared_ptr<FileWindows>> watched();
 
   // Set under the mutex, for who waits on `changed_`.
-  std::atomic<bool> wanted_{false};
+  std::atomic<bool> asked_{false};
   std::atomic<bool> stop_{false};
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;          // guards what follows
+  bool has_untried_ = false;  // windows that nobody has asked for
   Clock::time_point quiet_from_;
   std::condition_variable changed_;
   std::vector<std::weak_ptr<FileWindows>> windows_;
