@@ -254,7 +254,7 @@ TEST(AskingAhead, looks_at_the_lines_of_each_row_and_at_no_more) {
     ask_all(rows);
     EXPECT_LE(array.array().counts().misses - before, lines);
     for (std::uint64_t line = base / 512; line <= last; ++line) {
-      EXPECT_TRUE(array.array().cache().places.has(line));
+      EXPECT_TRUE(array.array().cache().places.place_with(line) != no_place);
     }
   }
 }

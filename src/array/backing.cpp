@@ -170,6 +170,16 @@ FilePart Backing::part_at(std::uint64_t offset, std::uint64_t bytes_max, std::ui
   return part;
 }
 
+void Backing::begin_write_back(Range part) const {
+  for (std::uint64_t copy = 0; copy < layout().copies(); ++copy) {
+    for (std::uint64_t offset = part.offset; offset < part.end();) {
+      const FilePart there = part_at(offset, part.end() - offset, copy);
+      there.file->file->begin_write_back({there.offset, there.size_bytes});
+      offset += there.size_bytes;
+    }
+  }
+}
+
 void Backing::sync() const {
   if (overlay != nullptr) {
     return;

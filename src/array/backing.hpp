@@ -102,6 +102,9 @@ struct Backing {
   // fdatasync of every file, also of those behind one that fails. Throws the first failure. Does
   // nothing where there is an overlay.
   void sync() const;
+
+  // Has the kernel begin to write a part of the array that was written, in every copy.
+  void begin_write_back(Range part) const;
 };
 
 // What somebody asks for. The strings are paths; sizes in bytes.

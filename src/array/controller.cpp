@@ -8,10 +8,10 @@
 
 namespace hippogriff::ondemand {
 
-Controller::Controller(std::shared_ptr<Storage> storage, std::size_t threads)
-    : storage_(std::move(storage)), drives_(std::max<std::size_t>(threads, 1)) {
+Controller::Controller(std::shared_ptr<Storage> storage, std::size_t threads, CopyCrewOptions crew)
+    : storage_(std::move(storage)), drives_(std::max<std::size_t>(threads, 1)), crew_(crew) {
   for (std::size_t i = 0; i < std::max<std::size_t>(threads, 1); ++i) {
-    threads_.push_back(std::make_unique<ControllerThread>(storage_, drives_, registrar_));
+    threads_.push_back(std::make_unique<ControllerThread>(storage_, drives_, registrar_, crew_));
   }
 }
 

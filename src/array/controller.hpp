@@ -2,6 +2,7 @@
 // when there is nothing to do.
 #pragma once
 
+#include "array/copy_crew.hpp"
 #include "array/served_array.hpp"
 #include "array/shared_drives.hpp"
 #include "array/window_registrar.hpp"
@@ -18,12 +19,12 @@ class ControllerThread;
 
 // Thread-safe. Queue i of an array is served by thread i modulo the number of threads; each thread
 // serves its queues in turn, a few commands at a time, whichever array they belong to. Beside these
-// there is one thread for flushes, once one was asked for. Of a drive where other processes' arrays
-// are it takes its share (drive_share.hpp).
+// there is one thread for flushes, once one was asked for, and a crew that copies. Of a drive where
+// other processes' arrays are it takes its share (drive_share.hpp).
 class Controller {
  public:
   // Queues beyond `threads` share them. Threads start with the first array.
-  Controller(std::shared_ptr<Storage> storage, std::size_t threads);
+  Controller(std::shared_ptr<Storage> storage, std::size_t threads, CopyCrewOptions crew = {});
   // Ends every array that is attached, and waits for what the drive has begun.
   ~Controller();
   Controller(const Controller&) = delete;
@@ -50,6 +51,7 @@ class Controller {
   std::shared_ptr<Storage> storage_;
   SharedDrives drives_;
   WindowRegistrar registrar_;
+  CopyCrew crew_;
   std::vector<std::unique_ptr<ControllerThread>> threads_;
 };
 

@@ -17,6 +17,9 @@ ThreadDrive* ControllerThread::thread_drive(const std::string& name) {
 
 // Changes in mode c are in a file that may be on another drive.
 void ControllerThread::note_submitted(Pending& pending) {
+  if (pending.locks_file) {
+    pending.served->array->begin_write();
+  }
   if (ThreadDrive* const drive = pending.in_overlay ? nullptr : pending.served->drive) {
     pending.submitted_ns = node::monotonic_ns();
     ++drive->in_flight;
@@ -26,6 +29,9 @@ void ControllerThread::note_submitted(Pending& pending) {
 void ControllerThread::note_answered(const Pending& pending,
                                      std::int64_t result,
                                      std::int64_t now_ns) {
+  if (pending.locks_file) {
+    pending.served->array->end_write();
+  }
   if (ThreadDrive* const drive = pending.in_overlay ? nullptr : pending.served->drive) {
     drive->end(
         static_cast<std::uint64_t>(std::max<std::int64_t>(result, 0)),

@@ -3,8 +3,18 @@
 #include "array/overlay.hpp"
 
 #include <cerrno>
+#include <span>
+#include <utility>
+#include <vector>
 
 namespace hippogriff::ondemand {
+
+namespace {
+
+// A warp's lines of 4 KiB, and more: what a drive does not move faster in larger pieces.
+constexpr std::size_t together_bytes_max = std::size_t{256} << 10;
+
+}  // namespace
 
 // Lines that were written are in the overlay, and so is what is written: whole lines only, for a
 // line is there or in the files.
@@ -22,7 +32,84 @@ void ControllerThread::begin_overlay(Pending& pending) {
   } else if (backing.in_memory()) {
     begin_memory(pending);
   } else {
-    begin_file(pending);
+    gather(pending);
+  }
+}
+
+void ControllerThread::gather(Pending& pending) {
+  Served& served = *pending.served;
+  (pending.opcode == Opcode::write ? served.writes : served.reads).later.push_back(&pending);
+}
+
+// Threads that walk through an array send commands for lines that lie behind each other into the
+// same queue: those are one request of the drive, one lock of the file, one call. False when none
+// began.
+bool ControllerThread::begin_gathered(Gathered& gathered) {
+  if (gathered.now.empty()) {
+    gathered.now.swap(gathered.later);
+    std::ranges::sort(gathered.now, {}, &Pending::offset);
+  }
+  std::span<Pending*> left(gathered.now);
+  while (!left.empty() && has_room(*left.front())) {
+    Pending& first = *left.front();
+    left = join(left);
+    has_more_ = !left.empty();
+    begin_file(first);
+  }
+  const auto begun = gathered.now.size() - left.size();
+  gathered.now.erase(gathered.now.begin(),
+                     gathered.now.begin() + static_cast<std::ptrdiff_t>(begun));
+  return begun != 0;
+}
+
+// Has the first move the bytes of those behind it; returns what is left.
+std::span<ControllerThread::Pending*> ControllerThread::join(std::span<Pending*> gathered) {
+  Pending& first = *gathered.front();
+  Pending* last = &first;
+  for (gathered = gathered.subspan(1); !gathered.empty() && joins(first, *last, *gathered.front());
+       gathered = gathered.subspan(1)) {
+    last->next = gathered.front();
+    last = last->next;
+    first.together += last->wanted;
+  }
+  return gathered;
+}
+
+bool ControllerThread::joins(const Pending& first, const Pending& last, const Pending& next) {
+  const std::size_t bytes = first.together + next.wanted;
+  return next.offset == last.offset + last.memory.size() && bytes <= together_bytes_max &&
+         first.served->array->backing().part_at(first.offset, bytes, 0).size_bytes == bytes;
+}
+
+// Begins each of the commands that were moved together by itself: each has an answer of its own
+// then. False when it is one alone.
+bool ControllerThread::split(Pending& first) {
+  if (first.next == nullptr) {
+    return false;
+  }
+  for (Pending* each = &first; each != nullptr;) {
+    Pending& its = *std::exchange(each, each->next);
+    its.next = nullptr;
+    its.together = its.wanted;
+    begin_file(its);
+  }
+  return true;
+}
+
+// The memory of what is to be moved next.
+void ControllerThread::use_pieces(const Pending& pending,
+                                  std::uint64_t size_bytes,
+                                  std::vector<iovec>& pieces) {
+  pieces.clear();
+  std::uint64_t before = pending.done;
+  for (const Pending* each = &pending; each != nullptr && size_bytes != 0; each = each->next) {
+    const std::uint64_t begin = std::min<std::uint64_t>(before, each->wanted);
+    const std::uint64_t size = std::min<std::uint64_t>(each->wanted - begin, size_bytes);
+    if (size != 0) {
+      pieces.push_back({each->memory.data() + begin, size});
+    }
+    before -= begin;
+    size_bytes -= size;
   }
 }
 
@@ -40,31 +127,72 @@ void ControllerThread::begin_file(Pending& pending) {
 void ControllerThread::begin_copy(Pending& pending) {
   pending.done = 0;
   pending.attempts = 0;
-  if (pending.opcode == Opcode::read) {
-    const FilePart part = rest_of(pending);
+  const FilePart part = rest_of(pending);
+  if (pending.opcode == Opcode::read && !part.is_direct) {
+    if (give_to_crew(pending, part)) {
+      return;
+    }
     try {
-      if (!part.is_direct) {
-        const auto count =
-            part.file->file->read_cached(pending.memory.first(part.size_bytes), part.offset);
-        pending.done = count.value_or(0);
-        note_copied(pending);
-      }
+      use_pieces(pending, part.size_bytes, pieces_);
+      note_copied(pending, part.file->file->read_cached_pieces(pieces_, part.offset));
     } catch (...) {
       fail_copy(pending, current_failure());
       return;
     }
   }
+  go_on(pending);
+}
+
+// Who has one command alone has it answered sooner by copying itself than by waking others.
+bool ControllerThread::give_to_crew(Pending& pending, const FilePart& part) {
+  if (!has_more_) {
+    return false;
+  }
+  pending.job.file = part.file->file.get();
+  pending.job.offset = part.offset;
+  use_pieces(pending, part.size_bytes, pending.job.pieces);
+  pending.job.size_bytes = part.size_bytes;
+  pending.job.tag = reinterpret_cast<std::uint64_t>(&pending);
+  pending.job.finished = &finished_copies_;
+  if (!crew_.try_give(pending.job)) {
+    return false;
+  }
+  ++copied_by_crew_;
+  return true;
+}
+
+// False when there are none.
+bool ControllerThread::finish_copies() {
+  CopyJob* job = finished_copies_.take_all();
+  const bool some = job != nullptr;
+  while (job != nullptr) {
+    const CopyJob& its = *std::exchange(job, job->next);  // which may be given again
+    Pending& pending = *reinterpret_cast<Pending*>(its.tag);
+    --copied_by_crew_;
+    if (its.failure.status != Status::ok) {
+      fail_copy(pending, Failure(its.failure));
+    } else {
+      note_copied(pending, its.count);
+      go_on(pending);
+    }
+  }
+  return some;
+}
+
+// Goes on behind what was copied, if anything was to be.
+void ControllerThread::go_on(Pending& pending) {
   if (has_lost_its_end(pending)) {
     leave_copy_out(pending);
-  } else if (pending.done == pending.wanted) {
+  } else if (pending.done == pending.together) {
     end_copy(pending);
   } else {
     continue_file(pending);
   }
 }
 
-// What is copied is registered before what nobody reads.
-void ControllerThread::note_copied(const Pending& pending) {
+// What is copied may be worth registering.
+void ControllerThread::note_copied(Pending& pending, std::optional<std::size_t> count) {
+  pending.done = count.value_or(0);
   FileWindows* const windows = pending.served->array->backing().windows.get();
   if (windows != nullptr && !pending.in_overlay && pending.done != 0 &&
       windows->note_copied({pending.offset, pending.done})) {
@@ -107,7 +235,7 @@ void ControllerThread::leave_copy_out(Pending& pending) {
 FilePart ControllerThread::rest_of(const Pending& pending) {
   const Backing& backing = pending.served->array->backing();
   const std::uint64_t offset = pending.offset + pending.done;
-  const std::uint64_t left = pending.wanted - pending.done;
+  const std::uint64_t left = pending.together - pending.done;
   return pending.in_overlay ? FilePart{&backing.overlay->file(), offset, left, false}
                             : backing.part_at(offset, left, pending.copy);
 }
@@ -119,13 +247,21 @@ void ControllerThread::continue_file(Pending& pending) {
   request.file = part.file->file.get();
   request.direct = part.is_direct;
   request.offset = part.offset;
-  request.memory = pending.memory.subspan(pending.done, part.size_bytes);
+  use_pieces(pending, part.size_bytes, pieces_);
+  if (pieces_.size() == 1) {
+    request.memory = {static_cast<std::byte*>(pieces_[0].iov_base), pieces_[0].iov_len};
+  } else {
+    request.pieces = pieces_;
+  }
   request.tag = reinterpret_cast<std::uint64_t>(&pending);
   try {
     io_->submit(request);
+    pending.locks_file = pending.opcode == Opcode::write && !part.is_direct;
     note_submitted(pending);
   } catch (...) {
-    answer_failure(pending, NvmeStatus::internal_error, current_failure());
+    if (!split(pending)) {
+      answer_failure(pending, NvmeStatus::internal_error, current_failure());
+    }
   }
 }
 
@@ -144,7 +280,7 @@ void ControllerThread::advance(Pending& pending, std::int64_t result) {
   }
   if (result > 0) {
     pending.done += static_cast<std::size_t>(result);
-    if (pending.done < pending.wanted) {
+    if (pending.done < pending.together) {
       continue_file(pending);
     } else {
       pending.is_written = pending.opcode == Opcode::write;
@@ -176,6 +312,10 @@ void ControllerThread::end_copy(Pending& pending) {
   if (pending.in_overlay && pending.opcode == Opcode::write) {
     Overlay& overlay = *pending.served->array->backing().overlay;
     overlay.note(*overlay.line_with({pending.offset, pending.wanted}));
+  } else if (pending.opcode == Opcode::write) {
+    if (const auto part = pending.served->array->note_written({pending.offset, pending.together})) {
+      begin_write_back(pending.served->array, *part);
+    }
   }
   answer(pending);
 }
@@ -183,6 +323,9 @@ void ControllerThread::end_copy(Pending& pending) {
 // A read goes on with the next copy. A write does not: its line stays dirty in the cache, which
 // keeps whoever reads from the copies that differ now.
 void ControllerThread::fail_copy(Pending& pending, const Failure& failure) {
+  if (split(pending)) {
+    return;
+  }
   ServedArray& array = *pending.served->array;
   const std::uint64_t failed = pending.copy;
   while (pending.opcode == Opcode::read && --pending.copies_left != 0) {

@@ -16,7 +16,7 @@ namespace hippogriff::ondemand {
 
 namespace {
 
-constexpr std::uint32_t commands_in_turn = 32;  // of one queue, before the next one has its turn
+constexpr std::uint32_t commands_in_turn = 64;  // of one queue, before the next one has its turn
 constexpr std::uint32_t rounds_awake = 64;
 constexpr std::uint32_t rounds_unseen = 16;  // between two looks at the clock
 constexpr std::chrono::milliseconds show_interval{100};
@@ -118,7 +118,13 @@ void ControllerThread::run() noexcept {
       }
     }
   }
-  io_.reset();  // waits for what the drive has begun: it writes into arrays' memory
+  while (copied_by_crew_ != 0) {  // and what the drive has begun: they write into arrays' memory
+    for (const CopyJob* job = finished_copies_.take_all(); job != nullptr; job = job->next) {
+      --copied_by_crew_;
+    }
+    std::this_thread::yield();
+  }
+  io_.reset();
   const std::scoped_lock lock(mutex_);
   dead_ = true;
   settled_.notify_all();
@@ -129,6 +135,7 @@ void ControllerThread::loop() {
     take_changes();
     bool busy = serve_all();
     busy = reap(std::chrono::nanoseconds(0)) || busy;
+    busy = finish_copies() || busy;
     for (const auto& served : served_) {
       served->queue.tell(served->array->options().patience);
     }
@@ -178,6 +185,7 @@ void ControllerThread::take_changes() {
       continue;
     }
     std::erase_if(served_, is_its);
+    std::erase_if(to_write_back_, [&](const auto& each) { return each.first == *array; });
     std::erase_if(present_, [&](const std::weak_ptr<ServedArray>& other) {
       return other.expired() || other.lock() == *array;
     });
@@ -205,15 +213,22 @@ bool ControllerThread::serve_all() {
 
 // False when it had nothing to do, or no room for it.
 bool ControllerThread::serve(Served& served) {
-  if (served.array->options().patience.ended() != Ending::none) {
+  const bool some = fetch(served);
+  const bool reads = begin_gathered(served.reads);
+  return begin_gathered(served.writes) || reads || some;
+}
+
+bool ControllerThread::fetch(Served& served) {
+  const std::size_t gathered = served.reads.now.size() + served.reads.later.size() +
+                               served.writes.now.size() + served.writes.later.size();
+  if (gathered >= commands_in_turn || served.array->options().patience.ended() != Ending::none) {
     return false;
   }
   const std::uint32_t count = std::min(served.queue.waiting(), commands_in_turn);
-  const std::uint64_t limit = served.drive == nullptr ? 0 : served.drive->limit();
   std::uint64_t answered_bytes = 0;
   std::uint64_t answered = 0;
   std::uint32_t i = 0;
-  for (; i < count && has_room(served, limit); ++i) {
+  for (; i < count; ++i) {
     const Command command = served.queue.fetch();
     const std::uint64_t bytes = answer_at_once(served, command);
     if (bytes == 0) {
@@ -257,6 +272,7 @@ void ControllerThread::begin(Served& served, const Command& command) {
   const ServedArray::Options& options = served.array->options();
   pending.opcode = static_cast<Opcode>(command.opcode);
   pending.offset = 0;
+  pending.next = nullptr;
   pending.done = 0;
   pending.attempts = 0;
   if (pending.opcode == Opcode::flush) {
@@ -281,6 +297,7 @@ void ControllerThread::begin(Served& served, const Command& command) {
   }
   pending.memory = options.target.subspan(command.prp1 - begin, bytes);
   pending.wanted = std::min<std::uint64_t>(bytes, options.backing.size_bytes - pending.offset);
+  pending.together = pending.wanted;
   if (pending.opcode == Opcode::write && !options.backing.writable) {
     refuse(pending, NvmeStatus::access_denied, "the array is read-only");
   } else if (options.backing.overlay != nullptr) {
@@ -288,7 +305,7 @@ void ControllerThread::begin(Served& served, const Command& command) {
   } else if (options.backing.in_memory()) {
     begin_memory(pending);
   } else {
-    begin_file(pending);
+    gather(pending);
   }
 }
 
@@ -330,18 +347,34 @@ void ControllerThread::begin_flush(Pending& pending) {
   }
   const std::scoped_lock lock(mutex_);
   to_flush_.push_back(&pending);
+  start_flusher_locked();
+}
+
+void ControllerThread::start_flusher_locked() {
   if (!flusher_.joinable()) {
     flusher_ = quiet_thread("hippo-flush", [this] { flush_loop(); });
   }
   flush_wanted_.notify_one();
 }
 
+// Asking for it may wait as well.
+void ControllerThread::begin_write_back(const std::shared_ptr<ServedArray>& array, Range part) {
+  const std::scoped_lock lock(mutex_);
+  to_write_back_.emplace_back(array, part);
+  start_flusher_locked();
+}
+
 void ControllerThread::flush_loop() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    flush_wanted_.wait(lock, [&] { return stop_ || !to_flush_.empty(); });
+    flush_wanted_.wait(lock,
+                       [&] { return stop_ || !to_flush_.empty() || !to_write_back_.empty(); });
     if (to_flush_.empty()) {
-      return;
+      if (stop_) {
+        return;
+      }
+      begin_next_write_back(lock);
+      continue;
     }
     Pending* pending = to_flush_.front();
     to_flush_.pop_front();
@@ -356,6 +389,16 @@ void ControllerThread::flush_loop() {
     flushed_.emplace_back(pending, failure);
     changed();
   }
+}
+
+void ControllerThread::begin_next_write_back(std::unique_lock<std::mutex>& lock) {
+  {
+    const auto next = std::move(to_write_back_.front());
+    to_write_back_.pop_front();
+    lock.unlock();
+    next.first->backing().begin_write_back(next.second);
+  }
+  lock.lock();
 }
 
 void ControllerThread::finish_flushes() {
@@ -374,12 +417,14 @@ void ControllerThread::finish_flushes() {
 }
 
 void ControllerThread::answer(Pending& pending) {
-  if (pending.opcode == Opcode::read) {
-    std::ranges::fill(pending.memory.subspan(pending.wanted), std::byte{0});
+  for (Pending* each = &pending; each != nullptr; each = std::exchange(each->next, nullptr)) {
+    const bool moves = each->opcode != Opcode::flush;
+    if (each->opcode == Opcode::read) {
+      std::ranges::fill(each->memory.subspan(each->wanted), std::byte{0});
+    }
+    each->served->array->count(each->served->index, each->opcode, moves ? each->wanted : 0);
+    each->served->queue.post(each->slot, {NvmeStatus::success, 0});
   }
-  pending.served->array->count(
-      pending.served->index, pending.opcode, pending.opcode == Opcode::flush ? 0 : pending.wanted);
-  pending.served->queue.post(pending.slot, {NvmeStatus::success, 0});
 }
 
 void ControllerThread::answer_failure(const Pending& pending,
@@ -434,6 +479,10 @@ void ControllerThread::show_arrays() {
 
 // Nothing to do: waits for the drive, naps, or sleeps until somebody rings.
 void ControllerThread::rest() {
+  if (copied_by_crew_ != 0) {
+    std::this_thread::yield();
+    return;
+  }
   if (io_->in_flight() != 0) {
     static_cast<void>(reap(io_look));
     return;

@@ -1,6 +1,7 @@
 // One thread of the controller, its queues, its I/O, and the thread that flushes for it.
 #pragma once
 
+#include "array/copy_crew.hpp"
 #include "array/served_array.hpp"
 #include "array/shared_drives.hpp"
 #include "array/window_registrar.hpp"
@@ -24,11 +25,12 @@ namespace hippogriff::ondemand {
 // The public functions may be called from any thread.
 class ControllerThread {
  public:
-  // Drives and registrar must stay as long as this.
+  // Drives, registrar and crew must stay as long as this.
   ControllerThread(std::shared_ptr<Storage> storage,
                    SharedDrives& drives,
-                   WindowRegistrar& registrar)
-      : storage_(std::move(storage)), drives_(drives), registrar_(registrar) {}
+                   WindowRegistrar& registrar,
+                   CopyCrew& crew)
+      : storage_(std::move(storage)), drives_(drives), registrar_(registrar), crew_(crew) {}
 
   ~ControllerThread();
   ControllerThread(const ControllerThread&) = delete;
@@ -52,21 +54,33 @@ class ControllerThread {
 
   static constexpr std::size_t io_depth = 256;
 
-  // A command that is not answered yet: one for each slot of a queue.
+  // A command that is not answered yet: one for each slot of a queue. The first of several that are
+  // moved together stands for all.
   struct Pending {
     Served* served = nullptr;
     std::uint16_t slot = 0;
     Opcode opcode = Opcode::flush;
     std::uint64_t offset = 0;  // in the array
     std::span<std::byte> memory;
-    std::size_t wanted = 0;  // of the file; the rest of the memory is beyond its end
-    std::size_t done = 0;
+    std::size_t wanted = 0;         // of the file; the rest of the memory is beyond its end
+    Pending* next = nullptr;        // whose bytes lie behind these, and are moved with them
+    std::size_t together = 0;       // bytes wanted of this and of those behind it
+    std::size_t done = 0;           // of them
     std::uint64_t copy = 0;         // of the array, that is read or written now
     std::uint64_t copies_left = 0;  // to write, or to try
     bool in_overlay = false;        // not in the files
     bool is_written = false;        // to one copy at least
     int attempts = 0;
     std::int64_t submitted_ns = 0;  // to the drive, the last time
+    bool locks_file = false;        // then
+    CopyJob job;                    // where the crew has it
+  };
+
+  // Commands of files that have not begun: those that came while others had no room wait until
+  // these have begun, however they lie.
+  struct Gathered {
+    std::vector<Pending*> now;  // in the order of their offsets
+    std::vector<Pending*> later;
   };
 
   struct Served {
@@ -75,6 +89,8 @@ class ControllerThread {
     std::size_t index;
     ControllerQueue queue;
     std::vector<Pending> pending;
+    Gathered reads;
+    Gathered writes;               // which have room less often
     ThreadDrive* drive = nullptr;  // null: nothing that is shared
   };
 
@@ -84,19 +100,34 @@ class ControllerThread {
   void take_changes();
   bool serve_all();
   bool serve(Served& served);
+  bool fetch(Served& served);
 
-  [[nodiscard]] bool has_room(const Served& served, std::uint64_t limit) const {
-    return io_->in_flight() < io_depth &&
-           (served.drive == nullptr || served.drive->in_flight < limit);
+  // For one more request, of that command first. What is copied may become one. A thread without
+  // any always has: nobody would wake it when others are through.
+  [[nodiscard]] bool has_room(const Pending& pending) const {
+    const ThreadDrive* const drive = pending.served->drive;
+    return io_->in_flight() + copied_by_crew_ < io_depth &&
+           (drive == nullptr || drive->in_flight + copied_by_crew_ < drive->limit()) &&
+           (pending.opcode != Opcode::write || io_->in_flight() == 0 ||
+            pending.served->array->may_write());
   }
 
   std::uint64_t answer_at_once(Served& served, const Command& command);
   void begin(Served& served, const Command& command);
   void begin_memory(Pending& pending);
   void begin_overlay(Pending& pending);
+  static void gather(Pending& pending);
+  bool begin_gathered(Gathered& gathered);
+  [[nodiscard]] static std::span<Pending*> join(std::span<Pending*> gathered);
+  [[nodiscard]] static bool joins(const Pending& first, const Pending& last, const Pending& next);
+  [[nodiscard]] bool split(Pending& first);
+  void use_pieces(const Pending& pending, std::uint64_t size_bytes, std::vector<iovec>& pieces);
   void begin_file(Pending& pending);
   void begin_copy(Pending& pending);
-  void note_copied(const Pending& pending);
+  bool give_to_crew(Pending& pending, const FilePart& part);
+  bool finish_copies();
+  void note_copied(Pending& pending, std::optional<std::size_t> count);
+  void go_on(Pending& pending);
   [[nodiscard]] static bool has_lost_its_end(const Pending& pending);
   void leave_copy_out(Pending& pending);
   void continue_file(Pending& pending);
@@ -104,6 +135,8 @@ class ControllerThread {
   [[nodiscard]] static FilePart rest_of(const Pending& pending);
   void fail_copy(Pending& pending, const Failure& failure);
   void begin_flush(Pending& pending);
+  void begin_write_back(const std::shared_ptr<ServedArray>& array, Range part);
+  void start_flusher_locked();
   bool reap(std::chrono::nanoseconds timeout);
   static void note_submitted(Pending& pending);
   static void note_answered(const Pending& pending, std::int64_t result, std::int64_t now_ns);
@@ -118,11 +151,14 @@ class ControllerThread {
   void rest();
   [[nodiscard]] bool something_to_do();
   void flush_loop();
+  void begin_next_write_back(std::unique_lock<std::mutex>& lock);
   void changed();
 
   std::shared_ptr<Storage> storage_;
   SharedDrives& drives_;
   WindowRegistrar& registrar_;
+  CopyCrew& crew_;
+  FinishedCopies finished_copies_;
   WakeWord wake_;
   std::atomic<std::uint64_t> changes_{0};
 
@@ -138,12 +174,16 @@ class ControllerThread {
   std::thread flusher_;
   std::condition_variable flush_wanted_;
   std::deque<Pending*> to_flush_;
+  std::deque<std::pair<std::shared_ptr<ServedArray>, Range>> to_write_back_;
   std::deque<std::pair<Pending*, Failure>> flushed_;
 
   // The thread's own.
   std::unique_ptr<IoQueue> io_;
   std::vector<std::unique_ptr<Served>> served_;
   std::size_t first_ = 0;                             // of them, in the next round
+  std::vector<iovec> pieces_;                         // of the one that begins
+  bool has_more_ = false;                             // to begin, behind that
+  std::size_t copied_by_crew_ = 0;                    // and not finished
   std::map<std::string, ThreadDrive> thread_drives_;  // by name; nothing is ever removed
   std::uint64_t changes_seen_ = 0;
   bool somebody_leaves_ = false;  // once its commands are answered

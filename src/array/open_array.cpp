@@ -21,6 +21,10 @@ namespace {
 
 constexpr std::uint32_t controller_threads_max = 4;
 
+// They sleep where there is nothing to copy. Machines with fewer cores have none to spare.
+constexpr std::uint32_t copiers_max = 8;
+constexpr std::uint32_t crewed_cores = 8;
+
 // One controller for all arrays of a process, as long as there are any.
 struct SharedController {
   explicit SharedController(std::uint64_t of_generation) : generation(of_generation) {}
@@ -49,7 +53,10 @@ std::shared_ptr<Controller> controller_for(Runtime& runtime) {
   auto controller = shared.controller.lock();
   if (controller == nullptr || !controller->works()) {
     const std::uint32_t threads = std::clamp(usable_cores() / 2, 1U, controller_threads_max);
-    controller = std::make_shared<Controller>(runtime.shared_storage(), threads);
+    const std::uint32_t copiers =
+        usable_cores() < crewed_cores ? 0 : std::min(usable_cores() / 2, copiers_max);
+    controller = std::make_shared<Controller>(
+        runtime.shared_storage(), threads, CopyCrewOptions{.threads = copiers});
     shared.controller = controller;
   }
   return controller;

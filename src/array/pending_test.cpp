@@ -279,12 +279,14 @@ TEST(Prefetching, of_an_element_that_straddles_lines_has_both) {
 
 TEST(Prefetching, waits_for_nothing) {
   for (const std::uint64_t base : {std::uint64_t{0}, UINT64_MAX - 5}) {
-    TestArray array(
-        {.cache_bytes = std::uint64_t{256} << 10, .queue_depth = 8, .counter_base = base});
+    TestArray array({.size_bytes = std::uint64_t{512} << 10,
+                     .cache_bytes = std::uint64_t{256} << 10,
+                     .queue_depth = 8,
+                     .counter_base = base});
     hold_reads(array);
     const auto view = array.view<std::uint32_t>();
     for (int round = 0; round < 20; ++round) {
-      for (std::uint64_t line = 0; line < 128; ++line) {
+      for (std::uint64_t line = 0; line < 1024; line += 8) {  // of all groups, so of all queues
         view.prefetch(line * in_line);
       }
     }

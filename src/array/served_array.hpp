@@ -5,6 +5,7 @@
 #include "array/controller_queue.hpp"
 #include "array/file_windows.hpp"
 #include "array/shared_drives.hpp"
+#include "array/write_behind.hpp"
 #include "base/error.hpp"
 #include "base/range.hpp"
 
@@ -56,7 +57,9 @@ class ServedArray {
   };
 
   explicit ServedArray(Options options)
-      : options_(std::move(options)), counters_(options_.queues.size()) {}
+      : options_(std::move(options)),
+        counters_(options_.queues.size()),
+        write_behind_(backing().size_bytes) {}
 
   [[nodiscard]] const Options& options() const { return options_; }
 
@@ -89,6 +92,21 @@ class ServedArray {
     if (status != NvmeStatus::success) {
       set_once(*options_.sticky, static_cast<std::uint32_t>(status));
     }
+  }
+
+  // Writes through the page cache take turns at a file's lock: more of them at once are no faster,
+  // and what waits here may be joined by what lies beside it.
+  [[nodiscard]] bool may_write() const {
+    return writes_.load(std::memory_order_relaxed) < writes_a_file * backing().files.size();
+  }
+
+  void begin_write() { writes_.fetch_add(1, std::memory_order_relaxed); }
+
+  void end_write() { writes_.fetch_sub(1, std::memory_order_relaxed); }
+
+  // Bytes are in the files: the part, if any, that should go on to the drive.
+  [[nodiscard]] std::optional<Range> note_written(const Range& part) {
+    return write_behind_.note_written(part);
   }
 
   // A copy of the array could not be read, and another one is asked. Tells of the first on stderr.
@@ -264,6 +282,9 @@ class ServedArray {
 
   Options options_;
   std::vector<Counter> counters_;
+  WriteBehind write_behind_;
+  static constexpr std::size_t writes_a_file = 4;
+  std::atomic<std::size_t> writes_{0};  // under way, through the page cache
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<std::uint64_t> other_copies_{0};
   std::atomic<std::uint64_t> failed_copies_{0};  // a bit each

@@ -172,6 +172,13 @@ INSTANTIATE_TEST_SUITE_P(
               .staged = true,
               .overlaid = true}},
         Case{"staged", {.cache_bytes = 8 * short_line, .staged = true}},
+        Case{"copied_by_a_crew", {.cache_bytes = 64 * short_line, .staged = true, .copiers = 3}},
+        Case{"copies_by_a_crew",
+             {.size_bytes = 61234,
+              .cache_bytes = 64 * short_line,
+              .copiers = 2,
+              .files = 3,
+              .overlaid = true}},
         Case{"staged_memory",
              {.size_bytes = 30001,
               .cache_bytes = 8 * short_line,
@@ -186,6 +193,12 @@ TEST(StorageArray, faults_that_pass_do_not_change_what_is_read_and_written) {
   array.plan().randomize({.seed = 5, .try_again = 0.05, .shorten = 0.2, .delay = 0.02});
   array.plan().add(
       {.point = FaultPoint::residency, .kind = FaultKind::residency_unknown, .times = UINT64_MAX});
+  EXPECT_EQ(random_operations<12>(array, 16, rounds_of(200)), 0U);
+}
+
+TEST(StorageArray, faults_that_pass_do_not_change_what_a_crew_copies) {
+  TestArray array({.cache_bytes = 64 * short_line, .copiers = 3});
+  array.plan().randomize({.seed = 6, .try_again = 0.05, .shorten = 0.2, .delay = 0.02});
   EXPECT_EQ(random_operations<12>(array, 16, rounds_of(200)), 0U);
 }
 

@@ -219,34 +219,12 @@ struct Cache {
   }
 
   // Writes the lines of as many places as the group has threads, from `first` on, to the storage
-  // where they are dirty: those that nobody holds together, then each of the others when nobody
-  // holds it. All of the group call, holding nothing; the status is of the thread's own places.
+  // where they are dirty: those that nobody holds together with the lines around them, then each of
+  // the others when nobody holds it. All of the group call, holding nothing; the statuses of all
+  // threads are those of all places.
   // `interrupted`, where somebody keeps a line too long, is not noted: the array goes on.
   template <typename Group>
-  HIPPO_ANYWHERE HIPPO_APART NvmeStatus flush_places(const Group& group, uint32_t first) const {
-    if (!keeps_writes) {
-      return NvmeStatus::success;
-    }
-    group.meet();  // whoever came first would hold a place that the others may still wait for
-    Loading mine;
-    mine.place = first + group.rank();
-    const bool is_one = mine.place < places.place_count();
-    const bool ours = is_one && places.take_dirty(mine.place, mine.line, PlaceWord::used);
-    NvmeStatus status = NvmeStatus::success;
-    if (!carry_out<Opcode::write>(group, ours, mine, status)) {
-      return noted(NvmeStatus::aborted);
-    }
-    static_cast<void>(noted(status));
-    for (uint32_t left = group.vote(is_one && !ours); left != 0; left &= left - 1) {
-      const uint32_t place = group.told_by(lowest(left), first + group.rank());
-      const NvmeStatus its = flush_in_turn(group, place);
-      status = status == NvmeStatus::success ? its : status;
-      if (its == NvmeStatus::interrupted) {
-        break;  // each of the others could take as long
-      }
-    }
-    return status;
-  }
+  HIPPO_ANYWHERE HIPPO_APART NvmeStatus flush_places(const Group& group, uint32_t first) const;
 
   // Has the storage keep what was written. One thread. A drive may take long for that: the limit is
   // that of 60 accesses.
@@ -279,12 +257,12 @@ struct Cache {
   // Whose queue a line's command goes to when nobody waits for it.
   [[nodiscard]] HIPPO_ANYWHERE uint32_t pending_queue_of(uint64_t line) const {
     return queue_count +
-           below(pending_queue_count, static_cast<uint32_t>(spread(line ^ queue_salt)));
+           below(pending_queue_count, static_cast<uint32_t>(spread(group_of(line) ^ queue_salt)));
   }
 
   // Whose queue a line's commands go to, when they go alone.
   [[nodiscard]] HIPPO_ANYWHERE uint32_t queue_of(uint64_t line) const {
-    return below(queue_count, static_cast<uint32_t>(spread(line ^ queue_salt)));
+    return below(queue_count, static_cast<uint32_t>(spread(group_of(line) ^ queue_salt)));
   }
 
   // Has a line on its way where that needs no wait, each of the group its own where it `wants` one;
@@ -293,7 +271,7 @@ struct Cache {
   template <typename Group>
   HIPPO_ANYWHERE HIPPO_APART bool ask_ahead(const Group& group, uint64_t line, bool wants) const;
 
-  // Has cold dirty places written, those of the set of `place` that are given, and beside them;
+  // Has cold dirty places written, those of the set of `place` that are given, and around them;
   // waits for nothing. All of the group call; they may hold lines meanwhile.
   template <typename Group>
   HIPPO_ANYWHERE HIPPO_APART void write_cold(const Group& group,
@@ -334,38 +312,15 @@ struct Cache {
     return found;
   }
 
-  template <typename Group>
-  HIPPO_ANYWHERE NvmeStatus flush_in_turn(const Group& group, uint32_t place) const {
-    for (Wait wait(patience, WhenLate::gives_up);;) {
-      Found found{Step::wait, place, 0};
-      if (group.leads()) {
-        found = places.claim_dirty(place);
-      }
-      found.step = static_cast<Step>(group.told(static_cast<uint32_t>(found.step)));
-      if (found.step == Step::ready) {
-        return NvmeStatus::success;
-      }
-      if (found.step == Step::write_back) {
-        return write_back(group, found.other, place);
-      }
-      found.other = 1;
-      const bool goes_on = found.step == Step::settle ? settle_any(group, found, no_line).goes_on
-                                                      : group.told(group.leads() && wait.again());
-      if (!goes_on) {
-        const bool late = group.told(group.leads() && patience.ended() == Ending::none);
-        return late ? NvmeStatus::interrupted : noted(NvmeStatus::aborted);
-      }
-    }
-  }
+  // What concerns lines that are written, see write_back.hpp.
 
-  // Writes the line of the place that the leader has claimed, and waits for that.
   template <typename Group>
-  HIPPO_ANYWHERE NvmeStatus write_back(const Group& group, uint64_t line, uint32_t place) const {
-    Loading mine{{}, line, place};
-    NvmeStatus status = NvmeStatus::aborted;
-    static_cast<void>(carry_out<Opcode::write>(group, group.leads(), mine, status));
-    return noted(group.told(status));
-  }
+  HIPPO_ANYWHERE bool take_around(
+      const Group& group, bool claimed, bool beside, uint64_t marks, Loading& mine) const;
+  template <typename Group>
+  HIPPO_ANYWHERE NvmeStatus write_back(const Group& group, uint64_t line, uint32_t place) const;
+  template <typename Group>
+  HIPPO_ANYWHERE NvmeStatus flush_in_turn(const Group& group, uint32_t place) const;
 
   // What concerns pending commands, see pending.hpp.
 
@@ -383,12 +338,18 @@ struct Cache {
                                                 uint64_t wanted) const;
   HIPPO_ANYWHERE bool rest_beside(uint32_t place, Wait& wait) const;
   template <typename Group>
-  HIPPO_ANYWHERE bool has_room(const Group& group, uint32_t number) const;
+  HIPPO_ANYWHERE bool has_room(const Group& group, uint32_t number, uint32_t count) const;
   template <Opcode What, typename Group>
   HIPPO_ANYWHERE bool leave(const Group& group, bool has, Loading& mine) const;
   template <typename Group>
-  HIPPO_ANYWHERE bool begin_writes(const Group& group, uint64_t line, uint32_t place) const;
-  HIPPO_ANYWHERE bool begin_writes(const Alone& group, uint64_t line, uint32_t place) const;
+  HIPPO_ANYWHERE bool begin_writes(const Group& group,
+                                   uint64_t line,
+                                   uint32_t place,
+                                   bool claimed) const;
+  HIPPO_ANYWHERE bool begin_writes(const Alone& group,
+                                   uint64_t line,
+                                   uint32_t place,
+                                   bool claimed) const;
   template <typename Group>
   HIPPO_ANYWHERE HIPPO_APART NvmeStatus
   make_clean(const Group& group, uint64_t line, uint32_t place, bool waits) const;
@@ -501,6 +462,14 @@ struct Cache {
     }
   }
 
+  // Lines behind each other have one queue, whose controller can move them together.
+  [[nodiscard]] HIPPO_ANYWHERE uint64_t group_of(uint64_t line) const {
+    constexpr uint32_t bytes_shift = 17;
+    constexpr uint32_t lines_shift = 5;
+    const uint32_t shift = line_shift < bytes_shift ? bytes_shift - line_shift : 0;
+    return line >> (shift < lines_shift ? shift : lines_shift);
+  }
+
   static constexpr uint64_t queue_salt = 0x9E3779B97F4A7C15U;
 };
 
@@ -589,5 +558,6 @@ class UnderWay {
 }  // namespace hippogriff::ondemand
 
 #include <hippogriff/array/pending.hpp>
+#include <hippogriff/array/write_back.hpp>
 
 #endif  // HIPPOGRIFF_ARRAY_CACHE_HPP_

@@ -132,21 +132,22 @@ HIPPO_ANYWHERE inline bool Cache::rest_beside(uint32_t place, Wait& wait) const 
   return wait.again();
 }
 
-// Whether the queue has room for a command that nobody waits for. What stands there answered is
-// settled first.
+// Whether the queue has room for so many commands that nobody waits for. What stands there answered
+// is settled first.
 template <typename Group>
-HIPPO_ANYWHERE bool Cache::has_room(const Group& group, uint32_t number) const {
+HIPPO_ANYWHERE bool Cache::has_room(const Group& group, uint32_t number, uint32_t count) const {
   constexpr uint32_t most = 32;
   const QueuePair pair = queue(number);
+  const uint32_t last = (count < pair.depth / 2 ? count : pair.depth / 2) - 1;
   const uint64_t next =
       group.told(group.leads() ? shared_ref<uint64_t>(pair.state().ticket).load(relaxed) : 0);
-  const bool has = group.told(group.leads() && pair.has_room(next));
+  const bool has = group.told(group.leads() && pair.has_room(next) && pair.has_room(next + last));
   for (uint32_t i = 0; !has && i < most && i < pair.depth; ++i) {
     if (!settle(group, number * pair.depth + pair.slot_of(next + i), no_line).goes_on && i > 1) {
       break;
     }
   }
-  return has || group.told(group.leads() && pair.has_room(next));
+  return has || group.told(group.leads() && pair.has_room(next) && pair.has_room(next + last));
 }
 
 // Posts a command for each of the group that `has` a place that is busy and its own, and leaves it
@@ -193,7 +194,7 @@ template <typename Group>
 HIPPO_ANYWHERE HIPPO_APART bool Cache::ask_ahead(const Group& group,
                                                  uint64_t line,
                                                  bool wants) const {
-  wants = wants && !places.has(line);
+  wants = wants && places.place_with(line) == no_place;
   const uint32_t missing = group.vote(wants);
   if (missing == 0) {
     return true;
@@ -201,7 +202,7 @@ HIPPO_ANYWHERE HIPPO_APART bool Cache::ask_ahead(const Group& group,
   Loading mine;
   mine.line = line;
   mine.transit.queue = group.told_by(lowest(missing), pending_queue_of(line));
-  if (!has_room(group, mine.transit.queue)) {
+  if (!has_room(group, mine.transit.queue, 1)) {
     return false;
   }
   Found found;
@@ -214,46 +215,45 @@ HIPPO_ANYWHERE HIPPO_APART bool Cache::ask_ahead(const Group& group,
   return group.vote(claimed && !left) == 0;
 }
 
-// Begins to write the line of the place that the leader has claimed, unless that is no_line, and
-// those of cold dirty places beside it that nobody holds. False: not that of the leader, who still
-// has its place.
+// Begins to write the line of the place, if that was `claimed` by the leader, and cold dirty ones
+// around it that nobody holds. False: not that of the leader, who still has its place.
 template <typename Group>
-HIPPO_ANYWHERE bool Cache::begin_writes(const Group& group, uint64_t line, uint32_t place) const {
+HIPPO_ANYWHERE bool Cache::begin_writes(const Group& group,
+                                        uint64_t line,
+                                        uint32_t place,
+                                        bool claimed) const {
   const uint32_t number = pending_queue_of(place);
-  if (!has_room(group, number)) {
+  if (!has_room(group, number, group.size())) {  // else those of a group would go piece by piece
     return false;
   }
   Loading mine{{0, number}, line, place};
-  bool has = group.leads() && line != no_line;
-  if (!has) {
-    mine.place = place - place % group.size() + group.rank();
-    has = mine.place < places.place_count() && places.take_dirty(mine.place, mine.line, 0);
-  }
+  const bool has = take_around(group, claimed, true, 0, mine);
+  const bool is_claimed = claimed && has && mine.place == place;
   const bool left = leave<Opcode::write>(group, has, mine);
-  const bool is_leaders = group.leads() && line != no_line;
-  if (has && !left && !is_leaders) {
+  if (has && !left && !is_claimed) {
     places.open_and_drop(mine.place, true);
   }
-  return group.told(left);
+  return group.vote(is_claimed && left) != 0;
 }
 
 // The same by one thread; a GPU's, which would move the bytes alone, begins one.
 HIPPO_ANYWHERE inline bool Cache::begin_writes(const Alone& group,
                                                uint64_t line,
-                                               uint32_t place) const {
+                                               uint32_t place,
+                                               bool claimed) const {
 #ifdef __CUDA_ARCH__
-  return begin_writes<Alone>(group, line, place);
+  return begin_writes<Alone>(group, line, place, claimed);
 #else
   constexpr uint32_t most = 32;
   const uint32_t count = places.place_count();
   for (uint32_t i = 0; i < most && i < count; ++i) {
-    const bool is_ours = i == 0 && line != no_line;
+    const bool is_ours = i == 0 && claimed;
     Loading mine{{}, line, place + i < count ? place + i : place + i - count};
     if (!is_ours && !places.take_dirty(mine.place, mine.line, 0)) {
       continue;
     }
     mine.transit.queue = pending_queue_of(mine.line);
-    if (!has_room(group, mine.transit.queue) || !leave<Opcode::write>(group, true, mine)) {
+    if (!has_room(group, mine.transit.queue, 1) || !leave<Opcode::write>(group, true, mine)) {
       if (!is_ours) {
         places.open_and_drop(mine.place, true);
       }
@@ -268,16 +268,19 @@ template <typename Group>
 HIPPO_ANYWHERE HIPPO_APART void Cache::write_cold(const Group& group,
                                                   uint32_t place,
                                                   uint32_t ways) const {
-  const uint32_t first = place - place % places.ways;
-  static_cast<void>(begin_writes(group, no_line, first + lowest(ways)));
+  const uint32_t way = place % places.ways;
+  const uint32_t later = ways & ~((2U << way) - 1);  // the clock comes to those first
+  const uint32_t coldest = place - way + lowest(later != 0 ? later : ways);
+  const uint64_t line = group.told(group.leads() ? places.line_at(coldest) : 0);
+  static_cast<void>(begin_writes(group, line, coldest, false));
 }
 
-// Begins to write the line of a place that the leader has claimed, and others beside it; or, where
-// that cannot be or it `waits`, writes it.
+// Begins to write the line of a place that the leader has claimed, and others around it; or, where
+// that cannot be or it `waits`, writes them.
 template <typename Group>
 HIPPO_ANYWHERE HIPPO_APART NvmeStatus
 Cache::make_clean(const Group& group, uint64_t line, uint32_t place, bool waits) const {
-  if (!waits && begin_writes(group, line, place)) {
+  if (!waits && begin_writes(group, line, place, true)) {
     return NvmeStatus::success;
   }
   return write_back(group, line, place);

@@ -98,7 +98,7 @@ struct PlaceTable {
   [[nodiscard]] HIPPO_ANYWHERE bool try_hold(uint64_t line,
                                              uint32_t& place,
                                              uint32_t references = 1) const {
-    place = place_of(line, set_of(line) * ways);
+    place = place_with(line);
     if (place == no_place) {
       return false;
     }
@@ -115,12 +115,12 @@ struct PlaceTable {
   // Claims a place for the line, which then must be loaded. False when the line is there, and when
   // a place cannot be had without waiting.
   [[nodiscard]] HIPPO_ANYWHERE bool try_claim(uint64_t line, Found& found) const {
-    const uint32_t set = set_of(line);
-    return place_of(line, set * ways) == no_place && claim(line, Intent::prefetch, set, found);
+    return place_with(line) == no_place && claim(line, Intent::prefetch, set_of(line), found);
   }
 
-  [[nodiscard]] HIPPO_ANYWHERE bool has(uint64_t line) const {
-    return place_of(line, set_of(line) * ways) != no_place;
+  // The place that has the line at this moment, or no_place.
+  [[nodiscard]] HIPPO_ANYWHERE uint32_t place_with(uint64_t line) const {
+    return place_of(line, set_of(line) * ways);
   }
 
   // Looks until there is something to do for the line.
@@ -418,8 +418,12 @@ struct PlaceTable {
       found.step = Step::settle;
       return true;
     }
+    // Where two are on their way already one of them is waited for: else all of a cache that is
+    // written faster than the storage takes it would be, a line at a time, and none beside others.
     const uint32_t open = idle & dirty;
-    if (open == 0) {
+    const uint32_t busy =
+        places_of_set() & seen.which([](uint64_t word) { return (word & PlaceWord::busy) != 0; });
+    if (open == 0 || count_ones(busy) >= 2) {
       return false;
     }
     const uint32_t way = clock.next(open, used);
@@ -470,10 +474,13 @@ struct PlaceTable {
     }
   }
 
+  // The words of ways that a table lacks say everything of themselves.
+  [[nodiscard]] HIPPO_ANYWHERE uint32_t places_of_set() const { return (1U << ways) - 1; }
+
   // Those of the set's busy places whose commands are pending.
   [[nodiscard]] HIPPO_ANYWHERE uint32_t pending_of(uint32_t first, uint32_t busy) const {
     uint32_t those = 0;
-    busy &= (1U << ways) - 1;  // the words of ways that a table lacks say so, too
+    busy &= places_of_set();
     for (uint32_t slot = 0; busy != 0; busy &= busy - 1) {
       those |= is_pending(first + lowest(busy), slot) ? busy & (0U - busy) : 0U;
     }

@@ -1,0 +1,99 @@
+// One list of jobs for all; who finds none looks out for some for a moment, then sleeps.
+#include "array/copy_crew.hpp"
+
+#include "array/quiet_thread.hpp"
+
+#include <system_error>
+
+namespace hippogriff::ondemand {
+
+namespace {
+
+// Each a call of sched_yield: together some 0.1 ms, longer than a controller's turn.
+constexpr int looks_awake = 256;
+
+}  // namespace
+
+CopyCrew::~CopyCrew() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stop_ = true;
+  }
+  given_.notify_all();
+  for (std::thread& thread : threads_) {
+    thread.join();
+  }
+}
+
+bool CopyCrew::try_give(CopyJob& job) {
+  if (job.size_bytes < options_.bytes_min || options_.threads == 0) {
+    return false;
+  }
+  {
+    const std::scoped_lock lock(mutex_);
+    if (jobs_.size() >= options_.threads) {
+      return false;
+    }
+    if (idle_ <= jobs_.size() && threads_.size() < options_.threads) {
+      try {
+        threads_.push_back(quiet_thread("hippo-copy", [this] { serve(); }));
+      } catch (const std::system_error&) {
+        if (threads_.empty()) {
+          return false;
+        }
+      }
+    }
+    jobs_.push_back(&job);
+    waiting_.store(jobs_.size(), std::memory_order_relaxed);
+  }
+  given_.notify_one();
+  return true;
+}
+
+void CopyCrew::serve() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (jobs_.empty()) {
+      ++idle_;
+      lock.unlock();
+      const bool some = look_out();
+      lock.lock();
+      if (!some) {
+        given_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
+      }
+      --idle_;
+      if (stop_) {
+        return;
+      }
+      continue;
+    }
+    CopyJob& job = *jobs_.front();
+    jobs_.pop_front();
+    waiting_.store(jobs_.size(), std::memory_order_relaxed);
+    lock.unlock();
+    carry_out(job);
+    job.finished->add(job);
+    lock.lock();
+  }
+}
+
+bool CopyCrew::look_out() const {
+  for (int look = 0; look < looks_awake; ++look) {
+    if (waiting_.load(std::memory_order_relaxed) != 0) {
+      return true;
+    }
+    std::this_thread::yield();
+  }
+  return false;
+}
+
+void CopyCrew::carry_out(CopyJob& job) {
+  job.failure = {};
+  try {
+    job.count = job.file->read_cached_pieces(job.pieces, job.offset);
+  } catch (...) {
+    job.failure = current_failure();
+  }
+}
+
+}  // namespace hippogriff::ondemand

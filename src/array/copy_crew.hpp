@@ -1,0 +1,90 @@
+// Threads that copy lines from the page cache for a controller's threads: one copies some 6 GB/s,
+// and the link to a GPU takes ten times as much.
+#pragma once
+
+#include "base/error.hpp"
+#include "storage/storage.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace hippogriff::ondemand {
+
+struct CopyCrewOptions {
+  std::size_t threads = 0;  // at most; they start when there is work
+  // Of one copy, at least; shorter ones take no longer than handing them over.
+  std::size_t bytes_min = std::size_t{16} << 10;
+};
+
+class FinishedCopies;
+
+// A read of what is in the page cache, as File::read_cached_pieces has it. Stays where it is until
+// it is among the finished ones.
+struct CopyJob {
+  File* file = nullptr;
+  std::uint64_t offset = 0;
+  std::vector<iovec> pieces;   // of memory
+  std::size_t size_bytes = 0;  // of all of them
+  std::uint64_t tag = 0;       // the giver's own
+  FinishedCopies* finished = nullptr;
+  std::optional<std::size_t> count;  // the result, unless there is a failure
+  Failure failure;
+  CopyJob* next = nullptr;
+};
+
+// Where a giver finds its jobs again, in any order. Thread-safe.
+class FinishedCopies {
+ public:
+  void add(CopyJob& job) {
+    job.next = first_.load(std::memory_order_relaxed);
+    while (!first_.compare_exchange_weak(
+        job.next, &job, std::memory_order_release, std::memory_order_relaxed)) {
+    }
+  }
+
+  // All that are there, linked by `next`.
+  [[nodiscard]] CopyJob* take_all() {
+    return first_.load(std::memory_order_relaxed) == nullptr
+               ? nullptr
+               : first_.exchange(nullptr, std::memory_order_acquire);
+  }
+
+ private:
+  std::atomic<CopyJob*> first_{nullptr};
+};
+
+// Thread-safe. Who gave jobs must have them back before the crew ends.
+class CopyCrew {
+ public:
+  explicit CopyCrew(const CopyCrewOptions& options) : options_(options) {}
+
+  ~CopyCrew();
+  CopyCrew(const CopyCrew&) = delete;
+  CopyCrew& operator=(const CopyCrew&) = delete;
+
+  // False where the giver is to do it itself: it is short, or all are busy.
+  [[nodiscard]] bool try_give(CopyJob& job);
+
+ private:
+  void serve();
+  [[nodiscard]] bool look_out() const;
+  static void carry_out(CopyJob& job);
+
+  const CopyCrewOptions options_;
+  std::atomic<std::size_t> waiting_{0};  // as many as jobs_, for who looks without the mutex
+  std::mutex mutex_;                     // guards what follows
+  std::condition_variable given_;
+  std::deque<CopyJob*> jobs_;
+  std::size_t idle_ = 0;  // threads that look out for jobs, or sleep
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace hippogriff::ondemand

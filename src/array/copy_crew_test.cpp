@@ -1,0 +1,134 @@
+// Jobs that a crew takes, refuses and tells of; and those of an array.
+#include "array/copy_crew.hpp"
+
+#include "testing/array_fixture.hpp"
+#include "testing/crew.hpp"
+#include "testing/eventually.hpp"
+
+#include <hippogriff/array/warp.hpp>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <fstream>
+
+namespace hippogriff::ondemand {
+namespace {
+
+constexpr std::uint64_t size_bytes = std::uint64_t{1} << 20;
+
+class CopyCrewTest : public ::testing::Test {
+ protected:
+  CopyCrewTest() : bytes_(pattern(0, size_bytes)) {
+    std::ofstream(folder_.file("copied"), std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes_.data()),
+               static_cast<std::streamsize>(bytes_.size()));
+    file_ = make_faulty_storage(make_system_storage(), plan_)
+                ->open(folder_.file("copied"), FileAccess::read);
+  }
+
+  [[nodiscard]] CopyJob job(std::uint64_t offset, std::size_t size) {
+    return {.file = file_.get(),
+            .offset = offset,
+            .pieces = {{&to_[offset], size / 2}, {&to_[offset + size / 2], size - size / 2}},
+            .size_bytes = size,
+            .finished = &finished_};
+  }
+
+  // Takes what is finished until there are so many.
+  [[nodiscard]] std::vector<CopyJob*> wait_for(std::size_t count) {
+    std::vector<CopyJob*> all;
+    EXPECT_TRUE(testing::eventually([&] {
+      for (CopyJob* job = finished_.take_all(); job != nullptr; job = job->next) {
+        all.push_back(job);
+      }
+      return all.size() >= count;
+    }));
+    return all;
+  }
+
+  TemporaryFolder folder_;
+  std::vector<std::byte> bytes_;
+  std::vector<std::byte> to_ = std::vector<std::byte>(size_bytes);
+  std::shared_ptr<FaultPlan> plan_ = std::make_shared<FaultPlan>();
+  std::shared_ptr<File> file_;
+  FinishedCopies finished_;
+};
+
+TEST_F(CopyCrewTest, copies_what_it_takes_and_leaves_the_rest_to_the_giver) {
+  CopyCrew crew({.threads = 3, .bytes_min = 4096});
+  std::vector<CopyJob> jobs;
+  for (std::uint64_t offset = 0; offset < size_bytes; offset += 4096) {
+    jobs.push_back(job(offset, 4096));
+  }
+  std::size_t given = 0;
+  for (CopyJob& each : jobs) {
+    if (crew.try_give(each)) {
+      ++given;
+    } else {
+      ASSERT_EQ(file_->read_cached_pieces(each.pieces, each.offset), each.size_bytes);
+    }
+  }
+  EXPECT_GE(given, 3U);
+  for (const CopyJob* each : wait_for(given)) {
+    EXPECT_EQ(each->count, 4096U);
+    EXPECT_EQ(each->failure.status, Status::ok);
+  }
+  EXPECT_EQ(to_, bytes_);
+}
+
+TEST_F(CopyCrewTest, takes_nothing_short_and_nothing_without_threads) {
+  CopyJob short_one = job(0, 4095);
+  EXPECT_FALSE(CopyCrew({.threads = 1, .bytes_min = 4096}).try_give(short_one));
+  CopyJob one = job(0, size_bytes);
+  EXPECT_FALSE(CopyCrew({}).try_give(one));
+}
+
+TEST_F(CopyCrewTest, tells_of_what_could_not_be_copied) {
+  CopyCrew crew({.threads = 1, .bytes_min = 1});
+  plan_->add({.point = FaultPoint::read_cached, .kind = FaultKind::error, .errno_value = EIO});
+  CopyJob one = job(4096, 512);
+  ASSERT_TRUE(crew.try_give(one));
+  ASSERT_EQ(wait_for(1).size(), 1U);
+  EXPECT_EQ(one.failure.errno_value, EIO);
+}
+
+TEST_F(CopyCrewTest, that_slept_wakes_for_the_next_one) {
+  CopyCrew crew({.threads = 2, .bytes_min = 1});
+  for (int round = 0; round < 5; ++round) {
+    CopyJob one = job(0, 4096);
+    ASSERT_TRUE(crew.try_give(one));
+    ASSERT_EQ(wait_for(1).size(), 1U);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+TEST(CopyCrew, of_an_array_copies_where_there_is_more_than_one_line_to_copy) {
+  constexpr std::uint64_t line_bytes = 512;
+  constexpr std::uint32_t lanes = 8;
+  TestArray array({.cache_bytes = 4096 * line_bytes, .copiers = 2});
+  const Cache& cache = array.array().cache();
+  array.plan().add({.point = FaultPoint::read_cached,
+                    .kind = FaultKind::delay,
+                    .times = UINT64_MAX,
+                    .delay = std::chrono::milliseconds(20)});
+  const std::vector<std::byte> stored = array.stored();
+  std::atomic<int> right{0};
+  const auto begin = std::chrono::steady_clock::now();
+  Crew crew(lanes);
+  crew.run([&](const Crew::Member& all) {
+    const std::uint64_t line = std::uint64_t{2} * all.rank();
+    std::uint32_t place = 0;
+    if (fetch(cache, all, line, true, place)) {
+      right += std::memcmp(cache.bytes_of(place), &stored[line * line_bytes], line_bytes) == 0;
+      cache.places.drop(place, false);
+    }
+  });
+  EXPECT_EQ(right.load(), static_cast<int>(lanes));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(20 * lanes))
+      << "some are copied at the same time";
+}
+
+}  // namespace
+}  // namespace hippogriff::ondemand

@@ -1,0 +1,218 @@
+// Commands of a group whose bytes lie behind each other: one request of the file.
+#include "testing/array_fixture.hpp"
+#include "testing/crew.hpp"
+#include "testing/eventually.hpp"
+
+#include <hippogriff/array/warp.hpp>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+namespace hippogriff::ondemand {
+namespace {
+
+constexpr std::uint64_t line_bytes = 512;
+constexpr std::uint32_t lanes = 8;
+
+// So many sets that no two lanes claim in the same one, and find its lock taken.
+constexpr std::uint64_t roomy = 4096 * line_bytes;
+
+// Of a group whose lanes fetch every `step`-th line: how many came, with the right bytes.
+int fetched(TestArray& array, int first, int step) {
+  const Cache& cache = array.array().cache();
+  const std::vector<std::byte> stored = array.stored();
+  std::atomic<int> right{0};
+  Crew crew(lanes);
+  crew.run([&](const Crew::Member& all) {
+    const auto line = static_cast<std::uint64_t>(first + step * static_cast<int>(all.rank()));
+    std::uint32_t place = 0;
+    const bool has_come = fetch(cache, all, line, true, place);
+    if (has_come) {
+      right += std::memcmp(cache.bytes_of(place), &stored[line * line_bytes], line_bytes) == 0;
+    }
+    all.meet();
+    if (has_come) {
+      cache.places.drop(place, false);
+    }
+  });
+  return right.load();
+}
+
+// Has a group write all bytes of the lines from `first` on, and flush.
+NvmeStatus write_and_flush(TestArray& array, std::uint64_t first, unsigned char value) {
+  const Cache& cache = array.array().cache();
+  const std::vector<unsigned char> bytes(lanes * line_bytes, value);
+  std::atomic<std::uint32_t> status{0};
+  Crew crew(lanes);
+  crew.run([&](const Crew::Member& all) {
+    EXPECT_EQ(write_bytes(cache, all, first * line_bytes, bytes.size(), bytes.data()),
+              NvmeStatus::success);
+    all.meet();
+    for (std::uint32_t place = 0; place < cache.places.place_count(); place += lanes) {
+      set_once(reinterpret_cast<std::uint32_t&>(status),
+               static_cast<std::uint32_t>(cache.flush_places(all, place)));
+    }
+  });
+  return static_cast<NvmeStatus>(status.load());
+}
+
+TEST(GatheredCommands, of_lines_behind_each_other_read_once) {
+  TestArray array({.cache_bytes = roomy, .staged = true});
+  EXPECT_EQ(fetched(array, 8, 1), 8);
+  EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 1U);
+  EXPECT_EQ(array.array().served().reads, 8U);
+  EXPECT_EQ(array.array().served().read_bytes, 8 * line_bytes);
+}
+
+TEST(GatheredCommands, of_lines_whose_memory_is_apart_are_read_once_as_well) {
+  TestArray array({.cache_bytes = roomy});
+  EXPECT_EQ(fetched(array, 8, 1), 8);
+  EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 1U);
+}
+
+TEST(GatheredCommands, are_found_in_any_order) {
+  TestArray array({.cache_bytes = roomy, .staged = true});
+  EXPECT_EQ(fetched(array, 15, -1), 8);
+  EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 1U);
+}
+
+TEST(GatheredCommands, of_lines_apart_read_each) {
+  TestArray array({.cache_bytes = roomy, .staged = true});
+  EXPECT_EQ(fetched(array, 8, 2), 8);
+  EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 8U);
+}
+
+TEST(GatheredCommands, end_where_a_stripe_does) {
+  TestArray array(
+      {.cache_bytes = roomy, .staged = true, .files = 2, .stripe_bytes = 2 * line_bytes});
+  EXPECT_EQ(fetched(array, 8, 1), 8);
+  EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 4U);
+}
+
+TEST(GatheredCommands, have_the_zeros_beyond_the_end_of_the_array) {
+  TestArray array({.size_bytes = 8 * line_bytes - 100, .cache_bytes = roomy, .staged = true});
+  const Cache& cache = array.array().cache();
+  Crew crew(lanes);
+  crew.run([&](const Crew::Member& all) {
+    std::uint32_t place = 0;
+    ASSERT_TRUE(fetch(cache, all, all.rank(), true, place));
+    if (all.rank() == lanes - 1) {
+      const std::vector<unsigned char> zeros(100);
+      EXPECT_EQ(std::memcmp(cache.bytes_of(place) + line_bytes - 100, zeros.data(), 100), 0);
+    }
+    cache.places.drop(place, false);
+  });
+  EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 1U);
+  EXPECT_EQ(array.array().served().read_bytes, 8 * line_bytes - 100);
+}
+
+TEST(GatheredCommands, that_are_read_in_pieces_have_all_their_bytes) {
+  TestArray array({.cache_bytes = roomy, .staged = true});
+  array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::shorten, .bytes = 700});
+  array.plan().add({.point = FaultPoint::queued_read, .kind = FaultKind::shorten, .bytes = 1500});
+  EXPECT_EQ(fetched(array, 0, 1), 8);
+  EXPECT_EQ(array.plan().seen(FaultPoint::queued_read), 2U);
+}
+
+TEST(GatheredCommands, that_fail_are_asked_for_one_by_one) {
+  TestArray array({.cache_bytes = roomy, .staged = true});
+  array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::error, .times = 3});
+  EXPECT_EQ(fetched(array, 0, 1), 6) << "two lines cannot be read, and those alone fail";
+  EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 9U);
+  EXPECT_EQ(array.array().served().failures, 2U);
+}
+
+TEST(GatheredCommands, that_the_queue_refuses_are_answered_one_by_one) {
+  TestArray array({.cache_bytes = roomy, .staged = true});
+  array.plan().add(
+      {.point = FaultPoint::read_cached, .kind = FaultKind::shorten, .times = 100, .bytes = 0});
+  array.plan().add({.point = FaultPoint::submit, .kind = FaultKind::error, .times = 2});
+  EXPECT_EQ(fetched(array, 0, 1), 7);
+}
+
+TEST(GatheredCommands, of_a_file_that_was_cut_fail_where_bytes_are_lost) {
+  TestArray array({.cache_bytes = roomy, .staged = true});
+  array.plan().add({.point = FaultPoint::queued_read,
+                    .kind = FaultKind::truncate_file,
+                    .bytes = 3 * line_bytes});
+  array.plan().add(
+      {.point = FaultPoint::read_cached, .kind = FaultKind::shorten, .times = 1, .bytes = 0});
+  const Cache& cache = array.array().cache();
+  std::atomic<int> come{0};
+  Crew crew(lanes);
+  crew.run([&](const Crew::Member& all) {
+    std::uint32_t place = 0;
+    if (fetch(cache, all, all.rank(), true, place)) {
+      come += all.rank() < 3 ? 1 : 100;
+      cache.places.drop(place, false);
+    }
+  });
+  EXPECT_EQ(come.load(), 3);
+}
+
+TEST(GatheredCommands, of_dirty_lines_write_once_wherever_their_places_are) {
+  TestArray array({.cache_bytes = roomy, .staged = true});
+  EXPECT_EQ(write_and_flush(array, 16, 77), NvmeStatus::success);
+  EXPECT_EQ(array.plan().seen(FaultPoint::queued_write), 1U);
+  EXPECT_EQ(array.array().served().writes, 8U);
+  EXPECT_EQ(array.array().counts().written_back, 8U);
+  const std::vector<std::byte> stored = array.stored();
+  for (std::uint64_t i = 16 * line_bytes; i < 24 * line_bytes; ++i) {
+    ASSERT_EQ(stored[i], std::byte{77});
+  }
+}
+
+TEST(GatheredCommands, of_which_one_cannot_be_written_leave_that_line_dirty) {
+  TestArray array({.cache_bytes = roomy, .staged = true});
+  array.plan().add({.point = FaultPoint::queued_write,
+                    .kind = FaultKind::error,
+                    .times = 2,
+                    .errno_value = ENOSPC});
+  EXPECT_EQ(write_and_flush(array, 0, 1), NvmeStatus::write_fault);
+  EXPECT_EQ(failure_of([&] { array.array().check(); }).errno_value, ENOSPC);
+  EXPECT_EQ(array.plan().seen(FaultPoint::queued_write), 9U + 1U) << "a flush tries again";
+  EXPECT_EQ(array.array().counts().written_back, 8U);
+}
+
+// Of a file that many write to, here and there.
+TEST(GatheredCommands, wait_for_the_files_lock_where_more_can_join_them) {
+  constexpr std::uint64_t lines = 1024;
+  TestArray array({.size_bytes = lines * line_bytes,
+                   .cache_bytes = 8 * lines * line_bytes,
+                   .queue_depth = 256});
+  const auto view = array.view<std::uint32_t>();
+  for (std::uint64_t line = 0; line < lines; line += 2) {
+    ASSERT_EQ(view.write(line * line_bytes / 4, 5), NvmeStatus::success);
+  }
+  const auto sent = [&] { return array.plan().seen(FaultPoint::queued_write); };
+  ASSERT_EQ(sent(), 0U) << "the cache has room for all";
+  array.plan().add(
+      {.point = FaultPoint::queued_write, .kind = FaultKind::hold, .times = UINT64_MAX});
+  std::jthread flush([&] { array.array().flush(); });
+  EXPECT_TRUE(testing::eventually([&] { return sent() >= 4; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_LE(sent(), 6U) << "each of two threads may have one more";
+  std::uint32_t value = 0;
+  EXPECT_EQ(view.read(line_bytes / 4, value), NvmeStatus::success) << "reads do not wait for them";
+  array.plan().release();
+  flush.join();
+  EXPECT_EQ(sent(), lines / 2);
+}
+
+TEST(WriteBack, begins_while_an_array_is_written_in_order) {
+  constexpr std::uint64_t size = std::uint64_t{20} << 20;
+  TestArray array({.size_bytes = size, .cache_bytes = std::uint64_t{1} << 20, .line_bytes = 65536});
+  const array_view<std::uint64_t> view = array.view<std::uint64_t>();
+  for (std::uint64_t i = 0; i < size / sizeof(std::uint64_t); ++i) {
+    ASSERT_EQ(view.write(i, i), NvmeStatus::success);
+  }
+  array.array().flush();
+  EXPECT_GE(array.plan().seen(FaultPoint::write_back), 1U);
+  EXPECT_LE(array.plan().seen(FaultPoint::write_back), 3U);
+}
+
+}  // namespace
+}  // namespace hippogriff::ondemand
