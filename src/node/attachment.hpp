@@ -96,6 +96,7 @@ class Attachment {
  private:
   [[nodiscard]] std::span<const std::byte> half(std::uint64_t sequence) const noexcept;
   bool read_half(std::uint64_t which, Books& books);
+  bool read_known(std::uint64_t named, Books& books) const;
 
   const Steps& steps_;
   Books fresh_;
@@ -107,6 +108,7 @@ class Attachment {
   SegmentLock lock_;
   std::uint64_t sequence_ = 0;  // of the books read last
   std::vector<std::byte> image_;
+  bool image_is_right_ = false;  // that of sequence_, checked or made here
 };
 
 }  // namespace hippogriff::node

@@ -67,28 +67,35 @@ bool decode_books(std::span<const std::byte> bytes,
       header.policy >= policy_count || header.wait_ns_max < 0) {
     return false;
   }
-  std::size_t at = sizeof(header);
-  const std::size_t size_bytes = at + header.device_count * sizeof(DeviceRecord) +
+  const std::size_t size_bytes = sizeof(header) + header.device_count * sizeof(DeviceRecord) +
                                  header.reservation_count * sizeof(ReservationRecord);
   if (bytes.size() < size_bytes) {
     return false;
   }
   image.resize(size_bytes);
   std::memcpy(image.data(), &header, sizeof(header));
-  std::memcpy(image.data() + at, bytes.data() + at, size_bytes - at);
+  std::memcpy(
+      image.data() + sizeof(header), bytes.data() + sizeof(header), size_bytes - sizeof(header));
   if (header.checksum != checksum_of(std::span(image).subspan(sizeof(header.checksum)))) {
     return false;
   }
   sequence = header.sequence;
+  unpack_books(image, books);
+  return books.valid();
+}
+
+void unpack_books(const std::vector<std::byte>& image, Books& books) {
+  ImageHeader header;
+  std::memcpy(&header, image.data(), sizeof(header));
   books.generation = header.generation;
   books.next_number = header.next_number;
   books.policy = static_cast<Policy>(header.policy);
   books.bound = {.grants_max = header.overtakes_max, .wait_ns_max = header.wait_ns_max};
   books.devices.resize(header.device_count);
   books.reservations.resize(header.reservation_count);
+  std::size_t at = sizeof(header);
   take(image, at, books.devices);
   take(image, at, books.reservations);
-  return books.valid();
 }
 
 }  // namespace hippogriff::node

@@ -43,4 +43,7 @@ bool decode_books(std::span<const std::byte> bytes,
                   std::uint64_t& sequence,
                   Books& books);
 
+// Of an image of this process's own, which decode_books found right or encode_books made.
+void unpack_books(const std::vector<std::byte>& image, Books& books);
+
 }  // namespace hippogriff::node
