@@ -93,8 +93,9 @@ bool Node::consistent() {
   }
   const std::uint32_t client = attachment_->client();
   const auto count = std::ranges::count(books_.reservations, client, &ReservationRecord::client);
+  std::size_t next = 0;
   return count == std::ssize(holdings_) && std::ranges::all_of(holdings_, [&](const Holding& held) {
-           const ReservationRecord* record = books_.find(held.record.id);
+           const ReservationRecord* record = books_.find_in_order(held.record.id, next);
            return record != nullptr && record->client == client;
          });
 }
@@ -225,8 +226,9 @@ void Node::commit(const Effects& effects) {
 }
 
 void Node::remember() {
+  std::size_t next = 0;
   for (Holding& held : holdings_) {
-    if (const ReservationRecord* record = books_.find(held.record.id); record != nullptr) {
+    if (const ReservationRecord* record = books_.find_in_order(held.record.id, next)) {
       const std::uint32_t device = held.record.device;
       held.record = *record;
       held.record.device = device;
