@@ -337,11 +337,18 @@ bool Node::reap_those(const ClientSet& clients, ClientSet& granted) {
   return true;
 }
 
+// Where nobody waits there is nobody to serve, and no need to read the clock.
 void Node::serve_device(std::uint32_t device, ClientSet& granted) {
+  if (std::ranges::any_of(books_.reservations, &ReservationRecord::waits)) {
+    serve_device_at(monotonic_ns(), device, granted);
+  }
+}
+
+void Node::serve_device_at(std::int64_t now_ns, std::uint32_t device, ClientSet& granted) {
   if (forget_dead_wishes(ClientSet().set())) {
     serve_living(granted);
   } else {
-    serve(books_, device, monotonic_ns(), granted);
+    serve(books_, device, now_ns, granted);
   }
 }
 
@@ -373,9 +380,13 @@ Node::Device Node::device(std::uint32_t index) {
   refuse_fork();
   const std::scoped_lock turn(mutex_);
   if (index >= devices_.size()) {
-    throw_invalid("use node", "there is no device " + std::to_string(index));
+    refuse_device(index);
   }
   return devices_[index];
+}
+
+void Node::refuse_device(std::uint32_t index) {
+  throw_invalid("use node", "there is no device " + std::to_string(index));
 }
 
 }  // namespace hippogriff::node

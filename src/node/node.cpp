@@ -153,23 +153,35 @@ std::uint64_t Node::defer(const Request& request) {
 }
 
 std::uint64_t Node::reserve_as(Standing standing, const Request& request) {
-  const MonotonicTime deadline = now() + request.timeout;
-  Device known = device(request.device);
+  const MonotonicTime begin = now();
+  const MonotonicTime deadline = begin + request.timeout;
   if (request.size_bytes == 0) {
     throw_invalid("reserve", "0 bytes");
   }
   Answer answer = Answer::full;
   std::uint64_t handle = 0;
+  bool is_known = false;
+  Device known;  // for what is said of a request that is not granted at once
   const auto queue = [&](Books& books, ClientSet& granted) {
     Effects effects;
+    is_known = request.device < devices_.size();
+    if (!is_known) {
+      return effects;
+    }
     answer = queue_new(standing, request, effects, granted);
     handle = effects.added ? effects.added->handle : 0;
+    if (answer != Answer::granted) {
+      known = devices_[request.device];
+    }
     if (answer == Answer::never_fits) {
       known.capacity_bytes = books.devices[books.find_device(known.name)].capacity_bytes;
     }
     return effects;
   };
-  transact_until(deadline, request.interrupted, "reserve", queue);
+  transact_until(begin, deadline, request.interrupted, "reserve", queue);
+  if (!is_known) {
+    refuse_device(request.device);
+  }
   if (answer == Answer::waits) {
     answer = await(handle, deadline, request.interrupted);
   }
@@ -183,11 +195,12 @@ void Node::grow(std::uint64_t handle,
                 std::uint64_t size_bytes,
                 std::chrono::milliseconds timeout,
                 const std::function<bool()>& interrupted) {
-  const MonotonicTime deadline = now() + timeout;
+  const MonotonicTime begin = now();
+  const MonotonicTime deadline = begin + timeout;
   Answer answer = Answer::gone;
   bool usable = false;
   Device known;
-  transact_until(deadline, interrupted, "grow", [&](Books&, ClientSet& granted) {
+  transact_until(begin, deadline, interrupted, "grow", [&](Books&, ClientSet& granted) {
     Effects effects;
     ReservationRecord* record = record_of(handle);
     usable = record != nullptr && !record->waits() && record->deferred == 0 &&
@@ -248,27 +261,22 @@ bool Node::put_off(std::uint64_t handle, std::uint64_t left_bytes) {
 template <typename Change>
 bool Node::give_back(std::uint64_t handle, std::uint64_t left_bytes, const Change& change) {
   refuse_fork();
-  {
-    const std::scoped_lock turn(mutex_);
-    if (settles() && put_off(handle, left_bytes)) {
-      return true;
-    }
+  const MonotonicTime deadline = now() + options_.lock_timeout;
+  const std::scoped_lock turn(mutex_);
+  if (settles() && put_off(handle, left_bytes)) {
+    return true;
   }
   try {
     bool done = false;
-    transact([&](Books& books, ClientSet& granted) {
+    transact_in_turn(deadline, [&](Books& books, ClientSet& granted) {
       const Effects effects = change(record_of(handle), books, granted);
       done = effects.changed;
       return effects;
     });
     return done;
-  } catch (const Error& error) {
-    if (error.failure().status == Status::forked) {
-      throw;
-    }
+  } catch (const Error&) {
+    return put_off(handle, left_bytes);
   }
-  const std::scoped_lock turn(mutex_);
-  return put_off(handle, left_bytes);
 }
 
 void Node::shrink(std::uint64_t handle, std::uint64_t size_bytes) {

@@ -209,11 +209,18 @@ class Node final : public NodeClient {
   using Look = std::function<Answer(bool give_up, Effects& effects, ClientSet& granted)>;
 
   template <typename Change>
-  void transact(Change change);
+  void transact(const Change& change);
   template <typename Change>
-  void transact_within(std::chrono::milliseconds patience, Change change);
+  void transact_within(std::chrono::milliseconds patience, const Change& change);
   template <typename Change>
-  void transact_until(MonotonicTime deadline,
+  void transact_within(MonotonicTime begin,
+                       std::chrono::milliseconds patience,
+                       const Change& change);
+  template <typename Change>
+  void transact_in_turn(MonotonicTime deadline, const Change& change);
+  template <typename Change>
+  void transact_until(MonotonicTime begin,
+                      MonotonicTime deadline,
                       const std::function<bool()>& interrupted,
                       const char* operation,
                       const Change& change);
@@ -237,6 +244,7 @@ class Node final : public NodeClient {
                                    ClientSet& granted);
   void fit_capacity(std::uint32_t device, std::uint64_t capacity_bytes, ClientSet& granted);
   void serve_device(std::uint32_t device, ClientSet& granted);
+  void serve_device_at(std::int64_t now_ns, std::uint32_t device, ClientSet& granted);
   void serve_all(ClientSet& granted);
   void serve_living(ClientSet& granted);
   std::uint64_t reserve_as(Standing standing, const Request& request);
@@ -287,6 +295,7 @@ class Node final : public NodeClient {
   [[nodiscard]] Holding* holding(std::uint64_t handle);
   ReservationRecord* record_of(std::uint64_t handle);
   [[nodiscard]] Device device(std::uint32_t index);
+  [[noreturn]] static void refuse_device(std::uint32_t index);
   void show_board();
   bool leave_removed() noexcept;
   std::vector<NodeView::Client> clients();

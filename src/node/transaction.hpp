@@ -32,17 +32,29 @@ inline constexpr std::chrono::milliseconds try_pause{10};
 // `change` gets the books and the set of clients to wake, and says what the change means for the
 // holdings. It throws nothing that leaves the holdings changed.
 template <typename Change>
-void Node::transact(Change change) {
+void Node::transact(const Change& change) {
   transact_within(options_.lock_timeout, change);
 }
 
 // The same, with less patience for the lock of the books.
 template <typename Change>
-void Node::transact_within(std::chrono::milliseconds patience, Change change) {
+void Node::transact_within(std::chrono::milliseconds patience, const Change& change) {
+  transact_within(std::chrono::steady_clock::now(), patience, change);
+}
+
+template <typename Change>
+void Node::transact_within(MonotonicTime begin,
+                           std::chrono::milliseconds patience,
+                           const Change& change) {
   refuse_fork();
-  const MonotonicTime deadline =
-      std::chrono::steady_clock::now() + std::min(patience, options_.lock_timeout);
+  const MonotonicTime deadline = begin + std::min(patience, options_.lock_timeout);
   const std::scoped_lock turn(mutex_);
+  transact_in_turn(deadline, change);
+}
+
+// Under mutex_.
+template <typename Change>
+void Node::transact_in_turn(MonotonicTime deadline, const Change& change) {
   attach_and_lock(deadline);
   ClientSet granted;
   {
@@ -73,15 +85,15 @@ void Node::transact_within(std::chrono::milliseconds patience, Change change) {
 // Of who may wait for memory, and waits for the lock of the books as long; others of the process
 // get in meanwhile.
 template <typename Change>
-void Node::transact_until(MonotonicTime deadline,
+void Node::transact_until(MonotonicTime begin,
+                          MonotonicTime deadline,
                           const std::function<bool()>& interrupted,
                           const char* operation,
                           const Change& change) {
-  const MonotonicTime last =
-      std::max(deadline, std::chrono::steady_clock::now() + options_.lock_timeout);
+  const MonotonicTime last = std::max(deadline, begin + options_.lock_timeout);
   for (;;) {
     try {
-      transact_within(short_try, change);
+      transact_within(begin, short_try, change);
       return;
     } catch (const Error& error) {
       if (error.failure().operation != lock_operation || std::chrono::steady_clock::now() >= last) {
@@ -92,6 +104,7 @@ void Node::transact_until(MonotonicTime deadline,
       }
     }
     std::this_thread::sleep_for(try_pause);
+    begin = std::chrono::steady_clock::now();
   }
 }
 

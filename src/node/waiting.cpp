@@ -41,7 +41,7 @@ Node::Answer Node::queue_new(Standing standing,
   asked.deferred = defers ? 1 : 0;
   asked.kept_bytes = books_.to_keep(asked, 0);
   const std::uint64_t id = books_.append(asked);
-  serve_device(index, granted);
+  serve_device_at(asked.since_ns, index, granted);
   const bool may_wait = request.timeout.count() > 0;  // and look then whether somebody has died
   if (books_.find(id)->waits() && !may_wait) {
     effects.changed = reap(granted) || effects.changed;
@@ -67,7 +67,7 @@ Node::Answer Node::queue_growth(ReservationRecord& record,
   record.ticket = books_.next_number++;
   record.since_ns = monotonic_ns();
   record.overtaken = 0;
-  serve_device(index, granted);
+  serve_device_at(record.since_ns, index, granted);
   changed = true;
   if (!books_.find(id)->waits()) {
     return Answer::granted;
