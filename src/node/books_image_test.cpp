@@ -103,6 +103,7 @@ TEST(BooksImage, refuses_well_formed_nonsense) {
   EXPECT_TRUE(refused([](Books& b) { b.reservations[0].id = 0; }));
   EXPECT_TRUE(refused([](Books& b) { b.reservations[2].id = b.next_number; }));
   EXPECT_TRUE(refused([](Books& b) { b.reservations[2].ticket = b.next_number; }));
+  EXPECT_TRUE(refused([](Books& b) { b.next_number = UINT64_MAX; })) << "the next id would be 0";
   EXPECT_TRUE(refused([](Books& b) { b.reservations[1].wanted_bytes = 1001; }));
   EXPECT_TRUE(refused([](Books& b) { b.reservations[1].wanted_bytes = 0; }));
   EXPECT_TRUE(refused([](Books& b) { b.reservations[1].size_bytes = 201; }));

@@ -82,14 +82,16 @@ void write_contents(int fd, const Legacy& legacy) {
   write_whole(fd, &header, sizeof(header), 0);
 }
 
-// fstat of glibc before 2.39 has the kernel read an empty path as well, in every operation.
+// fstat of glibc before 2.39 has the kernel read an empty path as well, in every operation. Some
+// sandboxes allow that alone.
 bool stat_quickly(int fd, struct stat& facts) noexcept {
 #if defined(__LP64__) && \
     (defined(__x86_64__) || defined(__aarch64__))  // their struct stat is the kernel's
-  return ::syscall(SYS_fstat, fd, &facts) == 0;
-#else
-  return ::fstat(fd, &facts) == 0;
+  if (::syscall(SYS_fstat, fd, &facts) == 0) {
+    return true;
+  }
 #endif
+  return ::fstat(fd, &facts) == 0;
 }
 
 }  // namespace
