@@ -52,7 +52,7 @@ void ReservationRecord::take_back_wish() {
 bool Books::valid() const {
   // A number that wraps would give a reservation an id before the others'.
   if (static_cast<std::uint32_t>(policy) >= policy_count || devices.size() > devices_max ||
-      reservations.size() > reservations_max || next_number > UINT64_MAX / 2) {
+      reservations.size() > reservations_max || next_number > numbers_max) {
     return false;
   }
   for (std::uint32_t index = 0; index < devices.size(); ++index) {

@@ -14,6 +14,8 @@ namespace hippogriff::node {
 inline constexpr std::uint32_t devices_max = 16;
 inline constexpr std::uint32_t clients_max = 256;
 inline constexpr std::uint32_t reservations_max = 1024;
+// Of ids and tickets: far from where the next one would wrap.
+inline constexpr std::uint64_t numbers_max = UINT64_MAX / 2;
 inline constexpr std::uint64_t capacity_bytes_max = std::uint64_t{1} << 50U;
 
 enum class Policy : std::uint32_t { fifo, mmu, priority_fifo, priority_mmu, aging_mmu };

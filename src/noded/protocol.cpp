@@ -163,7 +163,7 @@ bool decode_view(const ReplyMessage& reply,
     return false;
   }
   node::Books books;  // whose rules are the view's
-  books.next_number = UINT64_MAX;
+  books.next_number = node::numbers_max;
   books.policy = reply.policy;
   view = {.policy = reply.policy};
   const std::byte* at = bytes.data();
