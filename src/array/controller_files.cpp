@@ -59,6 +59,7 @@ bool ControllerThread::begin_gathered(Gathered& gathered) {
   const auto begun = gathered.now.size() - left.size();
   gathered.now.erase(gathered.now.begin(),
                      gathered.now.begin() + static_cast<std::ptrdiff_t>(begun));
+  has_more_ = false;
   return begun != 0;
 }
 
@@ -77,12 +78,13 @@ std::span<ControllerThread::Pending*> ControllerThread::join(std::span<Pending*>
 
 bool ControllerThread::joins(const Pending& first, const Pending& last, const Pending& next) {
   const std::size_t bytes = first.together + next.wanted;
-  return next.offset == last.offset + last.memory.size() && bytes <= together_bytes_max &&
+  return !first.is_alone && !next.is_alone && next.offset == last.offset + last.memory.size() &&
+         bytes <= together_bytes_max &&
          first.served->array->backing().part_at(first.offset, bytes, 0).size_bytes == bytes;
 }
 
-// Begins each of the commands that were moved together by itself: each has an answer of its own
-// then. False when it is one alone.
+// Has each of the commands that were moved together begin by itself, when there is room: each has
+// an answer of its own then. False when it is one alone.
 bool ControllerThread::split(Pending& first) {
   if (first.next == nullptr) {
     return false;
@@ -91,7 +93,8 @@ bool ControllerThread::split(Pending& first) {
     Pending& its = *std::exchange(each, each->next);
     its.next = nullptr;
     its.together = its.wanted;
-    begin_file(its);
+    its.is_alone = true;
+    gather(its);
   }
   return true;
 }
@@ -165,10 +168,12 @@ bool ControllerThread::give_to_crew(Pending& pending, const FilePart& part) {
 bool ControllerThread::finish_copies() {
   CopyJob* job = finished_copies_.take_all();
   const bool some = job != nullptr;
+  for (const CopyJob* each = job; each != nullptr; each = each->next) {
+    --copied_by_crew_;  // also of those that an exception keeps us from
+  }
   while (job != nullptr) {
     const CopyJob& its = *std::exchange(job, job->next);  // which may be given again
     Pending& pending = *reinterpret_cast<Pending*>(its.tag);
-    --copied_by_crew_;
     if (its.failure.status != Status::ok) {
       fail_copy(pending, Failure(its.failure));
     } else {
@@ -312,7 +317,7 @@ void ControllerThread::end_copy(Pending& pending) {
   if (pending.in_overlay && pending.opcode == Opcode::write) {
     Overlay& overlay = *pending.served->array->backing().overlay;
     overlay.note(*overlay.line_with({pending.offset, pending.wanted}));
-  } else if (pending.opcode == Opcode::write) {
+  } else if (pending.opcode == Opcode::write && !pending.served->array->backing().is_direct) {
     if (const auto part = pending.served->array->note_written({pending.offset, pending.together})) {
       begin_write_back(pending.served->array, *part);
     }
@@ -323,9 +328,6 @@ void ControllerThread::end_copy(Pending& pending) {
 // A read goes on with the next copy. A write does not: its line stays dirty in the cache, which
 // keeps whoever reads from the copies that differ now.
 void ControllerThread::fail_copy(Pending& pending, const Failure& failure) {
-  if (split(pending)) {
-    return;
-  }
   ServedArray& array = *pending.served->array;
   const std::uint64_t failed = pending.copy;
   while (pending.opcode == Opcode::read && --pending.copies_left != 0) {
@@ -335,6 +337,9 @@ void ControllerThread::fail_copy(Pending& pending, const Failure& failure) {
       begin_copy(pending);
       return;
     }
+  }
+  if (split(pending)) {
+    return;
   }
   answer_failure(
       pending,

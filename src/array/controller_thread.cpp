@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <iterator>
 #include <utility>
 
@@ -51,8 +52,11 @@ ControllerThread::~ControllerThread() {
     thread_.join();
   }
   flush_wanted_.notify_all();
-  if (flusher_.joinable()) {
-    flusher_.join();
+  write_back_wanted_.notify_all();
+  for (std::thread* const each : {&flusher_, &writer_behind_}) {
+    if (each->joinable()) {
+      each->join();
+    }
   }
 }
 
@@ -201,34 +205,40 @@ bool ControllerThread::serve_all() {
   const std::size_t count = served_.size();
   bool busy = false;
   first_ = first_ < count ? first_ : 0;
+  has_begun_ = false;
   for (std::size_t i = first_; i < count; ++i) {
     busy = serve(*served_[i]) || busy;
   }
   for (std::size_t i = 0; i < first_; ++i) {
     busy = serve(*served_[i]) || busy;
   }
-  first_ += busy ? 1 : 0;
+  first_ += has_begun_ ? 1 : 0;
   return busy;
 }
 
 // False when it had nothing to do, or no room for it.
 bool ControllerThread::serve(Served& served) {
   const bool some = fetch(served);
-  const bool reads = begin_gathered(served.reads);
-  return begin_gathered(served.writes) || reads || some;
+  const bool first = begin_gathered(served.writes_first ? served.writes : served.reads);
+  const bool second = begin_gathered(served.writes_first ? served.reads : served.writes);
+  served.writes_first = served.writes_first != first;
+  has_begun_ = has_begun_ || first || second;
+  return first || second || some;
 }
 
 bool ControllerThread::fetch(Served& served) {
-  const std::size_t gathered = served.reads.now.size() + served.reads.later.size() +
-                               served.writes.now.size() + served.writes.later.size();
-  if (gathered >= commands_in_turn || served.array->options().patience.ended() != Ending::none) {
+  // Writes may wait for long, and are no more than the queue has slots.
+  const std::size_t gathered = served.reads.now.size() + served.reads.later.size();
+  if (gathered >= commands_in_turn || has_ended(served)) {
     return false;
   }
+  // Commands of an overlay begin at once.
+  const bool gathers = served.array->backing().overlay == nullptr;
   const std::uint32_t count = std::min(served.queue.waiting(), commands_in_turn);
   std::uint64_t answered_bytes = 0;
   std::uint64_t answered = 0;
   std::uint32_t i = 0;
-  for (; i < count; ++i) {
+  for (; i < count && (gathers || io_->in_flight() + copied_by_crew_ < io_depth); ++i) {
     const Command command = served.queue.fetch();
     const std::uint64_t bytes = answer_at_once(served, command);
     if (bytes == 0) {
@@ -238,6 +248,7 @@ bool ControllerThread::fetch(Served& served) {
     answered += bytes == 0 ? 0 : 1;
   }
   if (answered != 0) {
+    has_begun_ = true;
     served.array->count_reads(served.index, answered, answered_bytes);
   }
   return i != 0;
@@ -273,6 +284,7 @@ void ControllerThread::begin(Served& served, const Command& command) {
   pending.opcode = static_cast<Opcode>(command.opcode);
   pending.offset = 0;
   pending.next = nullptr;
+  pending.is_alone = false;
   pending.done = 0;
   pending.attempts = 0;
   if (pending.opcode == Opcode::flush) {
@@ -347,34 +359,49 @@ void ControllerThread::begin_flush(Pending& pending) {
   }
   const std::scoped_lock lock(mutex_);
   to_flush_.push_back(&pending);
-  start_flusher_locked();
-}
-
-void ControllerThread::start_flusher_locked() {
   if (!flusher_.joinable()) {
     flusher_ = quiet_thread("hippo-flush", [this] { flush_loop(); });
   }
   flush_wanted_.notify_one();
 }
 
-// Asking for it may wait as well.
+// Asking for it may wait as well, so another thread does. Without one the flush has more to do.
 void ControllerThread::begin_write_back(const std::shared_ptr<ServedArray>& array, Range part) {
   const std::scoped_lock lock(mutex_);
-  to_write_back_.emplace_back(array, part);
-  start_flusher_locked();
+  try {
+    to_write_back_.emplace_back(array, part);
+    if (!writer_behind_.joinable()) {
+      writer_behind_ = quiet_thread("hippo-behind", [this] { write_behind_loop(); });
+    }
+    write_back_wanted_.notify_one();
+  } catch (const std::exception&) {
+    to_write_back_.clear();
+  }
+}
+
+void ControllerThread::write_behind_loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    write_back_wanted_.wait(lock, [&] { return stop_ || !to_write_back_.empty(); });
+    if (stop_) {
+      return;
+    }
+    {
+      const auto next = std::move(to_write_back_.front());
+      to_write_back_.pop_front();
+      lock.unlock();
+      next.first->backing().begin_write_back(next.second);
+    }
+    lock.lock();
+  }
 }
 
 void ControllerThread::flush_loop() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    flush_wanted_.wait(lock,
-                       [&] { return stop_ || !to_flush_.empty() || !to_write_back_.empty(); });
+    flush_wanted_.wait(lock, [&] { return stop_ || !to_flush_.empty(); });
     if (to_flush_.empty()) {
-      if (stop_) {
-        return;
-      }
-      begin_next_write_back(lock);
-      continue;
+      return;
     }
     Pending* pending = to_flush_.front();
     to_flush_.pop_front();
@@ -389,16 +416,6 @@ void ControllerThread::flush_loop() {
     flushed_.emplace_back(pending, failure);
     changed();
   }
-}
-
-void ControllerThread::begin_next_write_back(std::unique_lock<std::mutex>& lock) {
-  {
-    const auto next = std::move(to_write_back_.front());
-    to_write_back_.pop_front();
-    lock.unlock();
-    next.first->backing().begin_write_back(next.second);
-  }
-  lock.lock();
 }
 
 void ControllerThread::finish_flushes() {

@@ -69,6 +69,7 @@ class ControllerThread {
     std::uint64_t copy = 0;         // of the array, that is read or written now
     std::uint64_t copies_left = 0;  // to write, or to try
     bool in_overlay = false;        // not in the files
+    bool is_alone = false;          // joins no other
     bool is_written = false;        // to one copy at least
     int attempts = 0;
     std::int64_t submitted_ns = 0;  // to the drive, the last time
@@ -91,6 +92,7 @@ class ControllerThread {
     std::vector<Pending> pending;
     Gathered reads;
     Gathered writes;               // which have room less often
+    bool writes_first = false;     // where there is room for one
     ThreadDrive* drive = nullptr;  // null: nothing that is shared
   };
 
@@ -102,6 +104,10 @@ class ControllerThread {
   bool serve(Served& served);
   bool fetch(Served& served);
 
+  [[nodiscard]] static bool has_ended(const Served& served) {
+    return served.array->options().patience.ended() != Ending::none;
+  }
+
   // For one more request, of that command first. What is copied may become one. A thread without
   // any always has: nobody would wake it when others are through.
   [[nodiscard]] bool has_room(const Pending& pending) const {
@@ -109,7 +115,7 @@ class ControllerThread {
     return io_->in_flight() + copied_by_crew_ < io_depth &&
            (drive == nullptr || drive->in_flight + copied_by_crew_ < drive->limit()) &&
            (pending.opcode != Opcode::write || io_->in_flight() == 0 ||
-            pending.served->array->may_write());
+            pending.served->array->may_write() || has_ended(*pending.served));
   }
 
   std::uint64_t answer_at_once(Served& served, const Command& command);
@@ -120,7 +126,7 @@ class ControllerThread {
   bool begin_gathered(Gathered& gathered);
   [[nodiscard]] static std::span<Pending*> join(std::span<Pending*> gathered);
   [[nodiscard]] static bool joins(const Pending& first, const Pending& last, const Pending& next);
-  [[nodiscard]] bool split(Pending& first);
+  [[nodiscard]] static bool split(Pending& first);
   void use_pieces(const Pending& pending, std::uint64_t size_bytes, std::vector<iovec>& pieces);
   void begin_file(Pending& pending);
   void begin_copy(Pending& pending);
@@ -136,7 +142,6 @@ class ControllerThread {
   void fail_copy(Pending& pending, const Failure& failure);
   void begin_flush(Pending& pending);
   void begin_write_back(const std::shared_ptr<ServedArray>& array, Range part);
-  void start_flusher_locked();
   bool reap(std::chrono::nanoseconds timeout);
   static void note_submitted(Pending& pending);
   static void note_answered(const Pending& pending, std::int64_t result, std::int64_t now_ns);
@@ -151,7 +156,7 @@ class ControllerThread {
   void rest();
   [[nodiscard]] bool something_to_do();
   void flush_loop();
-  void begin_next_write_back(std::unique_lock<std::mutex>& lock);
+  void write_behind_loop();
   void changed();
 
   std::shared_ptr<Storage> storage_;
@@ -174,6 +179,9 @@ class ControllerThread {
   std::thread flusher_;
   std::condition_variable flush_wanted_;
   std::deque<Pending*> to_flush_;
+  // Another thread than the flushes': it may wait for a drive that nobody flushes.
+  std::thread writer_behind_;
+  std::condition_variable write_back_wanted_;
   std::deque<std::pair<std::shared_ptr<ServedArray>, Range>> to_write_back_;
   std::deque<std::pair<Pending*, Failure>> flushed_;
 
@@ -183,6 +191,7 @@ class ControllerThread {
   std::size_t first_ = 0;                             // of them, in the next round
   std::vector<iovec> pieces_;                         // of the one that begins
   bool has_more_ = false;                             // to begin, behind that
+  bool has_begun_ = false;                            // or answered something in this round
   std::size_t copied_by_crew_ = 0;                    // and not finished
   std::map<std::string, ThreadDrive> thread_drives_;  // by name; nothing is ever removed
   std::uint64_t changes_seen_ = 0;

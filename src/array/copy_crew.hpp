@@ -63,7 +63,9 @@ class FinishedCopies {
 // Thread-safe. Who gave jobs must have them back before the crew ends.
 class CopyCrew {
  public:
-  explicit CopyCrew(const CopyCrewOptions& options) : options_(options) {}
+  explicit CopyCrew(const CopyCrewOptions& options) : options_(options) {
+    threads_.reserve(options.threads);
+  }
 
   ~CopyCrew();
   CopyCrew(const CopyCrew&) = delete;

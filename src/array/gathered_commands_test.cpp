@@ -133,6 +133,61 @@ TEST(GatheredCommands, that_the_queue_refuses_are_answered_one_by_one) {
   EXPECT_EQ(fetched(array, 0, 1), 7);
 }
 
+// More of them than a thread may have under way.
+TEST(GatheredCommands, that_fail_by_hundreds_are_each_told_of_the_drive) {
+  constexpr std::uint64_t lines = 2048;
+  TestArray array({.size_bytes = lines * line_bytes,
+                   .cache_bytes = 8 * lines * line_bytes,
+                   .queue_depth = 1024});
+  const auto view = array.view<std::uint32_t>();
+  for (std::uint64_t line = 0; line < lines; ++line) {
+    ASSERT_EQ(view.write(line * line_bytes / 4, 5), NvmeStatus::success);
+  }
+  array.plan().add({.point = FaultPoint::queued_write,
+                    .kind = FaultKind::error,
+                    .times = 1000,
+                    .errno_value = ENOSPC});
+  EXPECT_EQ(failure_of([&] { array.array().flush(); }).errno_value, ENOSPC);
+  array.plan().clear();
+  array.array().clear_failure();
+  array.array().flush();
+  const std::vector<std::byte> stored = array.stored();
+  for (std::uint64_t line = 0; line < lines; ++line) {
+    ASSERT_EQ(stored[line * line_bytes], std::byte{5});
+  }
+}
+
+TEST(GatheredCommands, of_a_copy_that_fails_are_read_from_another_one_together) {
+  TestArray array({.cache_bytes = roomy, .staged = true, .files = 2});
+  array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::error});
+  EXPECT_EQ(fetched(array, 0, 1), 8);
+  EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 2U);
+  EXPECT_EQ(array.array().served().failures, 0U);
+}
+
+// Each its own request, hundreds at once.
+TEST(GatheredCommands, of_an_overlay_wait_for_room) {
+  constexpr std::uint64_t lines = 2048;
+  TestArray array({.size_bytes = lines * line_bytes,
+                   .cache_bytes = lines * line_bytes / 4,
+                   .queue_depth = 1024,
+                   .overlaid = true});
+  array.plan().add({.point = FaultPoint::queued_write,
+                    .kind = FaultKind::delay,
+                    .times = UINT64_MAX,
+                    .delay = std::chrono::milliseconds(2)});
+  const auto view = array.view<std::uint32_t>();
+  on_threads(64, [&](int thread) {
+    for (auto line = static_cast<std::uint64_t>(thread); line < lines; line += 64) {
+      EXPECT_EQ(view.write(line * line_bytes / 4, 5), NvmeStatus::success);
+    }
+  });
+  array.array().check();
+  for (std::uint64_t line = 0; line < lines; ++line) {
+    ASSERT_EQ(view[line * line_bytes / 4], 5U);
+  }
+}
+
 TEST(GatheredCommands, of_a_file_that_was_cut_fail_where_bytes_are_lost) {
   TestArray array({.cache_bytes = roomy, .staged = true});
   array.plan().add({.point = FaultPoint::queued_read,

@@ -272,7 +272,9 @@ HIPPO_ANYWHERE HIPPO_APART void Cache::write_cold(const Group& group,
   const uint32_t later = ways & ~((2U << way) - 1);  // the clock comes to those first
   const uint32_t coldest = place - way + lowest(later != 0 ? later : ways);
   const uint64_t line = group.told(group.leads() ? places.line_at(coldest) : 0);
-  static_cast<void>(begin_writes(group, line, coldest, false));
+  if (line != no_line) {
+    static_cast<void>(begin_writes(group, line, coldest, false));
+  }
 }
 
 // Begins to write the line of a place that the leader has claimed, and others around it; or, where
