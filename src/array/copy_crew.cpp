@@ -31,17 +31,9 @@ bool CopyCrew::try_give(CopyJob& job) {
   }
   {
     const std::scoped_lock lock(mutex_);
-    if (jobs_.size() >= options_.threads) {
+    const bool all_busy = idle_ <= jobs_.size();
+    if (jobs_.size() >= options_.threads || (all_busy && !has_another_locked())) {
       return false;
-    }
-    if (idle_ <= jobs_.size() && threads_.size() < options_.threads) {
-      try {
-        threads_.push_back(quiet_thread("hippo-copy", [this] { serve(); }));
-      } catch (const std::system_error&) {
-        if (threads_.empty()) {
-          return false;
-        }
-      }
     }
     jobs_.push_back(&job);
     waiting_.store(jobs_.size(), std::memory_order_relaxed);
@@ -50,21 +42,23 @@ bool CopyCrew::try_give(CopyJob& job) {
   return true;
 }
 
+// Starts one more thread where there may be one. False: there is none at all.
+bool CopyCrew::has_another_locked() {
+  try {
+    if (threads_.size() < options_.threads) {
+      threads_.push_back(quiet_thread("hippo-copy", [this] { serve(); }));
+    }
+  } catch (const std::system_error&) {
+    return !threads_.empty();
+  }
+  return true;
+}
+
 void CopyCrew::serve() {
   std::unique_lock lock(mutex_);
-  for (;;) {
+  while (!stop_) {
     if (jobs_.empty()) {
-      ++idle_;
-      lock.unlock();
-      const bool some = look_out();
-      lock.lock();
-      if (!some) {
-        given_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
-      }
-      --idle_;
-      if (stop_) {
-        return;
-      }
+      rest(lock);
       continue;
     }
     CopyJob& job = *jobs_.front();
@@ -75,6 +69,18 @@ void CopyCrew::serve() {
     job.finished->add(job);
     lock.lock();
   }
+}
+
+// Until there may be a job, or the end.
+void CopyCrew::rest(std::unique_lock<std::mutex>& lock) {
+  ++idle_;
+  lock.unlock();
+  const bool some = look_out();
+  lock.lock();
+  if (!some) {
+    given_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
+  }
+  --idle_;
 }
 
 bool CopyCrew::look_out() const {

@@ -75,7 +75,9 @@ class CopyCrew {
   [[nodiscard]] bool try_give(CopyJob& job);
 
  private:
+  [[nodiscard]] bool has_another_locked();
   void serve();
+  void rest(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] bool look_out() const;
   static void carry_out(CopyJob& job);
 
