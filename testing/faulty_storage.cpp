@@ -97,14 +97,6 @@ class FaultyFile final : public File {
     return shortened(fault, {&piece, 1}, file_->read(to, offset));
   }
 
-  [[nodiscard]] std::optional<std::size_t> read_cached(std::span<std::byte> to,
-                                                       std::uint64_t offset) override {
-    const auto fault = meet(FaultPoint::read_cached, "read cached", offset, to.size());
-    const auto count = file_->read_cached(to, offset);
-    const iovec piece{to.data(), to.size()};
-    return count ? std::optional(shortened(fault, {&piece, 1}, *count)) : std::nullopt;
-  }
-
   [[nodiscard]] std::optional<std::size_t> read_cached_pieces(std::span<const iovec> to,
                                                               std::uint64_t offset) override {
     const auto fault = meet(FaultPoint::read_cached, "read cached", offset, size_of(to));

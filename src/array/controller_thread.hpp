@@ -127,7 +127,9 @@ class ControllerThread {
   [[nodiscard]] static std::span<Pending*> join(std::span<Pending*> gathered);
   [[nodiscard]] static bool joins(const Pending& first, const Pending& last, const Pending& next);
   [[nodiscard]] static bool split(Pending& first);
-  void use_pieces(const Pending& pending, std::uint64_t size_bytes, std::vector<iovec>& pieces);
+  static void use_pieces(const Pending& pending,
+                         std::uint64_t size_bytes,
+                         std::vector<iovec>& pieces);
   void begin_file(Pending& pending);
   void begin_copy(Pending& pending);
   bool give_to_crew(Pending& pending, const FilePart& part);

@@ -41,6 +41,43 @@ int fetched(TestArray& array, int first, int step) {
   return right.load();
 }
 
+// More than a thread may have under way, of one queue.
+constexpr std::uint32_t commands = 640;
+const TestArrayOptions many_commands{
+    .size_bytes = 1024 * line_bytes, .cache_bytes = 1024 * line_bytes, .queue_depth = 1024};
+
+// Sends a command for each of so many lines at once; releases what the plan holds when as many are
+// under way as may be. Returns how many failed.
+int failed(TestArray& array, Opcode opcode, FaultPoint point) {
+  const Cache& cache = array.array().cache();
+  const QueuePair pair = cache.queue(0);
+  std::uint64_t first = 0;
+  EXPECT_TRUE(pair.take(Alone{}, commands, first, cache.patience));
+  for (std::uint32_t i = 0; i < commands; ++i) {
+    pair.write(first + i,
+               make_command(opcode, {i, 1}, reinterpret_cast<std::uint64_t>(cache.bytes_of(i))));
+  }
+  pair.mark(Alone{}, first, commands);
+  EXPECT_TRUE(pair.urge(first + commands - 1));
+  EXPECT_TRUE(testing::eventually([&] { return array.plan().seen(point) >= 256; }));
+  array.plan().release();
+  int those = 0;
+  for (std::uint64_t ticket = first; ticket < first + commands; ++ticket) {
+    EXPECT_TRUE(pair.finish(Alone{}, ticket, 1, cache.patience));
+    those += pair.outcome(ticket).status == NvmeStatus::success ? 0 : 1;
+    pair.let_go(ticket);
+  }
+  return those;
+}
+
+// Writes a five into every `step`-th line.
+void write_every(TestArray& array, std::uint64_t step) {
+  const auto view = array.view<std::uint32_t>();
+  for (std::uint64_t i = 0; i < view.size(); i += step * line_bytes / 4) {
+    ASSERT_EQ(view.write(i, 5), NvmeStatus::success);
+  }
+}
+
 // Has a group write all bytes of the lines from `first` on, and flush.
 NvmeStatus write_and_flush(TestArray& array, std::uint64_t first, unsigned char value) {
   const Cache& cache = array.array().cache();
@@ -139,10 +176,7 @@ TEST(GatheredCommands, that_fail_by_hundreds_are_each_told_of_the_drive) {
   TestArray array({.size_bytes = lines * line_bytes,
                    .cache_bytes = 8 * lines * line_bytes,
                    .queue_depth = 1024});
-  const auto view = array.view<std::uint32_t>();
-  for (std::uint64_t line = 0; line < lines; ++line) {
-    ASSERT_EQ(view.write(line * line_bytes / 4, 5), NvmeStatus::success);
-  }
+  write_every(array, 1);
   array.plan().add({.point = FaultPoint::queued_write,
                     .kind = FaultKind::error,
                     .times = 1000,
@@ -165,27 +199,28 @@ TEST(GatheredCommands, of_a_copy_that_fails_are_read_from_another_one_together) 
   EXPECT_EQ(array.array().served().failures, 0U);
 }
 
-// Each its own request, hundreds at once.
-TEST(GatheredCommands, of_an_overlay_wait_for_room) {
-  constexpr std::uint64_t lines = 2048;
-  TestArray array({.size_bytes = lines * line_bytes,
-                   .cache_bytes = lines * line_bytes / 4,
-                   .queue_depth = 1024,
-                   .overlaid = true});
-  array.plan().add({.point = FaultPoint::queued_write,
-                    .kind = FaultKind::delay,
-                    .times = UINT64_MAX,
-                    .delay = std::chrono::milliseconds(2)});
-  const auto view = array.view<std::uint32_t>();
-  on_threads(64, [&](int thread) {
-    for (auto line = static_cast<std::uint64_t>(thread); line < lines; line += 64) {
-      EXPECT_EQ(view.write(line * line_bytes / 4, 5), NvmeStatus::success);
-    }
-  });
-  array.array().check();
-  for (std::uint64_t line = 0; line < lines; ++line) {
-    ASSERT_EQ(view[line * line_bytes / 4], 5U);
+TEST(GatheredCommands, that_fail_wait_for_room_one_by_one) {
+  constexpr std::uint32_t in_turn = 64;
+  TestArray array(many_commands);
+  for (std::uint32_t turn = 0; turn < commands / in_turn; ++turn) {  // all of it fails, then none
+    array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::error});
+    array.plan().add({.point = FaultPoint::read_cached,
+                      .kind = FaultKind::shorten,
+                      .times = in_turn,
+                      .bytes = 0});
   }
+  array.plan().add(
+      {.point = FaultPoint::queued_read, .kind = FaultKind::hold, .times = UINT64_MAX});
+  EXPECT_EQ(failed(array, Opcode::read, FaultPoint::queued_read), 0);
+}
+
+TEST(GatheredCommands, of_an_overlay_wait_for_room) {
+  TestArrayOptions options = many_commands;
+  options.overlaid = true;
+  TestArray array(options);
+  array.plan().add(
+      {.point = FaultPoint::queued_write, .kind = FaultKind::hold, .times = UINT64_MAX});
+  EXPECT_EQ(failed(array, Opcode::write, FaultPoint::queued_write), 0);
 }
 
 TEST(GatheredCommands, of_a_file_that_was_cut_fail_where_bytes_are_lost) {
@@ -238,10 +273,7 @@ TEST(GatheredCommands, wait_for_the_files_lock_where_more_can_join_them) {
   TestArray array({.size_bytes = lines * line_bytes,
                    .cache_bytes = 8 * lines * line_bytes,
                    .queue_depth = 256});
-  const auto view = array.view<std::uint32_t>();
-  for (std::uint64_t line = 0; line < lines; line += 2) {
-    ASSERT_EQ(view.write(line * line_bytes / 4, 5), NvmeStatus::success);
-  }
+  write_every(array, 2);
   const auto sent = [&] { return array.plan().seen(FaultPoint::queued_write); };
   ASSERT_EQ(sent(), 0U) << "the cache has room for all";
   array.plan().add(
@@ -251,7 +283,8 @@ TEST(GatheredCommands, wait_for_the_files_lock_where_more_can_join_them) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_LE(sent(), 6U) << "each of two threads may have one more";
   std::uint32_t value = 0;
-  EXPECT_EQ(view.read(line_bytes / 4, value), NvmeStatus::success) << "reads do not wait for them";
+  EXPECT_EQ(array.view<std::uint32_t>().read(line_bytes / 4, value), NvmeStatus::success)
+      << "reads do not wait for them";
   array.plan().release();
   flush.join();
   EXPECT_EQ(sent(), lines / 2);

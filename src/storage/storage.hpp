@@ -74,8 +74,13 @@ class File {
   // only bytes in the page cache, without starting a read of the others: nothing when the first is
   // not there, or when it cannot be known.
   [[nodiscard]] virtual std::size_t read(std::span<std::byte> to, std::uint64_t offset) = 0;
-  [[nodiscard]] virtual std::optional<std::size_t> read_cached(std::span<std::byte> to,
-                                                               std::uint64_t offset) = 0;
+
+  [[nodiscard]] std::optional<std::size_t> read_cached(std::span<std::byte> to,
+                                                       std::uint64_t offset) {
+    const iovec piece{to.data(), to.size()};
+    return read_cached_pieces({&piece, 1}, offset);
+  }
+
   // The same into several pieces of memory, one after the other, at most IOV_MAX.
   [[nodiscard]] virtual std::optional<std::size_t> read_cached_pieces(std::span<const iovec> to,
                                                                       std::uint64_t offset) = 0;

@@ -138,11 +138,6 @@ std::size_t SystemFile::read(std::span<std::byte> to, std::uint64_t offset) {
   return static_cast<std::size_t>(count);
 }
 
-std::optional<std::size_t> SystemFile::read_cached(std::span<std::byte> to, std::uint64_t offset) {
-  const iovec piece{to.data(), to.size()};
-  return read_cached_pieces({&piece, 1}, offset);
-}
-
 std::size_t SystemFile::read_pieces(std::span<const iovec> to, std::uint64_t offset) {
   const ssize_t count = retry_interrupted([&] {
     return ::preadv(fd(), to.data(), static_cast<int>(to.size()), static_cast<off_t>(offset));

@@ -36,8 +36,6 @@ class SystemFile final : public File {
   [[nodiscard]] int direct_fd() const override;
 
   [[nodiscard]] std::size_t read(std::span<std::byte> to, std::uint64_t offset) override;
-  [[nodiscard]] std::optional<std::size_t> read_cached(std::span<std::byte> to,
-                                                       std::uint64_t offset) override;
   [[nodiscard]] std::optional<std::size_t> read_cached_pieces(std::span<const iovec> to,
                                                               std::uint64_t offset) override;
   [[nodiscard]] std::size_t write(std::span<const std::byte> from, std::uint64_t offset) override;
