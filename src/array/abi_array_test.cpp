@@ -4,7 +4,9 @@
 
 #include <hippogriff/array.hpp>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -197,6 +199,33 @@ TEST(Array, a_file_stays_as_it_is_when_its_new_array_is_refused) {
               HIPPOGRIFF_OK);
     EXPECT_FALSE(std::filesystem::exists(folder.file("none")));
   }
+}
+
+// What the file takes on its drive after one element was written.
+std::uint64_t taken_by_a_write(const std::string& path, const char* io) {
+  constexpr std::uint64_t count = std::uint64_t{8} << 20;
+  array<std::uint64_t> numbers(
+      path, {.mode = "w+", .device = "host", .line_size = 4096, .count = count, .io = io});
+  EXPECT_EQ(numbers.view().write(count / 2, 7), ondemand::NvmeStatus::success);
+  numbers.flush();
+  struct ::stat facts = {};
+  EXPECT_EQ(::stat(path.c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_size, count * sizeof(std::uint64_t));
+  return static_cast<std::uint64_t>(facts.st_blocks) * 512;
+}
+
+TEST(Array, a_new_one_takes_blocks_by_regions_where_it_is_written_past_the_page_cache) {
+  constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+  const TemporaryFolder folder;
+  EXPECT_LT(taken_by_a_write(folder.file("cached"), "cached"), mib);
+  const int direct = ::open(folder.file("cached").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+  if (direct < 0) {
+    GTEST_SKIP() << "no O_DIRECT here";
+  }
+  ::close(direct);
+  const std::uint64_t taken = taken_by_a_write(folder.file("direct"), "direct");
+  EXPECT_GE(taken, 16 * mib);
+  EXPECT_LT(taken, 17 * mib);
 }
 
 TEST(Array, memory_that_is_nowhere_is_refused) {

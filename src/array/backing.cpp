@@ -170,14 +170,35 @@ FilePart Backing::part_at(std::uint64_t offset, std::uint64_t bytes_max, std::ui
   return part;
 }
 
-void Backing::begin_write_back(Range part) const {
+template <typename Act>
+void Backing::each_part(Range part, const Act& act) const {
   for (std::uint64_t copy = 0; copy < layout().copies(); ++copy) {
     for (std::uint64_t offset = part.offset; offset < part.end();) {
       const FilePart there = part_at(offset, part.end() - offset, copy);
-      there.file->file->begin_write_back({there.offset, there.size_bytes});
+      act(there);
       offset += there.size_bytes;
     }
   }
+}
+
+void Backing::begin_write_back(Range part) const {
+  each_part(part, [](const FilePart& there) {
+    there.file->file->begin_write_back({there.offset, there.size_bytes});
+  });
+}
+
+void Backing::allocate(Range part) const {
+  each_part(part, [](const FilePart& there) {
+    const Range range{there.offset, there.size_bytes};
+    File& file = *there.file->file;
+    try {
+      if (file.size_now() >= range.end()) {  // one that was cut stays so: nothing else would tell
+        file.allocate(range);
+      }
+    } catch (const std::exception&) {
+      return;  // full, or a file system that cannot: the write finds its own block, or tells
+    }
+  });
 }
 
 void Backing::sync() const {

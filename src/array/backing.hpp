@@ -105,6 +105,15 @@ struct Backing {
 
   // Has the kernel begin to write a part of the array that was written, in every copy.
   void begin_write_back(Range part) const;
+
+  // Has blocks for a part of a new array that is about to be written, in every copy. Where there
+  // are none the write tells.
+  void allocate(Range part) const;
+
+ private:
+  // Calls act(part of a file) for all of the array's part, in every copy.
+  template <typename Act>
+  void each_part(Range part, const Act& act) const;
 };
 
 // What somebody asks for. The strings are paths; sizes in bytes.

@@ -109,6 +109,19 @@ TEST_F(OpenBacking, new_files_are_as_long_as_their_stripes) {
   EXPECT_EQ(std::filesystem::file_size(folder_.file("c")), 10U + 1024);
 }
 
+TEST_F(OpenBacking, blocks_are_had_for_files_as_long_as_they_are_and_no_longer) {
+  constexpr std::uint64_t size = std::uint64_t{1} << 20;
+  const Backing backing = open_backing(*storage_,
+                                       {.paths = {folder_.file("a"), folder_.file("b")},  // copies
+                                        .mode = "w+",
+                                        .size_bytes = size});
+  empty_files(backing);
+  std::filesystem::resize_file(folder_.file("a"), size / 2);
+  backing.allocate({0, size});
+  EXPECT_EQ(std::filesystem::file_size(folder_.file("a")), size / 2) << "it would look whole";
+  EXPECT_EQ(std::filesystem::file_size(folder_.file("b")), size);
+}
+
 TEST_F(OpenBacking, new_files_that_cannot_all_be_made_leave_those_that_are_there) {
   make_file(folder_.file("a"), 9000);
   const BackingRequest request{

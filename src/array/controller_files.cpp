@@ -120,6 +120,9 @@ void ControllerThread::use_pieces(const Pending& pending,
 void ControllerThread::begin_file(Pending& pending) {
   const Backing& backing = pending.served->array->backing();
   const bool reads = pending.opcode == Opcode::read;
+  if (!reads && backing.is_new && backing.is_direct) {
+    pending.served->array->note_first_write({pending.offset, pending.together});
+  }
   pending.in_overlay = false;
   pending.is_written = false;
   pending.copies_left = backing.layout().copies();

@@ -4,6 +4,7 @@
 #include "array/backing.hpp"
 #include "array/controller_queue.hpp"
 #include "array/file_windows.hpp"
+#include "array/first_writes.hpp"
 #include "array/shared_drives.hpp"
 #include "array/write_behind.hpp"
 #include "base/error.hpp"
@@ -59,7 +60,8 @@ class ServedArray {
   explicit ServedArray(Options options)
       : options_(std::move(options)),
         counters_(options_.queues.size()),
-        write_behind_(backing().size_bytes) {}
+        write_behind_(backing().size_bytes),
+        first_writes_(backing().size_bytes) {}
 
   [[nodiscard]] const Options& options() const { return options_; }
 
@@ -107,6 +109,13 @@ class ServedArray {
   // Bytes are in the files: the part, if any, that should go on to the drive.
   [[nodiscard]] std::optional<Range> note_written(const Range& part) {
     return write_behind_.note_written(part);
+  }
+
+  // A part of a new array is about to be written past the page cache.
+  void note_first_write(const Range& part) {
+    if (const auto region = first_writes_.note(part)) {
+      backing().allocate(*region);
+    }
   }
 
   // A copy of the array could not be read, and another one is asked. Tells of the first on stderr.
@@ -283,6 +292,7 @@ class ServedArray {
   Options options_;
   std::vector<Counter> counters_;
   WriteBehind write_behind_;
+  FirstWrites first_writes_;
   static constexpr std::size_t writes_a_file = 4;
   std::atomic<std::size_t> writes_{0};  // under way, through the page cache
   std::atomic<std::uint64_t> failures_{0};

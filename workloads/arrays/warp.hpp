@@ -22,6 +22,9 @@
 //     // Device host only, may be absent: has the lines of items from `first` on read, and tells
 //     // which item is the first that it did nothing for (after `first`).
 //     std::uint64_t ahead(std::uint64_t first, std::uint64_t end, unsigned threads) const;
+//     // GPUs only, may be absent: items are taken in order, by at most so many warps at once. Else
+//     // they are taken by strides, by as many as fit.
+//     std::uint64_t in_order_by() const;
 //   };
 //
 // All lanes of a warp come with the same item. Where they meet (Warp's functions, walk, each_lane)

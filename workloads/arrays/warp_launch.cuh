@@ -70,6 +70,41 @@ __global__ void __launch_bounds__(warps_a_block<Work> * 32, 32 / warps_a_block<W
   }
 }
 
+// The same for items that are taken in order: by strides, warps that wait longer fall behind.
+template <typename Work>
+__global__ void __launch_bounds__(warps_a_block<Work> * 32, 32 / warps_a_block<Work>)
+    ordered_warp_kernel(const __grid_constant__ Work work,
+                        std::uint64_t items,
+                        unsigned long long* next) {
+  __shared__ GpuBuffer<Work> buffers[warps_a_block<Work>];
+  for (;;) {
+    unsigned long long item = threadIdx.x % 32 == 0 ? atomicAdd(next, 1ULL) : 0;
+    item = __shfl_sync(GpuWarp::all, item, 0);
+    if (item >= items) {
+      return;
+    }
+    work(GpuWarp{}, buffers[threadIdx.x / 32], item);
+  }
+}
+
+// Of the kernel that runs: on the default stream one does at a time.
+static __device__ unsigned long long next_item;
+
+template <typename Work>
+cudaError_t launch_in_order(const Work& work, std::uint64_t items, unsigned blocks) {
+  void* next = nullptr;
+  cudaError_t status = cudaGetSymbolAddress(&next, next_item);
+  if (status == cudaSuccess) {
+    status = cudaMemsetAsync(next, 0, sizeof next_item);
+  }
+  if (status == cudaSuccess) {
+    ordered_warp_kernel<Work>
+        <<<blocks, warps_a_block<Work> * 32>>>(work, items, static_cast<unsigned long long*>(next));
+    status = cudaGetLastError();
+  }
+  return status;
+}
+
 template <typename Work>
 void on_gpu_warps(const Work& work, std::uint64_t items) {
   constexpr unsigned warps = warps_a_block<Work>;
@@ -87,8 +122,15 @@ void on_gpu_warps(const Work& work, std::uint64_t items) {
   if (status == cudaSuccess) {
     const std::uint64_t most = static_cast<std::uint64_t>(processors) * std::max(blocks, 1);
     const std::uint64_t wanted = (items + warps - 1) / warps;
-    warp_kernel<Work><<<static_cast<unsigned>(std::min(most, wanted)), warps * 32>>>(work, items);
-    status = cudaGetLastError();
+    const auto count = static_cast<unsigned>(std::min(most, wanted));
+    if constexpr (requires { work.in_order_by(); }) {
+      const std::uint64_t enough = std::max<std::uint64_t>(work.in_order_by() / warps, 1);
+      status = launch_in_order(
+          work, items, static_cast<unsigned>(std::min<std::uint64_t>(count, enough)));
+    } else {
+      warp_kernel<Work><<<count, warps * 32>>>(work, items);
+      status = cudaGetLastError();
+    }
   }
   if (status != cudaSuccess) {
     throw std::runtime_error(std::string("launching a kernel: ") + cudaGetErrorString(status));

@@ -103,11 +103,16 @@ Moved through_arrays(const Wish& wish, const Device& device, Phases& phases) {
   hippogriff::array_options out = in;
   out.mode = "w+";
   out.count = wish.count;
+  out.io = "direct";  // written once, in order: as the other ways write it
   const hippogriff::array<Number> a(wish.a, in);
   const hippogriff::array<Number> b(wish.b, in);
   hippogriff::array<Number> c(wish.c, out);
   phases.end("open");
-  const AddThroughArrays add{a.view(), b.view(), c.view(), wish.line_bytes / sizeof(Number)};
+  // Few warps beside the lines that C's cache has: more would wait for places anyway, and a line is
+  // written alone while those of its neighbours wait.
+  const std::uint64_t places = c.view().cache().places.place_count();
+  const std::uint64_t warps = std::max<std::uint64_t>(places / 64, 128);
+  const AddThroughArrays add{a.view(), b.view(), c.view(), wish.line_bytes / sizeof(Number), warps};
   run_warps(device, add, add.items());
   phases.end("compute");
   a.check_accesses();

@@ -30,6 +30,7 @@ struct AddThroughArrays {
   hippogriff::array_view<Number> b;
   hippogriff::array_view<Number> c;
   std::uint64_t numbers_a_line = 0;
+  std::uint64_t warps = 0;  // of a GPU, at once
 
   [[nodiscard]] std::uint64_t items() const { return parts_of(c.size(), numbers_a_line); }
 
@@ -55,6 +56,8 @@ struct AddThroughArrays {
     warp.meet();
     static_cast<void>(c.write_range(warp.group(), range.begin, count, buffer.a));
   }
+
+  [[nodiscard]] std::uint64_t in_order_by() const { return warps; }
 
 #ifndef __CUDACC__
   [[nodiscard]] std::uint64_t ahead(std::uint64_t first,
