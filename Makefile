@@ -105,7 +105,7 @@ format: ## Rewrite the sources as clang-format and ruff want them
 	@tools/bootstrap check
 	@$(VENV)/bin/python tools/lint.py --fix
 
-model: ## The protocols of node and arrays by spin (7 minutes, 4 GB)
+model: ## The protocols of node and arrays by spin (8 minutes, 4 GB)
 	@tools/bootstrap check
 	@tools/model $(BUILD)
 

@@ -17,7 +17,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace hippogriff::testing {
@@ -129,6 +131,25 @@ class Answers {
 
  private:
   std::array<int, 2> ends_{};
+};
+
+// Does something once at a step of an operation.
+struct AtStep {
+  std::string_view place;
+  std::function<void()> act;
+  bool done = false;
+
+  [[nodiscard]] node::Steps steps() {
+    return {.at =
+                [](void* context, const char* at) {
+                  auto& self = *static_cast<AtStep*>(context);
+                  if (!self.done && self.place == at) {
+                    self.done = true;
+                    self.act();
+                  }
+                },
+            .context = this};
+  }
 };
 
 // The status that `call` fails with; ok when it does not.

@@ -48,7 +48,6 @@ void Node::attach() {
     return;
   }
   Books fresh;
-  fresh.generation = static_cast<std::uint64_t>(monotonic_ns());
   fresh.policy = options_.policy;
   fresh.bound = options_.bound;
   seen_generation_ = 0;

@@ -352,6 +352,9 @@ Legacy legacy_of(const SegmentPlace& place, int fresh_fd, const Books& fresh) {
 
   std::vector<Found> all;
   for (const RemovedFile& file : removed_files(place, fresh_fd)) {
+    if (unfinished(file.fd())) {
+      continue;  // what is in it was copied from the others, some time ago
+    }
     refuse_other_version(file, place);
     await_last_change(file);
     Found found;

@@ -20,12 +20,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -33,6 +31,7 @@ namespace hippogriff::node {
 namespace {
 
 using hippogriff::testing::Answers;
+using hippogriff::testing::AtStep;
 using hippogriff::testing::Child;
 using hippogriff::testing::eventually;
 using hippogriff::testing::held;
@@ -366,25 +365,6 @@ TEST_F(LegacyTest, a_lock_is_seen_whatever_other_locks_there_are) {
         << "look " << look;
   }
 }
-
-// Does something once at a step of an operation.
-struct AtStep {
-  std::string_view place;
-  std::function<void()> act;
-  bool done = false;
-
-  [[nodiscard]] Steps steps() {
-    return {.at =
-                [](void* context, const char* at) {
-                  auto& self = *static_cast<AtStep*>(context);
-                  if (!self.done && self.place == at) {
-                    self.done = true;
-                    self.act();
-                  }
-                },
-            .context = this};
-  }
-};
 
 TEST_F(LegacyTest, an_operation_that_began_before_the_removal_promises_nothing_twice) {
   std::unique_ptr<Node> late;

@@ -13,7 +13,10 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstring>
+#include <iterator>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,7 +24,18 @@ namespace hippogriff::node {
 
 namespace {
 
-constexpr int join_attempts_max = 100;
+// Tries at least, and for how long: who removes it faster than it is made leaves it for long enough
+// by chance.
+constexpr int join_attempts_min = 100;
+constexpr std::chrono::milliseconds removed_patience{2000};
+// So long who makes a segment may take that others wait for, twice as long after each that was
+// given up: one that is stopped does not go on, and on a slow machine one has to get to the end.
+constexpr std::chrono::milliseconds maker_patience_first{2000};
+constexpr std::chrono::milliseconds maker_patience_max{16'000};
+constexpr std::chrono::microseconds maker_look_interval{500};
+// Instead of the checksum, which no header has: programs of every version see a damaged segment,
+// not somebody's file.
+constexpr std::uint64_t unfinished_checksum = 0;
 
 SegmentHeader own_header() {
   SegmentHeader header;
@@ -40,6 +54,13 @@ SegmentHeader own_header() {
                .detail = std::move(detail)});
 }
 
+[[noreturn]] void refuse_stopped(const std::string& path) {
+  throw Error({.status = Status::busy,
+               .operation = "open segment",
+               .object = path,
+               .detail = "another program makes it and does not go on; is it stopped?"});
+}
+
 // Of all of a file, and all that clients of any version lock beyond its end.
 struct flock whole_range() {
   struct flock anywhere{};
@@ -54,6 +75,27 @@ bool lock_out_clients(int fd) {
   return ::fcntl(fd, F_OFD_SETLK, &anywhere) == 0;
 }
 
+// Who finishes a segment, or replaces it, has its first byte locked. False when somebody else has.
+bool lock_to_make(int fd, const std::string& path) {
+  struct flock first = whole_range();
+  first.l_len = 1;
+  if (::fcntl(fd, F_OFD_SETLK, &first) == 0) {
+    return true;
+  }
+  if (errno != EAGAIN && errno != EACCES) {
+    throw_io("lock segment", path, no_offset, errno);
+  }
+  return false;
+}
+
+// All of it at once: who finds no slot free asks for the first byte. A child that was forked
+// meanwhile would keep it when the file is closed.
+void unlock(int fd) {
+  struct flock anywhere = whole_range();
+  anywhere.l_type = F_UNLCK;
+  static_cast<void>(::fcntl(fd, F_OFD_SETLK, &anywhere));
+}
+
 void write_whole(int fd, const void* data, std::size_t size_bytes, std::size_t offset) {
   const ssize_t written = ::pwrite(fd, data, size_bytes, static_cast<off_t>(offset));
   if (written != static_cast<ssize_t>(size_bytes)) {
@@ -61,25 +103,25 @@ void write_whole(int fd, const void* data, std::size_t size_bytes, std::size_t o
   }
 }
 
-// What a new segment holds: zeros, the header, the books with number 1, and who is carried over.
+// What a new segment holds but for its header: the books with number 1, who is carried over, and
+// zeros, also where a maker wrote that was killed.
 void write_contents(int fd, const Legacy& legacy) {
+  std::vector<std::byte> contents(sizeof(SegmentLayout));
+  const auto put = [&](std::size_t offset, const auto& values) {
+    std::memcpy(contents.data() + offset, std::data(values), std::span(values).size_bytes());
+  };
   for (const Legacy::Client& client : legacy.clients) {
-    write_whole(fd,
-                &client.identity,
-                sizeof(client.identity),
-                offsetof(SegmentLayout, identities) + client.index * sizeof(ClientIdentity));
-    write_whole(fd,
-                client.uses.data(),
-                sizeof(client.uses),
-                offsetof(SegmentLayout, boards) + client.index * sizeof(ClientBoard));
+    put(offsetof(SegmentLayout, identities) + client.index * sizeof(ClientIdentity),
+        std::span(&client.identity, 1));
+    put(offsetof(SegmentLayout, boards) + client.index * sizeof(ClientBoard), client.uses);
   }
   std::vector<std::byte> image;
   const std::uint64_t sequence = 1;
   encode_books(legacy.books, sequence, image);
-  write_whole(fd, image.data(), image.size(), offsetof(SegmentLayout, halves) + half_bytes);
-  write_whole(fd, &sequence, sizeof(sequence), offsetof(SegmentLayout, commit));
-  const SegmentHeader header = own_header();
-  write_whole(fd, &header, sizeof(header), 0);
+  put(offsetof(SegmentLayout, halves) + half_bytes, image);
+  put(offsetof(SegmentLayout, commit), std::span(&sequence, 1));
+  constexpr std::size_t begin = sizeof(SegmentHeader);
+  write_whole(fd, contents.data() + begin, contents.size() - begin, begin);
 }
 
 // fstat of glibc before 2.39 has the kernel read an empty path as well, in every operation. Some
@@ -106,12 +148,23 @@ bool in_use(int fd) {
          (anywhere.l_type != F_UNLCK && anywhere.l_start != 0);
 }
 
+bool unfinished(int fd) {
+  const SegmentHeader own = own_header();
+  SegmentHeader header;
+  return ::pread(fd, &header, sizeof(header), 0) == static_cast<ssize_t>(sizeof(header)) &&
+         header.magic == own.magic && header.version == own.version &&
+         header.segment_bytes == own.segment_bytes && header.checksum == unfinished_checksum &&
+         !in_use(fd);
+}
+
 Segment::Segment(SegmentPlace place, const Books& books, const Steps& steps)
-    : place_(std::move(place)) {
+    : place_(std::move(place)), maker_patience_(maker_patience_first) {
   try {
+    const auto begin = std::chrono::steady_clock::now();
     for (int attempt = 0; !join_or_make(books, steps); ++attempt) {
       close_file();
-      if (attempt == join_attempts_max) {
+      if (attempt >= join_attempts_min &&
+          std::chrono::steady_clock::now() - begin > removed_patience) {
         throw Error({.status = Status::busy,
                      .operation = "open segment",
                      .object = path(),
@@ -126,17 +179,28 @@ Segment::Segment(SegmentPlace place, const Books& books, const Steps& steps)
   }
 }
 
-// False when it is to be tried again: somebody else was quicker, or a damaged one was removed.
+// False when it is to be tried again: it was removed, by us or by somebody else.
 bool Segment::join_or_make(const Books& books, const Steps& steps) {
   if (!open_existing()) {
-    return create(books, steps);
+    create(steps);
+    if (!open_existing()) {
+      return false;
+    }
   }
   refuse_foreign(fd_, place_);
-  if (state() != State::sound) {
-    remove_useless();
-    return false;
+  if (state() == State::sound) {
+    return true;
   }
-  return true;
+  const bool ours = await_maker();
+  const State now = state();
+  if (now == State::unfinished && ours) {
+    return finish(books, steps);
+  }
+  if (now != State::sound) {
+    remove_useless();
+  }
+  unlock(fd_);
+  return now == State::sound;
 }
 
 Segment::~Segment() {
@@ -157,8 +221,9 @@ bool Segment::open_existing() {
   return false;
 }
 
-// The file has no name until all of it is there. False when somebody else was quicker.
-bool Segment::create(const Books& books, const Steps& steps) {
+// Without a name until it has its size and its owner. Who opens it by that finishes it: its maker,
+// or another one where that is quicker, or the maker is killed.
+void Segment::create(const Steps& steps) {
   const std::string before = path().substr(0, path().find_last_of('/') + 1);
   const std::string folder = before.empty() ? "." : before;
   fd_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -172,32 +237,17 @@ bool Segment::create(const Books& books, const Steps& steps) {
     throw_io("allocate segment", path(), no_offset, refused);
   }
   share_with_group();
-  write_contents(fd_, legacy_of(place_, fd_, books));
+  SegmentHeader header = own_header();
+  header.checksum = unfinished_checksum;
+  write_whole(fd_, &header, sizeof(header), 0);
   step(steps, "before link");
   const std::string source = "/proc/self/fd/" + std::to_string(fd_);
-  if (::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, path().c_str(), AT_SYMLINK_FOLLOW) == 0) {
-    open_by_name();
-    return true;
-  }
-  if (errno != EEXIST) {
+  if (::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, path().c_str(), AT_SYMLINK_FOLLOW) != 0 &&
+      errno != EEXIST) {
     throw_io("link segment", path(), no_offset, errno);
   }
   close_file();
-  return false;
-}
-
-// The kernel says of a descriptor by what name it was opened: by that legacy_of finds it.
-void Segment::open_by_name() {
-  const int named = ::open(path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  struct stat ours{};
-  struct stat theirs{};
-  if (named >= 0 && ::fstat(fd_, &ours) == 0 && ::fstat(named, &theirs) == 0 &&
-      ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev) {
-    close_file();
-    fd_ = named;
-  } else if (named >= 0) {  // somebody has replaced it already
-    static_cast<void>(::close(named));
-  }
+  step(steps, "linked");
 }
 
 // Says who may open the new file, before it has a name.
@@ -211,6 +261,50 @@ void Segment::share_with_group() const {
   if (::fchmod(fd_, place_.group ? 0660 : 0600) != 0) {
     throw_io("create segment", path(), no_offset, errno);
   }
+}
+
+// True with the maker's lock: nobody else makes it. False when somebody has finished or removed it,
+// or does neither for too long.
+bool Segment::await_maker() {
+  const auto begin = std::chrono::steady_clock::now();
+  while (!lock_to_make(fd_, path())) {
+    struct stat facts{};
+    if (::fstat(fd_, &facts) != 0 || facts.st_nlink == 0 || state() == State::sound) {
+      return false;
+    }
+    if (std::chrono::steady_clock::now() - begin > maker_patience_) {
+      if (maker_patience_ == maker_patience_max) {
+        refuse_stopped(path());
+      }
+      maker_patience_ *= 2;
+      return false;
+    }
+    std::this_thread::sleep_for(maker_look_interval);
+  }
+  return true;
+}
+
+// Under the maker's lock. Looks for removed segments that are in use only now that its name is
+// taken: none can come to be used and be removed any more that it does not see, unless it is
+// removed itself, and then nobody uses it. False when it was. The order of generations is that in
+// which segments were used: this one's begins after all others were removed.
+bool Segment::finish(const Books& books, const Steps& steps) {
+  step(steps, "before look");
+  Books fresh = books;
+  fresh.generation = static_cast<std::uint64_t>(
+      std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+  const Legacy legacy = legacy_of(place_, fd_, fresh);
+  step(steps, "looked");
+  write_contents(fd_, legacy);
+  step(steps, "before finish");
+  const bool named = intact();
+  if (named) {
+    const std::uint64_t checksum = own_header().checksum;
+    write_whole(fd_, &checksum, sizeof(checksum), offsetof(SegmentHeader, checksum));
+    step(steps, "finished");
+  }
+  unlock(fd_);
+  return named;
 }
 
 // Throws for a sound segment of another version that somebody uses.
@@ -228,7 +322,8 @@ Segment::State Segment::state() const {
     refuse(path(), "it is no segment: remove it, or name another");
   }
   if (header.magic != segment_magic || header.checksum != header_checksum(header)) {
-    return State::damaged;
+    const bool whole = facts.st_size == static_cast<off_t>(sizeof(SegmentLayout));
+    return whole && unfinished(fd_) ? State::unfinished : State::damaged;
   }
   if (header.version != segment_version && !in_use(fd_)) {
     return State::outdated;
@@ -258,6 +353,9 @@ void Segment::remove_useless() const {
       ours.st_ino == named.st_ino && ours.st_dev == named.st_dev && may_be_removed() &&
       ::unlink(path().c_str()) != 0) {
     if (errno == EPERM) {  // a group's, in a folder where only who made a file may remove it
+      if (unfinished(fd_)) {
+        refuse_stopped(path());
+      }
       refuse(path(),
              "it is damaged or of another version, and only user " + std::to_string(ours.st_uid) +
                  " may remove it");
@@ -268,7 +366,8 @@ void Segment::remove_useless() const {
 
 bool Segment::may_be_removed() const {
   const State now = state();
-  return now == State::damaged || (now == State::outdated && lock_out_clients(fd_));
+  return now == State::damaged || now == State::unfinished ||
+         (now == State::outdated && lock_out_clients(fd_));
 }
 
 bool Segment::being_replaced() const noexcept {

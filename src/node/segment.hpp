@@ -5,6 +5,7 @@
 #include "node/segment_place.hpp"
 #include "node/steps.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -16,13 +17,17 @@ std::uint64_t header_checksum(const SegmentHeader& header);
 // Who replaces it has all of it locked, from its first byte on, and does not count.
 bool in_use(int fd);
 
+// Whether it is a segment of this version that nobody has finished, and so nobody uses.
+bool unfinished(int fd);
+
 // An open and mapped segment. Thread-safe: nothing of it changes.
 class Segment {
  public:
   // Joins the segment there, or makes one that holds `books`. Replaces a damaged one, and one of
   // another version that nobody uses. Throws Error: unsupported for another version that is in use
-  // and for what is not a segment of this user alone, or of the group alone; io_error for what the
-  // system refuses.
+  // and for what is not a segment of this user alone, or of the group alone; busy where others
+  // remove it all the time, or who makes it is stopped and cannot be replaced; io_error for what
+  // the system refuses.
   Segment(SegmentPlace place, const Books& books, const Steps& steps);
   ~Segment();
   Segment(const Segment&) = delete;
@@ -43,13 +48,14 @@ class Segment {
   [[nodiscard]] const std::string& path() const noexcept { return place_.path; }
 
  private:
+  enum class State { sound, unfinished, damaged, outdated };
+
   bool join_or_make(const Books& books, const Steps& steps);
   bool open_existing();
-  bool create(const Books& books, const Steps& steps);
-  void open_by_name();
+  void create(const Steps& steps);
   void share_with_group() const;
-  enum class State { sound, damaged, outdated };
-
+  bool await_maker();
+  bool finish(const Books& books, const Steps& steps);
   [[nodiscard]] State state() const;
   [[nodiscard]] bool may_be_removed() const;
   void remove_useless() const;
@@ -59,6 +65,7 @@ class Segment {
   const SegmentPlace place_;
   int fd_ = -1;
   SegmentLayout* shared_ = nullptr;
+  std::chrono::milliseconds maker_patience_;
 };
 
 }  // namespace hippogriff::node
