@@ -43,6 +43,13 @@ class SharedTransfers : public ::testing::Test {
     });
   }
 
+  // Where the file system lets go of pages.
+  void drop_from_page_cache() const {
+    const OpenFile file(path_, O_RDWR);
+    EXPECT_EQ(::fsync(file.get()), 0);
+    EXPECT_EQ(::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
+  }
+
   // The processes to come wait at their first use for 60 MiB that this one left for that.
   void leave_memory(node::Node& leading) {
     leading.defer(
@@ -173,9 +180,7 @@ TEST_F(SharedTransfers, cold_sends_beside_a_process_that_comes_and_goes_are_righ
     const std::string drive = told["drive"];
     const node::Node stranger(machine_.place.options());
     for (int round = 0; round < 6; ++round) {
-      const OpenFile file(path_, O_RDWR);
-      EXPECT_EQ(::fsync(file.get()), 0);
-      EXPECT_EQ(::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
+      drop_from_page_cache();
       auto notice = round % 3 != 0 ? stranger.notice_transfer() : nullptr;
       if (notice != nullptr) {
         notice->show({.device = 0,
@@ -221,6 +226,47 @@ TEST_F(SharedTransfers, a_send_parks_while_its_memory_is_promised_to_another_pro
     holder.send(SIGKILL);
     expect_content(handle);
     EXPECT_EQ(report(handle)["route"], "parked");
+  });
+  EXPECT_EQ(process.wait(), 0);
+}
+
+// Reading ahead of its memory would only slow down who has some, and would give it back later.
+TEST_F(SharedTransfers, a_cold_send_parks_once_no_other_process_moves_data_from_the_drive) {
+  auto holder = child([] {
+    void* memory = nullptr;
+    ASSERT_EQ(hippogriff_malloc("host", 90 * mebibyte, &memory), HIPPOGRIFF_OK);
+    ::pause();
+  });
+  auto process = child([&] {
+    ASSERT_TRUE(eventually([] {
+      const Json now = node_status();
+      return !now["devices"].empty() && now["devices"][0]["promised_bytes"] == 90 * mebibyte;
+    }));
+    drop_from_page_cache();
+    const Json told = explain();
+    const std::string drive = told["drive"];
+    const node::Node stranger(machine_.place.options());
+    auto notice = stranger.notice_transfer();
+    notice->show({.device = 0,
+                  .drive = drive.empty() ? told["filesystem"].get<std::string>() : drive,
+                  .drive_requests = 2,
+                  .bytes_total = mebibyte,
+                  .started_ns = node::monotonic_ns()});
+    const Handle handle = send();
+    hippogriff_progress progress{};
+    const auto parked = [&] {
+      EXPECT_EQ(hippogriff_get_progress(handle.get(), &progress), HIPPOGRIFF_OK);
+      return progress.bytes_parked;
+    };
+    const bool cold = told["cached_fraction"] < 1;
+    for (int turn = 0; cold && turn < 60; ++turn) {
+      ASSERT_EQ(parked(), 0U) << "after " << turn << " turns";
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    notice->set_phase(node::TransferPhase::parking, true);
+    EXPECT_TRUE(eventually([&] { return parked() == file_bytes; })) << progress.bytes_parked;
+    holder.send(SIGKILL);
+    expect_content(handle);
   });
   EXPECT_EQ(process.wait(), 0);
 }

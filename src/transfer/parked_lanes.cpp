@@ -2,11 +2,15 @@
 // (Hippogriff III.B); receives leave the device before the disk has them (Gullfoss 4.2).
 #include "transfer/piece_io.hpp"
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 namespace hippogriff {
 
 namespace {
+
+constexpr std::chrono::milliseconds step_aside{2};
 
 // A piece of parking that goes back unless it is handed on. Parked data has half of the transfer's
 // host memory at most, so that the lanes beside it have slots, and counts to the transfer's end:
@@ -46,6 +50,14 @@ class ParkingPlace {
   bool in_use_ = false;  // by the device
 };
 
+// What is read ahead of its memory must not slow down what others have memory for: they would keep
+// that the longer, and a drive that many read from at once gives less. Not where parking was asked
+// for by name.
+bool steps_aside(const Transfer& transfer) {
+  return transfer.request().route != Route::parked && transfer.others_need_drive != nullptr &&
+         transfer.others_need_drive();
+}
+
 bool all_else_is_parked(const Transfer& transfer) {
   return transfer.parked_bytes() + transfer.bytes_done() + transfer.work.held_bytes() ==
          transfer.request().extent.size;
@@ -72,6 +84,10 @@ LaneOutcome send_parked(LaneContext& context, Transfer& transfer) {
   while (!transfer.stopping() && !transfer.gate_open) {
     if (context.should_yield()) {
       return LaneOutcome::yielded;
+    }
+    if (steps_aside(transfer)) {
+      std::this_thread::sleep_for(step_aside);
+      continue;
     }
     ParkingPlace place(context.parking, transfer.host_memory);
     if (place.get() == nullptr) {

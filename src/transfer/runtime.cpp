@@ -425,6 +425,12 @@ std::uint32_t Runtime::drive_depth_max(const Transfer& transfer, const DeviceSta
       calibration.drive.measured ? calibration.drive.depth : DepthController::tried_max, load);
 }
 
+bool Runtime::others_need_drive(const Transfer& transfer) const {
+  const auto node = share();
+  return node != nullptr &&
+         any_needs_drive(node->transfers_of_others(), drive_key(transfer.file().facts()));
+}
+
 // What others move at the same time makes rates look low.
 bool Runtime::ran_alone(const Transfer& transfer, const DeviceState& state) const {
   if (!transfer.alone || transfer.notice == nullptr) {

@@ -168,6 +168,8 @@ class Runtime {
   void observe(const Transfer& transfer, const DeviceState& state);
   [[nodiscard]] std::uint32_t drive_depth_max(const Transfer& transfer,
                                               const DeviceState& state) const;
+  void let_ask_for_others(Transfer& transfer, const DeviceState& state, bool by_drive);
+  [[nodiscard]] bool others_need_drive(const Transfer& transfer) const;
   [[nodiscard]] bool ran_alone(const Transfer& transfer, const DeviceState& state) const;
   DeviceState& open_device_locked(const std::string& name);
   std::shared_ptr<Device> make_host_locked();

@@ -66,6 +66,14 @@ void add_others(TransferLoad& load,
   load.others_want_memory = static_cast<std::uint32_t>(wanting.count());
 }
 
+bool any_needs_drive(std::span<const node::SeenTransfer> others, const std::string& drive) {
+  const std::string name = drive.substr(0, node::drive_name_max);
+  return std::any_of(others.begin(), others.end(), [&](const node::SeenTransfer& other) {
+    return !name.empty() && other.shown.drive == name &&
+           other.shown.phase == node::TransferPhase::moving;
+  });
+}
+
 bool any_others(const TransferLoad& load) {
   return load.others_on_drive.processes > 0 || load.others_on_link.processes > 0;
 }

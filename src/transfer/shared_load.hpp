@@ -26,6 +26,10 @@ void add_others(TransferLoad& load,
                 const TransferWay& way,
                 std::int64_t now_ns);
 
+// Whether any of them moves data from or to the drive and on, "": none.
+[[nodiscard]] bool any_needs_drive(std::span<const node::SeenTransfer> others,
+                                   const std::string& drive);
+
 // Whether any of them has a part in what our transfer gets.
 [[nodiscard]] bool any_others(const TransferLoad& load);
 

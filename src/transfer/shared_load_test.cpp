@@ -59,6 +59,18 @@ TEST(SharedLoad, what_waits_loads_nothing_and_what_parks_loads_the_drive_alone) 
   EXPECT_EQ(load.others_want_memory, 2U);
 }
 
+TEST(SharedLoad, who_moves_data_from_or_to_a_drive_needs_it_and_who_waits_or_parks_does_not) {
+  const std::vector<SeenTransfer> idle = {
+      seen(1, {.drive = "vda", .phase = TransferPhase::waiting}),
+      seen(2, {.drive = "vda", .phase = TransferPhase::parking}),
+      seen(3, {.drive = "vdb"}),
+      seen(4, {.drive = ""})};
+  EXPECT_FALSE(any_needs_drive(idle, "vda"));
+  EXPECT_FALSE(any_needs_drive(idle, ""));
+  EXPECT_TRUE(any_needs_drive(idle, "vdb"));
+  EXPECT_TRUE(any_needs_drive(std::vector{seen(1, {.drive = "vda", .sends = false})}, "vda"));
+}
+
 TEST(SharedLoad, a_drive_without_a_name_is_shared_with_nobody) {
   TransferLoad load;
   const std::vector<SeenTransfer> others = {seen(1)};

@@ -307,9 +307,7 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
                                           otherwise);
     if (notice != nullptr) {
       transfer->notice = std::move(notice);
-      transfer->drive_depth_max = [this, &state, raw = transfer.get()] {
-        return drive_depth_max(*raw, state);
-      };
+      let_ask_for_others(*transfer, state, uses_drive(seen.facts));
     }
   } catch (...) {
     if (!allocated.is_null()) {
@@ -325,6 +323,14 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
   transfer->set_address(allocates ? allocated : transfer->request().address);
   launch(submission, transfer, state);
   return transfer;
+}
+
+// As long as it lives.
+void Runtime::let_ask_for_others(Transfer& transfer, const DeviceState& state, bool by_drive) {
+  transfer.drive_depth_max = [this, &state, &transfer] { return drive_depth_max(transfer, state); };
+  if (by_drive) {
+    transfer.others_need_drive = [this, &transfer] { return others_need_drive(transfer); };
+  }
 }
 
 // Memory for a send that brings none, or null when it has to wait for some.

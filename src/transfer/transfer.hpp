@@ -189,6 +189,9 @@ class Transfer {
   std::unique_ptr<node::TransferNotice> notice;
   // How many requests the other processes leave to it now; null where there is no node.
   std::function<std::uint32_t()> drive_depth_max;
+  // Whether another process's transfer that does not wait for its device uses its drive now; null
+  // where that cannot be known, or where it uses none.
+  std::function<bool()> others_need_drive;
 
   const Clock::time_point submitted = Clock::now();
 
