@@ -165,7 +165,8 @@ std::optional<std::uint64_t> resident_bytes_by_mincore(int fd, Range range) {
 std::optional<std::uint64_t> resident_bytes_by_probing(int fd, Range range) {
   const std::uint64_t count = std::min({pages_touched(range), probe_count_max, range.size});
   std::uint64_t hits = 0;
-  for (std::uint64_t i = 0; i < count; ++i) {
+  // From the end: a probe of what is not there has the kernel read on from there.
+  for (std::uint64_t i = count; i-- > 0;) {
     std::array<std::byte, 1> byte{};
     const std::uint64_t offset = std::min(range.offset + range.size / count * i, range.end() - 1);
     const iovec piece{byte.data(), byte.size()};
