@@ -187,18 +187,30 @@ void Backing::begin_write_back(Range part) const {
   });
 }
 
-void Backing::allocate(Range part) const {
-  each_part(part, [](const FilePart& there) {
-    const Range range{there.offset, there.size_bytes};
-    File& file = *there.file->file;
+// Not where that could take room that a write needs: an array that stays full of holes may need no
+// more than there is. All files may be on one file system.
+bool Backing::allocate(Range part, std::uint64_t left_bytes) const {
+  std::vector<Range> ranges(files.size());  // what of a file is in it lies together
+  each_part(part, [&](const FilePart& there) {
+    Range& range = ranges[static_cast<std::size_t>(there.file - files.data())];
+    range.offset = range.size == 0 ? there.offset : range.offset;
+    range.size += there.size_bytes;
+  });
+  bool all = true;
+  for (std::size_t i = 0; i < files.size(); ++i) {
     try {
-      if (file.size_now() >= range.end()) {  // one that was cut stays so: nothing else would tell
-        file.allocate(range);
+      const std::uint64_t room = std::filesystem::space(files[i].name).available;
+      if (room / layout().copies() < left_bytes ||
+          files[i].file->size_now() < ranges[i].end()) {  // cut: it would look whole
+        all = false;
+      } else if (ranges[i].size != 0) {
+        files[i].file->allocate(ranges[i]);
       }
     } catch (const std::exception&) {
-      return;  // full, or a file system that cannot: the write finds its own block, or tells
+      all = false;  // a file system that cannot, or was filled meanwhile
     }
-  });
+  }
+  return all;
 }
 
 void Backing::sync() const {

@@ -106,9 +106,10 @@ struct Backing {
   // Has the kernel begin to write a part of the array that was written, in every copy.
   void begin_write_back(Range part) const;
 
-  // Has blocks for a part of a new array that is about to be written, in every copy. Where there
-  // are none the write tells.
-  void allocate(Range part) const;
+  // Has blocks for a part of a new array that is about to be written, in every copy, where there is
+  // room for all that has none so far, `left_bytes` with the part. True when it has them; else the
+  // write finds its own, or tells.
+  bool allocate(Range part, std::uint64_t left_bytes) const;
 
  private:
   // Calls act(part of a file) for all of the array's part, in every copy.

@@ -6,6 +6,7 @@
 #include <hippogriff/array.hpp>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -55,6 +56,13 @@ class OpenBacking : public ::testing::Test {
 
   Failure refusal(const std::vector<std::uint64_t>& sizes, const BackingRequest& request) {
     return failure_of([&] { static_cast<void>(open(sizes, request)); });
+  }
+
+  // In bytes, what a file takes on its drive.
+  std::uint64_t blocks_of(const std::string& name) const {
+    struct ::stat facts = {};
+    EXPECT_EQ(::stat(folder_.file(name).c_str(), &facts), 0);
+    return static_cast<std::uint64_t>(facts.st_blocks) * 512;
   }
 
   TemporaryFolder folder_;
@@ -117,9 +125,41 @@ TEST_F(OpenBacking, blocks_are_had_for_files_as_long_as_they_are_and_no_longer) 
                                         .size_bytes = size});
   empty_files(backing);
   std::filesystem::resize_file(folder_.file("a"), size / 2);
-  backing.allocate({0, size});
+  EXPECT_FALSE(backing.allocate({0, size}, size));
   EXPECT_EQ(std::filesystem::file_size(folder_.file("a")), size / 2) << "it would look whole";
   EXPECT_EQ(std::filesystem::file_size(folder_.file("b")), size);
+}
+
+TEST_F(OpenBacking, blocks_are_had_only_where_there_is_room_for_all_of_the_array) {
+  constexpr std::uint64_t part = std::uint64_t{1} << 20;
+  const std::uint64_t room = std::filesystem::space(folder_.file("")).available;
+  const Backing backing = open_backing(*storage_,
+                                       {.paths = {folder_.file("a"), folder_.file("b")},  // copies
+                                        .mode = "w+",
+                                        .size_bytes = 4 * part});
+  empty_files(backing);
+  EXPECT_FALSE(backing.allocate({0, part}, room * 3 / 4));
+  EXPECT_EQ(blocks_of("a"), 0U) << "two copies need more than there is";
+  EXPECT_TRUE(backing.allocate({0, part}, 4 * part));
+  EXPECT_GE(blocks_of("a"), part);
+  EXPECT_GE(blocks_of("b"), part);
+}
+
+TEST_F(OpenBacking, blocks_of_stripes_are_had_at_once_for_each_file) {
+  constexpr std::uint64_t part = std::uint64_t{1} << 20;
+  const auto plan = std::make_shared<FaultPlan>();
+  const auto storage = make_faulty_storage(make_system_storage(), plan);
+  const Backing backing = open_backing(*storage,
+                                       {.paths = {folder_.file("a"), folder_.file("b")},
+                                        .mode = "w+",
+                                        .file_offset = 4096,
+                                        .size_bytes = 4 * part,
+                                        .stripe_bytes = 4096});
+  empty_files(backing);
+  EXPECT_TRUE(backing.allocate({part + 100, part}, 4 * part));
+  EXPECT_EQ(plan->seen(FaultPoint::allocate), 2U);
+  EXPECT_GE(blocks_of("a") + blocks_of("b"), part);
+  EXPECT_LT(blocks_of("a") + blocks_of("b"), part + std::uint64_t{5} * 4096);
 }
 
 TEST_F(OpenBacking, new_files_that_cannot_all_be_made_leave_those_that_are_there) {

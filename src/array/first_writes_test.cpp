@@ -20,6 +20,9 @@ TEST(FirstWrites, tell_of_a_region_once) {
   ASSERT_TRUE(last);
   EXPECT_EQ(last->offset, 32 * mib);
   EXPECT_EQ(last->end(), 40 * mib);
+  EXPECT_EQ(array.left_bytes(), 40 * mib) << "whoever was told may have found no room";
+  array.note_allocated(*last);
+  EXPECT_EQ(array.left_bytes(), 32 * mib);
 }
 
 TEST(FirstWrites, take_arrays_of_any_size) {

@@ -113,8 +113,9 @@ class ServedArray {
 
   // A part of a new array is about to be written past the page cache.
   void note_first_write(const Range& part) {
-    if (const auto region = first_writes_.note(part)) {
-      backing().allocate(*region);
+    const auto region = first_writes_.note(part);
+    if (region && backing().allocate(*region, first_writes_.left_bytes())) {
+      first_writes_.note_allocated(*region);
     }
   }
 
