@@ -1,6 +1,7 @@
 // Making a segment while others make and remove theirs: of two that are used one after the other
 // the later has what was promised in the earlier, whoever is slow, stopped or killed.
 #include "base/error.hpp"
+#include "node/layout.hpp"
 #include "node/node.hpp"
 #include "node/segment.hpp"
 #include "testing/node_segment.hpp"
@@ -8,6 +9,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -29,6 +31,7 @@
 namespace hippogriff::node {
 namespace {
 
+using hippogriff::testing::Answers;
 using hippogriff::testing::AtStep;
 using hippogriff::testing::Child;
 using hippogriff::testing::held;
@@ -169,6 +172,44 @@ TEST(Making, leaves_no_lock_with_a_child_that_was_forked_meanwhile) {
   EXPECT_TRUE(step.done);
   EXPECT_TRUE(joined.intact());
   EXPECT_FALSE(joined.being_replaced());
+}
+
+TEST(Making, leaves_no_lock_with_a_child_that_was_forked_before_it_failed) {
+  const TemporarySegment place;
+  std::unique_ptr<Child> child;
+  AtStep step{.place = "looked", .act = [&] {
+                child = std::make_unique<Child>([] {
+                  ::pause();
+                  return 0;
+                });
+                throw Error({.status = Status::io_error, .operation = "write segment"});
+              }};
+  const auto failing = [&] { const Node node(stepping(place, step)); };
+  EXPECT_EQ(status_of(failing), Status::io_error);
+  const auto begin = std::chrono::steady_clock::now();
+  const Node next(place.options());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(1500));
+}
+
+// It has the locks that it removes the file under.
+TEST(Making, goes_on_where_who_removes_a_damaged_one_is_stopped) {
+  const TemporarySegment place;
+  Answers answers;
+  const Child remover([&] {
+    const int fd = ::open(place.path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    struct flock first{};
+    first.l_type = F_WRLCK;
+    first.l_len = 1;
+    const bool ready = ::ftruncate(fd, sizeof(SegmentLayout)) == 0 &&
+                       ::fcntl(fd, F_OFD_SETLK, &first) == 0 && ::flock(fd, LOCK_EX) == 0;
+    static_cast<void>(::write(answers.to(), ready ? "y" : "n", 1));
+    ::pause();
+    return 0;
+  });
+  ASSERT_EQ(answers.next(1), "y");
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(held(*node_at(place.options())), 0U);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, hippogriff::testing::soon);
 }
 
 // In a folder where only who made a file may remove it.

@@ -174,6 +174,9 @@ Segment::Segment(SegmentPlace place, const Books& books, const Steps& steps)
     map();
     step(steps, "mapped");
   } catch (...) {
+    if (fd_ >= 0) {
+      unlock(fd_);
+    }
     close_file();
     throw;
   }
@@ -197,7 +200,7 @@ bool Segment::join_or_make(const Books& books, const Steps& steps) {
     return finish(books, steps);
   }
   if (now != State::sound) {
-    remove_useless();
+    remove_useless(!ours);
   }
   unlock(fd_);
   return now == State::sound;
@@ -338,12 +341,13 @@ Segment::State Segment::state() const {
   return whole ? State::sound : State::damaged;
 }
 
-// Under a lock, so that nobody removes the sound file that somebody else put there meanwhile. One
-// of another version is closed to its clients first: a program of that version that has opened it
-// finds no slot, or no name of it once it has one, and joins anew. (Those before version 4 look
-// only after their first operation.)
-void Segment::remove_useless() const {
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+// Under a lock, so that nobody removes the sound file that somebody else put there meanwhile; who
+// has waited long enough goes without, for who has it may be stopped. One of another version is
+// closed to its clients first: a program of that version that has opened it finds no slot, or no
+// name of it once it has one, and joins anew. (Those before version 4 look only after their first
+// operation.)
+void Segment::remove_useless(bool waited) const {
+  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && !waited) {
     static_cast<void>(::usleep(1000));
     return;
   }

@@ -58,7 +58,7 @@ class Segment {
   bool finish(const Books& books, const Steps& steps);
   [[nodiscard]] State state() const;
   [[nodiscard]] bool may_be_removed() const;
-  void remove_useless() const;
+  void remove_useless(bool waited) const;
   void map();
   void close_file() noexcept;
 
