@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -32,7 +33,10 @@ constexpr std::chrono::milliseconds removed_patience{2000};
 // given up: one that is stopped does not go on, and on a slow machine one has to get to the end.
 constexpr std::chrono::milliseconds maker_patience_first{2000};
 constexpr std::chrono::milliseconds maker_patience_max{16'000};
-constexpr std::chrono::microseconds maker_look_interval{500};
+// How often they look: ever less often, and each after another time. Hundreds that go on at once
+// would keep who has the lock of the books from the processor.
+constexpr std::chrono::microseconds maker_look_interval_first{500};
+constexpr std::chrono::microseconds maker_look_interval_max{20'000};
 // Instead of the checksum, which no header has: programs of every version see a damaged segment,
 // not somebody's file.
 constexpr std::uint64_t unfinished_checksum = 0;
@@ -270,6 +274,7 @@ void Segment::share_with_group() const {
 // or does neither for too long.
 bool Segment::await_maker() {
   const auto begin = std::chrono::steady_clock::now();
+  std::chrono::microseconds interval = maker_look_interval_first;
   while (!lock_to_make(fd_, path())) {
     struct stat facts{};
     if (::fstat(fd_, &facts) != 0 || facts.st_nlink == 0 || state() == State::sound) {
@@ -282,7 +287,8 @@ bool Segment::await_maker() {
       maker_patience_ *= 2;
       return false;
     }
-    std::this_thread::sleep_for(maker_look_interval);
+    std::this_thread::sleep_for(interval * (1 + ::getpid() % 64) / 32);
+    interval = std::min(interval * 2, maker_look_interval_max);
   }
   return true;
 }
