@@ -363,6 +363,9 @@ void Segment::remove_useless(bool waited) const {
       ours.st_ino == named.st_ino && ours.st_dev == named.st_dev && may_be_removed() &&
       ::unlink(path().c_str()) != 0) {
     if (errno == EPERM) {  // a group's, in a folder where only who made a file may remove it
+      if (state() == State::sound) {
+        return;  // its maker was quicker
+      }
       if (unfinished(fd_)) {
         refuse_stopped(path());
       }

@@ -26,8 +26,8 @@ class Segment {
   // Joins the segment there, or makes one that holds `books`. Replaces a damaged one, and one of
   // another version that nobody uses. Throws Error: unsupported for another version that is in use
   // and for what is not a segment of this user alone, or of the group alone; busy where others
-  // remove it all the time, or who makes it is stopped and cannot be replaced; io_error for what
-  // the system refuses.
+  // remove it all the time (after 2 s), or who makes it is stopped and cannot be replaced (2 to
+  // 30 s); io_error for what the system refuses.
   Segment(SegmentPlace place, const Books& books, const Steps& steps);
   ~Segment();
   Segment(const Segment&) = delete;
