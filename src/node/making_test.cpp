@@ -93,7 +93,6 @@ TEST(Making, by_three_within_each_other_promises_nothing_twice) {
   for (const char* first_at : places) {
     for (const char* second_at : places) {
       const TemporarySegment place;
-      std::unique_ptr<Node> second;
       std::unique_ptr<Node> third;
       AtStep inner{.place = second_at, .act = [&] {
                      remove(place);
@@ -101,6 +100,7 @@ TEST(Making, by_three_within_each_other_promises_nothing_twice) {
                      third->reserve(request(30));
                      remove(place);
                    }};
+      std::unique_ptr<Node> second;  // ends before `inner`, which it calls
       AtStep outer{.place = first_at, .act = [&] {
                      remove(place);
                      second = node_at(stepping(place, inner));
