@@ -64,12 +64,18 @@ void remove(const TemporarySegment& place) {
   static_cast<void>(::unlink(place.path().c_str()));
 }
 
-// A reservation of 60 in a segment that somebody has removed.
-std::unique_ptr<Node> holder_in_removed(const TemporarySegment& place) {
-  auto holder = node_at(place.options());
-  holder->reserve(request(60));
+// A reservation in a segment that somebody has removed.
+std::unique_ptr<Node> holder_in_removed(const TemporarySegment& place,
+                                        const NodeOptions& options,
+                                        std::uint64_t size_bytes) {
+  auto holder = node_at(options);
+  holder->reserve(request(size_bytes));
   remove(place);
   return holder;
+}
+
+std::unique_ptr<Node> holder_in_removed(const TemporarySegment& place) {
+  return holder_in_removed(place, place.options(), 60);
 }
 
 TEST(Making, sees_what_is_promised_in_one_that_came_and_went_meanwhile) {
@@ -78,9 +84,7 @@ TEST(Making, sees_what_is_promised_in_one_that_came_and_went_meanwhile) {
     std::unique_ptr<Node> quick;
     AtStep step{.place = slow_at, .act = [&] {
                   remove(place);
-                  quick = node_at(place.options());
-                  quick->reserve(request(60));
-                  remove(place);
+                  quick = holder_in_removed(place);
                 }};
     const auto slow = node_at(stepping(place, step));
     EXPECT_TRUE(step.done) << slow_at;
@@ -96,16 +100,12 @@ TEST(Making, by_three_within_each_other_promises_nothing_twice) {
       std::unique_ptr<Node> third;
       AtStep inner{.place = second_at, .act = [&] {
                      remove(place);
-                     third = node_at(place.options());
-                     third->reserve(request(30));
-                     remove(place);
+                     third = holder_in_removed(place, place.options(), 30);
                    }};
       std::unique_ptr<Node> second;  // ends before `inner`, which it calls
       AtStep outer{.place = first_at, .act = [&] {
                      remove(place);
-                     second = node_at(stepping(place, inner));
-                     second->reserve(request(30));
-                     remove(place);
+                     second = holder_in_removed(place, stepping(place, inner), 30);
                    }};
       const auto first = node_at(stepping(place, outer));
       EXPECT_EQ(held(*first), 60U) << first_at << ", " << second_at;

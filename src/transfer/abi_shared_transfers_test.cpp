@@ -200,17 +200,22 @@ TEST_F(SharedTransfers, cold_sends_beside_a_process_that_comes_and_goes_are_righ
   EXPECT_EQ(process.wait(), 0);
 }
 
+// Until it is killed.
+void hold_most_memory() {
+  void* memory = nullptr;
+  ASSERT_EQ(hippogriff_malloc("host", 90 * mebibyte, &memory), HIPPOGRIFF_OK);
+  ::pause();
+}
+
+bool most_memory_is_held() {
+  const Json now = node_status();
+  return !now["devices"].empty() && now["devices"][0]["promised_bytes"] == 90 * mebibyte;
+}
+
 TEST_F(SharedTransfers, a_send_parks_while_its_memory_is_promised_to_another_process) {
-  auto holder = child([] {
-    void* memory = nullptr;
-    ASSERT_EQ(hippogriff_malloc("host", 90 * mebibyte, &memory), HIPPOGRIFF_OK);
-    ::pause();
-  });
+  auto holder = child(hold_most_memory);
   auto process = child([&] {
-    ASSERT_TRUE(eventually([] {
-      const Json now = node_status();
-      return !now["devices"].empty() && now["devices"][0]["promised_bytes"] == 90 * mebibyte;
-    }));
+    ASSERT_TRUE(eventually(most_memory_is_held));
     const Handle handle = send();
     hippogriff_progress progress{};
     EXPECT_TRUE(eventually([&] {
@@ -232,16 +237,9 @@ TEST_F(SharedTransfers, a_send_parks_while_its_memory_is_promised_to_another_pro
 
 // Reading ahead of its memory would only slow down who has some, and would give it back later.
 TEST_F(SharedTransfers, a_cold_send_parks_once_no_other_process_moves_data_from_the_drive) {
-  auto holder = child([] {
-    void* memory = nullptr;
-    ASSERT_EQ(hippogriff_malloc("host", 90 * mebibyte, &memory), HIPPOGRIFF_OK);
-    ::pause();
-  });
+  auto holder = child(hold_most_memory);
   auto process = child([&] {
-    ASSERT_TRUE(eventually([] {
-      const Json now = node_status();
-      return !now["devices"].empty() && now["devices"][0]["promised_bytes"] == 90 * mebibyte;
-    }));
+    ASSERT_TRUE(eventually(most_memory_is_held));
     drop_from_page_cache();
     const Json told = explain();
     const std::string drive = told["drive"];
