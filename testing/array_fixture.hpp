@@ -33,6 +33,7 @@ struct TestArrayOptions {
   std::uint64_t file_offset = 0;
   bool staged = false;
   std::size_t copiers = 0;
+  std::size_t copiers_bytes_min = 1;  // of what they are given together
   std::uint32_t files = 1;
   std::uint64_t stripe_bytes = 0;  // 0: the files are copies of each other
   bool overlaid = false;           // mode c
@@ -50,11 +51,13 @@ class TestArray {
       write_file(file, bytes);
     }
     storage_ = make_faulty_storage(make_system_storage(), plan_);
-    controller_ =
-        options.controller
-            ? options.controller
-            : std::make_shared<Controller>(
-                  storage_, 2, CopyCrewOptions{.threads = options.copiers, .bytes_min = 1});
+    controller_ = options.controller ? options.controller
+                                     : std::make_shared<Controller>(
+                                           storage_,
+                                           2,
+                                           CopyCrewOptions{.threads = options.copiers,
+                                                           .bytes_min = options.copiers_bytes_min,
+                                                           .bytes_a_call = 0});
     Backing backing;
     backing.size_bytes = options.size_bytes;
     backing.writable = options.writable;

@@ -60,6 +60,7 @@ bool ControllerThread::begin_gathered(Gathered& gathered) {
   gathered.now.erase(gathered.now.begin(),
                      gathered.now.begin() + static_cast<std::ptrdiff_t>(begun));
   has_more_ = false;
+  copy_batch();
   return begun != 0;
 }
 
@@ -134,37 +135,59 @@ void ControllerThread::begin_copy(Pending& pending) {
   pending.done = 0;
   pending.attempts = 0;
   const FilePart part = rest_of(pending);
-  if (pending.opcode == Opcode::read && !part.is_direct) {
-    if (give_to_crew(pending, part)) {
-      return;
-    }
-    try {
-      use_pieces(pending, part.size_bytes, pieces_);
-      note_copied(pending, part.file->file->read_cached_pieces(pieces_, part.offset));
-    } catch (...) {
-      fail_copy(pending, current_failure());
-      return;
-    }
+  if (pending.opcode != Opcode::read || part.is_direct) {
+    go_on(pending);
+    return;
+  }
+  CopyJob& job = pending.job;
+  job.file = part.file->file.get();
+  job.offset = part.offset;
+  use_pieces(pending, part.size_bytes, job.pieces);
+  job.size_bytes = part.size_bytes;
+  job.tag = reinterpret_cast<std::uint64_t>(&pending);
+  job.finished = &finished_copies_;
+  batch_.push_back(&pending);
+  batch_bytes_ += job.size_bytes;
+  if (!has_more_ || !crew_.works()) {
+    copy_batch();
+  } else if (crew_.wants(batch_.size(), batch_bytes_)) {
+    give_batch();
+  }
+}
+
+void ControllerThread::copy(Pending& pending) {
+  try {
+    note_copied(pending,
+                pending.job.file->read_cached_pieces(pending.job.pieces, pending.job.offset));
+  } catch (...) {
+    fail_copy(pending, current_failure());
+    return;
   }
   go_on(pending);
 }
 
-// Who has one command alone has it answered sooner by copying itself than by waking others.
-bool ControllerThread::give_to_crew(Pending& pending, const FilePart& part) {
-  if (!has_more_) {
-    return false;
+void ControllerThread::give_batch() {
+  CopyJob* with = nullptr;
+  for (Pending* const each : batch_) {
+    each->job.with = std::exchange(with, &each->job);
   }
-  pending.job.file = part.file->file.get();
-  pending.job.offset = part.offset;
-  use_pieces(pending, part.size_bytes, pending.job.pieces);
-  pending.job.size_bytes = part.size_bytes;
-  pending.job.tag = reinterpret_cast<std::uint64_t>(&pending);
-  pending.job.finished = &finished_copies_;
-  if (!crew_.try_give(pending.job)) {
-    return false;
+  if (crew_.try_give(*with)) {
+    copied_by_crew_ += batch_.size();
+    batch_.clear();
+    batch_bytes_ = 0;
+  } else {
+    copy_batch();
   }
-  ++copied_by_crew_;
-  return true;
+}
+
+// Who has few commands has them answered sooner by copying itself than by waking others.
+void ControllerThread::copy_batch() {
+  while (!batch_.empty()) {  // a copy that fails may add another
+    Pending& pending = *batch_.back();
+    batch_.pop_back();
+    batch_bytes_ -= pending.job.size_bytes;
+    copy(pending);
+  }
 }
 
 // False when there are none.

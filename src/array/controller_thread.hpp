@@ -74,7 +74,7 @@ class ControllerThread {
     int attempts = 0;
     std::int64_t submitted_ns = 0;  // to the drive, the last time
     bool locks_file = false;        // then
-    CopyJob job;                    // where the crew has it
+    CopyJob job;                    // of what is copied from the page cache
   };
 
   // Commands of files that have not begun: those that came while others had no room wait until
@@ -112,8 +112,9 @@ class ControllerThread {
   // any always has: nobody would wake it when others are through.
   [[nodiscard]] bool has_room(const Pending& pending) const {
     const ThreadDrive* const drive = pending.served->drive;
-    return io_->in_flight() + copied_by_crew_ < io_depth &&
-           (drive == nullptr || drive->in_flight + copied_by_crew_ < drive->limit()) &&
+    const std::size_t copied = copied_by_crew_ + batch_.size();
+    return io_->in_flight() + copied < io_depth &&
+           (drive == nullptr || drive->in_flight + copied < drive->limit()) &&
            (pending.opcode != Opcode::write || io_->in_flight() == 0 ||
             pending.served->array->may_write() || has_ended(*pending.served));
   }
@@ -132,7 +133,9 @@ class ControllerThread {
                          std::vector<iovec>& pieces);
   void begin_file(Pending& pending);
   void begin_copy(Pending& pending);
-  bool give_to_crew(Pending& pending, const FilePart& part);
+  void copy(Pending& pending);
+  void give_batch();
+  void copy_batch();
   bool finish_copies();
   void note_copied(Pending& pending, std::optional<std::size_t> count);
   void go_on(Pending& pending);
@@ -194,6 +197,8 @@ class ControllerThread {
   std::vector<iovec> pieces_;                         // of the one that begins
   bool has_more_ = false;                             // to begin, behind that
   bool has_begun_ = false;                            // or answered something in this round
+  std::vector<Pending*> batch_;                       // to be copied, by the crew if there are more
+  std::size_t batch_bytes_ = 0;                       // of it
   std::size_t copied_by_crew_ = 0;                    // and not finished
   std::map<std::string, ThreadDrive> thread_drives_;  // by name; nothing is ever removed
   std::uint64_t changes_seen_ = 0;

@@ -4,6 +4,7 @@
 #include "array/quiet_thread.hpp"
 
 #include <system_error>
+#include <utility>
 
 namespace hippogriff::ondemand {
 
@@ -26,9 +27,6 @@ CopyCrew::~CopyCrew() {
 }
 
 bool CopyCrew::try_give(CopyJob& job) {
-  if (job.size_bytes < options_.bytes_min || options_.threads == 0) {
-    return false;
-  }
   {
     const std::scoped_lock lock(mutex_);
     const bool all_busy = idle_ <= jobs_.size();
@@ -61,12 +59,15 @@ void CopyCrew::serve() {
       rest(lock);
       continue;
     }
-    CopyJob& job = *jobs_.front();
+    CopyJob* job = jobs_.front();
     jobs_.pop_front();
     waiting_.store(jobs_.size(), std::memory_order_relaxed);
     lock.unlock();
-    carry_out(job);
-    job.finished->add(job);
+    while (job != nullptr) {
+      CopyJob& its = *std::exchange(job, job->with);  // which its giver may use again
+      carry_out(its);
+      its.finished->add(its);
+    }
     lock.lock();
   }
 }

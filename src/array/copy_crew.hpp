@@ -19,8 +19,9 @@ namespace hippogriff::ondemand {
 
 struct CopyCrewOptions {
   std::size_t threads = 0;  // at most; they start when there is work
-  // Of one copy, at least; shorter ones take no longer than handing them over.
-  std::size_t bytes_min = std::size_t{16} << 10;
+  // What is worth handing over, some 10 us of work: so many bytes, each call for as many more.
+  std::size_t bytes_min = std::size_t{48} << 10;
+  std::size_t bytes_a_call = std::size_t{6} << 10;
 };
 
 class FinishedCopies;
@@ -34,6 +35,7 @@ struct CopyJob {
   std::size_t size_bytes = 0;  // of all of them
   std::uint64_t tag = 0;       // the giver's own
   FinishedCopies* finished = nullptr;
+  CopyJob* with = nullptr;           // given with it, and carried out after it
   std::optional<std::size_t> count;  // the result, unless there is a failure
   Failure failure;
   CopyJob* next = nullptr;
@@ -71,7 +73,16 @@ class CopyCrew {
   CopyCrew(const CopyCrew&) = delete;
   CopyCrew& operator=(const CopyCrew&) = delete;
 
-  // False where the giver is to do it itself: it is short, or all are busy.
+  // Whether there is anybody to give jobs to.
+  [[nodiscard]] bool works() const { return options_.threads != 0; }
+
+  // Whether so many jobs, of so many bytes together, are worth giving.
+  [[nodiscard]] bool wants(std::size_t jobs, std::size_t size_bytes) const {
+    return works() && size_bytes + jobs * options_.bytes_a_call >= options_.bytes_min;
+  }
+
+  // A job and those `with` it, each of which is finished by itself. False where the giver is to do
+  // them itself: all threads are busy.
   [[nodiscard]] bool try_give(CopyJob& job);
 
  private:

@@ -57,7 +57,7 @@ class CopyCrewTest : public ::testing::Test {
 };
 
 TEST_F(CopyCrewTest, copies_what_it_takes_and_leaves_the_rest_to_the_giver) {
-  CopyCrew crew({.threads = 3, .bytes_min = 4096});
+  CopyCrew crew({.threads = 3});
   std::vector<CopyJob> jobs;
   for (std::uint64_t offset = 0; offset < size_bytes; offset += 4096) {
     jobs.push_back(job(offset, 4096));
@@ -78,15 +78,39 @@ TEST_F(CopyCrewTest, copies_what_it_takes_and_leaves_the_rest_to_the_giver) {
   EXPECT_EQ(to_, bytes_);
 }
 
-TEST_F(CopyCrewTest, takes_nothing_short_and_nothing_without_threads) {
-  CopyJob short_one = job(0, 4095);
-  EXPECT_FALSE(CopyCrew({.threads = 1, .bytes_min = 4096}).try_give(short_one));
-  CopyJob one = job(0, size_bytes);
-  EXPECT_FALSE(CopyCrew({}).try_give(one));
+TEST_F(CopyCrewTest, wants_nothing_short_and_nothing_without_threads) {
+  const CopyCrew crew({.threads = 1, .bytes_min = 4096, .bytes_a_call = 1000});
+  EXPECT_FALSE(crew.wants(1, 3095));
+  EXPECT_TRUE(crew.wants(1, 3096));
+  EXPECT_FALSE(crew.wants(3, 1095));
+  EXPECT_TRUE(crew.wants(3, 1096));
+  EXPECT_FALSE(CopyCrew({}).wants(1, size_bytes));
+}
+
+TEST_F(CopyCrewTest, finishes_each_of_those_that_are_given_together) {
+  CopyCrew crew({.threads = 1});
+  std::vector<CopyJob> jobs;
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    jobs.push_back(job(i * 4096, i == 3 ? 512 : 4096));
+  }
+  for (std::size_t i = 0; i + 1 < jobs.size(); ++i) {
+    jobs[i].with = &jobs[i + 1];
+  }
+  plan_->add(
+      {.point = FaultPoint::read_cached, .kind = FaultKind::error, .after = 2, .errno_value = EIO});
+  ASSERT_TRUE(crew.try_give(jobs[0]));
+  ASSERT_EQ(wait_for(jobs.size()).size(), jobs.size());
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    EXPECT_EQ(jobs[i].failure.errno_value, i == 2 ? EIO : 0);
+    if (i != 2) {
+      EXPECT_EQ(jobs[i].count, jobs[i].size_bytes);
+      EXPECT_EQ(std::memcmp(&to_[i * 4096], &bytes_[i * 4096], jobs[i].size_bytes), 0);
+    }
+  }
 }
 
 TEST_F(CopyCrewTest, tells_of_what_could_not_be_copied) {
-  CopyCrew crew({.threads = 1, .bytes_min = 1});
+  CopyCrew crew({.threads = 1});
   plan_->add({.point = FaultPoint::read_cached, .kind = FaultKind::error, .errno_value = EIO});
   CopyJob one = job(4096, 512);
   ASSERT_TRUE(crew.try_give(one));
@@ -95,7 +119,7 @@ TEST_F(CopyCrewTest, tells_of_what_could_not_be_copied) {
 }
 
 TEST_F(CopyCrewTest, that_slept_wakes_for_the_next_one) {
-  CopyCrew crew({.threads = 2, .bytes_min = 1});
+  CopyCrew crew({.threads = 2});
   for (int round = 0; round < 5; ++round) {
     CopyJob one = job(0, 4096);
     ASSERT_TRUE(crew.try_give(one));

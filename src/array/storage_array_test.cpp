@@ -173,6 +173,11 @@ INSTANTIATE_TEST_SUITE_P(
               .overlaid = true}},
         Case{"staged", {.cache_bytes = 8 * short_line, .staged = true}},
         Case{"copied_by_a_crew", {.cache_bytes = 64 * short_line, .staged = true, .copiers = 3}},
+        Case{"copied_together_by_a_crew",
+             {.cache_bytes = 64 * short_line,
+              .staged = true,
+              .copiers = 3,
+              .copiers_bytes_min = 3 * short_line}},
         Case{"copies_by_a_crew",
              {.size_bytes = 61234,
               .cache_bytes = 64 * short_line,
@@ -197,9 +202,11 @@ TEST(StorageArray, faults_that_pass_do_not_change_what_is_read_and_written) {
 }
 
 TEST(StorageArray, faults_that_pass_do_not_change_what_a_crew_copies) {
-  TestArray array({.cache_bytes = 64 * short_line, .copiers = 3});
-  array.plan().randomize({.seed = 6, .try_again = 0.05, .shorten = 0.2, .delay = 0.02});
-  EXPECT_EQ(random_operations<12>(array, 16, rounds_of(200)), 0U);
+  for (const std::size_t bytes_min : {short_line, 4 * short_line}) {
+    TestArray array({.cache_bytes = 64 * short_line, .copiers = 3, .copiers_bytes_min = bytes_min});
+    array.plan().randomize({.seed = 6, .try_again = 0.05, .shorten = 0.2, .delay = 0.02});
+    EXPECT_EQ(random_operations<12>(array, 16, rounds_of(200)), 0U);
+  }
 }
 
 TEST(StorageArray, a_line_that_many_want_is_read_once) {
