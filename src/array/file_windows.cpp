@@ -22,16 +22,11 @@ constexpr std::uint64_t windows_max = 4096;
 constexpr std::uint32_t copy_ns = 600;
 constexpr std::uint64_t copied_bytes_a_ns = 7;
 
-constexpr std::uint64_t registered_bytes_a_ns = 16;
-
-// Of all arrays together: half a second's work. Of more who knows how much will be read.
-constexpr std::uint64_t unasked_bytes_max = std::uint64_t{8} << 30;
-
-// A window is worth it when copies from it have taken so much of what registering it takes. A whole
-// GPU waits for the copies, and what is registered it reads ten times as fast: of 1, 1/5 and 1/10
-// the last was the best for programs that read all of a file and for those that read a little of
-// it. One of long lines is when it is read again.
-constexpr std::uint32_t worth_share = 10;
+// A window is worth it when so much of it was copied as takes a processor as long as registering
+// it: a quarter. Programs that read a line here and there never come to that, and registering would
+// hold up their calls of the driver. One of long lines, which are copied as fast as it is
+// registered, is worth it when it is read again.
+constexpr std::uint32_t worth_share = 4;
 constexpr std::uint32_t long_line_bytes = 32U << 10U;
 
 // For another thread's window.
@@ -64,6 +59,11 @@ std::uint32_t copies_ns(std::uint64_t copies, std::uint64_t bytes) {
       std::min<std::uint64_t>(copies * copy_ns + bytes / copied_bytes_a_ns, UINT32_MAX));
 }
 
+std::uint32_t worth_ns_for(std::uint64_t window_bytes, std::uint32_t line_bytes) {
+  const std::uint32_t all_ns = copies_ns(window_bytes / line_bytes, window_bytes);
+  return line_bytes >= long_line_bytes ? all_ns : all_ns / worth_share;
+}
+
 }  // namespace
 
 FileWindows::FileWindows(std::shared_ptr<Device> device,
@@ -74,11 +74,7 @@ FileWindows::FileWindows(std::shared_ptr<Device> device,
       file_(std::move(file)),
       file_offset_(range.offset),
       window_shift_(window_shift_for(range.size)),
-      has_long_lines_(line_bytes >= long_line_bytes),
-      once_ns_(copies_ns(window_bytes() / line_bytes, window_bytes())),
-      worth_ns_(has_long_lines_ ? once_ns_
-                                : static_cast<std::uint32_t>(window_bytes() /
-                                                             registered_bytes_a_ns / worth_share)),
+      worth_ns_(worth_ns_for(window_bytes(), line_bytes)),
       windows_((range.size + window_bytes() - 1) >> window_shift_),
       mapping_(file_->map({range.offset, align_up(range.size, page_bytes())}, FileAccess::read)),
       bytes_(std::span<const std::byte>(mapping_).first(range.size)) {}
@@ -109,19 +105,10 @@ std::optional<FileWindows::Hot> FileWindows::hottest() const {
     const std::uint32_t copied_ns = windows_[i].copied_ns.load(std::memory_order_relaxed);
     if (copied_ns > hot.copied_ns && is_worth(windows_[i], copied_ns) &&
         windows_[i].state.load(std::memory_order_relaxed) == State::copied) {
-      hot = {i, copied_ns, copied_ns >= once_ns_};
+      hot = {i, copied_ns};
     }
   }
   return hot.copied_ns != 0 ? std::optional(hot) : std::nullopt;
-}
-
-std::optional<std::size_t> FileWindows::next_unasked() {
-  if (has_long_lines_ ||
-      all_in_place_bytes() + bytes_.size() - in_place_bytes() > unasked_bytes_max) {
-    return std::nullopt;
-  }
-  const std::size_t asked = unasked_from_end_.fetch_add(1, std::memory_order_relaxed);
-  return asked < windows_.size() ? std::optional(windows_.size() - 1 - asked) : std::nullopt;
 }
 
 // Asked for as much as is looked at page by page. Pages that are not there would be read one after

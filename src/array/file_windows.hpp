@@ -49,16 +49,10 @@ class FileWindows {
   struct Hot {
     std::size_t window = 0;
     std::uint32_t copied_ns = 0;
-    bool is_read_again = false;  // all of it may have been copied already
   };
 
   // The window that most was copied from, of those that are worth it.
   [[nodiscard]] std::optional<Hot> hottest() const;
-
-  // The next one that nobody has asked for, each once, from the last one on: who reads in order
-  // comes to those later. None where lines are long, which are copied as fast as windows are
-  // registered, and where that would be too much for all arrays together.
-  [[nodiscard]] std::optional<std::size_t> next_unasked();
 
   // Registers a window where all of it is in the page cache, and memory has room for more pages
   // that stay. False: it is copied as before, and tried again after twice as many copies.
@@ -104,11 +98,8 @@ class FileWindows {
   std::shared_ptr<File> file_;
   const std::uint64_t file_offset_;
   const unsigned window_shift_;
-  const bool has_long_lines_;
-  const std::uint32_t once_ns_;   // of copies, that are all of a window
-  const std::uint32_t worth_ns_;  // that make one worth registering
+  const std::uint32_t worth_ns_;  // of copies, that make a window worth registering
   std::vector<Window> windows_;
-  std::atomic<std::size_t> unasked_from_end_{0};
   std::span<std::byte> mapping_;
   std::span<const std::byte> bytes_;  // of it, the range
   std::mutex mutex_;                  // guards what follows

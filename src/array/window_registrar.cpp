@@ -10,8 +10,9 @@ namespace hippogriff::ondemand {
 
 namespace {
 
-// Registering holds up other calls of the driver: whoever opens an array may open another one.
-constexpr std::chrono::milliseconds open_time{20};
+// After each window: others' calls of the driver wait for the one that registers, and whoever
+// calls it again at once is the first. A launch took up to 50 ms without.
+constexpr std::chrono::microseconds between_windows{50};
 
 }  // namespace
 
@@ -30,18 +31,11 @@ void WindowRegistrar::watch(const std::shared_ptr<FileWindows>& windows) {
   const std::scoped_lock lock(mutex_);
   std::erase_if(windows_, [](const auto& known) { return known.expired(); });
   windows_.push_back(windows);
-  quiet_from_ = Clock::now() + open_time;
-  has_untried_ = true;
-  start_locked();
 }
 
 void WindowRegistrar::ask() {
   const std::scoped_lock lock(mutex_);
   asked_ = true;
-  start_locked();
-}
-
-void WindowRegistrar::start_locked() {
   if (!thread_.joinable()) {
     try {
       thread_ = quiet_thread("hippo-windows", [this] { run(); });
@@ -64,24 +58,15 @@ std::vector<std::shared_ptr<FileWindows>> WindowRegistrar::watched() {
   return live;
 }
 
-// What is read again comes first. Then what may be read soon: where a window is read now the
-// copies are faster. False when there is nothing left to do.
+// False when there is nothing left to do.
 bool WindowRegistrar::try_one() {
-  const auto all = watched();
-  FileWindows* of = nullptr;
+  std::shared_ptr<FileWindows> of;
   FileWindows::Hot hottest;
-  for (const auto& windows : all) {
+  for (const auto& windows : watched()) {
     const auto hot = windows->hottest();
     if (hot && hot->copied_ns > hottest.copied_ns) {
       hottest = *hot;
-      of = windows.get();
-    }
-  }
-  for (const auto& windows : all) {
-    const auto unasked = hottest.is_read_again ? std::nullopt : windows->next_unasked();
-    if (unasked) {
-      windows->put_in_place(*unasked);
-      return true;
+      of = windows;
     }
   }
   if (of != nullptr) {
@@ -93,22 +78,21 @@ bool WindowRegistrar::try_one() {
 // Until there is something to do; false: the end.
 bool WindowRegistrar::wait() {
   std::unique_lock lock(mutex_);
-  while (!stop_ && !asked_ && !(has_untried_ && Clock::now() >= quiet_from_)) {
-    if (has_untried_) {
-      changed_.wait_until(lock, quiet_from_);
-    } else {
-      changed_.wait(lock);
-    }
-  }
+  changed_.wait(lock, [this] { return stop_ || asked_; });
   asked_ = false;
-  has_untried_ = false;
   return !stop_;
+}
+
+// False: the end.
+bool WindowRegistrar::pause() {
+  std::unique_lock lock(mutex_);
+  return !changed_.wait_for(lock, between_windows, [this] { return stop_.load(); });
 }
 
 void WindowRegistrar::run() noexcept {
   while (wait()) {
     try {
-      while (!stop_ && try_one()) {
+      while (try_one() && pause()) {
       }
     } catch (...) {  // NOLINT(bugprone-empty-catch): memory is short; copied until somebody asks
     }

@@ -4,7 +4,6 @@
 #include "array/file_windows.hpp"
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -33,21 +32,17 @@ class WindowRegistrar {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   void ask();
-  void start_locked();
   void run() noexcept;
   [[nodiscard]] bool wait();
+  [[nodiscard]] bool pause();
   [[nodiscard]] bool try_one();
   [[nodiscard]] std::vector<std::shared_ptr<FileWindows>> watched();
 
   // Set under the mutex, for who waits on `changed_`.
   std::atomic<bool> asked_{false};
   std::atomic<bool> stop_{false};
-  std::mutex mutex_;          // guards what follows
-  bool has_untried_ = false;  // windows that nobody has asked for
-  Clock::time_point quiet_from_;
+  std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::vector<std::weak_ptr<FileWindows>> windows_;
   std::thread thread_;
