@@ -23,7 +23,6 @@ namespace {
 
 constexpr std::chrono::seconds device_patience{60};
 constexpr std::chrono::seconds drive_patience{10};
-constexpr std::uint64_t staging_bytes_max = std::uint64_t{32} << 20;  // of ordinary queues
 constexpr std::uint64_t page_bytes = 4096;
 
 // Beside so many ordinary ones: queues of commands that nobody waits for.
@@ -58,18 +57,25 @@ CacheCounts read_counts(const Cache& cache) {
           accesses};
 }
 
-// As many as keep a GPU's warps from each other's way, but each long enough for a warp's batch.
-std::uint32_t staged_queues(std::uint32_t line_bytes) {
-  constexpr std::uint64_t lines_each = 32;
-  return static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(staging_bytes_max / line_bytes / lines_each, 4, 64));
+// Of ordinary queues: pinning it is most of what opening an array takes, so small caches have less.
+std::uint64_t staging_bytes(const StorageArrayOptions& options) {
+  constexpr std::uint64_t least = std::uint64_t{1} << 20;
+  constexpr std::uint64_t most = std::uint64_t{32} << 20;
+  return std::clamp(options.cache_bytes / 4, least, most);
 }
 
-std::uint32_t depth_for(std::uint32_t queues, std::uint32_t line_bytes, bool staged) {
+// As many as keep a GPU's warps from each other's way, but each long enough for a warp's batch.
+std::uint32_t staged_queues(const StorageArrayOptions& options) {
+  constexpr std::uint64_t lines_each = 32;
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(staging_bytes(options) / options.line_bytes / lines_each, 4, 64));
+}
+
+std::uint32_t depth_for(const StorageArrayOptions& options, bool staged) {
   if (!staged) {
     return 256;
   }
-  const std::uint64_t fit = staging_bytes_max / queues / line_bytes;
+  const std::uint64_t fit = staging_bytes(options) / options.queue_count / options.line_bytes;
   return static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(std::bit_floor(fit), queue_depth_min, 1024));
 }
@@ -181,13 +187,13 @@ void StorageArray::check_options(StorageArrayOptions& options) {
     throw_unsupported(operation, "threads cannot reach the memory of this device");
   }
   if (options.queue_count == 0) {
-    options.queue_count = staged ? staged_queues(line) : 4;
+    options.queue_count = staged ? staged_queues(options) : 4;
   }
   if (options.queue_count > 1024) {
     throw_invalid(operation, "there are at most 1024 queues");
   }
   if (options.queue_depth == 0) {
-    options.queue_depth = depth_for(options.queue_count, line, staged);
+    options.queue_depth = depth_for(options, staged);
   }
   static_cast<void>(queue_layout(options.queue_depth));
 }
