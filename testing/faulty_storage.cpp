@@ -98,9 +98,10 @@ class FaultyFile final : public File {
   }
 
   [[nodiscard]] std::optional<std::size_t> read_cached_pieces(std::span<const iovec> to,
-                                                              std::uint64_t offset) override {
+                                                              std::uint64_t offset,
+                                                              PageCache expected) override {
     const auto fault = meet(FaultPoint::read_cached, "read cached", offset, size_of(to));
-    const auto count = file_->read_cached_pieces(to, offset);
+    const auto count = file_->read_cached_pieces(to, offset, expected);
     return count ? std::optional(shortened(fault, to, *count)) : std::nullopt;
   }
 

@@ -142,6 +142,10 @@ void ControllerThread::begin_copy(Pending& pending) {
   CopyJob& job = pending.job;
   job.file = part.file->file.get();
   job.offset = part.offset;
+  job.expected =
+      !pending.in_overlay && pending.served->array->found_cached().is_likely(pending.offset)
+          ? File::PageCache::probable
+          : File::PageCache::unknown;
   use_pieces(pending, part.size_bytes, job.pieces);
   job.size_bytes = part.size_bytes;
   job.tag = reinterpret_cast<std::uint64_t>(&pending);
@@ -156,9 +160,9 @@ void ControllerThread::begin_copy(Pending& pending) {
 }
 
 void ControllerThread::copy(Pending& pending) {
+  const CopyJob& job = pending.job;
   try {
-    note_copied(pending,
-                pending.job.file->read_cached_pieces(pending.job.pieces, pending.job.offset));
+    note_copied(pending, job.file->read_cached_pieces(job.pieces, job.offset, job.expected));
   } catch (...) {
     fail_copy(pending, current_failure());
     return;
@@ -224,8 +228,13 @@ void ControllerThread::go_on(Pending& pending) {
 // What is copied may be worth registering.
 void ControllerThread::note_copied(Pending& pending, std::optional<std::size_t> count) {
   pending.done = count.value_or(0);
-  FileWindows* const windows = pending.served->array->backing().windows.get();
-  if (windows != nullptr && !pending.in_overlay && pending.done != 0 &&
+  if (pending.in_overlay) {
+    return;
+  }
+  ServedArray& array = *pending.served->array;
+  array.found_cached().note(pending.offset, pending.done == pending.job.size_bytes);
+  FileWindows* const windows = array.backing().windows.get();
+  if (windows != nullptr && pending.done != 0 &&
       windows->note_copied({pending.offset, pending.done})) {
     registrar_.wake();
   }

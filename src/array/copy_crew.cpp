@@ -97,7 +97,7 @@ bool CopyCrew::look_out() const {
 void CopyCrew::carry_out(CopyJob& job) {
   job.failure = {};
   try {
-    job.count = job.file->read_cached_pieces(job.pieces, job.offset);
+    job.count = job.file->read_cached_pieces(job.pieces, job.offset, job.expected);
   } catch (...) {
     job.failure = current_failure();
   }

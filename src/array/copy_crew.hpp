@@ -31,6 +31,7 @@ class FinishedCopies;
 struct CopyJob {
   File* file = nullptr;
   std::uint64_t offset = 0;
+  File::PageCache expected = File::PageCache::unknown;
   std::vector<iovec> pieces;   // of memory
   std::size_t size_bytes = 0;  // of all of them
   std::uint64_t tag = 0;       // the giver's own

@@ -67,7 +67,8 @@ TEST_F(CopyCrewTest, copies_what_it_takes_and_leaves_the_rest_to_the_giver) {
     if (crew.try_give(each)) {
       ++given;
     } else {
-      ASSERT_EQ(file_->read_cached_pieces(each.pieces, each.offset), each.size_bytes);
+      ASSERT_EQ(file_->read_cached_pieces(each.pieces, each.offset, File::PageCache::unknown),
+                each.size_bytes);
     }
   }
   EXPECT_GE(given, 3U);

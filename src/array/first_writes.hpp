@@ -2,9 +2,8 @@
 // are cheaper to have, and writes past the page cache into them need not wait for each other.
 #pragma once
 
-#include "base/range.hpp"
+#include "array/regions.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -17,20 +16,18 @@ namespace hippogriff::ondemand {
 class FirstWrites {
  public:
   explicit FirstWrites(std::uint64_t size_bytes)
-      : size_bytes_(size_bytes),
-        region_bytes_(std::max(region_bytes_min, size_bytes / regions_max + 1)),
-        seen_((size_bytes + region_bytes_ - 1) / region_bytes_),
+      : regions_(size_bytes, region_bytes_min, regions_max),
+        seen_(regions_.count()),
         left_bytes_(size_bytes) {}
 
   // The region in which a part that is to be written begins, for whoever writes there first.
   [[nodiscard]] std::optional<Range> note(const Range& part) {
-    const std::uint64_t number = part.offset / region_bytes_;
+    const std::size_t number = regions_.number_at(part.offset);
     std::atomic<bool>& seen = seen_[number];
     if (seen.load(std::memory_order_relaxed) || seen.exchange(true, std::memory_order_relaxed)) {
       return std::nullopt;
     }
-    return Range{number * region_bytes_,
-                 std::min(region_bytes_, size_bytes_ - number * region_bytes_)};
+    return regions_.part(number);
   }
 
   void note_allocated(const Range& region) {
@@ -46,8 +43,7 @@ class FirstWrites {
   static constexpr std::uint64_t region_bytes_min = std::uint64_t{16} << 20;
   static constexpr std::uint64_t regions_max = 65536;
 
-  std::uint64_t size_bytes_;
-  std::uint64_t region_bytes_;
+  Regions regions_;
   std::vector<std::atomic<bool>> seen_;
   std::atomic<std::uint64_t> left_bytes_;
 };

@@ -5,6 +5,7 @@
 #include "array/controller_queue.hpp"
 #include "array/file_windows.hpp"
 #include "array/first_writes.hpp"
+#include "array/found_cached.hpp"
 #include "array/shared_drives.hpp"
 #include "array/write_behind.hpp"
 #include "base/error.hpp"
@@ -60,6 +61,7 @@ class ServedArray {
   explicit ServedArray(Options options)
       : options_(std::move(options)),
         counters_(options_.queues.size()),
+        found_cached_(backing().size_bytes),
         write_behind_(backing().size_bytes),
         first_writes_(backing().size_bytes) {}
 
@@ -95,6 +97,8 @@ class ServedArray {
       set_once(*options_.sticky, static_cast<std::uint32_t>(status));
     }
   }
+
+  [[nodiscard]] FoundCached& found_cached() { return found_cached_; }
 
   // Writes through the page cache take turns at a file's lock: more of them at once are no faster,
   // and what waits here may be joined by what lies beside it.
@@ -292,6 +296,7 @@ class ServedArray {
 
   Options options_;
   std::vector<Counter> counters_;
+  FoundCached found_cached_;
   WriteBehind write_behind_;
   FirstWrites first_writes_;
   static constexpr std::size_t writes_a_file = 4;

@@ -4,9 +4,8 @@
 // written.
 #pragma once
 
-#include "base/range.hpp"
+#include "array/regions.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -18,15 +17,12 @@ namespace hippogriff::ondemand {
 class WriteBehind {
  public:
   explicit WriteBehind(std::uint64_t size_bytes)
-      : size_bytes_(size_bytes),
-        region_bytes_(std::max(region_bytes_min, size_bytes / regions_max + 1)),
-        written_((size_bytes + region_bytes_ - 1) / region_bytes_) {}
+      : regions_(size_bytes, region_bytes_min, regions_max), written_(regions_.count()) {}
 
   // Of a part that was written just now: the region to be written to the drive.
   [[nodiscard]] std::optional<Range> note_written(const Range& part) {
-    const std::uint64_t number = part.offset / region_bytes_;
-    const Range region{number * region_bytes_,
-                       std::min(region_bytes_, size_bytes_ - number * region_bytes_)};
+    const std::size_t number = regions_.number_at(part.offset);
+    const Range region = regions_.part(number);
     std::atomic<std::uint64_t>& written = written_[number];
     const std::uint64_t before = written.fetch_add(part.size, std::memory_order_relaxed);
     if (before >= region.size || before + part.size < region.size) {
@@ -40,8 +36,7 @@ class WriteBehind {
   static constexpr std::uint64_t region_bytes_min = std::uint64_t{8} << 20;
   static constexpr std::uint64_t regions_max = 4096;
 
-  std::uint64_t size_bytes_;
-  std::uint64_t region_bytes_;
+  Regions regions_;
   std::vector<std::atomic<std::uint64_t>> written_;
 };
 

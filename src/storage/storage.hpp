@@ -78,12 +78,16 @@ class File {
   [[nodiscard]] std::optional<std::size_t> read_cached(std::span<std::byte> to,
                                                        std::uint64_t offset) {
     const iovec piece{to.data(), to.size()};
-    return read_cached_pieces({&piece, 1}, offset);
+    return read_cached_pieces({&piece, 1}, offset, PageCache::unknown);
   }
 
-  // The same into several pieces of memory, one after the other, at most IOV_MAX.
+  // The same into several pieces of memory, one after the other, at most IOV_MAX. What is probably
+  // in the page cache is not asked for before, which is faster; if it is not there, the kernel may
+  // begin to read it.
+  enum class PageCache : std::uint8_t { unknown, probable };
   [[nodiscard]] virtual std::optional<std::size_t> read_cached_pieces(std::span<const iovec> to,
-                                                                      std::uint64_t offset) = 0;
+                                                                      std::uint64_t offset,
+                                                                      PageCache expected) = 0;
   [[nodiscard]] virtual std::size_t write(std::span<const std::byte> from,
                                           std::uint64_t offset) = 0;
 

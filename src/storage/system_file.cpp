@@ -149,7 +149,8 @@ std::size_t SystemFile::read_pieces(std::span<const iovec> to, std::uint64_t off
 }
 
 std::optional<std::size_t> SystemFile::read_cached_pieces(std::span<const iovec> to,
-                                                          std::uint64_t offset) {
+                                                          std::uint64_t offset,
+                                                          PageCache expected) {
   const std::size_t size = size_of(to);
   check_end("read cached", offset, size);
   if (size == 0) {
@@ -160,7 +161,9 @@ std::optional<std::size_t> SystemFile::read_cached_pieces(std::span<const iovec>
   }
   // A read without waiting starts reading what it misses, all of the span: ask before, and read
   // only what is there. Pages past the end of the file are never there.
-  const auto known = resident_prefix_bytes(fd(), {offset, size});
+  const bool asks =
+      expected == PageCache::unknown || no_wait_unsupported_.load(std::memory_order_relaxed);
+  const auto known = asks ? resident_prefix_bytes(fd(), {offset, size}) : std::optional(size);
   const std::uint64_t wanted = known.value_or(size);
   if (wanted == 0) {
     return offset >= size_now() ? std::optional<std::size_t>(0) : std::nullopt;

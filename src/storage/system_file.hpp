@@ -37,7 +37,8 @@ class SystemFile final : public File {
 
   [[nodiscard]] std::size_t read(std::span<std::byte> to, std::uint64_t offset) override;
   [[nodiscard]] std::optional<std::size_t> read_cached_pieces(std::span<const iovec> to,
-                                                              std::uint64_t offset) override;
+                                                              std::uint64_t offset,
+                                                              PageCache expected) override;
   [[nodiscard]] std::size_t write(std::span<const std::byte> from, std::uint64_t offset) override;
   [[nodiscard]] std::optional<Residency> residency(Range range) override;
   [[nodiscard]] std::uint64_t size_now() override;

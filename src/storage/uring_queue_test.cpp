@@ -54,7 +54,8 @@ class Pipe final : public File {
   std::size_t read(std::span<std::byte> /*to*/, std::uint64_t /*offset*/) override { return 0; }
 
   std::optional<std::size_t> read_cached_pieces(std::span<const iovec> /*to*/,
-                                                std::uint64_t /*offset*/) override {
+                                                std::uint64_t /*offset*/,
+                                                PageCache /*expected*/) override {
     return std::nullopt;
   }
 
