@@ -139,22 +139,24 @@ void ControllerThread::begin_copy(Pending& pending) {
     go_on(pending);
     return;
   }
+  const FoundCached& found = pending.served->array->found_cached();
   CopyJob& job = pending.job;
   job.file = part.file->file.get();
   job.offset = part.offset;
-  job.expected =
-      !pending.in_overlay && pending.served->array->found_cached().is_likely(pending.offset)
-          ? File::PageCache::probable
-          : File::PageCache::unknown;
+  job.expected = !pending.in_overlay && found.is_likely(pending.offset) ? File::PageCache::probable
+                                                                        : File::PageCache::unknown;
   use_pieces(pending, part.size_bytes, job.pieces);
   job.size_bytes = part.size_bytes;
   job.tag = reinterpret_cast<std::uint64_t>(&pending);
   job.finished = &finished_copies_;
+  const bool is_there = pending.in_overlay || found.did_lately(pending.offset);
+  if (!has_more_ || !is_there || !crew_.works()) {
+    copy(pending);
+    return;
+  }
   batch_.push_back(&pending);
   batch_bytes_ += job.size_bytes;
-  if (!has_more_ || !crew_.works()) {
-    copy_batch();
-  } else if (crew_.wants(batch_.size(), batch_bytes_)) {
+  if (crew_.wants(batch_.size(), batch_bytes_)) {
     give_batch();
   }
 }

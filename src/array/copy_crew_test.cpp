@@ -134,9 +134,12 @@ TEST(CopyCrew, of_an_array_copies_where_there_is_more_than_one_line_to_copy) {
   constexpr std::uint32_t lanes = 8;
   TestArray array({.cache_bytes = 4096 * line_bytes, .copiers = 2});
   const Cache& cache = array.array().cache();
+  const std::vector<std::byte> stored = array.stored();
+  std::uint32_t first = 0;
+  ASSERT_EQ(array.view<std::uint32_t>().read(line_bytes / 4, first), NvmeStatus::success)
+      << "after which the others are taken to be in the page cache";
   array.plan().add(
       {.point = FaultPoint::read_cached, .kind = FaultKind::hold, .times = UINT64_MAX});
-  const std::vector<std::byte> stored = array.stored();
   std::atomic<int> right{0};
   std::jthread reads([&] {
     Crew crew(lanes);
@@ -149,7 +152,7 @@ TEST(CopyCrew, of_an_array_copies_where_there_is_more_than_one_line_to_copy) {
       }
     });
   });
-  EXPECT_TRUE(testing::eventually([&] { return array.plan().seen(FaultPoint::read_cached) >= 3; }))
+  EXPECT_TRUE(testing::eventually([&] { return array.plan().seen(FaultPoint::read_cached) >= 4; }))
       << "all commands are of one queue, whose thread is held by one copy";
   array.plan().release();
   reads.join();

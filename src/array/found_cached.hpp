@@ -16,10 +16,11 @@ class FoundCached {
   explicit FoundCached(std::uint64_t size_bytes)
       : regions_(size_bytes, region_bytes_min, regions_max), in_a_row_(regions_.count()) {}
 
+  // Whether the last read there found all: what is not in the page cache is quickly told.
+  [[nodiscard]] bool did_lately(std::uint64_t offset) const { return in_a_row_at(offset) != 0; }
+
   // Whether a read that begins there need not ask.
-  [[nodiscard]] bool is_likely(std::uint64_t offset) const {
-    return in_a_row_[regions_.number_at(offset)].load(std::memory_order_relaxed) >= enough;
-  }
+  [[nodiscard]] bool is_likely(std::uint64_t offset) const { return in_a_row_at(offset) >= enough; }
 
   // A read found all that it wanted, or it did not.
   void note(std::uint64_t offset, bool all) {
@@ -33,6 +34,10 @@ class FoundCached {
   }
 
  private:
+  [[nodiscard]] std::uint8_t in_a_row_at(std::uint64_t offset) const {
+    return in_a_row_[regions_.number_at(offset)].load(std::memory_order_relaxed);
+  }
+
   static constexpr std::uint8_t enough = 8;
   static constexpr std::uint64_t region_bytes_min = std::uint64_t{8} << 20;
   static constexpr std::uint64_t regions_max = 65536;

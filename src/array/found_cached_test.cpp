@@ -16,8 +16,11 @@ void note(FoundCached& found, std::uint64_t offset, bool all, int times) {
 
 TEST(FoundCached, trusts_a_region_in_which_reads_found_all_several_times_in_a_row) {
   FoundCached found(20 * mib);
+  EXPECT_FALSE(found.did_lately(8 * mib));
   note(found, 8 * mib, true, 7);
   EXPECT_FALSE(found.is_likely(8 * mib));
+  EXPECT_TRUE(found.did_lately(8 * mib));
+  EXPECT_FALSE(found.did_lately(0));
   found.note(16 * mib - 1, true);
   EXPECT_TRUE(found.is_likely(8 * mib));
   EXPECT_TRUE(found.is_likely(16 * mib - 1));
@@ -30,6 +33,7 @@ TEST(FoundCached, trusts_it_no_more_once_something_was_not_there) {
   note(found, 0, true, 1000);
   found.note(4096, false);
   EXPECT_FALSE(found.is_likely(0));
+  EXPECT_FALSE(found.did_lately(0));
   note(found, 0, true, 7);
   EXPECT_FALSE(found.is_likely(0));
   found.note(0, true);
