@@ -151,6 +151,11 @@ class FaultyFile final : public File {
     file_->begin_write_back(range);
   }
 
+  void begin_read_ahead(Range range) noexcept override {
+    static_cast<void>(plan_->strike(FaultPoint::read_ahead, range.offset));
+    file_->begin_read_ahead(range);
+  }
+
   [[nodiscard]] std::span<std::byte> map(Range range, FileAccess access) override {
     meet(FaultPoint::map, "map", range.offset, 0);
     return file_->map(range, access);

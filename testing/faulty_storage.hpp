@@ -29,11 +29,14 @@ enum class FaultPoint : std::uint8_t {
   allocate,
   truncate,
   sync,
-  write_back,  // counted alone: it has no failure to tell
+  write_back,  // counted alone, as the next: they have no failure to tell
+  read_ahead,
   map,
   rename,
-  create_queue,
+  create_queue,  // the last one
 };
+
+inline constexpr std::size_t fault_points = static_cast<std::size_t>(FaultPoint::create_queue) + 1;
 
 enum class FaultKind : std::uint8_t {
   error,              // errno_value; the operation is not carried out
@@ -105,7 +108,7 @@ class FaultPlan {
   std::optional<RandomFaults> random_;
   std::mt19937_64 generator_;
   std::optional<std::uint64_t> size_limit_bytes_;
-  std::vector<std::uint64_t> seen_ = std::vector<std::uint64_t>(17);
+  std::vector<std::uint64_t> seen_ = std::vector<std::uint64_t>(fault_points);
   std::uint64_t struck_ = 0;
   bool released_ = false;
 };

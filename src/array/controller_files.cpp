@@ -223,7 +223,19 @@ void ControllerThread::go_on(Pending& pending) {
   } else if (pending.done == pending.together) {
     end_copy(pending);
   } else {
+    read_around(pending);
     continue_file(pending);
+  }
+}
+
+// What lies around is on its way to the page cache then, and who wants it waits for that.
+void ControllerThread::read_around(const Pending& pending) {
+  const FilePart part = rest_of(pending);
+  if (pending.opcode != Opcode::read || part.is_direct || pending.in_overlay) {
+    return;
+  }
+  if (const auto block = read_around_.note(*part.file->file, {part.offset, part.size_bytes})) {
+    part.file->file->begin_read_ahead(*block);
   }
 }
 

@@ -105,6 +105,10 @@ class File {
   // Has the kernel begin to write what of the range is dirty. May wait where much is on its way.
   virtual void begin_write_back(Range /*range*/) noexcept {}
 
+  // Has the kernel read what of the range is not in the page cache, as far as the file goes. May
+  // wait where much is on its way.
+  virtual void begin_read_ahead(Range /*range*/) noexcept {}
+
   // Maps a range shared; its offset must be a multiple of the page size. Touching pages past the
   // end of the file, also one truncated since, raises SIGBUS: the caller clamps to size_now().
   // Anything but FileAccess::read needs a descriptor open for both. Throws Error(io_error). unmap

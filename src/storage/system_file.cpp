@@ -289,6 +289,11 @@ void SystemFile::begin_write_back(Range range) noexcept {
                                       SYNC_FILE_RANGE_WRITE));
 }
 
+void SystemFile::begin_read_ahead(Range range) noexcept {
+  static_cast<void>(::posix_fadvise(
+      fd(), static_cast<off_t>(range.offset), static_cast<off_t>(range.size), POSIX_FADV_WILLNEED));
+}
+
 std::span<std::byte> SystemFile::map(Range range, FileAccess access) {
   check_end("map", range.offset, range.size);
   const int protection = access == FileAccess::read ? PROT_READ : PROT_READ | PROT_WRITE;

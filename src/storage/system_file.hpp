@@ -46,6 +46,7 @@ class SystemFile final : public File {
   void truncate(std::uint64_t size) override;
   void sync() override;
   void begin_write_back(Range range) noexcept override;
+  void begin_read_ahead(Range range) noexcept override;
   [[nodiscard]] std::span<std::byte> map(Range range, FileAccess access) override;
   void unmap(std::span<std::byte> mapping) noexcept override;
 
