@@ -19,14 +19,14 @@ constexpr std::uint64_t window_bytes_min = std::uint64_t{8} << 20;
 constexpr std::uint64_t windows_max = 4096;
 
 // Of one thread, on the machines of bench/results: 4 KiB 1.15 us, 64 KiB 10 us.
-constexpr std::uint32_t copy_ns = 600;
+constexpr std::uint64_t copy_ns = 600;
 constexpr std::uint64_t copied_bytes_a_ns = 7;
 
 // A window is worth it when so much of it was copied as takes a processor as long as registering
 // it: a quarter. Programs that read a line here and there never come to that, and registering would
 // hold up their calls of the driver. One of long lines, which are copied as fast as it is
 // registered, is worth it when it is read again.
-constexpr std::uint32_t worth_share = 4;
+constexpr std::uint64_t worth_share = 4;
 constexpr std::uint32_t long_line_bytes = 32U << 10U;
 
 // For another thread's window.
@@ -54,14 +54,8 @@ unsigned window_shift_for(std::uint64_t size_bytes) {
   return static_cast<unsigned>(std::bit_width(least - 1));
 }
 
-std::uint32_t copies_ns(std::uint64_t copies, std::uint64_t bytes) {
-  return static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(copies * copy_ns + bytes / copied_bytes_a_ns, UINT32_MAX));
-}
-
-std::uint32_t worth_ns_for(std::uint64_t window_bytes, std::uint32_t line_bytes) {
-  const std::uint32_t all_ns = copies_ns(window_bytes / line_bytes, window_bytes);
-  return line_bytes >= long_line_bytes ? all_ns : all_ns / worth_share;
+std::uint64_t copies_ns(std::uint64_t copies, std::uint64_t bytes) {
+  return copies * copy_ns + bytes / copied_bytes_a_ns;
 }
 
 }  // namespace
@@ -74,7 +68,7 @@ FileWindows::FileWindows(std::shared_ptr<Device> device,
       file_(std::move(file)),
       file_offset_(range.offset),
       window_shift_(window_shift_for(range.size)),
-      worth_ns_(worth_ns_for(window_bytes(), line_bytes)),
+      line_bytes_(line_bytes),
       windows_((range.size + window_bytes() - 1) >> window_shift_),
       mapping_(file_->map({range.offset, align_up(range.size, page_bytes())}, FileAccess::read)),
       bytes_(std::span<const std::byte>(mapping_).first(range.size)) {}
@@ -88,22 +82,29 @@ Range FileWindows::part_of(std::size_t window) const {
   return {begin, std::min<std::uint64_t>(window_bytes(), bytes_.size() - begin)};
 }
 
+std::uint64_t FileWindows::worth_ns(std::size_t window) const {
+  const std::uint64_t bytes = part_of(window).size;
+  const std::uint64_t all_ns = copies_ns((bytes + line_bytes_ - 1) / line_bytes_, bytes);
+  return line_bytes_ >= long_line_bytes ? all_ns : all_ns / worth_share;
+}
+
 bool FileWindows::note_copied(const Range& part) {
-  Window& window = windows_[part.offset >> window_shift_];
+  const std::size_t number = part.offset >> window_shift_;
+  Window& window = windows_[number];
   if (window.state.load(std::memory_order_relaxed) != State::copied) {
     return false;
   }
-  const std::uint32_t its_ns = copies_ns(1, part.size);
-  const std::uint32_t all_ns =
+  const std::uint64_t its_ns = copies_ns(1, part.size);
+  const std::uint64_t all_ns =
       window.copied_ns.fetch_add(its_ns, std::memory_order_relaxed) + its_ns;
-  return is_worth(window, all_ns);
+  return is_worth(number, all_ns);
 }
 
 std::optional<FileWindows::Hot> FileWindows::hottest() const {
   Hot hot;
   for (std::size_t i = 0; i < windows_.size(); ++i) {
-    const std::uint32_t copied_ns = windows_[i].copied_ns.load(std::memory_order_relaxed);
-    if (copied_ns > hot.copied_ns && is_worth(windows_[i], copied_ns) &&
+    const std::uint64_t copied_ns = windows_[i].copied_ns.load(std::memory_order_relaxed);
+    if (copied_ns > hot.copied_ns && is_worth(i, copied_ns) &&
         windows_[i].state.load(std::memory_order_relaxed) == State::copied) {
       hot = {i, copied_ns};
     }

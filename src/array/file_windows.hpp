@@ -48,7 +48,7 @@ class FileWindows {
 
   struct Hot {
     std::size_t window = 0;
-    std::uint32_t copied_ns = 0;
+    std::uint64_t copied_ns = 0;
   };
 
   // The window that most was copied from, of those that are worth it.
@@ -77,15 +77,19 @@ class FileWindows {
 
   struct Window {
     std::atomic<State> state{State::copied};
-    std::atomic<std::uint32_t> copied_ns{0};  // about, since the last try
+    std::atomic<std::uint64_t> copied_ns{0};  // about, since the last try
     std::atomic<std::uint8_t> tries{0};       // that failed
   };
 
-  [[nodiscard]] bool is_worth(const Window& window, std::uint32_t copied_ns) const {
+  [[nodiscard]] bool is_worth(std::size_t window, std::uint64_t copied_ns) const {
     constexpr std::uint8_t doublings_max = 16;
-    const auto tries = std::min(window.tries.load(std::memory_order_relaxed), doublings_max);
-    return copied_ns >> tries >= worth_ns_;
+    const auto tries =
+        std::min(windows_[window].tries.load(std::memory_order_relaxed), doublings_max);
+    return copied_ns >> tries >= worth_ns(window);
   }
+
+  // Of copies, that make a window worth registering.
+  [[nodiscard]] std::uint64_t worth_ns(std::size_t window) const;
 
   [[nodiscard]] bool is_cached(const Range& part) const;
   bool try_to_register(Window& window, const Range& part) noexcept;
@@ -98,7 +102,7 @@ class FileWindows {
   std::shared_ptr<File> file_;
   const std::uint64_t file_offset_;
   const unsigned window_shift_;
-  const std::uint32_t worth_ns_;  // of copies, that make a window worth registering
+  const std::uint32_t line_bytes_;
   std::vector<Window> windows_;
   std::span<std::byte> mapping_;
   std::span<const std::byte> bytes_;  // of it, the range
