@@ -149,8 +149,7 @@ void ControllerThread::begin_copy(Pending& pending) {
   job.size_bytes = part.size_bytes;
   job.tag = reinterpret_cast<std::uint64_t>(&pending);
   job.finished = &finished_copies_;
-  const bool is_there = pending.in_overlay || found.did_lately(pending.offset);
-  if (!has_more_ || !is_there || !crew_.works()) {
+  if (!has_more_ || !crew_.works() || !found.did_lately(pending.offset)) {
     copy(pending);
     return;
   }
@@ -230,12 +229,13 @@ void ControllerThread::go_on(Pending& pending) {
 
 // What lies around is on its way to the page cache then, and who wants it waits for that.
 void ControllerThread::read_around(const Pending& pending) {
-  const FilePart part = rest_of(pending);
-  if (pending.opcode != Opcode::read || part.is_direct || pending.in_overlay) {
+  const std::shared_ptr<ServedArray>& array = pending.served->array;
+  if (pending.opcode != Opcode::read || pending.in_overlay || array->backing().is_direct) {
     return;
   }
+  const FilePart part = rest_of(pending);
   if (const auto block = read_around_.note(*part.file->file, {part.offset, part.size_bytes})) {
-    part.file->file->begin_read_ahead(*block);
+    hint({array, part.file, *block});
   }
 }
 
@@ -368,7 +368,7 @@ void ControllerThread::end_copy(Pending& pending) {
     overlay.note(*overlay.line_with({pending.offset, pending.wanted}));
   } else if (pending.opcode == Opcode::write && !pending.served->array->backing().is_direct) {
     if (const auto part = pending.served->array->note_written({pending.offset, pending.together})) {
-      begin_write_back(pending.served->array, *part);
+      hint({pending.served->array, nullptr, *part});
     }
   }
   answer(pending);

@@ -23,6 +23,7 @@ constexpr std::uint32_t rounds_unseen = 16;  // between two looks at the clock
 constexpr std::chrono::milliseconds show_interval{100};
 constexpr std::chrono::nanoseconds io_look{20'000};
 constexpr std::uint64_t longest_sleep_ns = 500'000'000;
+constexpr std::size_t hints_max = 1024;  // that wait, of reads
 
 }  // namespace
 
@@ -52,8 +53,8 @@ ControllerThread::~ControllerThread() {
     thread_.join();
   }
   flush_wanted_.notify_all();
-  write_back_wanted_.notify_all();
-  for (std::thread* const each : {&flusher_, &writer_behind_}) {
+  hint_given_.notify_all();
+  for (std::thread* const each : {&flusher_, &hinter_}) {
     if (each->joinable()) {
       each->join();
     }
@@ -189,7 +190,7 @@ void ControllerThread::take_changes() {
       continue;
     }
     std::erase_if(served_, is_its);
-    std::erase_if(to_write_back_, [&](const auto& each) { return each.first == *array; });
+    std::erase_if(hints_, [&](const Hint& hint) { return hint.array == *array; });
     std::erase_if(present_, [&](const std::weak_ptr<ServedArray>& other) {
       return other.expired() || other.lock() == *array;
     });
@@ -365,32 +366,39 @@ void ControllerThread::begin_flush(Pending& pending) {
   flush_wanted_.notify_one();
 }
 
-// Asking for it may wait as well, so another thread does. Without one the flush has more to do.
-void ControllerThread::begin_write_back(const std::shared_ptr<ServedArray>& array, Range part) {
+// Asking for it may wait, so another thread does. Without one a flush has more to do, or reads.
+void ControllerThread::hint(Hint hint) {
   const std::scoped_lock lock(mutex_);
   try {
-    to_write_back_.emplace_back(array, part);
-    if (!writer_behind_.joinable()) {
-      writer_behind_ = quiet_thread("hippo-behind", [this] { write_behind_loop(); });
+    if (hint.to_read != nullptr && hints_.size() >= hints_max) {
+      return;  // whoever wants it reads it itself
     }
-    write_back_wanted_.notify_one();
+    hints_.push_back(std::move(hint));
+    if (!hinter_.joinable()) {
+      hinter_ = quiet_thread("hippo-hints", [this] { hint_loop(); });
+    }
+    hint_given_.notify_one();
   } catch (const std::exception&) {
-    to_write_back_.clear();
+    hints_.clear();
   }
 }
 
-void ControllerThread::write_behind_loop() {
+void ControllerThread::hint_loop() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    write_back_wanted_.wait(lock, [&] { return stop_ || !to_write_back_.empty(); });
+    hint_given_.wait(lock, [&] { return stop_ || !hints_.empty(); });
     if (stop_) {
       return;
     }
     {
-      const auto next = std::move(to_write_back_.front());
-      to_write_back_.pop_front();
+      const Hint next = std::move(hints_.front());
+      hints_.pop_front();
       lock.unlock();
-      next.first->backing().begin_write_back(next.second);
+      if (next.to_read != nullptr) {
+        next.to_read->file->begin_read_ahead(next.part);
+      } else {
+        next.array->backing().begin_write_back(next.part);
+      }
     }
     lock.lock();
   }

@@ -78,6 +78,13 @@ class ControllerThread {
     CopyJob job;                    // of what is copied from the page cache
   };
 
+  // What may be useful to begin and may wait: by a thread of its own.
+  struct Hint {
+    std::shared_ptr<ServedArray> array;
+    const BackingFile* to_read = nullptr;  // ahead; null: the array's part is to be written back
+    Range part;
+  };
+
   // Commands of files that have not begun: those that came while others had no room wait until
   // these have begun, however they lie.
   struct Gathered {
@@ -148,7 +155,7 @@ class ControllerThread {
   [[nodiscard]] static FilePart rest_of(const Pending& pending);
   void fail_copy(Pending& pending, const Failure& failure);
   void begin_flush(Pending& pending);
-  void begin_write_back(const std::shared_ptr<ServedArray>& array, Range part);
+  void hint(Hint hint);
   bool reap(std::chrono::nanoseconds timeout);
   static void note_submitted(Pending& pending);
   static void note_answered(const Pending& pending, std::int64_t result, std::int64_t now_ns);
@@ -163,7 +170,7 @@ class ControllerThread {
   void rest();
   [[nodiscard]] bool something_to_do();
   void flush_loop();
-  void write_behind_loop();
+  void hint_loop();
   void changed();
 
   std::shared_ptr<Storage> storage_;
@@ -187,9 +194,9 @@ class ControllerThread {
   std::condition_variable flush_wanted_;
   std::deque<Pending*> to_flush_;
   // Another thread than the flushes': it may wait for a drive that nobody flushes.
-  std::thread writer_behind_;
-  std::condition_variable write_back_wanted_;
-  std::deque<std::pair<std::shared_ptr<ServedArray>, Range>> to_write_back_;
+  std::thread hinter_;
+  std::condition_variable hint_given_;
+  std::deque<Hint> hints_;
   std::deque<std::pair<Pending*, Failure>> flushed_;
 
   // The thread's own.

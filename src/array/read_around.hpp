@@ -5,6 +5,8 @@
 #include "base/range.hpp"
 #include "storage/storage.hpp"
 
+#include <hippogriff/array/portable.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -19,22 +21,23 @@ class ReadAround {
   ReadAround() : blocks_(blocks_remembered) {}
 
   // Of a part of a file that is about to be read from its drive: the block of the file in which it
-  // begins, when a quarter of it was read by several reads with this one. Once, until the block is
-  // forgotten for another.
+  // begins, when a quarter of it was read by several reads with this one. Then the block is
+  // forgotten, as it is for another that takes its place.
   [[nodiscard]] std::optional<Range> note(const File& file, const Range& part) {
     const std::uint64_t number = part.offset / block_bytes;
-    Block& block = blocks_[number % blocks_.size()];
+    Block& block =
+        blocks_[spread(reinterpret_cast<std::uintptr_t>(&file) ^ number) % blocks_.size()];
     if (block.file != &file || block.number != number) {
-      block = {.file = &file, .number = number};
-    }
-    const bool is_first = block.read_bytes == 0;
-    block.read_bytes += part.size;
-    if (is_first || block.is_asked_for || block.read_bytes < worth_bytes ||
-        block.read_bytes >= block_bytes) {
+      block = {&file, number, part.size};
       return std::nullopt;
     }
-    block.is_asked_for = true;
-    return Range{number * block_bytes, block_bytes};
+    block.read_bytes += part.size;
+    if (block.read_bytes < worth_bytes) {
+      return std::nullopt;
+    }
+    const bool some_is_left = block.read_bytes < block_bytes;
+    block = {};
+    return some_is_left ? std::optional(Range{number * block_bytes, block_bytes}) : std::nullopt;
   }
 
  private:
@@ -46,7 +49,6 @@ class ReadAround {
     const File* file = nullptr;  // told apart by it, and never touched
     std::uint64_t number = 0;
     std::uint64_t read_bytes = 0;
-    bool is_asked_for = false;  // all of it
   };
 
   std::vector<Block> blocks_;
