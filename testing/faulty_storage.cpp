@@ -101,6 +101,9 @@ class FaultyFile final : public File {
                                                               std::uint64_t offset,
                                                               PageCache expected) override {
     const auto fault = meet(FaultPoint::read_cached, "read cached", offset, size_of(to));
+    if (expected == PageCache::probable) {
+      static_cast<void>(plan_->strike(FaultPoint::read_unasked, offset));
+    }
     const auto count = file_->read_cached_pieces(to, offset, expected);
     return count ? std::optional(shortened(fault, to, *count)) : std::nullopt;
   }

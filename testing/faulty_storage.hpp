@@ -29,8 +29,9 @@ enum class FaultPoint : std::uint8_t {
   allocate,
   truncate,
   sync,
-  write_back,  // counted alone, as the next: they have no failure to tell
+  write_back,  // counted alone, as the next two: they have no failure to tell
   read_ahead,
+  read_unasked,  // of read_cached, where the page cache is not asked before
   map,
   rename,
   create_queue,  // the last one

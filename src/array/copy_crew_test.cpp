@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstring>
 #include <fstream>
+#include <functional>
 
 namespace hippogriff::ondemand {
 namespace {
@@ -157,6 +158,49 @@ TEST(CopyCrew, of_an_array_copies_where_there_is_more_than_one_line_to_copy) {
   array.plan().release();
   reads.join();
   EXPECT_EQ(right.load(), static_cast<int>(lanes));
+}
+
+TEST(CopyCrew, of_an_array_is_not_given_what_is_probably_not_in_the_page_cache) {
+  constexpr std::uint64_t line_bytes = 512;
+  TestArray array({.cache_bytes = 4096 * line_bytes, .copiers = 2});
+  const Cache& cache = array.array().cache();
+  array.plan().add(
+      {.point = FaultPoint::read_cached, .kind = FaultKind::hold, .times = UINT64_MAX});
+  std::jthread reads([&] {
+    Crew crew(8);
+    crew.run([&](const Crew::Member& all) {
+      std::uint32_t place = 0;
+      if (fetch(cache, all, std::uint64_t{2} * all.rank(), true, place)) {
+        cache.places.drop(place, false);
+      }
+    });
+  });
+  EXPECT_TRUE(testing::eventually([&] { return array.plan().seen(FaultPoint::read_cached) >= 1; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 1U)
+      << "the controller's thread looks itself, and is held";
+  array.plan().release();
+}
+
+// How many of 64 reads of a line ask for nothing before.
+std::uint64_t unasked(const std::function<void(TestArray&)>& prepare) {
+  TestArray array({});
+  prepare(array);
+  for (std::uint64_t line = 0; line < 64; ++line) {
+    std::uint32_t value = 0;
+    EXPECT_EQ(array.view<std::uint32_t>().read(line * 128, value), NvmeStatus::success);
+  }
+  return array.plan().seen(FaultPoint::read_unasked);
+}
+
+TEST(CopyCrew, and_controllers_ask_for_what_is_there_only_until_they_found_it_several_times) {
+  EXPECT_EQ(unasked([](TestArray&) {}), 64U - 8U);
+  EXPECT_EQ(
+      unasked([](TestArray& array) {
+        array.plan().add(
+            {.point = FaultPoint::read_cached, .kind = FaultKind::shorten, .times = UINT64_MAX});
+      }),
+      0U);
 }
 
 }  // namespace

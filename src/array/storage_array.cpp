@@ -57,7 +57,8 @@ CacheCounts read_counts(const Cache& cache) {
           accesses};
 }
 
-// Of ordinary queues: pinning it is most of what opening an array takes, so small caches have less.
+// Of ordinary queues, about: pinning it is most of what opening an array takes, and what is under
+// way is of the cache, so small caches have less.
 std::uint64_t staging_bytes(const StorageArrayOptions& options) {
   constexpr std::uint64_t least = std::uint64_t{1} << 20;
   constexpr std::uint64_t most = std::uint64_t{32} << 20;

@@ -2,6 +2,7 @@
 #include "storage/page_cache.hpp"
 
 #include "storage/storage.hpp"
+#include "testing/eventually.hpp"
 #include "testing/storage_fixture.hpp"
 
 #include <fcntl.h>
@@ -68,6 +69,35 @@ TEST_F(PageCache, a_half_cached_range_is_told_and_read_up_to_the_gap) {
   if (resident_bytes_by_cachestat(target->fd(), {0, mib})) {
     EXPECT_EQ(*count, mib - 17);
   }
+}
+
+TEST_F(PageCache, what_is_expected_is_read_as_far_as_it_is_there) {
+  fill(4 * mib, {{0, mib}});
+  std::vector<std::byte> bytes(2 * mib);
+  const auto read = [&](std::uint64_t offset, std::size_t size) {
+    const iovec piece{bytes.data(), size};
+    return target->read_cached_pieces({&piece, 1}, offset, File::PageCache::probable);
+  };
+  const auto all = read(17, mib - 17);
+  if (!all.has_value()) {
+    GTEST_SKIP() << "this file system has no reads that do not wait";
+  }
+  EXPECT_EQ(*all, mib - 17);
+  EXPECT_TRUE(is_pattern(std::span(bytes).first(*all), 17));
+  EXPECT_EQ(read(3 * mib, 4096), std::nullopt);
+  const auto part = read(mib - 8192, 2 * mib);
+  ASSERT_TRUE(part.has_value());
+  EXPECT_GE(*part, 8192U);
+  EXPECT_TRUE(is_pattern(std::span(bytes).first(*part), mib - 8192));
+}
+
+TEST_F(PageCache, is_read_ahead_when_asked) {
+  fill(4 * mib, {});
+  target->begin_read_ahead({mib, mib / 8});
+  EXPECT_TRUE(testing::eventually([&] {
+    return target->residency({mib, mib / 8}).value_or(Residency{}).resident_bytes == mib / 8;
+  }));
+  target->begin_read_ahead({std::uint64_t{1} << 40, mib});  // beyond the end: nothing
 }
 
 TEST_F(PageCache, cachestat_and_mincore_agree) {

@@ -163,7 +163,7 @@ std::optional<std::size_t> SystemFile::read_cached_pieces(std::span<const iovec>
   // only what is there. Pages past the end of the file are never there.
   const bool asks =
       expected == PageCache::unknown || no_wait_unsupported_.load(std::memory_order_relaxed);
-  const auto known = asks ? resident_prefix_bytes(fd(), {offset, size}) : std::optional(size);
+  const auto known = asks ? resident_prefix_bytes(fd(), {offset, size}) : std::nullopt;
   const std::uint64_t wanted = known.value_or(size);
   if (wanted == 0) {
     return offset >= size_now() ? std::optional<std::size_t>(0) : std::nullopt;
