@@ -181,10 +181,20 @@ class Bench:
         save(self._options.json, self._results)
 
     def _repeat(self, case: Case, mode: str, entry: dict[str, Any], *, check: bool) -> None:
+        measured = self._run(case, mode, entry, check=check)
+        if measured is not None and check and entry["state"] == "cold":
+            # The oracle may have read the files before: they were not cold.
+            measured = self._run(case, mode, entry, check=False)
+        if measured is not None:
+            entry["repetitions"].append(measured)
+
+    def _run(
+        self, case: Case, mode: str, entry: dict[str, Any], *, check: bool
+    ) -> dict[str, Any] | None:
         left = self._deadline - time.monotonic()
         if left <= 0:
             entry["why_absent"] = "the time was over"
-            return
+            return None
         prepare(case.files, entry["state"])
         program, *words = case.command
         command = [str(self._options.build.resolve() / "bin" / program), *words, "--mode", mode]
@@ -194,12 +204,13 @@ class Bench:
             done = subprocess.run(command, capture_output=True, text=True, timeout=left)
         except subprocess.TimeoutExpired:
             entry["why_absent"] = "the time was over"
-            return
+            return None
         if done.returncode != 0:
             entry["why_absent"] = f"exit status {done.returncode}: {done.stderr.strip()[-300:]}"
             entry["wrong"] = "WRONG" in done.stderr
-            return
-        entry["repetitions"].append(json.loads(done.stdout)["runs"][0])
+            return None
+        measured: dict[str, Any] = json.loads(done.stdout)["runs"][0]
+        return measured
 
 
 def summary(repetitions: list[dict[str, Any]]) -> dict[str, Any]:
