@@ -8,6 +8,7 @@
 #include "array/window_registrar.hpp"
 #include "storage/storage.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -47,11 +48,19 @@ class Controller {
 
   [[nodiscard]] SharedDrives& drives() { return drives_; }
 
+  // Staging memory of all of its arrays; each says what it has.
+  [[nodiscard]] std::uint64_t staged_bytes() const { return staged_bytes_.load(); }
+
+  void note_staged(std::uint64_t size_bytes) { staged_bytes_.fetch_add(size_bytes); }
+
+  void note_unstaged(std::uint64_t size_bytes) { staged_bytes_.fetch_sub(size_bytes); }
+
  private:
   std::shared_ptr<Storage> storage_;
   SharedDrives drives_;
   WindowRegistrar registrar_;
   CopyCrew crew_;
+  std::atomic<std::uint64_t> staged_bytes_{0};
   std::vector<std::unique_ptr<ControllerThread>> threads_;
 };
 

@@ -1,8 +1,9 @@
-// One list of jobs for all; who finds none looks out for some for a moment, then sleeps.
+// A place for each job that waits. Who finds none looks out for some for a moment, then sleeps.
 #include "array/copy_crew.hpp"
 
 #include "array/quiet_thread.hpp"
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -18,7 +19,7 @@ constexpr int looks_awake = 256;
 CopyCrew::~CopyCrew() {
   {
     const std::scoped_lock lock(mutex_);
-    stop_ = true;
+    stop_.store(true);
   }
   given_.notify_all();
   for (std::thread& thread : threads_) {
@@ -27,71 +28,96 @@ CopyCrew::~CopyCrew() {
 }
 
 bool CopyCrew::try_give(CopyJob& job) {
-  {
-    const std::scoped_lock lock(mutex_);
-    const bool all_busy = idle_ <= jobs_.size();
-    if (jobs_.size() >= options_.threads || (all_busy && !has_another_locked())) {
-      return false;
-    }
-    jobs_.push_back(&job);
-    waiting_.store(jobs_.size(), std::memory_order_relaxed);
+  if (!has_threads(waiting())) {
+    return false;
   }
-  given_.notify_one();
-  return true;
-}
-
-// Starts one more thread where there may be one. False: there is none at all.
-bool CopyCrew::has_another_locked() {
-  try {
-    if (threads_.size() < options_.threads) {
-      threads_.push_back(quiet_thread("hippo-copy", [this] { serve(); }));
-    }
-  } catch (const std::system_error&) {
-    return !threads_.empty();
-  }
-  return true;
-}
-
-void CopyCrew::serve() {
-  std::unique_lock lock(mutex_);
-  while (!stop_) {
-    if (jobs_.empty()) {
-      rest(lock);
+  for (std::atomic<CopyJob*>& place : places_) {
+    CopyJob* none = nullptr;
+    if (place.load(std::memory_order_relaxed) != nullptr ||
+        !place.compare_exchange_strong(none, &job)) {
       continue;
     }
-    CopyJob* job = jobs_.front();
-    jobs_.pop_front();
-    waiting_.store(jobs_.size(), std::memory_order_relaxed);
-    lock.unlock();
+    // Who looks out sees it, or sees it before it sleeps.
+    if (sleeping_.load() != 0 && looking_.load() < waiting()) {
+      {
+        const std::scoped_lock lock(mutex_);
+      }
+      given_.notify_one();
+    }
+    return true;
+  }
+  return false;
+}
+
+// Starts one more thread where there may be one and all are busy. False: there is none at all.
+bool CopyCrew::has_threads(std::size_t waiting) {
+  if (started_.load() == options_.threads || looking_.load() + sleeping_.load() > waiting) {
+    return true;
+  }
+  const std::scoped_lock lock(mutex_);
+  const std::size_t number = threads_.size();
+  try {
+    if (number < options_.threads) {
+      threads_.push_back(quiet_thread("hippo-copy", [this, number] { serve(number); }));
+      started_.store(number + 1);
+    }
+  } catch (const std::system_error&) {
+    return number != 0;
+  }
+  return true;
+}
+
+std::size_t CopyCrew::waiting() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(places_, [](const auto& place) { return place.load() != nullptr; }));
+}
+
+// Each thread looks into another place first, so that no job waits for long.
+CopyJob* CopyCrew::take(std::size_t first) {
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    std::atomic<CopyJob*>& place = places_[(first + i) % places_.size()];
+    if (place.load(std::memory_order_relaxed) == nullptr) {
+      continue;
+    }
+    if (CopyJob* const job = place.exchange(nullptr)) {
+      return job;
+    }
+  }
+  return nullptr;
+}
+
+void CopyCrew::serve(std::size_t number) {
+  while (!stop_.load(std::memory_order_relaxed)) {
+    CopyJob* job = take(number);
+    if (job == nullptr && !look_out()) {
+      sleep();
+    }
     while (job != nullptr) {
       CopyJob& its = *std::exchange(job, job->with);  // which its giver may use again
       carry_out(its);
       its.finished->add(its);
     }
-    lock.lock();
   }
+}
+
+// False when there was nothing for a while.
+bool CopyCrew::look_out() {
+  looking_.fetch_add(1);
+  bool some = false;
+  for (int look = 0; look < looks_awake && !some; ++look) {
+    std::this_thread::yield();
+    some = waiting() != 0;
+  }
+  looking_.fetch_sub(1);
+  return some;
 }
 
 // Until there may be a job, or the end.
-void CopyCrew::rest(std::unique_lock<std::mutex>& lock) {
-  ++idle_;
-  lock.unlock();
-  const bool some = look_out();
-  lock.lock();
-  if (!some) {
-    given_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
-  }
-  --idle_;
-}
-
-bool CopyCrew::look_out() const {
-  for (int look = 0; look < looks_awake; ++look) {
-    if (waiting_.load(std::memory_order_relaxed) != 0) {
-      return true;
-    }
-    std::this_thread::yield();
-  }
-  return false;
+void CopyCrew::sleep() {
+  std::unique_lock lock(mutex_);
+  sleeping_.fetch_add(1);
+  given_.wait(lock, [&] { return stop_.load() || waiting() != 0; });
+  sleeping_.fetch_sub(1);
 }
 
 void CopyCrew::carry_out(CopyJob& job) {

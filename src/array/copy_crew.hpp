@@ -9,7 +9,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -63,10 +62,11 @@ class FinishedCopies {
   std::atomic<CopyJob*> first_{nullptr};
 };
 
-// Thread-safe. Who gave jobs must have them back before the crew ends.
+// Giving and taking cost a change of a word each, without a lock: a copy is as short as a few of
+// them. Thread-safe. Who gave jobs must have them back before the crew ends.
 class CopyCrew {
  public:
-  explicit CopyCrew(const CopyCrewOptions& options) : options_(options) {
+  explicit CopyCrew(const CopyCrewOptions& options) : options_(options), places_(options.threads) {
     threads_.reserve(options.threads);
   }
 
@@ -83,23 +83,26 @@ class CopyCrew {
   }
 
   // A job and those `with` it, each of which is finished by itself. False where the giver is to do
-  // them itself: all threads are busy.
+  // them itself: all threads are busy, and have enough waiting for them.
   [[nodiscard]] bool try_give(CopyJob& job);
 
  private:
-  [[nodiscard]] bool has_another_locked();
-  void serve();
-  void rest(std::unique_lock<std::mutex>& lock);
-  [[nodiscard]] bool look_out() const;
+  [[nodiscard]] bool has_threads(std::size_t waiting);
+  [[nodiscard]] std::size_t waiting() const;
+  [[nodiscard]] CopyJob* take(std::size_t first);
+  void serve(std::size_t number);
+  [[nodiscard]] bool look_out();
+  void sleep();
   static void carry_out(CopyJob& job);
 
   const CopyCrewOptions options_;
-  std::atomic<std::size_t> waiting_{0};  // as many as jobs_, for who looks without the mutex
-  std::mutex mutex_;                     // guards what follows
+  std::vector<std::atomic<CopyJob*>> places_;  // of jobs that were given and not taken
+  std::atomic<std::size_t> looking_{0};        // threads that look out for jobs
+  std::atomic<std::size_t> sleeping_{0};
+  std::atomic<std::size_t> started_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;  // of who sleeps, wakes or starts
   std::condition_variable given_;
-  std::deque<CopyJob*> jobs_;
-  std::size_t idle_ = 0;  // threads that look out for jobs, or sleep
-  bool stop_ = false;
   std::vector<std::thread> threads_;
 };
 

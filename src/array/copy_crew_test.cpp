@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <functional>
 
@@ -78,6 +79,82 @@ TEST_F(CopyCrewTest, copies_what_it_takes_and_leaves_the_rest_to_the_giver) {
     EXPECT_EQ(each->failure.status, Status::ok);
   }
   EXPECT_EQ(to_, bytes_);
+}
+
+// Jobs of one thread, and how often each came back.
+class Giver {
+ public:
+  static constexpr std::size_t job_count = 2000;
+
+  explicit Giver(const std::function<CopyJob(std::size_t)>& make) {
+    for (std::size_t i = 0; i < job_count; ++i) {
+      jobs_.push_back(make(i));
+      jobs_.back().tag = i;
+      jobs_.back().finished = &finished_;
+    }
+  }
+
+  // Gives them to the crew, which comes to sleep in between, and takes back what it took.
+  void run(CopyCrew& crew) {
+    std::size_t given = 0;
+    for (std::size_t i = 0; i < job_count; ++i) {
+      given += crew.try_give(jobs_[i]) ? 1 : 0;
+      take_back();
+      if (i % 500 == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
+    }
+    EXPECT_TRUE(testing::eventually([&] {
+      take_back();
+      return back_ >= given;
+    }));
+    EXPECT_EQ(back_, given);
+  }
+
+  [[nodiscard]] int times(std::size_t i) const { return times_[i]; }
+
+ private:
+  void take_back() {
+    for (const CopyJob* job = finished_.take_all(); job != nullptr; job = job->next) {
+      ++back_;
+      ++times_[job->tag];
+    }
+  }
+
+  FinishedCopies finished_;
+  std::vector<CopyJob> jobs_;
+  std::vector<int> times_ = std::vector<int>(job_count);
+  std::size_t back_ = 0;
+};
+
+TEST_F(CopyCrewTest, carries_out_once_each_job_of_several_givers) {
+  constexpr std::size_t bytes_each = 64;
+  std::deque<Giver> givers;
+  const auto offset_of = [&](std::size_t giver, std::size_t i) {
+    return (giver * Giver::job_count + i) * bytes_each;
+  };
+  for (std::size_t giver = 0; giver < 3; ++giver) {
+    givers.emplace_back([&](std::size_t i) { return job(offset_of(giver, i), bytes_each); });
+  }
+  CopyCrew crew({.threads = 2});
+  {
+    std::vector<std::jthread> threads;
+    for (Giver& giver : givers) {
+      threads.emplace_back([&] { giver.run(crew); });
+    }
+  }
+  std::size_t once = 0;
+  std::size_t wrong = 0;
+  for (std::size_t giver = 0; giver < givers.size(); ++giver) {
+    for (std::size_t i = 0; i < Giver::job_count; ++i) {
+      const std::size_t offset = offset_of(giver, i);
+      const bool is_copied = std::memcmp(&to_[offset], &bytes_[offset], bytes_each) == 0;
+      once += givers[giver].times(i) == 1 ? 1 : 0;
+      wrong += givers[giver].times(i) > 1 || (givers[giver].times(i) == 1) != is_copied ? 1 : 0;
+    }
+  }
+  EXPECT_GT(once, 0U);
+  EXPECT_EQ(wrong, 0U);
 }
 
 TEST_F(CopyCrewTest, wants_nothing_short_and_nothing_without_threads) {

@@ -57,12 +57,22 @@ CacheCounts read_counts(const Cache& cache) {
           accesses};
 }
 
-// Of ordinary queues, about: pinning it is most of what opening an array takes, and what is under
-// way is of the cache, so small caches have less.
+// Of ordinary queues, about: pinning it is most of what opening an array takes, and what is in the
+// processor's caches is copied faster. What is under way is of the cache, so small caches have
+// less; and of one link, so files that are read beside others have less. A command to write takes
+// longer, and reads of memory are answered without staging, so those have many.
 std::uint64_t staging_bytes(const StorageArrayOptions& options) {
   constexpr std::uint64_t least = std::uint64_t{1} << 20;
   constexpr std::uint64_t most = std::uint64_t{32} << 20;
-  return std::clamp(options.cache_bytes / 4, least, most);
+  constexpr std::uint64_t enough_to_read = std::uint64_t{16} << 20;
+  constexpr std::uint64_t enough_beside_others = std::uint64_t{8} << 20;
+  if (options.backing.writable || options.backing.in_memory()) {
+    return std::clamp(options.cache_bytes / 4, least, most);
+  }
+  const bool beside_others =
+      options.controller != nullptr && options.controller->staged_bytes() != 0;
+  return std::clamp(
+      options.cache_bytes / 4, least, beside_others ? enough_beside_others : enough_to_read);
 }
 
 // As many as keep a GPU's warps from each other's way, but each long enough for a warp's batch.
@@ -138,6 +148,8 @@ StorageArray::StorageArray(StorageArrayOptions options) : options_(std::move(opt
   const DeviceScope scope(*options_.device);
   try {
     allocate(layout);
+    staged_bytes_ = layout.shared_end - layout.staging;
+    options_.controller->note_staged(staged_bytes_);
     initialize(layout);
     if (options_.notice != nullptr) {
       options_.notice->show({.device = node::device_key(options_.device->info().uuid),
@@ -514,6 +526,7 @@ void StorageArray::close() noexcept {
     return;
   }
   closed_ = true;
+  options_.controller->note_unstaged(std::exchange(staged_bytes_, 0));
   if (attached_ && !(options_.controller->detach(served_, drive_patience) && kernels_ended() &&
                      windows_closed())) {
     std::fprintf(stderr,

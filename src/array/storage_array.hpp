@@ -135,6 +135,7 @@ class StorageArray {
   StorageArrayOptions options_;
   Cache cache_;
   std::uint64_t own_bytes_ = 0;
+  std::uint64_t staged_bytes_ = 0;
   std::byte* shared_ = nullptr;  // pinned
   DeviceAddress own_;
   DeviceAddress lines_;

@@ -25,7 +25,9 @@ namespace hippogriff {
 namespace {
 
 constexpr std::size_t huge_page_bytes = 2U << 20;
-constexpr std::size_t populate_slice_bytes = 32U << 20;
+constexpr std::size_t populate_bytes_a_thread = 8U << 20;
+// Whoever maps memory meanwhile waits for a slice.
+constexpr std::size_t populate_slice_bytes = huge_page_bytes;
 constexpr unsigned populate_threads_max = 8;
 constexpr int advise_populate_write = 23;  // MADV_POPULATE_WRITE, Linux 5.14
 
@@ -114,9 +116,10 @@ int populate(std::byte* memory, std::size_t size_bytes) {
       }
     }
   };
-  const std::size_t slices = align_up(size_bytes, populate_slice_bytes) / populate_slice_bytes;
   const auto threads = std::min<std::size_t>(
-      {slices, populate_threads_max, std::max(1U, std::thread::hardware_concurrency())});
+      {align_up(size_bytes, populate_bytes_a_thread) / populate_bytes_a_thread,
+       populate_threads_max,
+       std::max(1U, std::thread::hardware_concurrency())});
   {
     std::vector<std::jthread> team;
     for (std::size_t index = 1; index < threads; ++index) {
