@@ -40,6 +40,7 @@ struct TestArrayOptions {
   IoKind io = IoKind::cached;
   std::chrono::milliseconds wait_limit{60'000};
   std::shared_ptr<node::ArrayNotice> notice;
+  std::shared_ptr<Device> device;          // null: one of its own
   std::shared_ptr<Controller> controller;  // null: one of its own
 };
 
@@ -88,7 +89,8 @@ class TestArray {
     }
     StorageArrayOptions given;
     given.backing = std::move(backing);
-    given.device = make_host_device({.memory_bytes = std::uint64_t{64} << 20});
+    given.device = options.device ? options.device
+                                  : make_host_device({.memory_bytes = std::uint64_t{64} << 20});
     given.controller = controller_;
     given.cache_bytes = options.cache_bytes;
     given.line_bytes = options.line_bytes;

@@ -2,6 +2,7 @@
 #include "array/controller.hpp"
 
 #include "array/controller_thread.hpp"
+#include "base/error.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -37,6 +38,25 @@ void Controller::attach(const std::shared_ptr<ServedArray>& array) {
 
 bool Controller::works() const {
   return std::ranges::all_of(threads_, [](const auto& thread) { return thread->works(); });
+}
+
+bool Controller::stages_for(const Device* device) const {
+  const std::scoped_lock lock(mutex_);
+  return staged_.contains(device);
+}
+
+void Controller::begin_staging(const Device* device) {
+  const std::scoped_lock lock(mutex_);
+  ++staged_[device];
+}
+
+void Controller::end_staging(const Device* device) noexcept {
+  const std::scoped_lock lock(mutex_);
+  const auto entry = staged_.find(device);
+  HIPPO_ASSERT(entry != staged_.end());
+  if (--entry->second == 0) {
+    staged_.erase(entry);
+  }
 }
 
 bool Controller::detach(const std::shared_ptr<ServedArray>& array,

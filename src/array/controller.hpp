@@ -8,10 +8,11 @@
 #include "array/window_registrar.hpp"
 #include "storage/storage.hpp"
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace hippogriff::ondemand {
@@ -48,19 +49,19 @@ class Controller {
 
   [[nodiscard]] SharedDrives& drives() { return drives_; }
 
-  // Staging memory of all of its arrays; each says what it has.
-  [[nodiscard]] std::uint64_t staged_bytes() const { return staged_bytes_.load(); }
-
-  void note_staged(std::uint64_t size_bytes) { staged_bytes_.fetch_add(size_bytes); }
-
-  void note_unstaged(std::uint64_t size_bytes) { staged_bytes_.fetch_sub(size_bytes); }
+  // Whether a device has staging memory of an array over files. Each such array tells when it has
+  // and when it has no more.
+  [[nodiscard]] bool stages_for(const Device* device) const;
+  void begin_staging(const Device* device);
+  void end_staging(const Device* device) noexcept;
 
  private:
   std::shared_ptr<Storage> storage_;
   SharedDrives drives_;
   WindowRegistrar registrar_;
   CopyCrew crew_;
-  std::atomic<std::uint64_t> staged_bytes_{0};
+  mutable std::mutex mutex_;                     // guards the next
+  std::map<const Device*, std::size_t> staged_;  // arrays, never none
   std::vector<std::unique_ptr<ControllerThread>> threads_;
 };
 

@@ -37,8 +37,10 @@ bool CopyCrew::try_give(CopyJob& job) {
         !place.compare_exchange_strong(none, &job)) {
       continue;
     }
-    // Who looks out sees it, or sees it before it sleeps.
-    if (sleeping_.load() != 0 && looking_.load() < waiting()) {
+    // Who sleeps has to be woken where jobs are more than those who look out. They stop looking
+    // before they take one, so jobs are counted first.
+    const std::size_t jobs = waiting();
+    if (sleeping_.load() != 0 && looking_.load() < jobs) {
       {
         const std::scoped_lock lock(mutex_);
       }
@@ -72,7 +74,7 @@ std::size_t CopyCrew::waiting() const {
       std::ranges::count_if(places_, [](const auto& place) { return place.load() != nullptr; }));
 }
 
-// Each thread looks into another place first, so that no job waits for long.
+// Each time another place is looked into first, so that no job is passed over for long.
 CopyJob* CopyCrew::take(std::size_t first) {
   for (std::size_t i = 0; i < places_.size(); ++i) {
     std::atomic<CopyJob*>& place = places_[(first + i) % places_.size()];
@@ -86,9 +88,9 @@ CopyJob* CopyCrew::take(std::size_t first) {
   return nullptr;
 }
 
-void CopyCrew::serve(std::size_t number) {
+void CopyCrew::serve(std::size_t first) {
   while (!stop_.load(std::memory_order_relaxed)) {
-    CopyJob* job = take(number);
+    CopyJob* job = take(first++);
     if (job == nullptr && !look_out()) {
       sleep();
     }

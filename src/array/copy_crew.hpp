@@ -62,8 +62,9 @@ class FinishedCopies {
   std::atomic<CopyJob*> first_{nullptr};
 };
 
-// Giving and taking cost a change of a word each, without a lock: a copy is as short as a few of
-// them. Thread-safe. Who gave jobs must have them back before the crew ends.
+// Giving and taking are a change of a word each: a copy is as short as a few of them. There is a
+// lock for who sleeps, wakes another or starts. Thread-safe. Who gave jobs must have them back
+// before the crew ends.
 class CopyCrew {
  public:
   explicit CopyCrew(const CopyCrewOptions& options) : options_(options), places_(options.threads) {
@@ -83,14 +84,14 @@ class CopyCrew {
   }
 
   // A job and those `with` it, each of which is finished by itself. False where the giver is to do
-  // them itself: all threads are busy, and have enough waiting for them.
+  // them itself: there are no threads, or as many jobs as threads wait for them.
   [[nodiscard]] bool try_give(CopyJob& job);
 
  private:
   [[nodiscard]] bool has_threads(std::size_t waiting);
   [[nodiscard]] std::size_t waiting() const;
   [[nodiscard]] CopyJob* take(std::size_t first);
-  void serve(std::size_t number);
+  void serve(std::size_t first);
   [[nodiscard]] bool look_out();
   void sleep();
   static void carry_out(CopyJob& job);

@@ -115,7 +115,8 @@ class Giver {
 
  private:
   void take_back() {
-    for (const CopyJob* job = finished_.take_all(); job != nullptr; job = job->next) {
+    const CopyJob* job = finished_.take_all();
+    for (; job != nullptr && back_ <= job_count; job = job->next) {  // one that came twice: a ring
       ++back_;
       ++times_[job->tag];
     }

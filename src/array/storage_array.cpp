@@ -59,8 +59,8 @@ CacheCounts read_counts(const Cache& cache) {
 
 // Of ordinary queues, about: pinning it is most of what opening an array takes, and what is in the
 // processor's caches is copied faster. What is under way is of the cache, so small caches have
-// less; and of one link, so files that are read beside others have less. A command to write takes
-// longer, and reads of memory are answered without staging, so those have many.
+// less; and of the device's link, so files that are read beside others have less. A command to
+// write takes longer, and many reads of memory, which are answered without staging, are under way.
 std::uint64_t staging_bytes(const StorageArrayOptions& options) {
   constexpr std::uint64_t least = std::uint64_t{1} << 20;
   constexpr std::uint64_t most = std::uint64_t{32} << 20;
@@ -69,8 +69,7 @@ std::uint64_t staging_bytes(const StorageArrayOptions& options) {
   if (options.backing.writable || options.backing.in_memory()) {
     return std::clamp(options.cache_bytes / 4, least, most);
   }
-  const bool beside_others =
-      options.controller != nullptr && options.controller->staged_bytes() != 0;
+  const bool beside_others = options.controller->stages_for(options.device.get());
   return std::clamp(
       options.cache_bytes / 4, least, beside_others ? enough_beside_others : enough_to_read);
 }
@@ -148,8 +147,6 @@ StorageArray::StorageArray(StorageArrayOptions options) : options_(std::move(opt
   const DeviceScope scope(*options_.device);
   try {
     allocate(layout);
-    staged_bytes_ = layout.shared_end - layout.staging;
-    options_.controller->note_staged(staged_bytes_);
     initialize(layout);
     if (options_.notice != nullptr) {
       options_.notice->show({.device = node::device_key(options_.device->info().uuid),
@@ -214,6 +211,10 @@ void StorageArray::check_options(StorageArrayOptions& options) {
 void StorageArray::allocate(const Layout& layout) {
   Device& device = *options_.device;
   shared_ = device.allocate_pinned(layout.shared_end);
+  if (is_staged(options_) && !options_.backing.in_memory()) {
+    options_.controller->begin_staging(&device);
+    stages_ = true;
+  }
   own_ = device.allocate(layout.own_end);
   own_bytes_ = layout.own_end;
   lines_ = device.allocate(layout.line_count * options_.line_bytes);
@@ -526,7 +527,6 @@ void StorageArray::close() noexcept {
     return;
   }
   closed_ = true;
-  options_.controller->note_unstaged(std::exchange(staged_bytes_, 0));
   if (attached_ && !(options_.controller->detach(served_, drive_patience) && kernels_ended() &&
                      windows_closed())) {
     std::fprintf(stderr,
@@ -580,6 +580,9 @@ void StorageArray::give_back() {
   }
   if (!own_.is_null()) {
     device.release(own_);
+  }
+  if (stages_) {
+    options_.controller->end_staging(&device);
   }
   if (shared_ != nullptr) {
     device.release_pinned(shared_);

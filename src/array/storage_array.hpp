@@ -135,7 +135,7 @@ class StorageArray {
   StorageArrayOptions options_;
   Cache cache_;
   std::uint64_t own_bytes_ = 0;
-  std::uint64_t staged_bytes_ = 0;
+  bool stages_ = false;          // as Controller::stages_for knows
   std::byte* shared_ = nullptr;  // pinned
   DeviceAddress own_;
   DeviceAddress lines_;

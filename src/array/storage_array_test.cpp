@@ -590,7 +590,14 @@ TEST(StorageArray, staging_memory_is_of_the_size_of_the_cache_up_to_a_bound) {
   EXPECT_EQ(staging_bytes(read, 32 * mib, 4096), 8 * mib);
   EXPECT_EQ(staging_bytes(read, 4096, 4096), mib);
   {
-    const TestArray other({.staged = true, .controller = controller});
+    const TestArray memory(
+        {.in_memory = true, .staged = true, .device = read.device, .controller = controller});
+    EXPECT_EQ(staging_bytes(read, 1024 * mib, 4096), 16 * mib) << "nothing of it is staged";
+    const TestArray elsewhere({.staged = true, .controller = controller});
+    EXPECT_EQ(staging_bytes(read, 1024 * mib, 4096), 16 * mib) << "of another device";
+  }
+  {
+    const TestArray other({.staged = true, .device = read.device, .controller = controller});
     EXPECT_EQ(staging_bytes(read, 1024 * mib, 4096), 8 * mib);
     EXPECT_EQ(staging_bytes(read, 8 * mib, 4096), 2 * mib);
     EXPECT_EQ(staging_bytes(written, 1024 * mib, 4096), 32 * mib);
