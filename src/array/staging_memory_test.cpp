@@ -1,0 +1,59 @@
+// How much memory an array pins for data under way.
+#include "array/storage_array.hpp"
+#include "testing/array_fixture.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace hippogriff::ondemand {
+namespace {
+
+TEST(StagingMemory, is_of_the_size_of_the_cache_up_to_a_bound) {
+  constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+  const auto controller = std::make_shared<Controller>(make_system_storage(QueueKind::threads), 1);
+  StorageArrayOptions read;
+  read.backing.size_bytes = std::uint64_t{1} << 40;
+  read.backing.files.emplace_back();
+  read.device = make_host_device({});
+  read.controller = controller;
+  read.staged = true;
+  StorageArrayOptions written = read;
+  written.backing.writable = true;
+  const auto staging_bytes =
+      [](StorageArrayOptions options, std::uint64_t cache_bytes, std::uint32_t line_bytes) {
+        options.cache_bytes = cache_bytes;
+        options.line_bytes = line_bytes;
+        StorageArray::check_options(options);
+        return std::uint64_t{options.queue_count} * options.queue_depth * line_bytes;
+      };
+  EXPECT_EQ(staging_bytes(written, 1024 * mib, 4096), 32 * mib);
+  EXPECT_EQ(staging_bytes(written, 128 * mib, 4096), 32 * mib);
+  EXPECT_EQ(staging_bytes(written, 64 * mib, 4096), 16 * mib);
+  EXPECT_EQ(staging_bytes(written, 8 * mib, 4096), 2 * mib);
+  EXPECT_EQ(staging_bytes(written, 4096, 4096), mib);
+  EXPECT_EQ(staging_bytes(written, 1024 * mib, mib), 32 * mib);
+  EXPECT_EQ(staging_bytes(read, 1024 * mib, 4096), 16 * mib);
+  EXPECT_EQ(staging_bytes(read, 32 * mib, 4096), 8 * mib);
+  EXPECT_EQ(staging_bytes(read, 4096, 4096), mib);
+  {
+    const TestArray memory(
+        {.in_memory = true, .staged = true, .device = read.device, .controller = controller});
+    EXPECT_EQ(staging_bytes(read, 1024 * mib, 4096), 16 * mib) << "nothing of it is staged";
+    const TestArray elsewhere({.staged = true, .controller = controller});
+    EXPECT_EQ(staging_bytes(read, 1024 * mib, 4096), 16 * mib) << "of another device";
+  }
+  {
+    const TestArray other({.staged = true, .device = read.device, .controller = controller});
+    EXPECT_EQ(staging_bytes(read, 1024 * mib, 4096), 8 * mib);
+    EXPECT_EQ(staging_bytes(read, 8 * mib, 4096), 2 * mib);
+    EXPECT_EQ(staging_bytes(written, 1024 * mib, 4096), 32 * mib);
+  }
+  EXPECT_EQ(staging_bytes(read, 1024 * mib, 4096), 16 * mib) << "the other one is closed";
+  read.backing.files.clear();
+  EXPECT_EQ(staging_bytes(read, 1024 * mib, 4096), 32 * mib) << "of memory";
+}
+
+}  // namespace
+}  // namespace hippogriff::ondemand
