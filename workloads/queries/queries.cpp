@@ -13,6 +13,8 @@
 #include <limits>
 #include <memory>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -22,7 +24,7 @@ constexpr const char* usage =
     "queries generate FOLDER --rows N [--long-per-million 300] [--seed N]\n"
     "queries run FOLDER [--query 0..5|all] [--mode array|resident|zero-copy|all]\n"
     "            [--device host|cuda:N] [--miles 30] [--cache 64MiB] [--line 4KiB]\n"
-    "            [--scan-line 64KiB] [--check] [--json]";
+    "            [--scan-line 64KiB] [--wanted 16777216] [--check] [--json]";
 
 struct Wish {
   std::vector<std::size_t> queries;
@@ -31,6 +33,7 @@ struct Wish {
   std::uint64_t cache_bytes = 0;
   std::uint32_t line_bytes = 0;
   std::uint32_t scan_line_bytes = 0;  // of the column that is read as a whole
+  std::uint64_t wanted_at_once = 0;   // trips, before what others' columns have of them is read
   double miles = 0;
   bool check = false;
   bool json = false;
@@ -60,6 +63,8 @@ Wish read_wish(Arguments& words) {
       words.number({"line", 4096, 512, 1U << 20U, "bytes, a power of two"}));
   wish.scan_line_bytes = static_cast<std::uint32_t>(
       words.number({"scan-line", 64U << 10U, 512, 1U << 20U, "bytes, a power of two"}));
+  wish.wanted_at_once = words.number(
+      {"wanted", std::uint64_t{1} << 24U, 1, std::uint64_t{1} << 40U, "trips on the list"});
   wish.miles = static_cast<double>(words.number({"miles", 30, 1, 1'000'000, "of a long trip"}));
   wish.check = words.given("check");
   wish.json = words.given("json");
@@ -113,36 +118,101 @@ bool close_to(double one, double other) {
 using Stored = std::vector<std::unique_ptr<StoredData<double>>>;
 
 // Asks for what kernels take, which is the same type for all columns.
+template <typename Source>
+class Asking {
+ public:
+  Asking(std::vector<Source> columns, const Wish& wish, Workspace& memory)
+      : columns_(std::move(columns)),
+        miles_(wish.miles),
+        room_(columns_.size() > 1 ? std::min(columns_[0].size(), wish.wanted_at_once) : 0),
+        memory_(memory),
+        wanted_(room_ != 0 ? memory.allocate<Wanted>(room_) : nullptr),
+        findings_(memory.allocate<Findings>(1)) {}
+
+  // Scans as many rows at once as probably find room on the list. Where they do not, those before
+  // are looked up first, or fewer are scanned.
+  Answer ask() {
+    const std::uint64_t rows = columns_[0].size();
+    std::uint64_t count = room_ == 0 ? rows : room_;
+    for (std::uint64_t first = 0; first < rows;) {
+      count = std::min(count, rows - first);
+      const Findings now = scan({first, first + count});
+      if (room_ == 0 || now.rows <= room_) {
+        found_ = now;
+        first += count;
+        if (found_.rows > room_ / 2) {
+          look_up();
+        }
+        count = rows_that_fit(first);
+      } else if (found_.rows != 0) {
+        look_up();
+      } else {
+        count /= 2;
+      }
+    }
+    look_up();
+    return answer_;
+  }
+
+ private:
+  [[nodiscard]] Findings scan(const Range& part) {
+    memory_.put(findings_, found_);
+    const ScanDistances<Source> work{columns_[0], part, miles_, wanted_, room_, findings_};
+    run_warps(memory_.device(), work, work.items());
+    return memory_.get(findings_);
+  }
+
+  // With as many wanted as among the first ones, half of the room is left.
+  [[nodiscard]] std::uint64_t rows_that_fit(std::uint64_t scanned) const {
+    const std::uint64_t rows = columns_[0].size();
+    const std::uint64_t wanted = answer_.rows + found_.rows;
+    if (wanted == 0) {
+      return rows;
+    }
+    const double share = static_cast<double>(wanted) / static_cast<double>(scanned);
+    const double fit = static_cast<double>(room_ - found_.rows) / 2 / share;
+    return fit < static_cast<double>(rows)
+               ? std::max<std::uint64_t>(static_cast<std::uint64_t>(fit), 1)
+               : rows;
+  }
+
+  // What the others' columns have of those on the list, which is empty then.
+  void look_up() {
+    if (columns_.size() > 1 && found_.rows != 0) {
+      DollarsAMile<Source> dollars{{}, 0, wanted_, found_.rows, findings_};
+      for (std::size_t i = 1; i < columns_.size(); ++i) {
+        dollars.columns[dollars.column_count++] = columns_[i];
+      }
+      memory_.put(findings_, found_);
+      run_warps(memory_.device(), dollars, dollars.items());
+      found_ = memory_.get(findings_);
+    }
+    answer_.rows += found_.rows;
+    answer_.miles = found_.miles;
+    answer_.dollars_a_mile = found_.dollars_a_mile;
+    found_.rows = 0;
+  }
+
+  const std::vector<Source> columns_;
+  const double miles_;
+  const std::uint64_t room_;  // on the list; 0: nobody asks for more than the scanned column has
+  Workspace& memory_;
+  Wanted* const wanted_;
+  Findings* const findings_;
+  Findings found_{};  // in what was scanned; its rows are on the list
+  Answer answer_;
+};
+
 template <typename Source, typename SourceOf>
 Answer ask(const Stored& stored, const Wish& wish, Workspace& memory, const SourceOf& source_of) {
-  const Source distances = source_of(*stored[0]);
-  const std::uint64_t rows = distances.size();
-  auto* wanted = memory.allocate<Wanted>(std::min(rows, rows_a_part));
-  auto* findings = memory.allocate<Findings>(1);
-  Findings found{};
-  Answer answer;
-  for (std::uint64_t first = 0; first < rows; first += rows_a_part) {
-    found.rows = 0;
-    memory.put(findings, found);
-    const ScanDistances<Source> scan{
-        distances, {first, std::min(first + rows_a_part, rows)}, wish.miles, wanted, findings};
-    run_warps(memory.device(), scan, scan.items());
-    found = memory.get(findings);
-    answer.rows += found.rows;
-    DollarsAMile<Source> dollars{{}, 0, wanted, found.rows, findings};
-    for (std::size_t i = 1; i < stored.size(); ++i) {
-      dollars.columns[dollars.column_count++] = source_of(*stored[i]);
-    }
-    if (dollars.column_count > 0) {
-      run_warps(memory.device(), dollars, dollars.items());
-      found = memory.get(findings);
-    }
+  std::vector<Source> columns;
+  for (const auto& column : stored) {
+    columns.push_back(source_of(*column));
   }
+  const Answer answer = Asking<Source>(std::move(columns), wish, memory).ask();
   for (const auto& column : stored) {
     column->check();
   }
-  answer.miles = found.miles;
-  answer.dollars_a_mile = found.dollars_a_mile;
   return answer;
 }
 

@@ -10,21 +10,18 @@
 inline constexpr std::uint64_t rows_an_item = 2048;
 inline constexpr unsigned dependent_max = 5;
 
-// How many rows are scanned, and how many may be wanted, before the others' columns are read.
-inline constexpr std::uint64_t rows_a_part = std::uint64_t{1} << 24U;
-
 struct Wanted {
   double distance;
   std::uint64_t row;
 };
 
 struct Findings {
-  unsigned long long rows;  // of the part
+  unsigned long long rows;  // that are listed, or would be if there were room
   double miles;             // of all that are wanted
   double dollars_a_mile;
 };
 
-// Lists the trips of `part` that are of at least so many miles.
+// Adds the trips of `part` that are of at least so many miles to a list, as far as there is room.
 template <typename Source>
 struct ScanDistances {
   static constexpr unsigned at_once = 16;
@@ -35,6 +32,7 @@ struct ScanDistances {
   Range part;
   double miles = 0;
   Wanted* wanted = nullptr;
+  std::uint64_t room = 0;
   Findings* findings = nullptr;
 
   [[nodiscard]] std::uint64_t items() const {
@@ -60,7 +58,7 @@ struct ScanDistances {
                  const bool mine = valid && distance >= miles;
                  sum += mine ? distance : 0;
                  const unsigned long long place = warp.reserve(findings->rows, mine ? 1 : 0);
-                 if (mine) {
+                 if (mine && place < room) {
                    wanted[place] = {distance, row};
                  }
                });

@@ -27,6 +27,15 @@ for trips in long short one; do
   test "$(grep -c '"checked": true' "$folder/said")" = 18
 done
 
+# The list is full now and then, or always.
+for wanted in 1 7 64; do
+  for trips in trips long; do
+    "$program" run "$folder/$trips" --query 3 --mode all --device "$device" --cache 64KiB --line 512 --wanted $wanted \
+      --check >"$folder/said"
+    test "$(grep -c '"checked": true' "$folder/said")" = 3
+  done
+done
+
 # What is not what it says: no float64s, another number of rows, a column that is not there.
 for change in -1 +8; do
   cp "$folder/trips/extra.f64" "$folder/extra"
