@@ -28,7 +28,7 @@ CopyCrew::~CopyCrew() {
 }
 
 bool CopyCrew::try_give(CopyJob& job) {
-  if (!has_threads(waiting())) {
+  if (!has_threads()) {
     return false;
   }
   for (std::atomic<CopyJob*>& place : places_) {
@@ -52,8 +52,8 @@ bool CopyCrew::try_give(CopyJob& job) {
 }
 
 // Starts one more thread where there may be one and all are busy. False: there is none at all.
-bool CopyCrew::has_threads(std::size_t waiting) {
-  if (started_.load() == options_.threads || looking_.load() + sleeping_.load() > waiting) {
+bool CopyCrew::has_threads() {
+  if (started_.load() == options_.threads || looking_.load() + sleeping_.load() > waiting()) {
     return true;
   }
   const std::scoped_lock lock(mutex_);

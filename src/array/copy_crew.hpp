@@ -88,7 +88,7 @@ class CopyCrew {
   [[nodiscard]] bool try_give(CopyJob& job);
 
  private:
-  [[nodiscard]] bool has_threads(std::size_t waiting);
+  [[nodiscard]] bool has_threads();
   [[nodiscard]] std::size_t waiting() const;
   [[nodiscard]] CopyJob* take(std::size_t first);
   void serve(std::size_t first);
