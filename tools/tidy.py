@@ -35,6 +35,9 @@ FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 README_LINES_MAX = 60
 
+# Who forms groups of the lanes that happen to be together, and why nobody else does.
+ACTIVE_LANES = "include/hippogriff/array/group.hpp"
+
 CPP_SUFFIXES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh"}
 HEADER_SUFFIXES = {".h", ".hpp", ".cuh"}
 BANNED_NAME_PARTS = {"utils", "util", "helpers", "helper", "common", "manager", "impl"}
@@ -235,6 +238,15 @@ def check_machine_paths(source: Source) -> Iterator[Finding]:
             yield Finding(source.path, number, f"{match[0]} is a path of one machine")
 
 
+def check_active_lanes(source: Source) -> Iterator[Finding]:
+    """Lanes that happen to be together form groups in one place, which knows how."""
+    if source.suffix not in CPP_SUFFIXES or source.path == ACTIVE_LANES:
+        return
+    for number, line in enumerate(source.lines, 1):
+        if "__activemask()" in line.split("//")[0]:
+            yield Finding(source.path, number, f"Lanes::here of {ACTIVE_LANES} forms such groups")
+
+
 def check_white_space(source: Source) -> Iterator[Finding]:
     """No tabs but Make's, nothing after the last word, one newline at the end."""
     tabs_allowed = source.parts[-1] == "Makefile"
@@ -306,6 +318,7 @@ FILE_RULES: list[Callable[[Source], Iterator[Finding]]] = [
     check_names,
     check_finished,
     check_machine_paths,
+    check_active_lanes,
     check_white_space,
     check_opening,
 ]

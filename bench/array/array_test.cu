@@ -12,6 +12,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -97,6 +98,44 @@ __global__ void read_random(array_view<T> view, int rounds, unsigned long long* 
     if (!(view[index] == T::of(index))) {
       atomicAdd(wrong, 1ULL);
     }
+  }
+}
+
+// Has two numbers in one set, by a loop that each lane leaves when it is done.
+__device__ void join(unsigned* parents, unsigned one, unsigned other) {
+  auto* const seen = static_cast<volatile unsigned*>(parents);
+  unsigned mine = seen[one];
+  unsigned theirs = seen[other];
+  while (mine != theirs) {
+    const unsigned above = mine < theirs ? theirs : mine;
+    const unsigned below = mine < theirs ? mine : theirs;
+    const unsigned parent = seen[above];
+    if (parent == below || (parent == above && atomicCAS(parents + above, above, below) == above)) {
+      return;
+    }
+    mine = seen[seen[above]];
+    theirs = seen[below];
+  }
+}
+
+// Lanes part between accesses, each for as long as it takes, and all meet in the end: groups of
+// lanes that happen to be together must not get in each other's way.
+template <typename T>
+__global__ void read_and_part(array_view<T> view, unsigned* parents, unsigned long long* wrong) {
+  const std::uint64_t number = thread_number();
+  const unsigned reads = mixed(number) % 3;
+  for (unsigned read = 0; read < reads; ++read) {
+    const std::uint64_t index = (number * 16 + read) % view.size();
+    const T value = view[index];
+    if (!(value == T::of(index))) {
+      atomicAdd(wrong, 1ULL);
+    }
+    join(parents,
+         static_cast<unsigned>(number),
+         static_cast<unsigned>(mixed(index) % thread_count()));
+  }
+  if (__ballot_sync(~0U, 1) != ~0U) {
+    atomicAdd(wrong, 1ULL);
   }
 }
 
@@ -279,6 +318,33 @@ void check_reads(const std::string& path,
 }
 
 template <typename T>
+void check_parting(const std::string& path, const char* name, hippogriff::array_options options) {
+  if (!is_wanted(name)) {
+    return;
+  }
+  const unsigned threads = at_most(4096) * 256;
+  write_file(path, elements<T>(16ULL * threads));
+  options.device = "cuda:0";
+  options.wait_limit = slowness() * std::chrono::seconds(30);
+  const array<T> data(path, options);
+  unsigned* parents = nullptr;
+  check_cuda(cudaMalloc(&parents, threads * sizeof(unsigned)), name);
+  std::vector<unsigned> own(threads);
+  std::iota(own.begin(), own.end(), 0U);
+  DeviceNumber wrong;
+  for (int round = 0; round < 5; ++round) {
+    check_cuda(cudaMemcpy(parents, own.data(), threads * sizeof(unsigned), cudaMemcpyHostToDevice),
+               name);
+    run(name, kernel_limit, [&] {
+      read_and_part<<<threads / 256, 256>>>(data.view(), parents, wrong.get());
+    });
+  }
+  data.check_accesses();
+  check_cuda(cudaFree(parents), name);
+  tell(name, wrong.read());
+}
+
+template <typename T>
 void check_writes(const std::string& path, const char* name, hippogriff::array_options options) {
   if (!is_wanted(name)) {
     return;
@@ -444,6 +510,9 @@ void check_all(const std::string& folder) {
                     "reads, one short queue",
                     {.cache_size = 1 << 20, .queue_count = 1, .queue_depth = 4},
                     16);
+  check_parting<Word>(path, "lanes part", {.cache_size = 1 << 24});
+  check_parting<Word>(path, "lanes part, a small cache", {.cache_size = 1 << 15, .line_size = 512});
+  check_parting<Odd>(path, "lanes part, odd elements", {.cache_size = 1 << 24});
   check_writes<Word>(path, "writes", {.cache_size = 1 << 18, .line_size = 512});
   check_writes<Word>(
       path, "writes, a cache of eight lines", {.cache_size = 4096, .line_size = 512});

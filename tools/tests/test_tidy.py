@@ -150,6 +150,13 @@ def test_paths_of_one_machine_are_refused(path: str) -> None:
     assert not messages(tidy.check_machine_paths(Source("a.md", f"my{relative} x/{relative}")))
 
 
+def test_groups_of_active_lanes_are_formed_in_one_place() -> None:
+    group = "// A group.\nconst Lanes all(__activemask());\n"
+    assert "Lanes::here" in messages(tidy.check_active_lanes(Source("src/array/a.cu", group)))[0]
+    assert not messages(tidy.check_active_lanes(Source(tidy.ACTIVE_LANES, group)))
+    assert not messages(tidy.check_active_lanes(Source("a.cuh", "// what __activemask() says\n")))
+
+
 def test_white_space_is_checked() -> None:
     assert "tab" in messages(tidy.check_white_space(Source("a.cpp", "a\tb\n")))[0]
     assert not messages(tidy.check_white_space(Source("Makefile", "a:\n\tb\n")))

@@ -26,7 +26,7 @@ class KeptLine {
   // Gives the line back, if one is kept. Lanes of a warp that are here together do so at once.
   HIPPO_ANYWHERE void let_go() {
 #ifdef __CUDA_ARCH__
-    let_go_with(Lanes(__activemask()));
+    let_go_with(Lanes::here(cache_->zero));
 #else
     let_go_with(Alone{});
 #endif
@@ -243,7 +243,7 @@ class CursorOver : public Line {
  private:
   HIPPO_ANYWHERE status go_to_with_others(uint64_t index, bool& straddles) {
 #ifdef __CUDA_ARCH__
-    return go_to(Lanes(__activemask()), index, straddles);
+    return go_to(Lanes::here(this->view_->cache().zero), index, straddles);
 #else
     return go_to(Alone{}, index, straddles);
 #endif

@@ -50,6 +50,21 @@ class Lanes {
   // All 32 lanes of the warp.
   HIPPO_ANYWHERE static Lanes warp() { return Lanes(~uint32_t{0}); }
 
+#ifdef __CUDACC__
+  // Those that happen to be here together. `zero` is one that the compiler does not know.
+  //
+  // Lanes of another such group may by now run side by side with these. ptxas (CUDA 13.0) takes
+  // what __activemask gave for the same in all lanes that do, and looks at one lane's to decide
+  // whether others must be waited for. So lanes went on without their group, who waited for ever
+  // (H100), and ballots had other groups' bits in them. With a lane's number in the mask, if only
+  // by a zero, ptxas looks at all lanes' masks.
+  __device__ static Lanes here(uint32_t zero) {
+    uint32_t lane = 0;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return Lanes(__activemask() | (lane & zero));
+  }
+#endif
+
   // Those of these lanes that have the same value.
   [[nodiscard]] HIPPO_ANYWHERE Lanes with_same([[maybe_unused]] uint64_t value) const {
 #ifdef __CUDA_ARCH__
@@ -92,9 +107,8 @@ class Lanes {
 
   // Who says yes, a bit each.
   //
-  // Ballots are kept to the group's lanes, and lanes wait for each other around them. Without that
-  // ballots of groups made by __activemask had other lanes' bits in them: hundreds a second in what
-  // asks ahead, on an H100 with CUDA 13.0. Why is not known.
+  // Ballots are kept to the group's lanes, and lanes wait for each other around them: other lanes'
+  // bits in them, hundreds a second, are what was first seen of what here() tells.
   [[nodiscard]] HIPPO_ANYWHERE uint32_t vote(bool value) const {
     meet();
     const uint32_t yes = ballot(value);

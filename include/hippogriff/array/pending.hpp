@@ -307,7 +307,7 @@ HIPPO_ANYWHERE void prefetch_bytes(const Cache& cache,
 
 // Lanes that happen to be here together, each its own bytes, of a line or two.
 __device__ inline void coalesced_prefetch(const Cache& cache, uint64_t offset, uint64_t bytes) {
-  const Lanes all(__activemask());
+  const Lanes all = Lanes::here(cache.zero);
   const uint64_t first = offset >> cache.line_shift;
   const uint64_t last = (offset + bytes - 1) >> cache.line_shift;
   static_cast<void>(cache.ask_ahead(all, first, all.with_same(first).leads()));

@@ -91,10 +91,10 @@ access_together(const Cache& cache, const Group& all, uint64_t offset, T& value)
 #ifdef __CUDACC__
 
 // Lanes that happen to be here together (__match_any_sync finds those with the same line): which
-// these are is a matter of speed alone, so it is right whatever __activemask says.
+// these are is a matter of speed alone.
 template <bool Writes, typename T>
 __device__ NvmeStatus coalesced_access(const Cache& cache, uint64_t offset, T& value) {
-  return access_together<Writes>(cache, Lanes(__activemask()), offset, value);
+  return access_together<Writes>(cache, Lanes::here(cache.zero), offset, value);
 }
 
 // An element that straddles lines: byte by byte, rare.
@@ -138,7 +138,7 @@ __device__ inline void count_hits([[maybe_unused]] const Cache& cache,
 
 template <typename T>
 __device__ NvmeStatus coalesced_read(const Cache& cache, uint64_t offset, T& value) {
-  const Lanes all(__activemask());
+  const Lanes all = Lanes::here(cache.zero);
   const bool there = in_one_line<T>(cache, offset) && peek(cache, offset, value);
   const uint32_t missing = all.ballot(!there);
   count_hits(cache, all, offset, there);
