@@ -156,7 +156,7 @@ int array_program_main(int argc, char** argv, const ArrayProgram& program) {
       print_line(program.usage);
       return argc > 1 ? EXIT_SUCCESS : status_usage;
     }
-    Arguments words(argc, argv, {"check", "json"});
+    Arguments words(argc, argv, {"check", "json", "top-down"});
     const std::string verb = words.word_count() == 2 ? words.word(0) : "";
     if (verb == "generate") {
       return program.generate(words);

@@ -6,6 +6,7 @@
 #include <hippogriff/array/view.hpp>
 
 #include <cstdint>
+#include <type_traits>
 
 #ifndef __CUDACC__
 #include <atomic>
@@ -45,6 +46,17 @@ struct HostWarp {
     return value;
   }
 
+  [[nodiscard]] static bool any(bool mine) { return mine; }
+
+  // Which lanes say yes, a bit each.
+  [[nodiscard]] static unsigned vote(bool mine) { return mine ? 1 : 0; }
+
+  // That lane's, for all lanes.
+  template <typename T>
+  [[nodiscard]] static T from(unsigned /*lane*/, T value) {
+    return value;
+  }
+
   // Adds the sum of what the lanes bring; each gets where its own begin.
   template <typename Counter>
   [[nodiscard]] static Counter reserve(Counter& counter, unsigned count) {
@@ -76,8 +88,19 @@ struct Window {
   alignas(16) T values[count];
 };
 
-// Calls act(first, values, count) for the elements of `range`, part by part. False when they cannot
-// be had; then the array knows why.
+// An act that returns nothing goes on.
+template <typename Act, typename... Arguments>
+HIPPO_DEVICE bool goes_on(const Act& act, const Arguments&... arguments) {
+  if constexpr (std::is_void_v<decltype(act(arguments...))>) {
+    act(arguments...);
+    return true;
+  } else {
+    return act(arguments...);
+  }
+}
+
+// Calls act(first, values, count) for the elements of `range`, part by part; where act returns
+// false it was the last time. False when elements cannot be had; then the array knows why.
 template <typename Warp, typename T, unsigned Bytes, typename Act>
 HIPPO_DEVICE bool walk(const Warp& warp,
                        const hippogriff::array_view<T>& from,
@@ -95,7 +118,9 @@ HIPPO_DEVICE bool walk(const Warp& warp,
         hippogriff::array_view<T>::status::success) {
       return false;
     }
-    act(range.begin, window.values + (range.begin - first), stop - range.begin);
+    if (!goes_on(act, range.begin, window.values + (range.begin - first), stop - range.begin)) {
+      return true;
+    }
     range.begin = stop;
   }
   return true;

@@ -29,6 +29,15 @@ struct GpuWarp {
     return value;
   }
 
+  [[nodiscard]] __device__ bool any(bool mine) const { return __any_sync(all, mine) != 0; }
+
+  [[nodiscard]] __device__ unsigned vote(bool mine) const { return __ballot_sync(all, mine); }
+
+  template <typename T>
+  [[nodiscard]] __device__ T from(unsigned lane, T value) const {
+    return __shfl_sync(all, value, static_cast<int>(lane));
+  }
+
   template <typename Counter>
   [[nodiscard]] __device__ Counter reserve(Counter& counter, unsigned count) const {
     if (__ballot_sync(all, count != 0) == 0) {

@@ -1,13 +1,22 @@
 // The host's part: levels, rounds and iterations, until there is nothing left to do.
 #include "workloads/graph/algorithms.hpp"
 
+#include "workloads/graph/components_kernel.hpp"
+
+#include <algorithm>
 #include <stdexcept>
+#include <unordered_map>
 #include <utility>
 
 namespace {
 
 // From this part of all vertices on the queue is put in order: that reads all distances.
 constexpr std::uint64_t large_level = 64;
+// From this part of all edges on reading less of them is worth going through all vertices.
+constexpr std::uint64_t worth_all_vertices = 1024;
+// How much more may be read from below than from above: most vertices find a neighbour soon.
+constexpr std::uint64_t below_to_above = 4;
+constexpr std::uint64_t probe_count = 1024;
 
 std::uint64_t parts_of_list(std::uint64_t degree) {
   return parts_of(degree, neighbours_an_item);
@@ -39,6 +48,7 @@ void GraphOnDevice::prepare(Algorithm algorithm) {
     }
     case Algorithm::components:
       labels_ = memory_.allocate<Vertex>(csr_.vertices);
+      probes_ = memory_.allocate<Vertex>(probe_count);
       return;
     case Algorithm::pagerank:
       page_rank_ = {csr_.offsets,
@@ -50,45 +60,86 @@ void GraphOnDevice::prepare(Algorithm algorithm) {
   }
 }
 
-void GraphOnDevice::bfs(std::uint64_t source) {
-  const Device& device = memory_.device();
-  run_for_all(device, BfsBegin{distances_}, csr_.vertices);
+void GraphOnDevice::bfs(std::uint64_t source, bool only_top_down) {
+  run_for_all(memory_.device(), BfsBegin{distances_}, csr_.vertices);
   memory_.put(distances_ + source, 0);
-  std::uint64_t entries = parts_of_list(graph_.degree(source));
-  for (std::uint64_t part = 0; part < entries; ++part) {
+  Progress last{.found = parts_of_list(graph_.degree(source)), .edges = graph_.degree(source)};
+  for (std::uint64_t part = 0; part < last.found; ++part) {
     memory_.put(queue_ + part, Entry{part} << 32U | source);
   }
-  passes_ = 0;
-  for (int level = 0; entries > 0; ++level, ++passes_) {
-    memory_.put(progress_, Progress{});
-    neighbours_.with([&](const auto& from) {
-      run_warps(device,
-                BfsLevel<std::decay_t<decltype(from)>>{
-                    csr_, from, level, distances_, queue_, next_, progress_},
-                entries);
-    });
-    entries = progress_made().found;
-    std::swap(queue_, next_);
-    if (entries > csr_.vertices / large_level) {
-      collect(level + 1);
+  std::uint64_t not_reached = csr_.edges - last.edges;
+  bool queued = true;
+  for (passes_ = 0; last.found > 0; ++passes_) {
+    const int level = static_cast<int>(passes_);
+    if (!only_top_down && from_below_is_better(last.edges, not_reached)) {
+      last = chosen_lists(BfsFromBelow{csr_, level, distances_});
+      queued = false;
+    } else {
+      if (!queued || last.found > csr_.vertices / large_level) {
+        last.found = collect(level);
+      }
+      last = from_above(level, last.found);
+      queued = true;
     }
+    not_reached -= last.edges;
   }
 }
 
-void GraphOnDevice::collect(int level) {
+// From above the lists of what was reached last are read, from below at most those of all that is
+// not reached yet, but all vertices are gone through.
+bool GraphOnDevice::from_below_is_better(std::uint64_t last, std::uint64_t not_reached) const {
+  return last > csr_.edges / worth_all_vertices && last > not_reached / below_to_above;
+}
+
+Progress GraphOnDevice::from_above(int level, std::uint64_t entries) {
+  memory_.put(progress_, Progress{});
+  neighbours_.with([&](const auto& from) {
+    run_warps(memory_.device(),
+              BfsLevel<std::decay_t<decltype(from)>>{
+                  csr_, from, level, distances_, queue_, next_, progress_},
+              entries);
+  });
+  std::swap(queue_, next_);
+  return progress_made();
+}
+
+std::uint64_t GraphOnDevice::collect(int level) {
   memory_.put(progress_, Progress{});
   const BfsCollect work{csr_, level, distances_, queue_, &progress_->found};
   run_warps(memory_.device(), work, work.items());
+  return progress_made().found;
 }
 
 void GraphOnDevice::components() {
   const Device& device = memory_.device();
   run_for_all(device, CcBegin{labels_}, csr_.vertices);
-  bool changed = true;
-  for (passes_ = 0; changed; ++passes_) {
-    changed = every_edge(CcHook{csr_.vertices, labels_, progress_}).changed != 0;
-    run_for_all(device, CcJump{labels_}, csr_.vertices);
+  memory_.put(progress_, Progress{});
+  neighbours_.with([&](const auto& from) {
+    const CcSample<std::decay_t<decltype(from)>> work{csr_, from, labels_, progress_};
+    run_warps(device, work, work.items());
+  });
+  progress_made();
+  run_for_all(device, CcJump{labels_}, csr_.vertices);
+  passes_ = 1;
+  chosen_lists(CcOthers{common_label(), csr_.vertices, labels_});
+  run_for_all(device, CcJump{labels_}, csr_.vertices);
+  passes_ = 2;
+}
+
+// The label that most of some vertices have.
+Vertex GraphOnDevice::common_label() const {
+  run_for_all(memory_.device(), CcProbe{csr_.vertices, labels_, probes_}, probe_count);
+  std::vector<Vertex> labels(probe_count);
+  memory_.device().copy_out(labels.data(), probes_, labels.size() * sizeof(Vertex));
+  std::unordered_map<Vertex, unsigned> counts;
+  for (const Vertex label : labels) {
+    ++counts[label];
   }
+  return std::max_element(
+             counts.begin(),
+             counts.end(),
+             [](const auto& one, const auto& other) { return one.second < other.second; })
+      ->first;
 }
 
 void GraphOnDevice::pagerank(unsigned iterations) {
@@ -96,17 +147,26 @@ void GraphOnDevice::pagerank(unsigned iterations) {
   run_for_all(
       device, PageRankBegin{page_rank_, 1 / static_cast<double>(csr_.vertices)}, csr_.vertices);
   for (passes_ = 0; passes_ < iterations; ++passes_) {
-    every_edge(PageRankPull{csr_.vertices, page_rank_.shares, page_rank_.sums});
+    memory_.put(progress_, Progress{});
+    neighbours_.with([&](const auto& from) {
+      const PageRankPull pull{csr_.vertices, page_rank_.shares, page_rank_.sums};
+      run_warps(device,
+                EveryEdge<std::decay_t<decltype(from)>, PageRankPull>{
+                    csr_, from, pull, passes_ % 2 == 1, progress_},
+                csr_.items());
+    });
+    progress_made();
     run_for_all(device, page_rank_, csr_.vertices);
   }
 }
 
 template <typename Each>
-Progress GraphOnDevice::every_edge(const Each& each) {
+Progress GraphOnDevice::chosen_lists(const Each& each) {
   memory_.put(progress_, Progress{});
   neighbours_.with([&](const auto& from) {
     run_warps(memory_.device(),
-              EveryEdge<std::decay_t<decltype(from)>, Each>{csr_, from, each, progress_},
+              ChosenLists<std::decay_t<decltype(from)>, Each>{
+                  csr_, from, each, passes_ % 2 == 1, progress_},
               csr_.items());
   });
   return progress_made();

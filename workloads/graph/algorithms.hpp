@@ -2,7 +2,9 @@
 #pragma once
 
 #include "workloads/arrays/stored.hpp"
+#include "workloads/graph/bfs_kernel.hpp"
 #include "workloads/graph/graph_file.hpp"
+#include "workloads/graph/pagerank_kernel.hpp"
 #include "workloads/papers/program.hpp"
 
 #include <cstdint>
@@ -22,7 +24,7 @@ class GraphOnDevice {
   void prepare(Algorithm algorithm);
 
   // How many edges each vertex is away from `source`, -1 where no way leads.
-  void bfs(std::uint64_t source);
+  void bfs(std::uint64_t source, bool only_top_down);
   // The least vertex of each vertex' component.
   void components();
   void pagerank(unsigned iterations);
@@ -44,10 +46,13 @@ class GraphOnDevice {
     return values;
   }
 
+  [[nodiscard]] bool from_below_is_better(std::uint64_t last, std::uint64_t not_reached) const;
+  Progress from_above(int level, std::uint64_t entries);
+  std::uint64_t collect(int level);
+  [[nodiscard]] Vertex common_label() const;
   template <typename Each>
-  Progress every_edge(const Each& each);
-  void collect(int level);
-  [[nodiscard]] Progress progress_made() const;
+  Progress chosen_lists(const Each& each);
+  Progress progress_made() const;
 
   const GraphFile& graph_;
   const StoredData<Vertex>& neighbours_;
@@ -58,6 +63,7 @@ class GraphOnDevice {
   Entry* queue_ = nullptr;
   Entry* next_ = nullptr;
   Vertex* labels_ = nullptr;
+  Vertex* probes_ = nullptr;
   PageRankState page_rank_{};
   unsigned passes_ = 0;
 };

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "workloads/arrays/warp.hpp"
+#include "workloads/graph/csr.hpp"
 #include "workloads/graph/edges.hpp"
-#include "workloads/graph/graph_kernel.hpp"
 
 using Count = unsigned long long;  // what a GPU adds to
 

@@ -1,4 +1,5 @@
 // Draws, sorts and counts on a device, part by part; the runtime writes what is in its memory.
+#include "workloads/arrays/warp_launch.hpp"
 #include "workloads/graph/generate_kernel.hpp"
 #include "workloads/graph/graph_file.hpp"
 

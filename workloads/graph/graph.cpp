@@ -21,7 +21,7 @@ constexpr const char* usage =
     "                    [--memory 4GiB] [--device host|cuda:N]\n"
     "graph run FILE --algorithm bfs|cc|pagerank [--mode array|resident|zero-copy|all]\n"
     "               [--device host|cuda:N] [--cache 64MiB] [--line 4KiB] [--check] [--json]\n"
-    "               [--source N] [--sources 1] [--iterations 20]";
+    "               [--source N] [--sources 1] [--top-down] [--iterations 20]";
 
 struct Wish {
   Algorithm algorithm = Algorithm::bfs;
@@ -31,6 +31,7 @@ struct Wish {
   std::uint32_t line_bytes = 0;
   unsigned iterations = 0;
   std::vector<std::uint64_t> sources;
+  bool top_down = false;
   bool check = false;
   bool json = false;
 };
@@ -111,6 +112,7 @@ Wish read_wish(Arguments& words, const GraphFile& graph) {
       static_cast<unsigned>(words.number({"iterations", 20, 1, 10'000, "of PageRank"}));
   const std::uint64_t sources = words.number({"sources", 1, 1, 10'000, "of searches"});
   const std::uint64_t source = words.number({"source", no_bound, 0, no_bound, "of the search"});
+  wish.top_down = words.given("top-down");
   wish.check = words.given("check");
   wish.json = words.given("json");
   words.refuse_others();
@@ -190,7 +192,7 @@ struct Run {
 
 void search(const GraphFile& graph, const Wish& wish, Oracle& oracle, GraphOnDevice& on, Run& run) {
   for (const std::uint64_t source : wish.sources) {
-    on.bfs(source);
+    on.bfs(source, wish.top_down);
     run.phases.end("compute");
     const std::vector<int> distances = on.distances();
     run.phases.end("results");
@@ -220,7 +222,7 @@ void go_through(
       wish.algorithm == Algorithm::pagerank ? on.ranks() : std::vector<double>{};
   run.phases.end("results");
   run.passes = on.passes();
-  run.edges = graph.edges() * on.passes();
+  run.edges = graph.edges() * (wish.algorithm == Algorithm::components ? 1 : on.passes());
   for (const Vertex each : labels) {
     run.checksum.add(each);
   }

@@ -1,7 +1,7 @@
 // Graphs in files: a page with the numbers, 64-bit offsets, 32-bit neighbours (CSR).
 #pragma once
 
-#include "workloads/graph/graph_kernel.hpp"
+#include "workloads/graph/csr.hpp"
 #include "workloads/papers/file.hpp"
 
 #include <cstdint>

@@ -55,7 +55,8 @@ HIPPO_DEVICE inline int peek(const int& value) {
 }
 
 // Writes `value` where `expected` is; whether it was.
-HIPPO_DEVICE inline bool replace(int& target, int expected, int value) {
+template <typename T>
+HIPPO_DEVICE bool replace(T& target, T expected, T value) {
 #ifdef __CUDACC__
   return atomicCAS(&target, expected, value) == expected;
 #else
