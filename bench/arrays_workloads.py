@@ -27,7 +27,7 @@ from bench.sharing import machine, save
 from hippogriff._sizes import parse_size
 
 SCHEMA = "hippogriff-arrays-workloads/1"
-ALGORITHMS = ("bfs", "cc", "pagerank")
+ALGORITHMS = ("bfs", "bfs --top-down", "cc", "pagerank")
 KINDS = ("kronecker", "uniform")
 PROGRAMS = ("graph", "queries", "vectoradd")
 STATES = ("cached", "cold")
@@ -71,8 +71,9 @@ def graph_cases(programs: Path, folder: Path, sizes: Sizes) -> list[Case]:
         size = ("--kind", kind, "--scale", str(sizes.scale))
         generate(programs / "graph", path, *size, "--device", sizes.device)
         for algorithm in ALGORITHMS:
-            command = ["graph", "run", str(path), "--algorithm", algorithm]
-            if algorithm == "bfs":
+            name, *more = algorithm.split()
+            command = ["graph", "run", str(path), "--algorithm", name, *more]
+            if name == "bfs":
                 command += ["--sources", str(sizes.sources)]
             cases.append(Case(f"{algorithm} {kind} {sizes.scale}", (*command,), (path,), READING))
     return cases

@@ -37,6 +37,7 @@ README_LINES_MAX = 60
 
 # Who forms groups of the lanes that happen to be together, and why nobody else does.
 ACTIVE_LANES = "include/hippogriff/array/group.hpp"
+ACTIVE_MASK = re.compile(r"\b(__activemask|coalesced_threads)\s*\(|\bactivemask\.b32\b")
 
 CPP_SUFFIXES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh"}
 HEADER_SUFFIXES = {".h", ".hpp", ".cuh"}
@@ -243,7 +244,7 @@ def check_active_lanes(source: Source) -> Iterator[Finding]:
     if source.suffix not in CPP_SUFFIXES or source.path == ACTIVE_LANES:
         return
     for number, line in enumerate(source.lines, 1):
-        if "__activemask()" in line.split("//")[0]:
+        if ACTIVE_MASK.search(line.split("//")[0]):
             yield Finding(source.path, number, f"Lanes::here of {ACTIVE_LANES} forms such groups")
 
 

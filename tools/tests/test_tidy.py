@@ -153,6 +153,8 @@ def test_paths_of_one_machine_are_refused(path: str) -> None:
 def test_groups_of_active_lanes_are_formed_in_one_place() -> None:
     group = "// A group.\nconst Lanes all(__activemask());\n"
     assert "Lanes::here" in messages(tidy.check_active_lanes(Source("src/array/a.cu", group)))[0]
+    for other in ("cooperative_groups::coalesced_threads();\n", 'asm("activemask.b32 %0;");\n'):
+        assert messages(tidy.check_active_lanes(Source("src/array/a.cu", other)))
     assert not messages(tidy.check_active_lanes(Source(tidy.ACTIVE_LANES, group)))
     assert not messages(tidy.check_active_lanes(Source("a.cuh", "// what __activemask() says\n")))
 

@@ -80,7 +80,7 @@ struct Range {
   std::uint64_t end = 0;
 };
 
-// Where a warp has what it read of an array. A part of it never lies in two lines.
+// Where a warp has what it read of an array.
 template <typename T, unsigned Bytes>
 struct Window {
   static constexpr unsigned count = Bytes / sizeof(T);
@@ -168,16 +168,6 @@ HIPPO_DEVICE inline unsigned peek(const unsigned& value) {
   return *const_cast<const volatile unsigned*>(&value);
 #else
   return __atomic_load_n(&value, __ATOMIC_RELAXED);
-#endif
-}
-
-// Several threads may put the same value there.
-template <typename T>
-HIPPO_DEVICE void put(T& target, T value) {
-#ifdef __CUDACC__
-  *const_cast<volatile T*>(&target) = value;
-#else
-  __atomic_store_n(&target, value, __ATOMIC_RELAXED);
 #endif
 }
 

@@ -1,4 +1,4 @@
-// The host's part: levels, rounds and iterations, until there is nothing left to do.
+// The host's part: levels until nothing is found, both halves of Afforest, iterations.
 #include "workloads/graph/algorithms.hpp"
 
 #include "workloads/graph/components_kernel.hpp"
@@ -12,10 +12,10 @@ namespace {
 
 // From this part of all vertices on the queue is put in order: that reads all distances.
 constexpr std::uint64_t large_level = 64;
-// From this part of all edges on reading less of them is worth going through all vertices.
+// From this part of all edges, or vertices, on reading less is worth going through all vertices.
 constexpr std::uint64_t worth_all_vertices = 1024;
 // How much more may be read from below than from above: most vertices find a neighbour soon.
-constexpr std::uint64_t below_to_above = 4;
+constexpr std::uint64_t below_to_above = 2;
 constexpr std::uint64_t probe_count = 1024;
 
 std::uint64_t parts_of_list(std::uint64_t degree) {
@@ -68,12 +68,15 @@ void GraphOnDevice::bfs(std::uint64_t source, bool only_top_down) {
     memory_.put(queue_ + part, Entry{part} << 32U | source);
   }
   std::uint64_t not_reached = csr_.edges - last.edges;
+  bool below = !only_top_down;
   bool queued = true;
   for (passes_ = 0; last.found > 0; ++passes_) {
     const int level = static_cast<int>(passes_);
-    if (!only_top_down && from_below_is_better(last.edges, not_reached)) {
+    if (below && from_below_is_better(last.edges, not_reached)) {
+      const std::uint64_t from_above = last.edges;
       last = chosen_lists(BfsFromBelow{csr_, level, distances_});
       queued = false;
+      below = last.looked <= from_above;  // else much cannot be reached: it would be read each time
     } else {
       if (!queued || last.found > csr_.vertices / large_level) {
         last.found = collect(level);
@@ -88,7 +91,8 @@ void GraphOnDevice::bfs(std::uint64_t source, bool only_top_down) {
 // From above the lists of what was reached last are read, from below at most those of all that is
 // not reached yet, but all vertices are gone through.
 bool GraphOnDevice::from_below_is_better(std::uint64_t last, std::uint64_t not_reached) const {
-  return last > csr_.edges / worth_all_vertices && last > not_reached / below_to_above;
+  return last > std::max(csr_.edges, csr_.vertices) / worth_all_vertices &&
+         last > not_reached / below_to_above;
 }
 
 Progress GraphOnDevice::from_above(int level, std::uint64_t entries) {

@@ -35,7 +35,7 @@ class GraphOnDevice {
 
   [[nodiscard]] std::vector<double> ranks() const { return out<double>(page_rank_.ranks); }
 
-  // Of the last one: levels, rounds, iterations.
+  // Of the last one: levels, halves of Afforest, iterations.
   [[nodiscard]] unsigned passes() const { return passes_; }
 
  private:

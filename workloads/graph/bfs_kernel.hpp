@@ -128,6 +128,7 @@ struct BfsFromBelow {
 
  private:
   [[nodiscard]] HIPPO_DEVICE bool was_reached_last(Vertex target, Tally& tally) const {
+    ++tally.looked;
     if (target >= graph.vertices) {
       ++tally.damaged;
       return false;

@@ -30,6 +30,18 @@ struct Csr {
     return low;
   }
 
+  // The vertex so many after that one, or, where it and more that follow have no neighbours, the
+  // next one that has: there may be millions without. No edge is behind the last vertex.
+  [[nodiscard]] HIPPO_HOST_DEVICE std::uint64_t after(std::uint64_t vertex,
+                                                      std::uint64_t step) const {
+    constexpr std::uint64_t many = 32;
+    const std::uint64_t next = vertex + step;
+    if (next + many < vertices && offsets[next] == offsets[next + many] && offsets[next] < edges) {
+      return owner_of(offsets[next]);
+    }
+    return next;
+  }
+
   // All edges in parts, in order or backwards: who goes through them again and again has then read
   // last what comes first.
   [[nodiscard]] HIPPO_HOST_DEVICE Range item(std::uint64_t number, bool backwards) const {
@@ -47,6 +59,7 @@ struct Csr {
 struct Progress {
   unsigned long long found;    // entries of the next queue, or vertices
   unsigned long long edges;    // in the lists of what was found
+  unsigned long long looked;   // at neighbours, from below
   unsigned long long damaged;  // neighbours that are no vertices
 };
 
@@ -54,6 +67,7 @@ struct Progress {
 struct Tally {
   unsigned found = 0;
   unsigned long long edges = 0;
+  unsigned looked = 0;
   unsigned damaged = 0;
 
   // All lanes come.
@@ -61,6 +75,7 @@ struct Tally {
   HIPPO_DEVICE void add_to(const Warp& warp, Progress& progress) const {
     add(warp, progress.found, found);
     add(warp, progress.edges, edges);
+    add(warp, progress.looked, looked);
     add(warp, progress.damaged, damaged);
   }
 

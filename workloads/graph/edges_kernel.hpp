@@ -19,7 +19,7 @@ HIPPO_DEVICE void each_list(const Csr& graph,
                             const Act& act) {
   for (std::uint64_t done = 0; done < count;) {
     while (graph.offsets[vertex + 1] <= first + done) {
-      ++vertex;
+      vertex = graph.after(vertex, 1);
     }
     const std::uint64_t stop = smaller(graph.offsets[vertex + 1], first + count) - first;
     act(vertex, done, stop - done);
@@ -97,7 +97,7 @@ struct ChosenLists {
     Tally tally;
     for (std::uint64_t vertex = graph.owner_of(range.begin);
          vertex < graph.vertices && graph.offsets[vertex] < range.end;
-         vertex += Warp::lanes) {
+         vertex = graph.after(vertex, Warp::lanes)) {
       Range mine = wanted_part(vertex + warp.rank(), range);
       const bool done = each.begun(vertex + warp.rank(), neighbours, mine, tally);
       unsigned left = warp.vote(!done && mine.begin < mine.end);
@@ -120,7 +120,7 @@ struct ChosenLists {
       Range wanted;  // from the first list to the last
       for (std::uint64_t vertex = graph.owner_of(range.begin);
            vertex < graph.vertices && graph.offsets[vertex] < range.end;
-           ++vertex) {
+           vertex = graph.after(vertex, 1)) {
         const Range part = wanted_part(vertex, range);
         if (part.begin < part.end) {
           wanted = {wanted.end == 0 ? part.begin : wanted.begin, part.end};

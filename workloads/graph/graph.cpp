@@ -174,7 +174,7 @@ class Oracle {
   std::vector<double> ranks_;
 };
 
-// The edges that lists of reached vertices hold, each of which a search reads once.
+// The edges that lists of reached vertices hold: from above a search reads each of them once.
 std::uint64_t edges_of_reached(const GraphFile& graph, const std::vector<int>& distances) {
   std::uint64_t edges = 0;
   for (std::uint64_t vertex = 0; vertex < distances.size(); ++vertex) {
@@ -185,7 +185,7 @@ std::uint64_t edges_of_reached(const GraphFile& graph, const std::vector<int>& d
 
 struct Run {
   Phases phases;
-  std::uint64_t edges = 0;  // that were gone through
+  std::uint64_t edges = 0;  // README.md says which
   unsigned passes = 0;
   Checksum checksum;
 };
