@@ -73,10 +73,10 @@ void GraphOnDevice::bfs(std::uint64_t source, bool only_top_down) {
   for (passes_ = 0; last.found > 0; ++passes_) {
     const int level = static_cast<int>(passes_);
     if (below && from_below_is_better(last.edges, not_reached)) {
-      const std::uint64_t from_above = last.edges;
+      const std::uint64_t above = last.edges;
       last = chosen_lists(BfsFromBelow{csr_, level, distances_});
       queued = false;
-      below = last.looked <= from_above;  // else much cannot be reached: it would be read each time
+      below = last.looked <= above;  // else much cannot be reached: it would be read each time
     } else {
       if (!queued || last.found > csr_.vertices / large_level) {
         last.found = collect(level);
