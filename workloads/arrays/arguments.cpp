@@ -39,7 +39,7 @@ int tell(const char* name, const std::exception& error, int status) {
 
 }  // namespace
 
-Arguments::Arguments(int argc, char** argv, std::initializer_list<std::string_view> switches) {
+Arguments::Arguments(int argc, char** argv, std::span<const std::string_view> switches) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (!word.starts_with("--")) {
@@ -156,7 +156,9 @@ int array_program_main(int argc, char** argv, const ArrayProgram& program) {
       print_line(program.usage);
       return argc > 1 ? EXIT_SUCCESS : status_usage;
     }
-    Arguments words(argc, argv, {"check", "json", "top-down"});
+    std::vector<std::string_view> switches{"check", "json"};
+    switches.insert(switches.end(), program.switches.begin(), program.switches.end());
+    Arguments words(argc, argv, switches);
     const std::string verb = words.word_count() == 2 ? words.word(0) : "";
     if (verb == "generate") {
       return program.generate(words);

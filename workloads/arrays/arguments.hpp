@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,7 +15,7 @@
 class Arguments {
  public:
   // `switches` are options without a value.
-  Arguments(int argc, char** argv, std::initializer_list<std::string_view> switches);
+  Arguments(int argc, char** argv, std::span<const std::string_view> switches);
 
   // Number `index` of what is no option; "" when there are fewer.
   [[nodiscard]] std::string word(std::size_t index) const;
@@ -59,12 +60,14 @@ std::vector<std::string> chosen_modes(const std::string& words,
 // A line to standard output; a failure to write it is one of the program: std::system_error.
 void print_line(const std::string& line);
 
-// What a program over arrays does. `usage` says it to people.
+// What a program over arrays does. `usage` says it to people; `switches` are its options without a
+// value, beside --check and --json.
 struct ArrayProgram {
   const char* name;
   const char* usage;
   int (*generate)(Arguments& words);
   int (*run)(Arguments& words);
+  std::span<const std::string_view> switches;
 };
 
 // `generate FILE` or `run FILE`, with options; tells failures. Exit status: 0; 1 wrong or failed; 2

@@ -7,6 +7,7 @@
 #include <hippogriff/hippogriff.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -16,6 +17,7 @@
 namespace {
 
 constexpr std::uint64_t no_bound = std::numeric_limits<std::uint64_t>::max();
+constexpr std::array<std::string_view, 1> switches{"top-down"};
 constexpr const char* usage =
     "graph generate FILE [--kind kronecker|uniform] [--scale 10] [--edge-factor 16] [--seed N]\n"
     "                    [--memory 4GiB] [--device host|cuda:N]\n"
@@ -302,5 +304,5 @@ int run(Arguments& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return array_program_main(argc, argv, {"graph", usage, generate, run});
+  return array_program_main(argc, argv, {"graph", usage, generate, run, switches});
 }

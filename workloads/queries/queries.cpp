@@ -323,5 +323,5 @@ int generate(Arguments& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return array_program_main(argc, argv, {"queries", usage, generate, run});
+  return array_program_main(argc, argv, {"queries", usage, generate, run, {}});
 }

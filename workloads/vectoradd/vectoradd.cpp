@@ -321,5 +321,5 @@ int run(Arguments& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return array_program_main(argc, argv, {"vectoradd", usage, generate, run});
+  return array_program_main(argc, argv, {"vectoradd", usage, generate, run, {}});
 }
