@@ -44,6 +44,11 @@ int slowness() {
   return groups_max < 256 ? 10 : 1;
 }
 
+// Of accesses in a kernel whose lanes get in each other's way: fewer beneath a checker.
+int rounds_at_most(int rounds) {
+  return rounds / slowness();
+}
+
 // Beneath a checker files are read past the page cache: parts of that which a GPU is allowed to
 // read while a kernel runs are out of bounds for it.
 hippogriff::array_options for_gpu(hippogriff::array_options options) {
@@ -144,6 +149,33 @@ __global__ void read_and_part(array_view<T> view, unsigned* parents, unsigned lo
   }
   if (__ballot_sync(~0U, 1) != ~0U) {
     atomicAdd(wrong, 1ULL);
+  }
+}
+
+// Tiles of a warp side by side, some of them at the same line: one waits for what another has
+// claimed.
+template <typename T>
+__global__ void read_by_tiles(array_view<T> view,
+                              unsigned lanes,
+                              int rounds,
+                              unsigned long long* wrong) {
+  constexpr std::uint64_t part = 16;
+  __shared__ std::uint64_t memory[256][part * sizeof(T) / sizeof(std::uint64_t)];
+  const unsigned lane = threadIdx.x % 32;
+  const Lanes tile(((~0U >> (32 - lanes)) << (lane / lanes * lanes)));
+  T* const mine = reinterpret_cast<T*>(memory[threadIdx.x / lanes]);
+  for (int round = 0; round < rounds; ++round) {
+    const std::uint64_t together = mixed(thread_number() / 32 * 1000 + round);
+    const std::uint64_t apart = mixed(thread_number() / lanes * 77 + round);
+    const std::uint64_t first = (together % 4 == 0 ? apart : together) % (view.size() - part);
+    const bool good = view.read_range(tile, first, part, mine) == NvmeStatus::success;
+    tile.meet();
+    for (std::uint64_t i = tile.rank(); i < part; i += tile.size()) {
+      if (!good || !(mine[i] == T::of(first + i))) {
+        atomicAdd(wrong, 1ULL);
+      }
+    }
+    tile.meet();
   }
 }
 
@@ -312,8 +344,9 @@ void check_reads(const std::string& path,
   const array<T> data(path, options);
   groups = at_most(groups);
   DeviceNumber wrong;
-  const double seconds =
-      run(name, kernel_limit, [&] { read_random<<<groups, 256>>>(data.view(), 50, wrong.get()); });
+  const double seconds = run(name, kernel_limit, [&] {
+    read_random<<<groups, 256>>>(data.view(), rounds_at_most(50), wrong.get());
+  });
   data.check_accesses();
   const auto seen = data.statistics();
   // Four of five rounds read, an element from a line or two; they are counted about.
@@ -353,6 +386,28 @@ void check_parting(const std::string& path, const char* name, hippogriff::array_
 }
 
 template <typename T>
+void check_tiles(const std::string& path,
+                 const char* name,
+                 hippogriff::array_options options,
+                 unsigned groups = 256) {
+  if (!is_wanted(name)) {
+    return;
+  }
+  write_file(path, elements<T>(1'000'003));
+  options = for_gpu(options);
+  options.wait_limit = slowness() * std::chrono::seconds(30);
+  const array<T> data(path, options);
+  DeviceNumber wrong;
+  for (const unsigned lanes : {16U, 8U, 1U}) {
+    run(name, kernel_limit, [&] {
+      read_by_tiles<<<at_most(groups), 256>>>(data.view(), lanes, rounds_at_most(20), wrong.get());
+    });
+  }
+  data.check_accesses();
+  tell(name, wrong.read());
+}
+
+template <typename T>
 void check_writes(const std::string& path, const char* name, hippogriff::array_options options) {
   if (!is_wanted(name)) {
     return;
@@ -386,10 +441,13 @@ void check_pending(const std::string& path,
   const double asked =
       run(name, pending_limit, [&] { ask_and_go<<<groups, 256>>>(data.view(), 4); });
   const auto before = data.statistics();
-  const double got =
-      run(name, pending_limit, [&] { get_async<<<groups, 256>>>(data.view(), 10, wrong.get()); });
+  const double got = run(name, pending_limit, [&] {
+    get_async<<<groups, 256>>>(data.view(), rounds_at_most(10), wrong.get());
+  });
   ask_and_go<<<groups, 256>>>(data.view(), 2);
-  run(name, pending_limit, [&] { read_random<<<groups, 256>>>(data.view(), 10, wrong.get()); });
+  run(name, pending_limit, [&] {
+    read_random<<<groups, 256>>>(data.view(), rounds_at_most(10), wrong.get());
+  });
   data.check_accesses();
   tell(name,
        wrong.read() + (before.misses != 0 ? 0 : 1),
@@ -521,6 +579,8 @@ void check_all(const std::string& folder) {
   check_parting<Word>(path, "lanes part", {.cache_size = 1 << 24});
   check_parting<Word>(path, "lanes part, a small cache", {.cache_size = 1 << 15, .line_size = 512});
   check_parting<Odd>(path, "lanes part, odd elements", {.cache_size = 1 << 24});
+  check_tiles<Word>(path, "ranges by tiles", {.cache_size = 1 << 20, .line_size = 512});
+  check_tiles<Word>(path, "ranges by tiles, a cache of eight lines", {.cache_size = 32768}, 8);
   check_writes<Word>(path, "writes", {.cache_size = 1 << 18, .line_size = 512});
   check_writes<Word>(
       path, "writes, a cache of eight lines", {.cache_size = 4096, .line_size = 512});

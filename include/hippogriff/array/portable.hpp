@@ -133,10 +133,16 @@ HIPPO_ANYWHERE inline uint64_t now_ns() {
 #endif
 }
 
-// Lets others run: the longer, the more rounds this wait has had.
-HIPPO_ANYWHERE inline void pause(uint32_t round) {
+// Lets others run: the longer, the more rounds this wait has had. A thread of a GPU naps `at_least`
+// so long.
+HIPPO_ANYWHERE inline void pause(uint32_t round, [[maybe_unused]] uint32_t at_least_ns) {
 #ifdef __CUDA_ARCH__
-  __nanosleep(round < 8 ? 64U : 512U);
+  constexpr uint32_t longest = 1'000'000;  // of one __nanosleep
+  for (; at_least_ns > longest; at_least_ns -= longest) {
+    __nanosleep(longest);
+  }
+  const uint32_t usual = round < 8 ? 64U : 512U;
+  __nanosleep(at_least_ns > usual ? at_least_ns : usual);
 #else
   if (round < 8) {
     static_cast<void>(sched_yield());

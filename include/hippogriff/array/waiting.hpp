@@ -93,7 +93,7 @@ class Wait {
 
   // Pauses. False when the array has ended, or this wait is late: give up.
   HIPPO_ANYWHERE bool again() {
-    pause(round_);
+    pause(round_, nap_ns_);
 #ifdef __CUDA_ARCH__
     constexpr uint32_t rounds_between = 32;
 #else
@@ -106,6 +106,7 @@ class Wait {
   HIPPO_ANYWHERE void restart() {
     begin_ns_ = 0;
     round_ = 0;
+    nap_ns_ = 0;
   }
 
   // Pauses so far.
@@ -119,19 +120,31 @@ class Wait {
     const uint64_t now = now_ns();
     if (begin_ns_ == 0) {
       begin_ns_ = now;
-    } else if (now - begin_ns_ > patience_.limit_ns) {
+      return true;
+    }
+    const uint64_t waited_ns = now - begin_ns_;
+    if (waited_ns > patience_.limit_ns) {
       if (late_ == WhenLate::ends_array) {
         patience_.end(Ending::timed_out);
       }
       return false;
     }
+    const uint64_t share_ns = waited_ns / naps_share;
+    nap_ns_ = static_cast<uint32_t>(share_ns < longest_nap_ns ? share_ns : longest_nap_ns);
     return true;
   }
 
  private:
+  // Lanes of a warp that have parted take turns while others of them nap: where some are always
+  // awake the rest may get no turn, whatever they hold (H100 beneath compute-sanitizer, where
+  // rounds take longer than short naps). So a wait that is long naps for a part of its time.
+  static constexpr uint64_t naps_share = 256;
+  static constexpr uint64_t longest_nap_ns = 16'000'000;
+
   const Patience& patience_;
   WhenLate late_;
   uint32_t round_ = 0;
+  uint32_t nap_ns_ = 0;  // at least
   uint64_t begin_ns_ = 0;
 };
 
