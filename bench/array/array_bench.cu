@@ -75,11 +75,11 @@ __global__ void zero_copy(const char* data,
 }
 
 // A warp reads whole lines where they are in the cache.
-__global__ void lines(array_view<std::uint64_t> view,
-                      std::uint64_t blocks,
-                      unsigned rounds,
-                      std::uint64_t salt,
-                      unsigned long long* wrong) {
+__device__ void read_lines(const array_view<std::uint64_t>& view,
+                           std::uint64_t blocks,
+                           unsigned rounds,
+                           std::uint64_t salt,
+                           unsigned long long* wrong) {
   const Lanes warp = Lanes::warp();
   const hippogriff::ondemand::Cache& cache = view.cache();
   unsigned long long mine = 0;
@@ -101,6 +101,24 @@ __global__ void lines(array_view<std::uint64_t> view,
   if (mine != 0) {
     atomicAdd(wrong, mine);
   }
+}
+
+__global__ void lines(array_view<std::uint64_t> view,
+                      std::uint64_t blocks,
+                      unsigned rounds,
+                      std::uint64_t salt,
+                      unsigned long long* wrong) {
+  read_lines(view, blocks, rounds, salt, wrong);
+}
+
+// With 64 registers at most: more warps at once.
+__global__ void __launch_bounds__(128, 8)
+    lines_64(const __grid_constant__ array_view<std::uint64_t> view,
+             std::uint64_t blocks,
+             unsigned rounds,
+             std::uint64_t salt,
+             unsigned long long* wrong) {
+  read_lines(view, blocks, rounds, salt, wrong);
 }
 
 // Plain view[i]: the warp's lanes beside each other, at random places.
@@ -127,7 +145,6 @@ __global__ void elements(array_view<std::uint64_t> view,
   read_elements(view, count, rounds, salt, wrong);
 }
 
-// With 64 registers at most: more warps at once.
 __global__ void __launch_bounds__(128, 8)
     elements_64(const __grid_constant__ array_view<std::uint64_t> view,
                 std::uint64_t count,
@@ -309,26 +326,30 @@ void measure_misses(const Data& data, const Sizes& sizes, unsigned line, DeviceN
   measure_zero_copy(data, sizes, line, wrong);  // while the array has the memory registered
   const std::uint64_t blocks = data.values().size_bytes() / line;
   const unsigned rounds = rounds_for(sizes, line);
-  double best = 1e9;
-  double misses = 0;
-  for (std::uint64_t salt = 0; salt < 3; ++salt) {
-    const auto before = view.statistics().misses;
-    const double seconds = timed("misses", kernel_limit, [&] {
-      lines<<<grid, block>>>(view.view(), blocks, rounds, salt + 10, wrong.get());
-    });
-    if (seconds < best) {
-      best = seconds;
-      misses = static_cast<double>(view.statistics().misses - before);
+  const auto measure = [&](const char* what, auto kernel, std::uint64_t salts) {
+    double best = 1e9;
+    double misses = 0;
+    for (std::uint64_t salt = 0; salt < 3; ++salt) {
+      const auto before = view.statistics().misses;
+      const double seconds = timed(what, kernel_limit, [&] {
+        kernel<<<grid, block>>>(view.view(), blocks, rounds, salts + salt, wrong.get());
+      });
+      if (seconds < best) {
+        best = seconds;
+        misses = static_cast<double>(view.statistics().misses - before);
+      }
     }
-  }
-  view.check_accesses();
-  tell("misses", line, best, misses, misses * line, wrong.read());
+    view.check_accesses();
+    tell(what, line, best, misses, misses * line, wrong.read());
+  };
+  measure("misses", lines, 10);
+  measure("misses, 64 registers", lines_64, 15);
   const auto before = view.statistics().misses;
   const double seconds = timed("misses of view[i]", kernel_limit, [&] {
     scattered<<<grid, block>>>(
         view.view(), data.values().size(), std::max(1U, rounds / 32), 20, wrong.get());
   });
-  misses = static_cast<double>(view.statistics().misses - before);
+  const auto misses = static_cast<double>(view.statistics().misses - before);
   view.check_accesses();
   tell("misses of view[i]", line, seconds, misses, misses * line, wrong.read());
   wrong.reset();

@@ -432,10 +432,6 @@ struct Cache {
                                   unsigned char* to,
                                   const unsigned char* from,
                                   uint32_t bytes) {
-    struct alignas(16) Sixteen {
-      uint64_t halves[2];
-    };
-
     if ((reinterpret_cast<uint64_t>(from) | reinterpret_cast<uint64_t>(to)) % 16 == 0) {
       auto* wide_to = reinterpret_cast<Sixteen*>(to);
       const auto* wide_from = reinterpret_cast<const Sixteen*>(from);
@@ -445,15 +441,15 @@ struct Cache {
         Sixteen four[4];
         HIPPO_UNROLL
         for (uint32_t k = 0; k < 4; ++k) {
-          four[k] = wide_from[i + k * step];
+          four[k] = load_passing(wide_from + i + k * step);
         }
         HIPPO_UNROLL
         for (uint32_t k = 0; k < 4; ++k) {
-          wide_to[i + k * step] = four[k];
+          store_passing(wide_to + i + k * step, four[k]);
         }
       }
       for (; i < bytes / 16; i += step) {
-        wide_to[i] = wide_from[i];
+        store_passing(wide_to + i, load_passing(wide_from + i));
       }
     } else {
       for (uint32_t i = group.rank(); i < bytes; i += group.size()) {
