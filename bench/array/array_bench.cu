@@ -75,11 +75,11 @@ __global__ void zero_copy(const char* data,
 }
 
 // A warp reads whole lines where they are in the cache.
-__device__ void read_lines(const array_view<std::uint64_t>& view,
-                           std::uint64_t blocks,
-                           unsigned rounds,
-                           std::uint64_t salt,
-                           unsigned long long* wrong) {
+__global__ void lines(array_view<std::uint64_t> view,
+                      std::uint64_t blocks,
+                      unsigned rounds,
+                      std::uint64_t salt,
+                      unsigned long long* wrong) {
   const Lanes warp = Lanes::warp();
   const hippogriff::ondemand::Cache& cache = view.cache();
   unsigned long long mine = 0;
@@ -101,24 +101,6 @@ __device__ void read_lines(const array_view<std::uint64_t>& view,
   if (mine != 0) {
     atomicAdd(wrong, mine);
   }
-}
-
-__global__ void lines(array_view<std::uint64_t> view,
-                      std::uint64_t blocks,
-                      unsigned rounds,
-                      std::uint64_t salt,
-                      unsigned long long* wrong) {
-  read_lines(view, blocks, rounds, salt, wrong);
-}
-
-// With 64 registers at most: more warps at once.
-__global__ void __launch_bounds__(128, 8)
-    lines_64(const __grid_constant__ array_view<std::uint64_t> view,
-             std::uint64_t blocks,
-             unsigned rounds,
-             std::uint64_t salt,
-             unsigned long long* wrong) {
-  read_lines(view, blocks, rounds, salt, wrong);
 }
 
 // Plain view[i]: the warp's lanes beside each other, at random places.
@@ -145,6 +127,7 @@ __global__ void elements(array_view<std::uint64_t> view,
   read_elements(view, count, rounds, salt, wrong);
 }
 
+// With 64 registers at most: more warps at once.
 __global__ void __launch_bounds__(128, 8)
     elements_64(const __grid_constant__ array_view<std::uint64_t> view,
                 std::uint64_t count,
@@ -296,8 +279,19 @@ constexpr unsigned grid = 132 * 16;
 constexpr unsigned block = 128;
 constexpr double warps = grid * (block / 32.0);
 
-unsigned rounds_for(const Sizes& sizes, unsigned line) {
-  return std::max(4U, static_cast<unsigned>(sizes.moved * gib / warps / line));
+unsigned rounds_for(const Sizes& sizes, unsigned line, double of_warps = warps) {
+  return std::max(4U, static_cast<unsigned>(sizes.moved * gib / of_warps / line));
+}
+
+// As many blocks as run at once: of more than those, or a multiple, the last would have the GPU for
+// themselves.
+template <typename Kernel>
+unsigned blocks_at_once(Kernel* kernel) {
+  int each = 0;
+  int processors = 0;
+  check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, block, 0), "occupancy");
+  check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0), "occupancy");
+  return static_cast<unsigned>(each * processors);
 }
 
 void measure_zero_copy(const Data& data, const Sizes& sizes, unsigned line, DeviceNumber& wrong) {
@@ -325,31 +319,28 @@ void measure_misses(const Data& data, const Sizes& sizes, unsigned line, DeviceN
        .queue_count = sizes.queues});
   measure_zero_copy(data, sizes, line, wrong);  // while the array has the memory registered
   const std::uint64_t blocks = data.values().size_bytes() / line;
-  const unsigned rounds = rounds_for(sizes, line);
-  const auto measure = [&](const char* what, auto kernel, std::uint64_t salts) {
-    double best = 1e9;
-    double misses = 0;
-    for (std::uint64_t salt = 0; salt < 3; ++salt) {
-      const auto before = view.statistics().misses;
-      const double seconds = timed(what, kernel_limit, [&] {
-        kernel<<<grid, block>>>(view.view(), blocks, rounds, salts + salt, wrong.get());
-      });
-      if (seconds < best) {
-        best = seconds;
-        misses = static_cast<double>(view.statistics().misses - before);
-      }
+  const unsigned groups = blocks_at_once(lines);
+  const unsigned rounds = rounds_for(sizes, line, groups * (block / 32.0));
+  double best = 1e9;
+  double misses = 0;
+  for (std::uint64_t salt = 0; salt < 3; ++salt) {
+    const auto before = view.statistics().misses;
+    const double seconds = timed("misses", kernel_limit, [&] {
+      lines<<<groups, block>>>(view.view(), blocks, rounds, salt + 10, wrong.get());
+    });
+    if (seconds < best) {
+      best = seconds;
+      misses = static_cast<double>(view.statistics().misses - before);
     }
-    view.check_accesses();
-    tell(what, line, best, misses, misses * line, wrong.read());
-  };
-  measure("misses", lines, 10);
-  measure("misses, 64 registers", lines_64, 15);
+  }
+  view.check_accesses();
+  tell("misses", line, best, misses, misses * line, wrong.read());
   const auto before = view.statistics().misses;
   const double seconds = timed("misses of view[i]", kernel_limit, [&] {
-    scattered<<<grid, block>>>(
+    scattered<<<blocks_at_once(scattered), block>>>(
         view.view(), data.values().size(), std::max(1U, rounds / 32), 20, wrong.get());
   });
-  const auto misses = static_cast<double>(view.statistics().misses - before);
+  misses = static_cast<double>(view.statistics().misses - before);
   view.check_accesses();
   tell("misses of view[i]", line, seconds, misses, misses * line, wrong.read());
   wrong.reset();

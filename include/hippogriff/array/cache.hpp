@@ -441,15 +441,15 @@ struct Cache {
         Sixteen four[4];
         HIPPO_UNROLL
         for (uint32_t k = 0; k < 4; ++k) {
-          four[k] = load_passing(wide_from + i + k * step);
+          four[k] = load_passing(&wide_from[i + k * step]);
         }
         HIPPO_UNROLL
         for (uint32_t k = 0; k < 4; ++k) {
-          store_passing(wide_to + i + k * step, four[k]);
+          store_passing(&wide_to[i + k * step], four[k]);
         }
       }
       for (; i < bytes / 16; i += step) {
-        store_passing(wide_to + i, load_passing(wide_from + i));
+        store_passing(&wide_to[i], load_passing(&wide_from[i]));
       }
     } else {
       for (uint32_t i = group.rank(); i < bytes; i += group.size()) {
