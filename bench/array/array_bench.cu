@@ -283,8 +283,7 @@ unsigned rounds_for(const Sizes& sizes, unsigned line, double of_warps = warps) 
   return std::max(4U, static_cast<unsigned>(sizes.moved * gib / of_warps / line));
 }
 
-// As many blocks as run at once: of more than those, or a multiple, the last would have the GPU for
-// themselves.
+// As many blocks as run at once. With more, unless they are a multiple, the last ones run alone.
 template <typename Kernel>
 unsigned blocks_at_once(Kernel* kernel) {
   int each = 0;
@@ -296,17 +295,19 @@ unsigned blocks_at_once(Kernel* kernel) {
 
 void measure_zero_copy(const Data& data, const Sizes& sizes, unsigned line, DeviceNumber& wrong) {
   const std::uint64_t blocks = data.values().size_bytes() / line;
-  const unsigned rounds = rounds_for(sizes, line);
+  const unsigned groups = blocks_at_once(zero_copy);
+  const double readers = groups * (block / 32.0);
+  const unsigned rounds = rounds_for(sizes, line, readers);
   void* there = nullptr;
   check_cuda(cudaHostGetDevicePointer(&there, data.values().data(), 0), "find registered memory");
   double best = 1e9;
   for (std::uint64_t salt = 0; salt < 3; ++salt) {
     best = std::min(best, timed("zero copy", kernel_limit, [&] {
-                      zero_copy<<<grid, block>>>(
+                      zero_copy<<<groups, block>>>(
                           static_cast<const char*>(there), blocks, line, rounds, salt, wrong.get());
                     }));
   }
-  tell("zero copy", line, best, warps * rounds, warps * rounds * line, wrong.read());
+  tell("zero copy", line, best, readers * rounds, readers * rounds * line, wrong.read());
   wrong.reset();
 }
 

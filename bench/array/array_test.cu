@@ -41,8 +41,8 @@ int slowness() {
   return groups_max < 256 ? 10 : 1;
 }
 
-// Of accesses in a kernel whose lanes get in each other's way: fewer beneath a checker.
-int rounds_at_most(int rounds) {
+// Of a kernel whose lanes get in each other's way: a tenth of the usual ones beneath a checker.
+int rounds_here(int rounds) {
   return rounds / slowness();
 }
 
@@ -111,13 +111,13 @@ void check_reads(const std::string& path,
   const array<T> data(path, options);
   groups = at_most(groups);
   DeviceNumber wrong;
-  const double seconds = run(name, kernel_limit, [&] {
-    read_random<<<groups, 256>>>(data.view(), rounds_at_most(50), wrong.get());
-  });
+  const int rounds = rounds_here(50);
+  const double seconds = run(
+      name, kernel_limit, [&] { read_random<<<groups, 256>>>(data.view(), rounds, wrong.get()); });
   data.check_accesses();
   const auto seen = data.statistics();
   // Four of five rounds read, an element from a line or two; they are counted about.
-  const double asked = static_cast<double>(seen.accesses) / (groups * 256.0 * 50 * 0.8);
+  const double asked = static_cast<double>(seen.accesses) / (groups * 256.0 * rounds * 0.8);
   const bool counted = groups < 256 || (asked > 0.9 && asked < 2.1);
   tell(name,
        wrong.read() + (counted ? 0 : 1),
@@ -167,7 +167,7 @@ void check_tiles(const std::string& path,
   DeviceNumber wrong;
   for (const unsigned lanes : {16U, 8U, 1U}) {
     run(name, kernel_limit, [&] {
-      read_by_tiles<<<at_most(groups), 256>>>(data.view(), lanes, rounds_at_most(20), wrong.get());
+      read_by_tiles<<<at_most(groups), 256>>>(data.view(), lanes, rounds_here(20), wrong.get());
     });
   }
   data.check_accesses();
@@ -209,11 +209,11 @@ void check_pending(const std::string& path,
       run(name, pending_limit, [&] { ask_and_go<<<groups, 256>>>(data.view(), 4); });
   const auto before = data.statistics();
   const double got = run(name, pending_limit, [&] {
-    get_async<<<groups, 256>>>(data.view(), rounds_at_most(10), wrong.get());
+    get_async<<<groups, 256>>>(data.view(), rounds_here(10), wrong.get());
   });
   ask_and_go<<<groups, 256>>>(data.view(), 2);
   run(name, pending_limit, [&] {
-    read_random<<<groups, 256>>>(data.view(), rounds_at_most(10), wrong.get());
+    read_random<<<groups, 256>>>(data.view(), rounds_here(10), wrong.get());
   });
   data.check_accesses();
   tell(name,

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+namespace {
+
 using hippogriff::array_cursor;
 using hippogriff::array_view;
 using hippogriff::ondemand::Lanes;
@@ -110,8 +112,9 @@ __global__ void read_by_tiles(array_view<T> view,
   const Lanes tile(((~0U >> (32 - lanes)) << (lane / lanes * lanes)));
   T* const mine = reinterpret_cast<T*>(memory[threadIdx.x / lanes]);
   for (int round = 0; round < rounds; ++round) {
-    const std::uint64_t together = mixed(thread_number() / 32 * 1000 + round);
-    const std::uint64_t apart = mixed(thread_number() / lanes * 77 + round);
+    const auto number = static_cast<std::uint64_t>(round);
+    const std::uint64_t together = mixed(thread_number() / 32 * 1000 + number);
+    const std::uint64_t apart = mixed(thread_number() / lanes * 77 + number);
     const std::uint64_t first = (together % 4 == 0 ? apart : together) % (view.size() - part);
     const bool good = view.read_range(tile, first, part, mine) == NvmeStatus::success;
     tile.meet();
@@ -242,3 +245,5 @@ __global__ void read_status(array_view<Word> view,
     atomicAdd(failed, 1ULL);
   }
 }
+
+}  // namespace

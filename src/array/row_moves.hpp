@@ -103,10 +103,6 @@ struct RowMoves {
   // The ith row straight from what the array stands on, or zeros.
   template <typename Group>
   HIPPO_ANYWHERE void read_past(const Group& group, uint64_t i) const {
-    struct alignas(16) Sixteen {
-      uint64_t halves[2];
-    };
-
     auto* const to = reinterpret_cast<unsigned char*>(memory) + i * row_bytes;
     uint64_t number = 0;
     const bool there = number_of(i, number);

@@ -165,16 +165,16 @@ HIPPO_ANYWHERE inline void store_passing(Sixteen* to, const Sixteen& value) {
 #endif
 }
 
-// Lets others run: the longer, the more rounds this wait has had. A thread of a GPU naps `at_least`
-// so long.
-HIPPO_ANYWHERE inline void pause(uint32_t round, [[maybe_unused]] uint32_t at_least_ns) {
+// Lets others run: the longer, the more rounds this wait has had. A thread of a GPU naps for about
+// `wanted_ns`, if that is longer.
+HIPPO_ANYWHERE inline void pause(uint32_t round, [[maybe_unused]] uint32_t wanted_ns) {
 #ifdef __CUDA_ARCH__
   constexpr uint32_t longest = 1'000'000;  // of one __nanosleep
-  for (; at_least_ns > longest; at_least_ns -= longest) {
+  for (; wanted_ns > longest; wanted_ns -= longest) {
     __nanosleep(longest);
   }
   const uint32_t usual = round < 8 ? 64U : 512U;
-  __nanosleep(at_least_ns > usual ? at_least_ns : usual);
+  __nanosleep(wanted_ns > usual ? wanted_ns : usual);
 #else
   if (round < 8) {
     static_cast<void>(sched_yield());

@@ -144,7 +144,7 @@ class Wait {
   const Patience& patience_;
   WhenLate late_;
   uint32_t round_ = 0;
-  uint32_t nap_ns_ = 0;  // at least
+  uint32_t nap_ns_ = 0;  // 0: as short as usual
   uint64_t begin_ns_ = 0;
 };
 
