@@ -80,6 +80,24 @@ TEST(Risk, probable_maximum_loss_is_exceeded_or_met_once_in_so_many_years) {
   EXPECT_EQ(probable_maximum_loss(losses, 1), 1);
 }
 
+TEST(Risk, rarer_years_are_worse) {
+  const Options options({"--trials", "2000", "--device", "host"}, risk_options());
+  const ScratchFile file = make_scratch_file();
+  const Portfolio portfolio = make_portfolio(options);
+  write_trials(file.get(), options);
+  rewind_to_read(file.get());
+  const Trials trials = read_trials(file.get(), portfolio.catalogue);
+  std::vector<Money> losses;
+  for (std::size_t trial = 0; trial < trials.count(); ++trial) {
+    losses.push_back(year_loss_by_the_book(portfolio, trials, trial));
+  }
+  const Money in_ten = probable_maximum_loss(losses, 10);
+  const Money in_hundred = probable_maximum_loss(losses, 100);
+  EXPECT_GT(in_ten, probable_maximum_loss(losses, 2));
+  EXPECT_GT(in_hundred, in_ten);
+  EXPECT_GT(probable_maximum_loss(losses, 1000), in_hundred);
+}
+
 TEST(Risk, text_that_is_no_trial_is_refused) {
   EXPECT_EQ(trials_of("1,2\n\n0\n", 3).first_event, (std::vector<std::uint64_t>{0, 2, 2, 3}));
   for (const char* text : {"3\n", "-1\n", "1;2\n", "one\n", "1,2", ",1\n", "99999999999\n"}) {
