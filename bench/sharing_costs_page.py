@@ -7,12 +7,15 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 SCHEMA = "hippogriff-sharing-costs/1"
 _STAGES = ("initialise", "pre-allocate", "post-free", "shutdown", "handover")
 # What a pair of calls may take more: 200 ns each.
 _PAIR_NS = 400
+# Of calls that take longer the driver's own time scatters by more than that.
+_TELLING_NS = 10_000
 
 
 def is_costs(path: Path) -> bool:
@@ -20,13 +23,39 @@ def is_costs(path: Path) -> bool:
     return bool(json.loads(path.read_text()).get("schema") == SCHEMA)
 
 
-def _ratios(program: dict[str, Any]) -> list[float]:
-    pairs = zip(program["alone_seconds"], program["run_seconds"], strict=False)
-    return [run / alone for alone, run in pairs]
+def _least(program: dict[str, Any]) -> tuple[float, float] | None:
+    """Return the least seconds of all rounds, alone and behind: what disturbs only ever adds."""
+    alone, run = program["alone_seconds"], program["run_seconds"]
+    return (min(alone), min(run)) if alone and run else None
 
 
 def _goal(text: str, bound: str, value: float, limit: float) -> str:
     return f"| {text} | {bound} | {value:.3g} | {'met' if value <= limit else 'not met'} |"
+
+
+def _pairs(results: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return the pairs of calls whose difference is the shim's, and what to call them."""
+    for call in results["calls"]:
+        if "both" in call["call"] and call["driver_ns"] < _TELLING_NS:
+            yield call["call"], call
+    for call in results.get("calls_of_null_driver", []):
+        if "both" in call["call"]:
+            yield f"{call['call']}, null driver", call
+
+
+def _call_lines(title: str, calls: list[dict[str, Any]]) -> list[str]:
+    if not calls:
+        return []
+    return [
+        f"| {title}, ns, least of 9 rounds | driver | behind the shim | more |",
+        "|---|--:|--:|--:|",
+        *(
+            f"| {call['call']} | {call['driver_ns']:.1f} | {call['shim_ns']:.1f} "
+            f"| {call['shim_ns'] - call['driver_ns']:.1f} |"
+            for call in calls
+        ),
+        "",
+    ]
 
 
 def goal_lines(results: dict[str, Any]) -> list[str]:
@@ -40,14 +69,13 @@ def goal_lines(results: dict[str, Any]) -> list[str]:
         _goal("reserve and release, µs", "≤ 2", stages["pre-allocate"] + stages["post-free"], 2),
         _goal("free memory to the waiting process running, µs", "≤ 50", stages["handover"], 50),
     ]
-    for call in results["calls"]:
-        if "both" in call["call"]:
-            more = call["shim_ns"] - call["driver_ns"]
-            lines.append(_goal(f"{call['call']}: more, ns", "≤ 400", more, _PAIR_NS))
+    for name, call in _pairs(results):
+        more = call["shim_ns"] - call["driver_ns"]
+        lines.append(_goal(f"{name}: more, ns", "≤ 400", more, _PAIR_NS))
     lines += [
-        _goal(f"{program['program']}: ratio", "≤ 1.01", statistics.median(_ratios(program)), 1.01)
+        _goal(f"{program['program']}: ratio", "≤ 1.01", least[1] / least[0], 1.01)
         for program in results["programs"]
-        if _ratios(program)
+        if (least := _least(program))
     ]
     return [*lines, ""]
 
@@ -71,28 +99,23 @@ def tables(results: dict[str, Any]) -> list[str]:
         lines.append(f"| {stage} | {' | '.join(cells)} |")
     lines += [
         "",
-        "| call, ns, least of 9 rounds | driver | behind the shim | more |",
-        "|---|--:|--:|--:|",
-        *(
-            f"| {call['call']} | {call['driver_ns']:.1f} | {call['shim_ns']:.1f} "
-            f"| {call['shim_ns'] - call['driver_ns']:.1f} |"
-            for call in results["calls"]
-        ),
+        *_call_lines("call", results["calls"]),
+        *_call_lines("call of a driver that does nothing", results.get("calls_of_null_driver", [])),
+        "Programs, µs a step, the least of the rounds (and their median): other machines' work on "
+        "the same processor only ever adds, up to a third of a step that waits for Python.",
         "",
-        "| program, µs a step | alone | under `hippogriff run` | ratio, median | least to most "
-        "| rounds |",
-        "|---|--:|--:|--:|--:|--:|",
+        "| program | alone | under `hippogriff run` | ratio | rounds |",
+        "|---|--:|--:|--:|--:|",
     ]
     for program in results["programs"]:
-        ratios = _ratios(program)
-        if ratios:
-            alone, run = (
-                statistics.median(program[name]) * 1e6 for name in ("alone_seconds", "run_seconds")
-            )
+        if least := _least(program):
+            cells = [
+                f"{each * 1e6:.2f} ({statistics.median(program[name]) * 1e6:.2f})"
+                for each, name in zip(least, ("alone_seconds", "run_seconds"), strict=True)
+            ]
             lines.append(
-                f"| {program['program']} | {alone:.2f} | {run:.2f} "
-                f"| {statistics.median(ratios):.4f} | {min(ratios):.4f} to {max(ratios):.4f} "
-                f"| {len(ratios)} |"
+                f"| {program['program']} | {' | '.join(cells)} | {least[1] / least[0]:.4f} "
+                f"| {len(program['run_seconds'])} |"
             )
     return [*lines, ""]
 
