@@ -1,7 +1,6 @@
 // Two images of the books, and the word that says which one counts.
 #include "node/attachment.hpp"
 
-#include "base/error.hpp"
 #include "node/futex.hpp"
 
 #include <climits>
@@ -76,12 +75,11 @@ void Attachment::read(Books& books) {
   image_is_right_ = false;
 }
 
-void Attachment::commit(const Books& books) {
+// Whoever has taken the lock from us by then may not see what we committed; whoever takes it later
+// does: the exchange comes before the second look.
+bool Attachment::commit(const Books& books) {
   if (!lock_.owned()) {
-    throw Error({.status = Status::busy,
-                 .operation = "commit to node",
-                 .object = path(),
-                 .detail = "its lock was damaged; nothing was changed"});
+    return false;
   }
   const std::uint64_t next = sequence_ + 1;
   image_is_right_ = false;
@@ -97,10 +95,11 @@ void Attachment::commit(const Books& books) {
   std::memcpy(
       target + sizeof(ImageHeader) + part, image_.data() + sizeof(ImageHeader) + part, rest - part);
   step(steps_, "before commit");
-  segment_.shared().commit.store(next, std::memory_order_release);
+  segment_.shared().commit.exchange(next, std::memory_order_seq_cst);
   sequence_ = next;
   image_is_right_ = true;
   step(steps_, "after commit");
+  return lock_.owned();
 }
 
 void Attachment::wake(const ClientSet& clients) noexcept {

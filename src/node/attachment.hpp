@@ -74,8 +74,9 @@ class Attachment {
   // Under the lock. The image that counts, else the other one, else the fresh books; a new
   // generation says that it was not the first.
   void read(Books& books);
-  // Under the lock. Dying in it leaves the books as they were or as they shall be.
-  void commit(const Books& books);
+  // Under the lock. Dying in it leaves the books as they were or as they shall be. False when the
+  // lock was damaged, or taken away because we did not go on: to be done again, perhaps elsewhere.
+  [[nodiscard]] bool commit(const Books& books);
 
   // After unlocking.
   void wake(const ClientSet& clients) noexcept;

@@ -208,13 +208,11 @@ void Node::restore(Holding& held) {
   }
 }
 
-void Node::commit(const Effects& effects) {
+bool Node::commit(const Effects& effects) {
   holdings_.reserve(holdings_.size() + 1);
-  try {
-    attachment_->commit(books_);
-  } catch (const Error&) {
-    seen_generation_ = 0;  // what was remembered of these books is not in them
-    throw;
+  if (!attachment_->commit(books_)) {
+    seen_generation_ = 0;  // what was remembered of these books may not be in them
+    return false;
   }
   if (effects.added) {
     holdings_.push_back(*effects.added);
@@ -222,6 +220,7 @@ void Node::commit(const Effects& effects) {
   std::erase_if(holdings_,
                 [&](const Holding& held) { return held.handle == effects.removed_handle; });
   remember();
+  return true;
 }
 
 void Node::remember() {

@@ -8,6 +8,7 @@
 #include "node/segment_lock.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,7 +42,7 @@ constexpr std::chrono::microseconds owner_look_interval{500};
 class RemovedFile {
  public:
   explicit RemovedFile(const std::string& path)
-      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+      : fd_(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK)) {
     if (fd_ < 0 || ::fstat(fd_, &facts_) != 0) {
       facts_ = {};
     }
@@ -133,7 +134,9 @@ void find_in_process(const fs::path& descriptors,
   }
 }
 
-std::vector<RemovedFile> removed_files(const SegmentPlace& place, int fresh_fd) {
+std::vector<RemovedFile> removed_files(const SegmentPlace& place,
+                                       int fresh_fd,
+                                       const std::function<void()>& goes_on) {
   std::vector<RemovedFile> found;
   struct stat fresh{};
   if (::fstat(fresh_fd, &fresh) != 0) {
@@ -150,6 +153,7 @@ std::vector<RemovedFile> removed_files(const SegmentPlace& place, int fresh_fd) 
     const std::string process = at->path().filename();
     if (std::ranges::all_of(process, [](char letter) { return letter >= '0' && letter <= '9'; })) {
       find_in_process(at->path() / "fd", place, name, fresh, found);
+      goes_on();
     }
   }
   return found;
@@ -213,14 +217,26 @@ bool owner_lives(const RemovedFile& file, const Viewer& viewer, const LockOwner&
              identity, owner.client, byte_is_locked(file.fd(), slots_lock_offset + owner.client));
 }
 
+void take_lock(const RemovedFile& file, const LockOwner& owner) {
+  void* const memory =
+      ::mmap(nullptr, sizeof(SegmentLayout), PROT_READ | PROT_WRITE, MAP_SHARED, file.fd(), 0);
+  if (memory != MAP_FAILED) {
+    take_from_stopped(static_cast<SegmentLayout*>(memory)->lock, owner);
+    ::munmap(memory, sizeof(SegmentLayout));
+  }
+}
+
 // Whoever takes the lock from now on sees that the file is removed and changes nothing: only who
-// has it already may still.
+// has it already may still, unless it is taken away.
 void await_last_change(const RemovedFile& file) {
   const Viewer viewer;
   const std::optional<LockOwner> first = owner_of_lock(file);
   const auto deadline = std::chrono::steady_clock::now() + owner_patience;
-  while (first && owner_of_lock(file) == first && owner_lives(file, viewer, *first) &&
-         std::chrono::steady_clock::now() < deadline) {
+  while (first && owner_of_lock(file) == first && owner_lives(file, viewer, *first)) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      take_lock(file, *first);
+      return;
+    }
     std::this_thread::sleep_for(owner_look_interval);
   }
 }
@@ -344,22 +360,28 @@ void add(Legacy& legacy, const Books& books, const Clients& clients) {
 
 }  // namespace
 
-Legacy legacy_of(const SegmentPlace& place, int fresh_fd, const Books& fresh) {
+Legacy legacy_of(const SegmentPlace& place,
+                 int fresh_fd,
+                 const Books& fresh,
+                 const std::function<void()>& goes_on) {
   struct Found {
     Books books;
     Clients clients;
   };
 
   std::vector<Found> all;
-  for (const RemovedFile& file : removed_files(place, fresh_fd)) {
+  for (const RemovedFile& file : removed_files(place, fresh_fd, goes_on)) {
+    goes_on();
     if (unfinished(file.fd())) {
       continue;  // what is in it was copied from the others, some time ago
     }
     refuse_other_version(file, place);
-    await_last_change(file);
     Found found;
-    if (file.is_whole() && read_books(file, found.books)) {
-      found.clients = living(file);
+    if (file.is_whole()) {
+      await_last_change(file);
+      if (read_books(file, found.books)) {
+        found.clients = living(file);
+      }
     }
     if (!found.clients.empty()) {
       all.push_back(std::move(found));

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace hippogriff::node {
@@ -40,7 +41,10 @@ static_assert(sizeof(Legacy::Client::uses) == sizeof(ClientBoard::uses));
 // `fresh` books where there are none, or nobody lives that is in them.
 // Not found are files whose every holder hides its descriptors from this process: other users', and
 // those of a pid namespace that is not below this one. Throws Error(unsupported) when such a file
-// is of another version and in use.
-Legacy legacy_of(const SegmentPlace& place, int fresh_fd, const Books& fresh);
+// is of another version and in use. `goes_on` is called again and again while it looks.
+Legacy legacy_of(const SegmentPlace& place,
+                 int fresh_fd,
+                 const Books& fresh,
+                 const std::function<void()>& goes_on);
 
 }  // namespace hippogriff::node

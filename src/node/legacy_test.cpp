@@ -429,6 +429,38 @@ TEST_F(LegacyTest, who_is_stopped_or_dies_with_their_lock_holds_nobody_up) {
   }
 }
 
+// Whoever makes the new ones takes the lock away, and sees what was committed before that.
+TEST_F(LegacyTest, who_was_stopped_with_their_lock_begins_anew_in_the_new_ones) {
+  for (const char* stopped_at : {"locked",
+                                 "before image",
+                                 "after header",
+                                 "within records",
+                                 "before commit",
+                                 "after commit"}) {
+    AtStep stop{.place = stopped_at, .act = [&] {
+                  static_cast<void>(::unlink(place.path().c_str()));
+                  ::raise(SIGSTOP);
+                }};
+    Child stopped([&] {
+      stop.done = true;
+      NodeOptions options = place.options();
+      options.steps = stop.steps();
+      Node node(options);
+      node.add_device("gpu", 100);
+      stop.done = false;
+      const Status status = status_of([&] { node.reserve(request(60)); });
+      return status == Status::ok ? static_cast<int>(held(node)) : 0;
+    });
+    stopped.wait_stopped();
+    const auto late = other();
+    const bool has = status_of([&] { late->reserve(request(60)); }) == Status::ok;
+    stopped.send(SIGCONT);
+    EXPECT_EQ(stopped.wait(), has ? 0 : 60) << stopped_at;
+    EXPECT_EQ(held(*late), has ? 60U : 0U) << stopped_at;
+    remove_books();
+  }
+}
+
 TEST_F(LegacyTest, what_is_taken_while_they_are_removed_counts_for_all) {
   const Child running = command(60);
   std::unique_ptr<Node> young;

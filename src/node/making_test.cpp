@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -154,6 +155,50 @@ TEST(Making, is_begun_anew_where_the_maker_is_stopped_and_the_maker_joins_that_l
     EXPECT_EQ(held(*late), 70U) << stopped_at;
     EXPECT_EQ(held(*holder), 70U) << stopped_at;
   }
+}
+
+// Sleeps in the first three of its looks, and tells of each.
+struct SlowMaker {
+  int answers_to;
+  int looks = 0;
+
+  [[nodiscard]] Steps steps() {
+    return {.at =
+                [](void* context, const char* at) {
+                  auto& self = *static_cast<SlowMaker*>(context);
+                  if (std::string_view(at) == "looking" && ++self.looks <= 3) {
+                    static_cast<void>(::write(self.answers_to, "l", 1));
+                    ::usleep(1'200'000);
+                  }
+                },
+            .context = this};
+  }
+};
+
+// Each of its looks takes less than others wait for, all of them together take longer.
+TEST(Making, is_waited_for_while_it_goes_on) {
+  const TemporarySegment place;
+  const auto holder = holder_in_removed(place);
+  const Answers answers;
+  const Child child([&] {
+    SlowMaker maker{.answers_to = answers.to()};
+    NodeOptions options = place.options();
+    options.steps = maker.steps();
+    const auto node = node_at(options);
+    node->reserve(request(10));
+    static_cast<void>(::write(answers.to(), "r", 1));
+    ::pause();
+    return 0;
+  });
+  ASSERT_EQ(answers.next(1), "l");
+  struct stat made{};
+  ASSERT_EQ(::stat(place.path().c_str(), &made), 0);
+  const auto late = node_at(place.options());
+  ASSERT_EQ(answers.next(3), "llr");
+  EXPECT_EQ(held(*late), 70U);
+  struct stat used{};
+  ASSERT_EQ(::stat(place.path().c_str(), &used), 0);
+  EXPECT_EQ(used.st_ino, made.st_ino);
 }
 
 TEST(Making, leaves_no_lock_with_a_child_that_was_forked_meanwhile) {

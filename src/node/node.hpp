@@ -219,6 +219,8 @@ class Node final : public NodeClient {
   template <typename Change>
   void transact_in_turn(MonotonicTime deadline, const Change& change);
   template <typename Change>
+  bool transact_once(MonotonicTime deadline, const Change& change);
+  template <typename Change>
   void transact_until(MonotonicTime begin,
                       MonotonicTime deadline,
                       const std::function<bool()>& interrupted,
@@ -232,7 +234,7 @@ class Node final : public NodeClient {
   void reconcile(ClientSet& granted);
   void learn_from_board();
   void restore(Holding& held);
-  void commit(const Effects& effects);
+  [[nodiscard]] bool commit(const Effects& effects);
   void remember();
   bool reap(ClientSet& granted);
   bool reap_share(ClientSet& granted);

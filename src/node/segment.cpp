@@ -33,6 +33,8 @@ constexpr std::chrono::milliseconds removed_patience{2000};
 // given up: one that is stopped does not go on, and on a slow machine one has to get to the end.
 constexpr std::chrono::milliseconds maker_patience_first{2000};
 constexpr std::chrono::milliseconds maker_patience_max{16'000};
+// One that goes on is waited for, but not for ever.
+constexpr std::chrono::milliseconds slow_maker_patience{60'000};
 // How often they look: ever less often, and each after another time. Hundreds that go on at once
 // would keep who has the lock of the books from the processor.
 constexpr std::chrono::microseconds maker_look_interval_first{500};
@@ -63,6 +65,24 @@ SegmentHeader own_header() {
                .operation = "open segment",
                .object = path,
                .detail = "another program makes it and does not go on; is it stopped?"});
+}
+
+void write_whole(int fd, const void* data, std::size_t size_bytes, std::size_t offset) {
+  const ssize_t written = ::pwrite(fd, data, size_bytes, static_cast<off_t>(offset));
+  if (written != static_cast<ssize_t>(size_bytes)) {
+    throw_io("write segment", {}, offset, written < 0 ? errno : EIO);
+  }
+}
+
+// How far who makes a segment has come, in a word that has no other use until it is finished.
+void show_progress(int fd, std::uint64_t progress) {
+  write_whole(fd, &progress, sizeof(progress), offsetof(SegmentLayout, commit));
+}
+
+std::uint64_t shown_progress(int fd) {
+  std::uint64_t progress = 0;
+  static_cast<void>(::pread(fd, &progress, sizeof(progress), offsetof(SegmentLayout, commit)));
+  return progress;
 }
 
 // Of all of a file, and all that clients of any version lock beyond its end.
@@ -98,13 +118,6 @@ void unlock(int fd) {
   struct flock anywhere = whole_range();
   anywhere.l_type = F_UNLCK;
   static_cast<void>(::fcntl(fd, F_OFD_SETLK, &anywhere));
-}
-
-void write_whole(int fd, const void* data, std::size_t size_bytes, std::size_t offset) {
-  const ssize_t written = ::pwrite(fd, data, size_bytes, static_cast<off_t>(offset));
-  if (written != static_cast<ssize_t>(size_bytes)) {
-    throw_io("write segment", {}, offset, written < 0 ? errno : EIO);
-  }
 }
 
 // What a new segment holds but for its header: the books with number 1, who is carried over, and
@@ -273,14 +286,22 @@ void Segment::share_with_group() const {
 // True with the maker's lock: nobody else makes it. False when somebody has finished or removed it,
 // or does neither for too long.
 bool Segment::await_maker() {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto first = std::chrono::steady_clock::now();
+  auto begin = first;  // of what it does now
+  std::uint64_t progress = shown_progress(fd_);
   std::chrono::microseconds interval = maker_look_interval_first;
   while (!lock_to_make(fd_, path())) {
     struct stat facts{};
     if (::fstat(fd_, &facts) != 0 || facts.st_nlink == 0 || state() == State::sound) {
       return false;
     }
-    if (std::chrono::steady_clock::now() - begin > maker_patience_) {
+    const auto now = std::chrono::steady_clock::now();
+    if (const std::uint64_t shown = shown_progress(fd_);
+        shown != progress && now - first < slow_maker_patience) {
+      progress = shown;
+      begin = now;
+    }
+    if (now - begin > maker_patience_) {
       if (maker_patience_ == maker_patience_max) {
         refuse_stopped(path());
       }
@@ -302,7 +323,11 @@ bool Segment::finish(const Books& books, const Steps& steps) {
   Books fresh = books;
   fresh.generation = static_cast<std::uint64_t>(
       std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
-  const Legacy legacy = legacy_of(place_, fd_, fresh);
+  std::uint64_t progress = shown_progress(fd_);  // a killed maker's
+  const Legacy legacy = legacy_of(place_, fd_, fresh, [&] {
+    step(steps, "looking");
+    show_progress(fd_, ++progress);
+  });
   step(steps, "looked");
   write_contents(fd_, legacy);
   step(steps, "before finish");

@@ -17,7 +17,10 @@ constexpr std::uint32_t owner_mask = 0x7fff'ffffU;
 constexpr std::uint32_t slot_bits = 9;
 constexpr std::uint32_t slot_mask = (1U << slot_bits) - 1;
 
-static_assert(clients_max <= slot_mask && terms == 1U << (31 - slot_bits));
+// A slot that nobody has: what others see as free to be taken.
+constexpr std::uint32_t taken_away = slot_mask;
+
+static_assert(clients_max < taken_away && terms == 1U << (31 - slot_bits));
 constexpr int spins_max = 40;
 // How late the death of an owner, or a waker, is seen.
 constexpr std::chrono::milliseconds slice{10};
@@ -30,6 +33,16 @@ std::optional<LockOwner> lock_owner(std::uint32_t word) noexcept {
     return std::nullopt;
   }
   return LockOwner{.client = owner - 1, .term = (word & owner_mask) >> slot_bits};
+}
+
+bool take_from_stopped(std::atomic<std::uint32_t>& word, const LockOwner& owner) noexcept {
+  std::uint32_t seen = word.load();
+  while (lock_owner(seen) == owner) {
+    if (word.compare_exchange_weak(seen, (seen & waited_for) | taken_away)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 // Slot + 1 and term: nobody writes a dead owner's again, so that the word can be taken from it.

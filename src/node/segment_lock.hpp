@@ -4,6 +4,7 @@
 #include "node/client_slot.hpp"
 #include "node/steps.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -27,6 +28,11 @@ struct LockOwner {
 // Nobody where the lock is free, or no client could have written that.
 std::optional<LockOwner> lock_owner(std::uint32_t word) noexcept;
 
+// Takes a removed segment's lock from an owner who does not go on: what it commits from then on
+// counts no more, and it sees so. Nobody owns the lock then. False when it has another owner by
+// now.
+bool take_from_stopped(std::atomic<std::uint32_t>& word, const LockOwner& owner) noexcept;
+
 // Not for several threads at once: slot and term are the owner. No system call unless it is
 // contended.
 class SegmentLock {
@@ -37,7 +43,7 @@ class SegmentLock {
   // Throws Error(busy) with the owner's pid when a living owner keeps it until the deadline.
   void lock(MonotonicTime deadline);
   void unlock() noexcept;
-  // Whether the word still names us: another process may have damaged it.
+  // Whether the word still names us: another process may have damaged it, or taken the lock away.
   [[nodiscard]] bool owned() const noexcept;
 
  private:

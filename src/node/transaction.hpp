@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <thread>
 
 namespace hippogriff::node {
@@ -30,7 +31,8 @@ inline constexpr std::chrono::milliseconds short_try{50};
 inline constexpr std::chrono::milliseconds try_pause{10};
 
 // `change` gets the books and the set of clients to wake, and says what the change means for the
-// holdings. It throws nothing that leaves the holdings changed.
+// holdings. It throws nothing that leaves the holdings changed, and is called again where what it
+// changed could not be committed.
 template <typename Change>
 void Node::transact(const Change& change) {
   transact_within(options_.lock_timeout, change);
@@ -55,6 +57,19 @@ void Node::transact_within(MonotonicTime begin,
 // Under mutex_.
 template <typename Change>
 void Node::transact_in_turn(MonotonicTime deadline, const Change& change) {
+  while (!transact_once(deadline, change)) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      throw Error({.status = Status::busy,
+                   .operation = std::string(lock_operation),
+                   .object = path(),
+                   .detail = "it was damaged or taken away meanwhile; nothing was changed"});
+    }
+  }
+}
+
+// False when the lock was lost before all was committed.
+template <typename Change>
+bool Node::transact_once(MonotonicTime deadline, const Change& change) {
   attach_and_lock(deadline);
   ClientSet granted;
   {
@@ -70,8 +85,8 @@ void Node::transact_in_turn(MonotonicTime deadline, const Change& change) {
       remember();
     }
     const Effects effects = change(books_, granted);
-    if (mended_ || effects.changed) {
-      commit(effects);
+    if ((mended_ || effects.changed) && !commit(effects)) {
+      return false;
     }
     // Nobody of ours sleeps: a wake-up would be a system call for nothing.
     if (!somebody_waits) {
@@ -80,6 +95,7 @@ void Node::transact_in_turn(MonotonicTime deadline, const Change& change) {
   }
   step(options_.steps, "before wakes");
   attachment_->wake(granted);
+  return true;
 }
 
 // Of who may wait for memory, and waits for the lock of the books as long; others of the process

@@ -1,9 +1,10 @@
 /* Making a segment while others make theirs and somebody removes them: clients die at any step, and
  * new ones take their slots. A device has room for one: who reserves it is alone.
  *
+ * Who has the lock of a removed segment's books loses it whenever its maker likes, and may go on then.
+ *
  * Checked: no two clients hold the device, in whichever segments; nobody is stuck (an invalid end
- * state). Not modelled: who has the lock of a removed segment's books and is stopped (here one waits
- * for it). segment.cpp, legacy.cpp and Node::attach_and_lock are what this models. */
+ * state). segment.cpp, legacy.cpp, Attachment::commit and transaction.hpp are what this models. */
 #ifndef CLIENTS
 #define CLIENTS 3
 #endif
@@ -20,13 +21,14 @@
 #define ROUNDS 1
 #endif
 #define NONE FILES
+#define TAKEN (CLIENTS + 1)
 
 byte name = NONE;    /* the file that has it */
 byte files;          /* that were ever linked */
 bool removed[FILES];
 bool finished[FILES];
 byte making[FILES];  /* the maker's lock: client + 1 */
-byte owner[FILES];   /* the lock of its books: client + 1 */
+byte owner[FILES];   /* the lock of its books: client + 1, or TAKEN away */
 byte generation[FILES];
 byte generations;
 bool holds[12];      /* by file and client: its books */
@@ -107,10 +109,9 @@ inline write_contents(f) {
   }
 }
 
-/* Reserves, or releases, unless another one holds. */
-inline change() {
+/* Reserves, or releases, unless another one holds: in the books. */
+inline commit() {
   d_step {
-    holds[at(here, me)] = has[me];
     free = true;
     c = 0;
     do
@@ -120,13 +121,19 @@ inline change() {
     :: else -> break
     od;
     c = 0;
+    holds[at(here, me)] = !has[me] && free;
+    free = false
+  }
+}
+
+/* What it believes after that. */
+inline learn() {
+  d_step {
     if
-    :: has[me] -> has[me] = false; holders--
-    :: !has[me] && free -> has[me] = true; holders++
+    :: has[me] && !holds[at(here, me)] -> has[me] = false; holders--
+    :: !has[me] && holds[at(here, me)] -> has[me] = true; holders++
     :: else
-    fi;
-    free = false;
-    holds[at(here, me)] = has[me]
+    fi
   }
   assert(holders <= 1)
 }
@@ -173,7 +180,11 @@ attach:
     fi
   fi;
   do
-  :: g < FILES && removed[g] && finished[g] -> step; atomic { owner[g] == 0 -> look_at(g); g++ }
+  :: g < FILES && removed[g] && finished[g] -> step;
+    if
+    :: atomic { owner[g] == 0 || owner[g] == TAKEN -> look_at(g); g++ }
+    :: atomic { owner[g] != 0 && owner[g] != TAKEN -> owner[g] = TAKEN }
+    fi
   :: g < FILES && !(removed[g] && finished[g]) -> g++
   :: g == FILES -> break
   od;
@@ -197,16 +208,34 @@ join:
   }
 transact:
   step;
-  atomic { owner[here] == 0 -> owner[here] = me + 1 }
+  atomic { owner[here] == 0 || owner[here] == TAKEN -> owner[here] = me + 1 }
+  step;
+  atomic {
+    if
+    :: removed[here] ->
+      if
+      :: owner[here] == me + 1 -> owner[here] = 0
+      :: else
+      fi;
+      goto attach
+    :: else
+    fi
+  };
+  step;
+  commit();
   step;
   if
-  :: removed[here] -> owner[here] = 0; goto attach
-  :: else
+  :: owner[here] == me + 1
+  :: else -> goto attach
   fi;
+  learn();
   step;
-  change();
-  step;
-  owner[here] = 0;
+  atomic {
+    if
+    :: owner[here] == me + 1 -> owner[here] = 0
+    :: else
+    fi
+  };
   round++;
   if
   :: round < ROUNDS -> goto transact
