@@ -2,8 +2,10 @@
 #include "node/books.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <tuple>
+#include <vector>
 
 namespace hippogriff::node {
 
@@ -27,6 +29,32 @@ bool reservation_valid(const ReservationRecord& record, const Books& books) {
          record.size_bytes <= record.wanted_bytes &&
          record.kept_bytes <= (record.size_bytes == 0 ? record.wanted_bytes : 0) &&
          record.wanted_bytes <= books.devices[record.device].capacity_bytes;
+}
+
+// What ends together, once it can grow: a reservation, or all of a command that grows, which lasts
+// longer than each of its reservations waits.
+using Growing = std::vector<const ReservationRecord*>;
+
+std::vector<Growing> growing_of(const Books& books) {
+  ClientSet commands;
+  for (const ReservationRecord& record : books.reservations) {
+    commands.set(record.client,
+                 commands.test(record.client) || (record.grows() && record.grower != 0));
+  }
+  std::vector<Growing> all;
+  std::array<std::size_t, clients_max> place{};
+  for (const ReservationRecord& record : books.reservations) {
+    if (commands.test(record.client)) {
+      if (place[record.client] == 0) {
+        all.emplace_back();
+        place[record.client] = all.size();
+      }
+      all[place[record.client] - 1].push_back(&record);
+    } else if (record.grows()) {
+      all.push_back({&record});
+    }
+  }
+  return all;
 }
 
 }  // namespace
@@ -135,19 +163,36 @@ bool Books::erase_client(std::uint32_t client) {
          }) != 0;
 }
 
-bool Books::growth_is_stuck(std::uint32_t device) const {
-  std::uint64_t held_by_waiters = devices[device].outside_bytes + kept_bytes(device);
-  std::uint64_t least_missing = UINT64_MAX;
-  for (const ReservationRecord& record : reservations) {
-    if (record.device == device && record.grows()) {
-      held_by_waiters += record.size_bytes;
-      least_missing = std::min(least_missing, record.missing_bytes());
+// All that hold memory and do not wait may end, so there is as much as the others leave. Whoever
+// can grow within that may end then as well, and leaves the rest more; who is left over is stuck.
+bool Books::growth_is_stuck(std::uint64_t id) const {
+  std::vector<Growing> left = growing_of(*this);
+  std::vector<std::uint64_t> taken(devices.size());
+  for (std::uint32_t device = 0; device < devices.size(); ++device) {
+    taken[device] = devices[device].outside_bytes + kept_bytes(device);
+  }
+  for (const Growing& growing : left) {
+    for (const ReservationRecord* record : growing) {
+      taken[record->device] += record->size_bytes;
     }
   }
-  // Everything else may still be released.
-  const std::uint64_t capacity = devices[device].capacity_bytes;
-  const std::uint64_t attainable = capacity - std::min(capacity, held_by_waiters);
-  return least_missing != UINT64_MAX && least_missing > attainable;
+  const auto can_grow = [&](const Growing& growing) {
+    return std::ranges::all_of(growing, [&](const ReservationRecord* record) {
+      const std::uint64_t capacity = devices[record->device].capacity_bytes;
+      const std::uint64_t used = std::min(capacity, taken[record->device]);
+      return !record->grows() || record->missing_bytes() <= capacity - used;
+    });
+  };
+  for (auto ends = left.begin(); (ends = std::ranges::find_if(left, can_grow)) != left.end();) {
+    for (const ReservationRecord* record : *ends) {
+      taken[record->device] -= record->size_bytes;
+    }
+    left.erase(ends);
+  }
+  return std::ranges::any_of(left, [&](const Growing& growing) {
+    return std::ranges::any_of(growing,
+                               [&](const ReservationRecord* record) { return record->id == id; });
+  });
 }
 
 }  // namespace hippogriff::node

@@ -121,8 +121,9 @@ struct Books {
   void erase(std::uint64_t id);
   // True when any was there.
   bool erase_client(std::uint32_t client);
-  // True when those who hold the device's memory all wait for more of it and none can get it.
-  [[nodiscard]] bool growth_is_stuck(std::uint32_t device) const;
+  // True when this reservation can never grow, though all that hold memory and do not wait end: it
+  // waits for some who wait for memory that it holds itself, on whichever devices.
+  [[nodiscard]] bool growth_is_stuck(std::uint64_t id) const;
 };
 
 // The name as a record keeps it: shorter than its array, of printable characters.

@@ -345,7 +345,7 @@ void Node::refuse(Answer answer,
     failure.detail += ", and " + format_size(held_bytes) + " are this command's already";
   }
   if (answer == Answer::stuck) {
-    failure.detail += ", and all who hold its memory wait for more of it";
+    failure.detail += ", and all who hold its memory wait for more";
   } else if (answer == Answer::barred) {
     failure.detail += std::string(", ") + contexts_leave_less;
   } else if (answer == Answer::full) {

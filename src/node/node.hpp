@@ -95,7 +95,7 @@ class Node final : public NodeClient {
   // timeout is 0, timed_out.
   std::uint64_t reserve(const Request& request) override;
   // To more bytes in all; as reserve, and out_of_device_memory when all who hold the device's
-  // memory wait for more of it. The reservation is as it was when this fails.
+  // memory wait for more. The reservation is as it was when this fails.
   void grow(std::uint64_t handle,
             std::uint64_t size_bytes,
             std::chrono::milliseconds timeout,

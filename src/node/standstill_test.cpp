@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,6 +27,7 @@ using hippogriff::testing::request;
 using hippogriff::testing::status_of;
 using hippogriff::testing::TemporarySegment;
 using hippogriff::testing::waiting;
+using std::chrono::milliseconds;
 
 // A command that left memory for its first use, and its one process.
 struct Command {
@@ -160,7 +162,7 @@ TEST_F(StandstillTest, growth_of_a_command_is_refused_alike) {
   std::thread grows([&] {
     std::string why;
     EXPECT_FALSE(growing.account->take_growing(42, long_wait, why));
-    EXPECT_NE(why.find("wait for more of it"), std::string::npos) << why;
+    EXPECT_NE(why.find("wait for more"), std::string::npos) << why;
   });
   ASSERT_TRUE(eventually([&] { return waiting(other) == 1; }));
   Command command(options(), 60);
@@ -171,6 +173,63 @@ TEST_F(StandstillTest, growth_of_a_command_is_refused_alike) {
   growing.ends();
   claims.join();
   EXPECT_EQ(held(other), 60U);
+}
+
+// A command with 40 of each of two devices, all of one of which its process uses.
+struct CommandOfTwo {
+  CommandOfTwo(const NodeOptions& options, const char* used) : leader(options) {
+    left = leader.reserve({.device = leader.add_device("left", 100), .size_bytes = 40});
+    leader.reserve({.device = leader.add_device("right", 100), .size_bytes = 40});
+    NodeOptions following = options;
+    following.leader = Leader::parse(leader.leader());
+    member = std::make_unique<Node>(following);
+    account = std::make_unique<Account>(*member, member->add_device(used, 100));
+    EXPECT_TRUE(account->take(40));
+  }
+
+  Node leader;
+  std::uint64_t left = 0;
+  std::unique_ptr<Node> member;
+  std::unique_ptr<Account> account;
+};
+
+TEST(Growth, that_commands_wait_for_in_a_circle_over_devices_is_refused_to_the_last) {
+  const TemporarySegment place;
+  const CommandOfTwo first(place.options(), "left");
+  CommandOfTwo second(place.options(), "right");
+  std::thread grows([&] {
+    std::string why;
+    EXPECT_TRUE(first.account->take_growing(30, long_wait, why)) << why;
+  });
+  ASSERT_TRUE(eventually([&] { return waiting(second.leader) == 1; }));
+  std::string why;
+  EXPECT_FALSE(second.account->take_growing(30, long_wait, why));
+  EXPECT_NE(why.find("wait for more"), std::string::npos) << why;
+  second.leader.release(second.left);
+  grows.join();
+}
+
+// Without that: the second waits for one that waits for nobody.
+TEST(Growth, of_commands_on_two_devices_waits_where_one_can_go_on) {
+  const TemporarySegment place;
+  const CommandOfTwo first(place.options(), "left");
+  CommandOfTwo second(place.options(), "left");
+  Node holder(place.options());
+  const std::uint64_t rest =
+      holder.reserve({.device = holder.add_device("left", 100), .size_bytes = 20});
+  std::thread grows([&] {
+    std::string why;
+    EXPECT_TRUE(first.account->take_growing(20, long_wait, why)) << why;
+  });
+  ASSERT_TRUE(eventually([&] { return waiting(holder) == 1; }));
+  std::thread grows_later([&] {
+    std::string why;
+    EXPECT_FALSE(second.account->take_growing(30, milliseconds(200), why));
+    EXPECT_NE(why.find("not free"), std::string::npos) << why;
+  });
+  grows_later.join();
+  holder.release(rest);
+  grows.join();
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ Node::Answer Node::queue_growth(ReservationRecord& record,
   if (!after.waits()) {
     return Answer::granted;
   }
-  const bool stuck = books_.growth_is_stuck(index);
+  const bool stuck = books_.growth_is_stuck(id);
   if (may_wait && !stuck) {
     changed = true;
     return Answer::waits;
