@@ -2,6 +2,7 @@
 #include "array/overlay.hpp"
 
 #include "base/error.hpp"
+#include "base/own_descriptor.hpp"
 #include "storage/descriptor.hpp"
 
 #include <fcntl.h>
@@ -21,13 +22,14 @@ constexpr std::uint64_t bits = 64;
 
 // -1 and errno where the folder does not take a file.
 Descriptor file_without_name(const std::string& folder) {
-  Descriptor file(retry_interrupted(
-      [&] { return ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600); }));
+  Descriptor file(retry_interrupted([&] {
+    return own_descriptor(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600));
+  }));
   if (file.valid() || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) {
     return file;
   }
   std::string name = folder + "/.hippogriff-changes-XXXXXX";  // NFS, and others without O_TMPFILE
-  Descriptor named(::mkostemp(name.data(), O_CLOEXEC));
+  Descriptor named(own_descriptor(::mkostemp(name.data(), O_CLOEXEC)));
   if (named.valid()) {
     static_cast<void>(::unlink(name.c_str()));
   }

@@ -3,6 +3,7 @@
 #include "node/legacy.hpp"
 
 #include "base/error.hpp"
+#include "base/own_descriptor.hpp"
 #include "node/life.hpp"
 #include "node/segment.hpp"
 #include "node/segment_lock.hpp"
@@ -42,7 +43,7 @@ constexpr std::chrono::microseconds owner_look_interval{500};
 class RemovedFile {
  public:
   explicit RemovedFile(const std::string& path)
-      : fd_(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK)) {
+      : fd_(own_descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK))) {
     if (fd_ < 0 || ::fstat(fd_, &facts_) != 0) {
       facts_ = {};
     }

@@ -2,6 +2,7 @@
 #include "node/segment.hpp"
 
 #include "base/error.hpp"
+#include "base/own_descriptor.hpp"
 #include "node/legacy.hpp"
 
 #include <fcntl.h>
@@ -231,7 +232,7 @@ Segment::~Segment() {
 }
 
 bool Segment::open_existing() {
-  fd_ = ::open(path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  fd_ = own_descriptor(::open(path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (fd_ >= 0) {
     return true;
   }
@@ -246,7 +247,7 @@ bool Segment::open_existing() {
 void Segment::create(const Steps& steps) {
   const std::string before = path().substr(0, path().find_last_of('/') + 1);
   const std::string folder = before.empty() ? "." : before;
-  fd_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  fd_ = own_descriptor(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (fd_ < 0) {
     throw_io("create segment", path(), no_offset, errno);
   }

@@ -52,6 +52,24 @@ void overwrite(const std::string& path, std::size_t offset, const void* data, st
   ::close(fd);
 }
 
+// What such a program prints would go into the books.
+TEST(Segment, is_no_standard_stream_of_a_program_without_one) {
+  const TemporarySegment place;
+  for (int made_or_joined = 0; made_or_joined < 2; ++made_or_joined) {
+    Child child([&] {
+      ::close(STDIN_FILENO);
+      ::close(STDOUT_FILENO);
+      ::close(STDERR_FILENO);
+      const Segment segment(at(place), Books{}, no_steps);
+      return ::fcntl(STDIN_FILENO, F_GETFD) < 0 && ::fcntl(STDOUT_FILENO, F_GETFD) < 0 &&
+                     ::fcntl(STDERR_FILENO, F_GETFD) < 0
+                 ? 0
+                 : 1;
+    });
+    EXPECT_EQ(child.wait(), 0);
+  }
+}
+
 TEST(Segment, is_made_whole_private_and_of_its_size) {
   const TemporarySegment place;
   const Segment segment(at(place), Books{}, no_steps);

@@ -2,6 +2,7 @@
 #include "noded/socket.hpp"
 
 #include "base/error.hpp"
+#include "base/own_descriptor.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -74,7 +75,8 @@ sockaddr_un address_of(const std::string& path) {
 
 Descriptor connect_to(const std::string& path, MonotonicTime deadline) {
   const sockaddr_un address = address_of(path);
-  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Descriptor socket(
+      own_descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!socket.valid()) {
     throw_io("make socket", path, no_offset, errno);
   }

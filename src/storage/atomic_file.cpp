@@ -1,6 +1,7 @@
 // AtomicFile: a file without a name (O_TMPFILE) or with a temporary one, renamed over the target.
 #include "storage/atomic_file.hpp"
 
+#include "base/own_descriptor.hpp"
 #include "storage/descriptor.hpp"
 #include "storage/folder.hpp"
 
@@ -106,7 +107,8 @@ void keep_mode(int fd, const struct stat& old, const std::string& target) {
 // A file without a name that can be given one later; invalid where that does not work.
 Descriptor open_unnamed(const std::string& target) {
   Descriptor descriptor(retry_interrupted([&] {
-    return ::open(folder_of(target).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, new_file_mode);
+    return own_descriptor(
+        ::open(folder_of(target).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, new_file_mode));
   }));
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor.get());
   if (descriptor.valid() && ::access(link.c_str(), F_OK) != 0) {
@@ -124,8 +126,8 @@ NamedFile open_named(const std::string& target) {
   for (int attempt = 0;; ++attempt) {
     std::string path = temporary_name(target);
     Descriptor descriptor(retry_interrupted([&] {
-      return ::open(
-          path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, new_file_mode);
+      return own_descriptor(
+          ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, new_file_mode));
     }));
     if (descriptor.valid()) {
       return {std::move(descriptor), std::move(path)};

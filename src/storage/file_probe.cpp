@@ -2,6 +2,7 @@
 #include "storage/file_probe.hpp"
 
 #include "base/error.hpp"
+#include "base/own_descriptor.hpp"
 #include "storage/drives.hpp"
 
 #include <fcntl.h>
@@ -224,8 +225,8 @@ std::string path_of_descriptor(int fd) {
 Descriptor reopen(int fd, int flags) {
   const std::string link = descriptor_link(fd);
   const int mode = flags & (O_ACCMODE | O_SYNC | O_DSYNC | O_NOATIME | O_DIRECT);
-  return Descriptor(
-      retry_interrupted([&] { return ::open(link.c_str(), mode | O_CLOEXEC | O_NOCTTY); }));
+  return Descriptor(retry_interrupted(
+      [&] { return own_descriptor(::open(link.c_str(), mode | O_CLOEXEC | O_NOCTTY)); }));
 }
 
 DirectAlignment direct_alignment_of(int fd) {

@@ -1,4 +1,5 @@
 // Storage over the machine's own file systems: opens, checks, names, and makes queues.
+#include "base/own_descriptor.hpp"
 #include "storage/descriptor.hpp"
 #include "storage/file_probe.hpp"
 #include "storage/folder.hpp"
@@ -137,8 +138,9 @@ std::shared_ptr<File> SystemStorage::open_path(const char* operation,
   const int flags = open_mode(access) | extra_flags;
   check_path(path, operation);
   // Without O_NONBLOCK a pipe would hold this thread until somebody opens its other end.
-  Descriptor descriptor(retry_interrupted(
-      [&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, mode); }));
+  Descriptor descriptor(retry_interrupted([&] {
+    return own_descriptor(::open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, mode));
+  }));
   if (!descriptor.valid()) {
     open_failed(path, operation, errno);
   }

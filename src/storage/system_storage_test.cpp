@@ -100,6 +100,26 @@ TEST(SystemStorage, direct_reads_of_a_disk_file_agree_with_buffered_ones) {
   EXPECT_TRUE(is_pattern(memory.bytes(), alignment));
 }
 
+// What such a program prints would go into the file.
+TEST(SystemStorage, files_are_no_standard_streams_of_a_program_without_them) {
+  const TemporaryFolder folder;
+  const int failures = failures_in_child([&] {
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+      ::close(stream);
+    }
+    const auto storage = make_system_storage(QueueKind::threads);
+    const auto file = storage->create(folder.file("f"));
+    write_all(*file, pattern(0, 65536), 0);
+    const auto again = storage->open(folder.file("f"), FileAccess::read_write);
+    int taken = 0;
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+      taken += ::fcntl(stream, F_GETFD) >= 0 ? 1 : 0;
+    }
+    return taken;
+  });
+  EXPECT_EQ(failures, 0);
+}
+
 TEST(SystemStorage, a_write_beyond_the_size_limit_is_a_short_count_and_then_efbig) {
   const TemporaryFolder folder;
   for (const QueueKind kind : {QueueKind::automatic, QueueKind::threads}) {

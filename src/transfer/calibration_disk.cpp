@@ -2,6 +2,7 @@
 #include "transfer/calibration_disk.hpp"
 
 #include "base/error.hpp"
+#include "base/own_descriptor.hpp"
 
 #include <fcntl.h>
 #include <pwd.h>
@@ -183,7 +184,7 @@ void save_calibration(const std::filesystem::path& file, const CalibrationFile& 
   const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
   make_folders(folder);
   std::string temporary = target.string() + ".XXXXXX";
-  FileDescriptor fd(::mkostemp(temporary.data(), O_CLOEXEC));
+  FileDescriptor fd(own_descriptor(::mkostemp(temporary.data(), O_CLOEXEC)));
   if (fd.get() < 0) {
     throw_io("create", temporary, no_offset, errno);
   }
