@@ -112,6 +112,16 @@ TEST_P(NodeConformance, refuses_at_once_what_can_never_fit_and_says_the_sizes) {
   }
   const std::uint64_t whole = node->reserve(request(100));
   EXPECT_EQ(status_of([&] { node->grow(whole, 101, long_wait); }), Status::out_of_device_memory);
+  constexpr std::uint64_t gibibyte = std::uint64_t{1} << 30;
+  const std::uint32_t large = node->add_device("large", gibibyte);
+  try {
+    node->reserve({.device = large, .size_bytes = gibibyte + 1});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(error.failure().detail.find("1073741825 bytes asked, the device has 1073741824"),
+              std::string::npos)
+        << error.failure().detail;
+  }
 }
 
 TEST_P(NodeConformance, refuses_what_makes_no_sense) {

@@ -1,7 +1,8 @@
 /* schedGPU's interface, by its own names: reserve device memory before it is allocated.
  *
  * Values returned are cudaError_t's. Functions may be called from any thread; memory is reserved
- * for the process, and freed when it ends; a thread that waits holds the process's other calls up.
+ * for the process, and freed when it ends; a thread that waits for memory of a device holds the
+ * process's other calls for that device up, also those that give memory back.
  * Devices count as CUDA counts them in this process; where no GPU is, device 0 is hippogriff's
  * `host`. Sizes are bytes.
  *

@@ -19,7 +19,13 @@ MonotonicTime now() {
 }
 
 std::string sizes(std::uint64_t size_bytes, std::uint64_t capacity_bytes) {
-  return format_size(size_bytes) + " asked, the device has " + format_size(capacity_bytes);
+  std::string asked = format_size(size_bytes);
+  std::string there = format_size(capacity_bytes);
+  if (asked == there && size_bytes != capacity_bytes) {
+    asked = std::to_string(size_bytes) + " bytes";
+    there = std::to_string(capacity_bytes);
+  }
+  return asked + " asked, the device has " + there;
 }
 
 void keep(Books& books, std::uint32_t device, const Unreserved& use) {

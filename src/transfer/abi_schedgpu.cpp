@@ -28,6 +28,7 @@ constexpr int cuda_error_not_ready = 600;
 constexpr int cuda_error_unknown = 999;
 
 struct Reserved {
+  std::mutex growing;  // guards what follows; held by who waits, for it grows once at a time
   std::uint64_t handle = 0;
   std::uint64_t size_bytes = 0;
 };
@@ -38,8 +39,7 @@ struct SchedGpu {
   std::chrono::milliseconds timeout{0};
   std::int32_t priority = 0;
   std::uint64_t generation = 0;
-  std::map<std::string, Reserved> reserved;  // by UUID
-  std::mutex growing;  // held by who waits: a reservation grows once at a time
+  std::map<std::string, Reserved> reserved;  // by UUID; nothing is ever removed
 };
 
 // Never destroyed: threads may call while the process exits. A forked child gets another one: its
@@ -153,28 +153,32 @@ std::optional<int> choose(NodeShare& share, const std::vector<int>& devices, std
   return best;
 }
 
+Reserved& reserved_of(SchedGpu& schedgpu, const SharedDeviceFacts& facts) {
+  const std::scoped_lock lock(schedgpu.mutex);
+  return schedgpu.reserved[facts.uuid];
+}
+
 void grow(SchedGpu& schedgpu, const SharedDeviceFacts& facts, std::uint64_t bytes, bool block) {
-  std::unique_lock one_at_a_time(schedgpu.growing, std::defer_lock);
+  Reserved& reserved = reserved_of(schedgpu, facts);
+  std::unique_lock one_at_a_time(reserved.growing, std::defer_lock);
   if (block) {
     one_at_a_time.lock();
   } else if (!one_at_a_time.try_lock()) {
     throw Error({.status = Status::busy,
                  .operation = "reserve",
                  .object = facts.name,
-                 .detail = "another thread of this process waits for memory"});
+                 .detail = "another thread of this process waits for memory of it"});
   }
   const auto share = share_of_process();
   share->account(facts);
   std::chrono::milliseconds timeout{0};
   node::Request request;
-  Reserved before;
   {
     const std::scoped_lock lock(schedgpu.mutex);
     timeout = block ? schedgpu.timeout : timeout;
     request.priority = schedgpu.priority;
-    before = schedgpu.reserved[facts.uuid];
   }
-  request.size_bytes = before.size_bytes + (bytes == 0 ? facts.memory_bytes : bytes);
+  request.size_bytes = reserved.size_bytes + (bytes == 0 ? facts.memory_bytes : bytes);
   request.timeout = timeout;
   if (request.size_bytes < bytes || request.size_bytes > facts.memory_bytes) {
     throw Error({.status = Status::out_of_device_memory,
@@ -182,13 +186,12 @@ void grow(SchedGpu& schedgpu, const SharedDeviceFacts& facts, std::uint64_t byte
                  .object = facts.name,
                  .detail = "more than the device has, with what is reserved already"});
   }
-  if (before.size_bytes == 0) {
-    before.handle = share->reserve(facts.uuid, request);
+  if (reserved.size_bytes == 0) {
+    reserved.handle = share->reserve(facts.uuid, request);
   } else {
-    share->resize(facts.uuid, before.handle, request.size_bytes, timeout);
+    share->resize(facts.uuid, reserved.handle, request.size_bytes, timeout);
   }
-  const std::scoped_lock lock(schedgpu.mutex);
-  schedgpu.reserved[facts.uuid] = {.handle = before.handle, .size_bytes = request.size_bytes};
+  reserved.size_bytes = request.size_bytes;
 }
 
 }  // namespace
@@ -249,19 +252,18 @@ int postCudaFree(int device, size_t bytes) {
     }
     const hippogriff::SharedDeviceFacts facts = hippogriff::facts_of(device);
     const auto share = hippogriff::share_of_process();
-    const std::scoped_lock lock(schedgpu.growing, schedgpu.mutex);
-    const auto at = schedgpu.reserved.find(facts.uuid);
-    if (at == schedgpu.reserved.end() || at->second.size_bytes == 0 ||
-        bytes > at->second.size_bytes) {
+    auto& reserved = hippogriff::reserved_of(schedgpu, facts);
+    const std::scoped_lock lock(reserved.growing);
+    if (reserved.size_bytes == 0 || bytes > reserved.size_bytes) {
       return hippogriff::cuda_error_invalid_value;
     }
-    const std::uint64_t rest = bytes == 0 ? 0 : at->second.size_bytes - bytes;
+    const std::uint64_t rest = bytes == 0 ? 0 : reserved.size_bytes - bytes;
     if (rest == 0) {
-      share->release(facts.uuid, at->second.handle);
+      share->release(facts.uuid, reserved.handle);
     } else {
-      share->resize(facts.uuid, at->second.handle, rest, std::chrono::milliseconds(0));
+      share->resize(facts.uuid, reserved.handle, rest, std::chrono::milliseconds(0));
     }
-    at->second.size_bytes = rest;
+    reserved.size_bytes = rest;
     return hippogriff::cuda_success;
   });
 }
