@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -19,6 +21,18 @@ if TYPE_CHECKING:
 
 _PLAIN_WIDTH = 140  # Columns where there is no terminal.
 _LINE_SECONDS = 5.0
+
+
+def fill_closed_streams() -> None:
+    """Put what swallows everything in the place of standard streams that are closed (``>&-``).
+
+    Python has None for them, and the next file that is opened would get their number. A program
+    that this one goes on as has them closed again.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The least free number: the stream's own. It stays open until the process ends.
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def stdout() -> Console:
@@ -52,7 +66,8 @@ class Follower:
         self._in_bytes = in_bytes
         self._begin = self._told = time.monotonic()
         self._bar: Progress | None = None
-        if sys.stderr.isatty():
+        # A program that loads by us may have been started without a stderr.
+        if sys.stderr is not None and sys.stderr.isatty():
             self._bar = Progress(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
@@ -87,7 +102,7 @@ class Follower:
             speed = f"{done / max(now - self._begin, 1e-9) / 1e9:.2f} GB/s"
         if self._bar is not None:
             self._bar.update(self._task, completed=done, speed=speed, description=title)
-        elif now - self._told >= _LINE_SECONDS:
+        elif sys.stderr is not None and now - self._told >= _LINE_SECONDS:
             self._told = now
             percent = 100 * done / self._total if self._total else 100
             amount = f", {format_size(done)}, {speed}" if self._in_bytes else ""

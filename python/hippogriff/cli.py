@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from hippogriff import _runtime, version
 from hippogriff._bench import ROUTES, Bench, make_file
-from hippogriff._console import Follower, print_json
+from hippogriff._console import Follower, fill_closed_streams, print_json
 from hippogriff._copy import CopyOptions, copy_file
 from hippogriff._file import File
 from hippogriff._interrupts import Ended, ending_as_interrupt
@@ -489,4 +489,5 @@ def show_version(json: Json = False) -> None:
 
 def main() -> None:
     """Run the command."""
+    fill_closed_streams()
     app(prog_name="hippogriff")

@@ -134,7 +134,9 @@ class Bar:
     """
 
     def __init__(self, progress: bool | None) -> None:
-        self.shown = sys.stderr.isatty() if progress is None else progress
+        # None where a program was started without a stderr.
+        terminal = sys.stderr is not None and sys.stderr.isatty()
+        self.shown = terminal if progress is None else progress
         self._quiet_until = time.monotonic() + (0 if progress else _QUIET_SECONDS)
         self._lock = threading.Lock()
         self._follower: Follower | None = None
