@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import signal
 import threading
@@ -173,11 +174,11 @@ def defer(size: int | str, *, device: object = None, priority: int = 0) -> Reser
 def _reserve(
     size: int | str, device: object, timeout: float | None, priority: int, flags: int = 0
 ) -> Reservation:
-    _check_range("priority", priority, -(2**31), 2**31 - 1)
+    number = _whole("priority", priority, -(2**31), 2**31 - 1)
     handle = ctypes.c_void_p()
     with _interruptible() as raised:
         options = _options(raised, timeout, device=encode_device(device_name(device)))
-        options.priority = priority
+        options.priority = number
         options.flags = flags
         status = lib.hippogriff_reserve(
             _size_bytes(size), ctypes.byref(options), ctypes.byref(handle)
@@ -280,9 +281,9 @@ def set_policy(policy: str, *, overtakes: int = 16, seconds: float = 30.0) -> No
     overtakes, seconds
         aging-mmu: how many others may be served before a request that came first, and how long.
     """
-    _check_range("overtakes", overtakes, 0, 2**32 - 1)
-    _check_range("seconds", seconds, 0, TIMEOUT_SECONDS_MAX)
-    check(lib.hippogriff_node_set_policy(policy.encode(), overtakes, int(seconds * _MS)))
+    count = _whole("overtakes", overtakes, 0, 2**32 - 1)
+    milliseconds = _milliseconds("seconds", seconds)
+    check(lib.hippogriff_node_set_policy(_policy_name(policy), count, milliseconds))
 
 
 def hand_over() -> str:
@@ -314,14 +315,41 @@ def _size_bytes(size: int | str) -> int:
     return size_bytes
 
 
-def _check_range(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:
-        raise InvalidArgument(f"{name} is {value!r}, and may be {least} to {most}")
+def _whole(name: str, value: int, least: int, most: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"{name} is {value!r:.100}, which is no whole number") from None
+    if isinstance(value, bool) or not least <= number <= most:
+        raise InvalidArgument(f"{name} is {value!r:.100}, and may be {least} to {most}")
+    return number
+
+
+def _milliseconds(name: str, seconds: float) -> int:
+    try:
+        possible = bool(0 <= seconds <= TIMEOUT_SECONDS_MAX)
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"{name} is {seconds!r:.100}, which is no number") from None
+    if not possible:
+        raise InvalidArgument(
+            f"{name} is {seconds!r:.100}, and may be 0 to {TIMEOUT_SECONDS_MAX:.0f}"
+        )
+    return int(seconds * _MS)
+
+
+def _policy_name(policy: str) -> bytes:
+    if not isinstance(policy, str) or not policy.isascii() or "\0" in policy:
+        raise InvalidArgument(f"{policy!r:.100} is no policy")
+    return policy.encode()
 
 
 def _timeout_ms(timeout: float | None) -> int:
     if timeout is None:
         return -1
-    if not timeout >= 0:
-        raise InvalidArgument(f"reserve: a timeout of {timeout!r} s makes no sense")
+    try:
+        possible = bool(timeout >= 0)
+    except (TypeError, ValueError):  # a string, an array
+        possible = False
+    if not possible:
+        raise InvalidArgument(f"reserve: a timeout of {timeout!r:.100} s makes no sense")
     return int(min(timeout, TIMEOUT_SECONDS_MAX) * _MS)

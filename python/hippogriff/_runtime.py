@@ -189,8 +189,22 @@ def device_name(device: object) -> str | None:
 
 
 def encode_device(device: str | None) -> bytes | None:
-    """Return a device's name for C."""
-    return None if device is None else device.encode()
+    """Return a device's name for C.
+
+    Raises
+    ------
+    InvalidArgument
+        When it is no name: C would read what is before a zero.
+    """
+    if device is None:
+        return None
+    try:
+        name = device.encode()
+    except UnicodeEncodeError:
+        name = b"\0"
+    if b"\0" in name:
+        raise InvalidArgument(f"{device!r:.100} is no device's name")
+    return name
 
 
 def default_device() -> str:
