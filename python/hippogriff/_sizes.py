@@ -59,10 +59,23 @@ def as_bytes(what: str, given: int | str) -> int:
     raise InvalidArgument(f"{what} is {given!r:.100}, neither bytes nor a size like 64MiB")
 
 
-def format_size(size_bytes: float) -> str:
+def format_apart(*sizes_bytes: int) -> list[str]:
+    """Write sizes for people with as many digits as tell them apart where they differ.
+
+    Where three more digits do not, ``"1073741825 B"``.
+    """
+    different = len(set(sizes_bytes))
+    for digits in range(2, 6):
+        texts = [format_size(size, digits) for size in sizes_bytes]
+        if len(set(texts)) == different:
+            return texts
+    return [f"{size} B" for size in sizes_bytes]
+
+
+def format_size(size_bytes: float, digits: int = 2) -> str:
     """Write a size for people: ``"1.50 GiB"``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size_bytes < 1024:
-            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.2f} {unit}"
+            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.{digits}f} {unit}"
         size_bytes /= 1024
-    return f"{size_bytes:.2f} TiB"
+    return f"{size_bytes:.{digits}f} TiB"

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hippogriff._sizes import format_size
+from hippogriff._sizes import format_apart
 from hippogriff.errors import InvalidArgument, OutOfDeviceMemory
 
 if TYPE_CHECKING:
@@ -106,9 +106,8 @@ def order(devices: Sequence[Candidate], size_bytes: int, placement: str) -> list
     large = [device for device in devices if device.memory_bytes >= size_bytes]
     if not large:
         largest = max((device.memory_bytes for device in devices), default=0)
-        raise OutOfDeviceMemory(
-            f"{format_size(size_bytes)} asked, and the largest device has {format_size(largest)}"
-        )
+        asked, there = format_apart(size_bytes, largest)
+        raise OutOfDeviceMemory(f"{asked} asked, and the largest device has {there}")
     sign = 1 if placement == "pack" else -1
 
     def rank(device: Candidate) -> tuple[int, int, int]:
