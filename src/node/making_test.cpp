@@ -159,7 +159,7 @@ TEST(Making, is_begun_anew_where_the_maker_is_stopped_and_the_maker_joins_that_l
 
 // Sleeps in the first three of its looks, and tells of each.
 struct SlowMaker {
-  int answers_to;
+  int answers_to = -1;
   int looks = 0;
 
   [[nodiscard]] Steps steps() {

@@ -325,24 +325,29 @@ bool can_grow_by_trying(Books books, std::uint32_t client) {
   return false;
 }
 
+Books random_growth_on_three_devices(std::mt19937_64& random) {
+  Books books = books_with(Policy::mmu, 3);
+  for (std::uint32_t device = 0; device < 3; ++device) {
+    for (std::uint32_t client = 0; client < 4; ++client) {
+      ReservationRecord& record = *books.find(ask(books, 1 + random() % 25));
+      record.device = device;
+      record.client = client;
+      record.grant();
+      if (random() % 3 == 0) {
+        record.wanted_bytes += random() % (capacity - record.size_bytes);
+        record.grower = client + 1;
+      }
+    }
+  }
+  return books;
+}
+
 TEST(Books, growth_over_devices_is_stuck_where_no_order_of_ends_lets_it_go_on) {
   std::mt19937_64 random(7);
   int stuck = 0;
   constexpr int rounds = 2000;
   for (int round = 0; round < rounds; ++round) {
-    Books books = books_with(Policy::mmu, 3);
-    for (std::uint32_t device = 0; device < 3; ++device) {
-      for (std::uint32_t client = 0; client < 4; ++client) {
-        ReservationRecord& record = *books.find(ask(books, 1 + random() % 25));
-        record.device = device;
-        record.client = client;
-        record.grant();
-        if (random() % 3 == 0) {
-          record.wanted_bytes += random() % (capacity - record.size_bytes);
-          record.grower = client + 1;
-        }
-      }
-    }
+    const Books books = random_growth_on_three_devices(random);
     for (const ReservationRecord& record : books.reservations) {
       const bool is_stuck = books.growth_is_stuck(record.id);
       ASSERT_EQ(is_stuck, !can_grow_by_trying(books, record.client)) << "round " << round;

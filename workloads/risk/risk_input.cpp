@@ -14,7 +14,7 @@ namespace {
 constexpr Money severity = 100'000;
 constexpr Money loss_max = 1'000'000'000;
 constexpr std::uint64_t table_share = 4;  // a table has every fourth event
-constexpr std::uint64_t minutes_of_year = 365 * 24 * 60;
+constexpr std::uint64_t minutes_of_year = std::uint64_t{365} * 24 * 60;
 
 // Heavy-tailed: of a thousand losses one is a thousand times the least.
 Money random_loss(Random& random) {
