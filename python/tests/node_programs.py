@@ -63,7 +63,9 @@ def command(
 
 def status(machine: dict[str, str]) -> dict[str, Any]:
     """Return what ps says."""
-    answer: dict[str, Any] = json.loads(command(machine, "ps", "--json").stdout)
+    done = command(machine, "ps", "--json")
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
 

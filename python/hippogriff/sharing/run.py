@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from hippogriff._node import (
 from hippogriff._sizes import format_size
 from hippogriff.errors import Busy, InvalidArgument, OutOfDeviceMemory, Unsupported
 from hippogriff.sharing.placement import PLACEMENTS, Candidate, candidates, order, visible
+from hippogriff.sharing.several import reserve_several
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -83,16 +83,34 @@ def reserve_devices(wish: Wish) -> list[Reservation]:
         if wish.gpus != 1:
             raise InvalidArgument("--gpus and --device do not go together")
         return [_reserve_one(wish, _uuid(wish.device, status), wish.timeout)]
+    best = _best(wish, status)
+    if wish.wait == "first-use":
+        return [_reserve_one(wish, best[0].uuid, wish.timeout)]
+    if wish.gpus == 1:
+        return [_first_that_fits(wish, best)]
+    return reserve_several(
+        wish.gpus,
+        wish.memory_bytes,
+        lambda: _best(wish, node_status()),
+        lambda device, timeout: _reserve_one(wish, device, timeout),
+        wish.timeout,
+    )
+
+
+def _best(wish: Wish, status: Mapping[str, Any]) -> list[Candidate]:
+    """Return the devices that are large enough, best first.
+
+    Raises
+    ------
+    OutOfDeviceMemory
+        When they are too few.
+    """
     best = order(candidates(status, status["host_memory_bytes"]), wish.memory_bytes, wish.placement)
     if len(best) < wish.gpus:
         raise OutOfDeviceMemory(
             f"{wish.gpus} GPUs of {format_size(wish.memory_bytes)} asked, {len(best)} are here"
         )
-    if wish.wait == "first-use":
-        return [_reserve_one(wish, best[0].uuid, wish.timeout)]
-    if wish.gpus == 1:
-        return [_first_that_fits(wish, best)]
-    return _reserve_all(wish, [device.uuid for device in best[: wish.gpus]])
+    return best
 
 
 def _uuid(device: str, status: Mapping[str, Any]) -> str:
@@ -104,33 +122,6 @@ def _uuid(device: str, status: Mapping[str, Any]) -> str:
     if int(number) >= len(gpus):
         raise InvalidArgument(f"--device {device}: there are {len(gpus)} GPUs here")
     return str(gpus[int(number)]["uuid"])
-
-
-def _reserve_all(wish: Wish, devices: Sequence[str]) -> list[Reservation]:
-    """Reserve on all devices or on none: who waits for one holds no other."""
-    deadline = None if wish.timeout is None else time.monotonic() + wish.timeout
-    held: list[Reservation] = []
-    while True:
-        awaited = _take_what_is_free(wish, devices, held)
-        if awaited is None:
-            return sorted(held, key=lambda one: one.device)
-        while held:
-            held.pop().release()
-        left = None if deadline is None else max(deadline - time.monotonic(), 0.001)
-        held.append(_reserve_one(wish, awaited, 0 if wish.timeout == 0 else left))
-
-
-def _take_what_is_free(wish: Wish, devices: Sequence[str], held: list[Reservation]) -> str | None:
-    """Reserve on the devices that are missing in `held`; return the first that is not free."""
-    there = {one.device for one in held}
-    for uuid in devices:
-        if uuid in there:
-            continue
-        try:
-            held.append(_reserve_one(wish, uuid, 0))
-        except Busy:
-            return uuid
-    return None
 
 
 def _first_that_fits(wish: Wish, best: Sequence[Candidate]) -> Reservation:
