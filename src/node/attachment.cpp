@@ -5,15 +5,8 @@
 
 #include <climits>
 #include <cstring>
-#include <ctime>
 
 namespace hippogriff::node {
-
-std::int64_t monotonic_ns() noexcept {
-  timespec now{};
-  static_cast<void>(::clock_gettime(CLOCK_MONOTONIC, &now));
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 Attachment::Attachment(const SegmentPlace& place,
                        const Books& fresh,

@@ -5,6 +5,7 @@
 #include "node/board.hpp"
 #include "node/books.hpp"
 #include "node/client_slot.hpp"
+#include "node/host_clock.hpp"
 #include "node/segment.hpp"
 #include "node/segment_lock.hpp"
 #include "node/steps.hpp"
@@ -19,9 +20,6 @@
 #include <vector>
 
 namespace hippogriff::node {
-
-// CLOCK_MONOTONIC in nanoseconds, the same for all processes.
-std::int64_t monotonic_ns() noexcept;
 
 // Joins the segment, takes a slot. What changes the books is for one thread at a time; `signal`,
 // `wait` and `intact` for any.

@@ -49,7 +49,7 @@ struct ReservationRecord {
   std::uint64_t size_bytes = 0;
   std::uint64_t wanted_bytes = 0;
   std::uint64_t kept_bytes = 0;
-  std::int64_t since_ns = 0;  // CLOCK_MONOTONIC, when it began to wait
+  std::int64_t since_ns = 0;  // of monotonic_ns, when it began to wait
   std::uint32_t device = 0;   // index into Books::devices
   std::uint32_t client = 0;   // slot
   std::int32_t priority = 0;  // larger is sooner

@@ -51,6 +51,7 @@ void Node::attach() {
   fresh.policy = options_.policy;
   fresh.bound = options_.bound;
   seen_generation_ = 0;
+  note_time_namespace();
   // Made first: while it cannot be made, the next operation tries again.
   std::optional<Leader> self;
   if (attachment_) {

@@ -41,13 +41,14 @@ std::uint64_t lock_device(int fd) noexcept;
 // True also when the kernel cannot say.
 bool byte_is_locked(int fd, std::int64_t offset) noexcept;
 
-// Who looks, from which pid namespace. Thread-safe: nothing of it changes.
+// Who looks, from which namespaces. Thread-safe: nothing of it changes.
 class Viewer {
  public:
   Viewer() noexcept;
 
   [[nodiscard]] const ProcessFacts& own() const noexcept { return own_; }
 
+  // Of two that are the same /proc tells both the same pids and the same times at which they began.
   [[nodiscard]] std::uint64_t pid_namespace() const noexcept { return pid_namespace_; }
 
   // Nothing when /proc does not say: it is missing, or another container's.

@@ -128,6 +128,10 @@ void serve_among(
 }  // namespace
 
 void serve(Books& books, std::uint32_t device, std::int64_t now_ns, ClientSet& granted) {
+  // Others wrote when they began to wait. Of a time to come nobody would see it get old.
+  for (ReservationRecord& record : books.reservations) {
+    record.since_ns = std::min(record.since_ns, now_ns);
+  }
   serve_among(Among::all, books, device, now_ns, granted);
   const auto bars = [&](const ReservationRecord& record) {
     return record.device == device && record.is_new() && record.kept_bytes != 0;

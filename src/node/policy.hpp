@@ -9,6 +9,7 @@ namespace hippogriff::node {
 
 // Grants what the books' policy grants on one device now, and adds the clients of those granted to
 // `granted`. To be called after every change: afterwards nothing that the policy would grant waits.
+// Who began to wait later than now, by another clock, begins now.
 //
 // Growth first: reservations that hold memory and want more, by ticket, each that fits. While one
 // of them waits, fifo, priority_fifo and priority_mmu grant nothing else.

@@ -119,6 +119,25 @@ TEST(Policy, aging_lets_nobody_pass_after_the_longest_wait) {
   EXPECT_TRUE(books.reservations[3].waits());
 }
 
+// Of another clock: one that begins in the future would be overtaken until that comes.
+TEST(Policy, aging_counts_from_when_a_wait_of_the_future_is_first_seen) {
+  Books books = books_with(Policy::aging_mmu);
+  books.bound = {.grants_max = 1000, .wait_ns_max = 50};
+  ask(books, 60);
+  books.find(ask(books, 60))->since_ns = INT64_MAX;
+  ask(books, 10);
+  ClientSet granted;
+  serve(books, 0, 100, granted);
+  EXPECT_FALSE(books.reservations[2].waits());
+  EXPECT_EQ(books.reservations[1].since_ns, 100);
+  ask(books, 10);
+  serve(books, 0, 149, granted);
+  EXPECT_FALSE(books.reservations[3].waits());
+  ask(books, 10);
+  serve(books, 0, 150, granted);
+  EXPECT_TRUE(books.reservations[4].waits());
+}
+
 // The oracle: clients in plain structs, the equations by recursion, sums by counting.
 struct OracleClient {
   std::uint64_t id = 0;

@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/own_descriptor.hpp"
+#include "node/host_clock.hpp"
 #include "node/legacy.hpp"
 
 #include <fcntl.h>
@@ -322,8 +323,7 @@ bool Segment::await_maker() {
 bool Segment::finish(const Books& books, const Steps& steps) {
   step(steps, "before look");
   Books fresh = books;
-  fresh.generation = static_cast<std::uint64_t>(
-      std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+  fresh.generation = static_cast<std::uint64_t>(monotonic_ns());
   std::uint64_t progress = shown_progress(fd_);  // a killed maker's
   const Legacy legacy = legacy_of(place_, fd_, fresh, [&] {
     step(steps, "looking");
