@@ -1,34 +1,32 @@
-// kill -9 at every step of every operation, and at random moments; at the end the books balance.
+// kill -9 while a segment is made, memory is handed over, and at random moments; at the end the
+// books balance. At every step of every operation: crash_steps_test.cpp.
 #include "base/error.hpp"
 #include "node/node.hpp"
 #include "testing/node_segment.hpp"
+#include "testing/step_kills.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
-#include <functional>
 #include <iostream>
 #include <memory>
-#include <new>
 #include <optional>
 #include <random>
-#include <string>
-#include <string_view>
 #include <vector>
 
 namespace hippogriff::node {
 namespace {
 
 using hippogriff::testing::Child;
+using hippogriff::testing::die_at_step;
+using hippogriff::testing::SharedMemory;
 using hippogriff::testing::status_of;
+using hippogriff::testing::StepCount;
 using hippogriff::testing::TemporarySegment;
 using std::chrono::milliseconds;
 
@@ -41,160 +39,20 @@ std::uint64_t environment_number(const char* name, std::uint64_t otherwise) {
 
 // What a test's processes tell each other, in memory of their own.
 struct Shared {
-  std::atomic<bool> armed{false};
-  std::atomic<std::int64_t> steps_left{0};
   std::atomic<std::int64_t> reservations{0};
   std::atomic<std::int64_t> longest_wait_ms{0};
   std::atomic<std::int64_t> failures{0};
 };
 
-class SharedMemory {
- public:
-  SharedMemory() {
-    void* memory =
-        ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    EXPECT_NE(memory, MAP_FAILED);
-    shared_ = new (memory) Shared;
-  }
-
-  ~SharedMemory() { ::munmap(shared_, sizeof(Shared)); }
-
-  SharedMemory(const SharedMemory&) = delete;
-  SharedMemory& operator=(const SharedMemory&) = delete;
-
-  Shared* operator->() const { return shared_; }
-
- private:
-  Shared* shared_ = nullptr;
-};
-
-// Kills the process when the armed count of steps has gone by.
-void die_at_step(void* context, const char* /*place*/) {
-  auto* shared = static_cast<Shared*>(context);
-  if (shared->armed && shared->steps_left.fetch_sub(1) == 0) {
-    ::raise(SIGKILL);
-  }
-}
-
-struct Operation {
-  const char* name;
-  std::function<void(Node&, SharedMemory&)> run;  // arms itself when all is prepared
-};
-
-// Takes the lock and dies.
-void leave_locked(const std::string& path) {
-  Child owner([&] {
-    NodeOptions options;
-    options.path = path;
-    options.steps.at = [](void*, const char* place) {
-      if (std::string_view(place) == "locked") {
-        ::raise(SIGKILL);
-      }
-    };
-    const Node node(options);
-    return 0;
-  });
-  EXPECT_EQ(owner.wait(), -SIGKILL);
-}
-
-std::vector<Operation> operations(const std::string& path) {
-  const auto prepared = [](Node& node, SharedMemory& shared, std::uint64_t size) {
-    node.add_device("gpu", 100);
-    const std::uint64_t handle = node.reserve({.size_bytes = size});
-    shared->armed = true;
-    return handle;
-  };
-  return {
-      {"reserve",
-       [](Node& node, SharedMemory& shared) {
-         node.add_device("gpu", 100);
-         shared->armed = true;
-         node.reserve({.size_bytes = 30});
-       }},
-      {"wait in vain",
-       [=](Node& node, SharedMemory& shared) {
-         prepared(node, shared, 20);
-         static_cast<void>(
-             status_of([&] { node.reserve({.size_bytes = 90, .timeout = milliseconds(5)}); }));
-       }},
-      {"grow",
-       [=](Node& node, SharedMemory& shared) { node.grow(prepared(node, shared, 10), 20, {}); }},
-      {"grow in vain",
-       [=](Node& node, SharedMemory& shared) {
-         const std::uint64_t handle = prepared(node, shared, 10);
-         static_cast<void>(status_of([&] { node.grow(handle, 90, milliseconds(5)); }));
-       }},
-      {"shrink",
-       [=](Node& node, SharedMemory& shared) { node.shrink(prepared(node, shared, 30), 5); }},
-      {"release",
-       [=](Node& node, SharedMemory& shared) { node.release(prepared(node, shared, 30)); }},
-      {"end", [=](Node& node, SharedMemory& shared) { prepared(node, shared, 30); }},
-      {"steal",
-       [=](Node& node, SharedMemory& shared) {
-         leave_locked(path);
-         shared->armed = true;
-         node.add_device("gpu", 100);
-       }},
-      {"look",
-       [=](Node& node, SharedMemory& shared) {
-         prepared(node, shared, 30);
-         static_cast<void>(node.view());
-       }},
-  };
-}
-
-// Our 50 stay what they are, and all else comes back.
-void expect_balance(Node& ours, const std::string& where) {
-  const auto start = std::chrono::steady_clock::now();
-  const std::uint64_t rest = ours.reserve({.size_bytes = 50, .timeout = wait_limit});
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20)) << where;
-  const NodeView view = ours.view();
-  ASSERT_EQ(view.reservations.size(), 2U) << where;
-  EXPECT_EQ(view.reservations[0].record.size_bytes, 50U) << where;
-  EXPECT_EQ(view.reservations[1].record.size_bytes, 50U) << where;
-  ours.release(rest);
-}
-
-TEST(Crash, at_every_step_of_every_operation_leaves_the_books_right) {
-  int kills = 0;
-  const TemporarySegment place;
-  for (const Operation& operation : operations(place.path())) {
-    Node ours(place.options());
-    ours.add_device("gpu", 100);
-    ours.reserve({.size_bytes = 50});
-    for (std::int64_t at = 0;; ++at) {
-      SharedMemory shared;
-      shared->steps_left = at;
-      Child child([&] {
-        NodeOptions options = place.options();
-        options.steps = {.at = die_at_step, .context = &*shared.operator->()};
-        Node node(options);
-        operation.run(node, shared);
-        return 0;
-      });
-      const int status = child.wait();
-      const std::string where = std::string(operation.name) + " step " + std::to_string(at);
-      ASSERT_NO_FATAL_FAILURE(expect_balance(ours, where));
-      if (status != -SIGKILL) {
-        EXPECT_EQ(status, 0) << where;
-        EXPECT_GT(at, 4) << operation.name;
-        break;
-      }
-      ++kills;
-    }
-  }
-  std::cout << kills << " kills\n";
-}
-
 TEST(Crash, while_a_segment_is_made_leaves_none_or_a_whole_one) {
   for (std::int64_t at = 0; at < 3; ++at) {
     const TemporarySegment place;
-    SharedMemory shared;
-    shared->steps_left = at;
-    shared->armed = true;
+    SharedMemory<StepCount> steps;
+    steps->left = at;
+    steps->armed = true;
     Child child([&] {
       NodeOptions options = place.options();
-      options.steps = {.at = die_at_step, .context = &*shared.operator->()};
+      options.steps = {.at = die_at_step, .context = steps.get()};
       const Node node(options);
       return 0;
     });
@@ -227,7 +85,9 @@ TEST(Crash, of_one_being_handed_memory_gives_it_to_the_next) {
 }
 
 // One of the processes that are killed at random: reserves, grows, shrinks, releases, for ever.
-[[noreturn]] void work(const NodeOptions& options, std::uint64_t seed, SharedMemory& shared) {
+[[noreturn]] void work(const NodeOptions& options,
+                       std::uint64_t seed,
+                       SharedMemory<Shared>& shared) {
   std::mt19937_64 random(seed);
   Node node(options);
   const std::uint32_t device = node.add_device("gpu", 100);
@@ -269,7 +129,7 @@ TEST(Crash, at_random_moments_leaks_nothing_and_holds_nobody_up) {
   std::cout << "seed " << seed << '\n';
   std::mt19937_64 random(seed);
   const TemporarySegment place;
-  SharedMemory shared;
+  SharedMemory<Shared> shared;
   NodeOptions options = place.options(Policy::aging_mmu);
   options.bound = {.grants_max = 8, .wait_ns_max = 100'000'000};
   std::vector<std::unique_ptr<Child>> children(6);

@@ -468,57 +468,6 @@ TEST_F(DeferredTest, is_left_again_in_the_books_that_replace_a_deleted_segment) 
   EXPECT_EQ(held(*leading), 60U) << "and what was claimed stays so";
 }
 
-// Steps of a process that claims, the last of which kills it.
-struct Countdown {
-  bool armed = false;
-  int left = 0;
-};
-
-void die_at_step(void* context, const char* /*place*/) {
-  auto* countdown = static_cast<Countdown*>(context);
-  if (countdown->armed && countdown->left-- == 0) {
-    ::raise(SIGKILL);
-  }
-}
-
-// A process that claims and is killed at a step; false when it had ended before that.
-bool claim_and_die(NodeOptions options, milliseconds timeout, int at) {
-  Child child([&] {
-    Countdown countdown{.left = at};
-    options.steps = {.at = die_at_step, .context = &countdown};
-    Node node(options);
-    const std::uint32_t device = node.add_device("gpu", 100);
-    countdown.armed = true;
-    static_cast<void>(status_of([&] { node.claim_deferred(device, timeout); }));
-    countdown.armed = false;
-    return 0;
-  });
-  return child.wait() == -SIGKILL;
-}
-
-TEST_F(DeferredTest, kills_at_every_step_of_a_claim_leave_the_books_right) {
-  for (const bool in_vain : {false, true}) {
-    bool killed = true;
-    int at = 0;
-    for (; killed; ++at) {
-      ASSERT_LT(at, 1000);
-      const std::uint64_t all = in_vain ? other->reserve(request(100, long_wait)) : 0;
-      killed = claim_and_die(following(), milliseconds(in_vain ? 5 : 0), at);
-      if (in_vain) {
-        other->release(all);
-      }
-      Member member(following());
-      EXPECT_TRUE(held(*other) == 60 || !member.account.take(1)) << "step " << at;
-      member.claim(no_wait);
-      EXPECT_TRUE(member.account.take(60)) << "step " << at;
-      EXPECT_EQ(held(*other), 60U) << "step " << at;
-      leading->release(left);
-      left = leading->defer(request(60));
-    }
-    EXPECT_GT(at, 4);
-  }
-}
-
 // A process of a command that claims, takes and gives, until its leader has gone.
 int work(const NodeOptions& options, std::uint64_t seed) {
   std::mt19937_64 random(seed);
