@@ -2,7 +2,9 @@
 #include "base/trace.hpp"
 
 #include "base/error.hpp"
+#include "base/own_descriptor.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,9 +28,16 @@ std::string json_escaped(std::string_view text) {
   return escaped;
 }
 
+// Null, with errno, when it cannot be opened.
+std::FILE* open_to_write(const std::string& path) {
+  const int fd =
+      own_descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  return fd < 0 ? nullptr : ::fdopen(fd, "w");
+}
+
 }  // namespace
 
-Trace::Trace(const std::string& path) : file_(std::fopen(path.c_str(), "we")), path_(path) {
+Trace::Trace(const std::string& path) : file_(open_to_write(path)), path_(path) {
   if (file_ == nullptr) {
     throw_io("open trace", path, no_offset, errno);
   }

@@ -51,6 +51,7 @@ bool Attachment::read_known(std::uint64_t named, Books& books) const {
 
 void Attachment::read(Books& books) {
   const std::uint64_t named = segment_.shared().commit.load(std::memory_order_acquire);
+  named_ = named;
   if (read_known(named, books) || (read_half(named, books) && sequence_ == named)) {
     return;
   }
@@ -69,7 +70,7 @@ void Attachment::read(Books& books) {
 }
 
 // Whoever has taken the lock from us by then may not see what we committed; whoever takes it later
-// does: the exchange comes before the second look.
+// does: the exchange comes before the second look, for all processors.
 bool Attachment::commit(const Books& books) {
   if (!lock_.owned()) {
     return false;
@@ -88,8 +89,12 @@ bool Attachment::commit(const Books& books) {
   std::memcpy(
       target + sizeof(ImageHeader) + part, image_.data() + sizeof(ImageHeader) + part, rest - part);
   step(steps_, "before commit");
-  segment_.shared().commit.exchange(next, std::memory_order_seq_cst);
+  std::uint64_t named = named_;
+  if (!segment_.shared().commit.compare_exchange_strong(named, next, std::memory_order_seq_cst)) {
+    return false;  // somebody else's commit, whom a damaged lock let in
+  }
   sequence_ = next;
+  named_ = next;
   image_is_right_ = true;
   step(steps_, "after commit");
   return lock_.owned();

@@ -106,6 +106,7 @@ class Attachment {
   ArrayTable arrays_;
   SegmentLock lock_;
   std::uint64_t sequence_ = 0;  // of the books read last
+  std::uint64_t named_ = 0;     // what the commit word was then
   std::vector<std::byte> image_;
   bool image_is_right_ = false;  // that of sequence_, checked or made here
 };

@@ -31,15 +31,15 @@ bool reservation_valid(const ReservationRecord& record, const Books& books) {
          record.wanted_bytes <= books.devices[record.device].capacity_bytes;
 }
 
-// What ends together, once it can grow: a reservation, or all of a command that grows, which lasts
-// longer than each of its reservations waits.
+// What ends together, once it has the memory that it waits for: a reservation that grows, or all of
+// a command whose processes wait for some, which lasts longer than each of its reservations waits.
 using Growing = std::vector<const ReservationRecord*>;
 
 std::vector<Growing> growing_of(const Books& books) {
   ClientSet commands;
   for (const ReservationRecord& record : books.reservations) {
     commands.set(record.client,
-                 commands.test(record.client) || (record.grows() && record.grower != 0));
+                 commands.test(record.client) || (record.waits() && record.grower != 0));
   }
   std::vector<Growing> all;
   std::array<std::size_t, clients_max> place{};
@@ -163,35 +163,40 @@ bool Books::erase_client(std::uint32_t client) {
          }) != 0;
 }
 
-// All that hold memory and do not wait may end, so there is as much as the others leave. Whoever
-// can grow within that may end then as well, and leaves the rest more; who is left over is stuck.
+// All that hold memory, or were left for their first use, and do not wait may end: there is as much
+// as the others leave. Whoever has enough with that may end then as well, and leaves the rest more.
 bool Books::growth_is_stuck(std::uint64_t id) const {
   std::vector<Growing> left = growing_of(*this);
   std::vector<std::uint64_t> taken(devices.size());
   for (std::uint32_t device = 0; device < devices.size(); ++device) {
-    taken[device] = devices[device].outside_bytes + kept_bytes(device);
+    taken[device] = devices[device].outside_bytes;
+  }
+  for (const ReservationRecord& record : reservations) {
+    taken[record.device] += record.waits() ? record.kept_bytes : 0;
   }
   for (const Growing& growing : left) {
     for (const ReservationRecord* record : growing) {
       taken[record->device] += record->size_bytes;
     }
   }
-  const auto can_grow = [&](const Growing& growing) {
-    return std::ranges::all_of(growing, [&](const ReservationRecord* record) {
-      const std::uint64_t capacity = devices[record->device].capacity_bytes;
-      const std::uint64_t used = std::min(capacity, taken[record->device]);
-      return !record->grows() || record->missing_bytes() <= capacity - used;
-    });
+  const auto has_enough = [&](const ReservationRecord* record) {
+    const std::uint64_t capacity = devices[record->device].capacity_bytes;
+    const std::uint64_t used = std::min(capacity, taken[record->device]);
+    return !record->waits() || record->missing_bytes() <= capacity - used;
   };
-  for (auto ends = left.begin(); (ends = std::ranges::find_if(left, can_grow)) != left.end();) {
+  const auto may_end = [&](const Growing& growing) {
+    return std::ranges::all_of(growing, has_enough);
+  };
+  for (auto ends = left.begin(); (ends = std::ranges::find_if(left, may_end)) != left.end();) {
     for (const ReservationRecord* record : *ends) {
-      taken[record->device] -= record->size_bytes;
+      taken[record->device] -= record->size_bytes + (record->waits() ? record->kept_bytes : 0);
     }
     left.erase(ends);
   }
   return std::ranges::any_of(left, [&](const Growing& growing) {
-    return std::ranges::any_of(growing,
-                               [&](const ReservationRecord* record) { return record->id == id; });
+    return std::ranges::any_of(growing, [&](const ReservationRecord* record) {
+      return record->id == id && !has_enough(record);
+    });
   });
 }
 

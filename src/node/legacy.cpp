@@ -221,10 +221,11 @@ bool owner_lives(const RemovedFile& file, const Viewer& viewer, const LockOwner&
 void take_lock(const RemovedFile& file, const LockOwner& owner) {
   void* const memory =
       ::mmap(nullptr, sizeof(SegmentLayout), PROT_READ | PROT_WRITE, MAP_SHARED, file.fd(), 0);
-  if (memory != MAP_FAILED) {
-    take_from_stopped(static_cast<SegmentLayout*>(memory)->lock, owner);
-    ::munmap(memory, sizeof(SegmentLayout));
+  if (memory == MAP_FAILED) {
+    throw_io("map removed segment", {}, no_offset, errno);
   }
+  take_from_stopped(static_cast<SegmentLayout*>(memory)->lock, owner);
+  ::munmap(memory, sizeof(SegmentLayout));
 }
 
 // Whoever takes the lock from now on sees that the file is removed and changes nothing: only who

@@ -90,7 +90,14 @@ std::uint32_t Node::add_device(std::string_view name, std::uint64_t capacity_byt
       .name = std::string(name), .capacity_bytes = capacity_bytes, .key = device_key(name)};
   std::uint64_t known_capacity = 0;
   std::uint32_t place = no_device;
+  bool is_new = false;
   transact([&](Books& books, ClientSet& granted) {
+    if (is_new) {  // of a try that came to nothing
+      devices_.pop_back();
+    }
+    known_capacity = 0;
+    place = no_device;
+    is_new = false;
     const std::uint32_t index = place_device(added);
     if (index == no_device) {
       return Effects{};
@@ -102,6 +109,7 @@ std::uint32_t Node::add_device(std::string_view name, std::uint64_t capacity_byt
       place = static_cast<std::uint32_t>(at - devices_.begin());
       if (at == devices_.end()) {
         devices_.push_back(added);
+        is_new = true;
         show_board();
       } else {
         at->capacity_bytes = capacity_bytes;

@@ -288,18 +288,22 @@ void Segment::share_with_group() const {
 // True with the maker's lock: nobody else makes it. False when somebody has finished or removed it,
 // or does neither for too long.
 bool Segment::await_maker() {
-  const auto first = std::chrono::steady_clock::now();
-  auto begin = first;  // of what it does now
+  auto begin = std::chrono::steady_clock::now();  // of what it does now
+  slow_maker_deadline_ = std::min(slow_maker_deadline_, begin + slow_maker_patience);
   std::uint64_t progress = shown_progress(fd_);
   std::chrono::microseconds interval = maker_look_interval_first;
   while (!lock_to_make(fd_, path())) {
     struct stat facts{};
-    if (::fstat(fd_, &facts) != 0 || facts.st_nlink == 0 || state() == State::sound) {
+    if (::fstat(fd_, &facts) != 0 || facts.st_nlink == 0) {
+      return false;
+    }
+    const State seen = state();
+    if (seen == State::sound) {
       return false;
     }
     const auto now = std::chrono::steady_clock::now();
     if (const std::uint64_t shown = shown_progress(fd_);
-        shown != progress && now - first < slow_maker_patience) {
+        seen == State::unfinished && shown != progress && now < slow_maker_deadline_) {
       progress = shown;
       begin = now;
     }

@@ -27,7 +27,7 @@ class Segment {
   // another version that nobody uses. Throws Error: unsupported for another version that is in use
   // and for what is not a segment of this user alone, or of the group alone; busy where others
   // remove it all the time (after 2 s), or who makes it is stopped and cannot be replaced (2 to
-  // 30 s); io_error for what the system refuses.
+  // 30 s, and as long as it goes on, up to a minute); io_error for what the system refuses.
   Segment(SegmentPlace place, const Books& books, const Steps& steps);
   ~Segment();
   Segment(const Segment&) = delete;
@@ -66,6 +66,9 @@ class Segment {
   int fd_ = -1;
   SegmentLayout* shared_ = nullptr;
   std::chrono::milliseconds maker_patience_;
+  // Until when a maker that goes on is waited for, set at the first of them.
+  std::chrono::steady_clock::time_point slow_maker_deadline_ =
+      std::chrono::steady_clock::time_point::max();
 };
 
 }  // namespace hippogriff::node

@@ -127,7 +127,7 @@ void SegmentLock::refuse(std::uint32_t word, bool changes) const {
 }
 
 bool SegmentLock::owned() const noexcept {
-  return (segment_.shared().lock.load(std::memory_order_relaxed) & owner_mask) == token();
+  return (segment_.shared().lock.load(std::memory_order_seq_cst) & owner_mask) == token();
 }
 
 void SegmentLock::unlock() noexcept {

@@ -54,20 +54,30 @@ void Node::transact_within(MonotonicTime begin,
   transact_in_turn(deadline, change);
 }
 
-// Under mutex_.
+// Under mutex_. Who was stopped for longer than its deadline has one more try. What was committed
+// in vain may have counted: where it is not done again, it is put right later.
 template <typename Change>
 void Node::transact_in_turn(MonotonicTime deadline, const Change& change) {
-  while (!transact_once(deadline, change)) {
-    if (std::chrono::steady_clock::now() >= deadline) {
-      throw Error({.status = Status::busy,
-                   .operation = std::string(lock_operation),
-                   .object = path(),
-                   .detail = "it was damaged or taken away meanwhile; nothing was changed"});
+  if (transact_once(deadline, change)) {
+    return;
+  }
+  try {
+    while (
+        !transact_once(std::max(deadline, std::chrono::steady_clock::now() + short_try), change)) {
+      if (std::chrono::steady_clock::now() >= deadline) {
+        throw Error({.status = Status::busy,
+                     .operation = std::string(lock_operation),
+                     .object = path(),
+                     .detail = "it was damaged, or taken away, again and again"});
+      }
     }
+  } catch (const Error&) {
+    settle_later();
+    throw;
   }
 }
 
-// False when the lock was lost before all was committed.
+// False when the lock was lost before it was known that all was committed.
 template <typename Change>
 bool Node::transact_once(MonotonicTime deadline, const Change& change) {
   attach_and_lock(deadline);

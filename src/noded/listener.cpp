@@ -2,6 +2,7 @@
 #include "noded/listener.hpp"
 
 #include "base/error.hpp"
+#include "base/own_descriptor.hpp"
 #include "noded/socket.hpp"
 
 #include <fcntl.h>
@@ -98,7 +99,8 @@ Listener::~Listener() {
 
 void Listener::take_lock() {
   const std::string name = path() + ".lock";
-  lock_ = Descriptor(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  lock_ = Descriptor(
+      own_descriptor(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)));
   struct stat facts{};
   if (!lock_.valid() || ::fstat(lock_.get(), &facts) != 0) {
     throw_io("open lock", name, no_offset, errno);
@@ -159,7 +161,8 @@ void Listener::share_with_group() const {
 
 void Listener::listen() {
   const sockaddr_un address = address_of(path());
-  socket_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  socket_ =
+      Descriptor(own_descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   // Linux gives the file the mode of the socket: there is no moment in which others may connect.
   if (!socket_.valid() || ::fchmod(socket_.get(), 0600) != 0) {
     throw_io("make socket", path(), no_offset, errno);

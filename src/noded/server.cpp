@@ -2,6 +2,7 @@
 #include "noded/server.hpp"
 
 #include "base/error.hpp"
+#include "base/own_descriptor.hpp"
 #include "noded/socket.hpp"
 
 #include <poll.h>
@@ -44,7 +45,8 @@ class SignalBlock {
 };
 
 Descriptor accept_from(int listener) {
-  return Descriptor(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  return Descriptor(
+      own_descriptor(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
 }
 
 // Small enough for a fresh socket's buffer: nobody is waited for.
@@ -59,7 +61,7 @@ void refuse(int socket, const Failure& failure) {
 Server::Server(ServerOptions options)
     : options_(std::move(options)),
       listener_(ServerPlace::parse(options_.path)),
-      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      stop_(own_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
       spare_(::eventfd(0, EFD_CLOEXEC)) {
   if (!stop_.valid() || !spare_.valid()) {
     throw_io("make eventfd", {}, no_offset, errno);

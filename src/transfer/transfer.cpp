@@ -1,6 +1,8 @@
 // The state of one transfer.
 #include "transfer/transfer.hpp"
 
+#include "base/own_descriptor.hpp"
+
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -243,7 +245,7 @@ std::vector<Range> Transfer::missing() const {
 int Transfer::completion_fd() {
   const std::lock_guard lock(mutex_);
   if (completion_fd_ < 0) {
-    completion_fd_ = eventfd(finished() ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK);
+    completion_fd_ = own_descriptor(eventfd(finished() ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (completion_fd_ < 0) {
       throw_io("eventfd", "the handle's completion", no_offset, errno);
     }
