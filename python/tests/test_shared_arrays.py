@@ -15,6 +15,7 @@ from rich.console import Console
 
 from hippogriff.sharing import metrics, show
 from hippogriff.sharing.arrays import ArrayRates
+from hippogriff.sharing.transfers import TransferRates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +67,7 @@ def rows(rates: ArrayRates, *arrays: dict[str, Any]) -> list[list[str]]:
     """Return the cells of the arrays' part."""
     console = Console(width=160, force_terminal=False)
     with console.capture() as captured:
-        for part in show.parts(status(*arrays), rates):
+        for part in show.parts(status(*arrays), rates, TransferRates()):
             console.print(part)
     pids = {str(entry["pid"]) for entry in arrays}
     cells = [

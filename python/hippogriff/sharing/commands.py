@@ -75,10 +75,10 @@ def run(
 def ps(json: Json = False) -> None:
     """Show who has device memory promised, and who waits for some."""
     from hippogriff._node import node_status
-    from hippogriff.sharing.show import show_status, with_commands
+    from hippogriff.sharing.show import show_status, with_commands, with_traffic
 
     if json:
-        print_json(with_commands(node_status()))
+        print_json(with_traffic(with_commands(node_status())))
     else:
         show_status()
 

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from hippogriff._node import node_status
 from hippogriff.errors import InvalidArgument
+from hippogriff.sharing.transfers import TransferRates, traffic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,7 +44,10 @@ _ARRAY_COUNTS = {
 
 
 class NodeCollector:
-    """Asks the node anew for every scrape."""
+    """Asks the node anew for every scrape. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._rates = TransferRates()
 
     def collect(self) -> Iterator[Metric]:
         """Yield gauges and counters."""
@@ -55,7 +59,9 @@ class NodeCollector:
             yield gauge
         yield from self._loads(status)
         yield from self._queues(status)
+        self._rates.add_to(status)
         yield from self._transfers(status)
+        yield from self._traffic(status)
         yield from self._arrays(status)
 
     def _loads(self, status: Mapping[str, Any]) -> Iterator[GaugeMetricFamily]:
@@ -115,6 +121,30 @@ class NodeCollector:
             speed.add_metric(key, bytes_per_second)
         yield count
         yield speed
+
+    def _traffic(self, status: Mapping[str, Any]) -> Iterator[GaugeMetricFamily]:
+        sums = traffic(status)
+        for what, entries, label in (
+            ("drive", sums["drives"], "drive"),
+            ("link", sums["links"], "device"),
+        ):
+            programs = GaugeMetricFamily(
+                f"hippogriff_{what}_programs",
+                f"Programs that have transfers in flight over the {what}.",
+                labels=[label],
+            )
+            speed = GaugeMetricFamily(
+                f"hippogriff_{what}_bytes_per_second",
+                "What its transfers in flight moved since the last scrape, or since they began.",
+                labels=[label, "direction"],
+            )
+            for entry in entries:
+                programs.add_metric([entry[label]], entry["programs"])
+                for direction in ("send", "recv"):
+                    bytes_per_second = 1e9 * entry[f"{direction}_gb_per_second"]
+                    speed.add_metric([entry[label], direction], bytes_per_second)
+            yield programs
+            yield speed
 
     # Each array for itself: a sum would fall, and seem to begin anew, whenever one of them closes.
     def _arrays(self, status: Mapping[str, Any]) -> Iterator[Metric]:

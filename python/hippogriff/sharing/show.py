@@ -14,6 +14,13 @@ from hippogriff._console import make_table, stdout
 from hippogriff._node import node_status
 from hippogriff._sizes import format_size
 from hippogriff.sharing.arrays import ArrayRates, arrays_table
+from hippogriff.sharing.transfers import (
+    TransferRates,
+    traffic,
+    traffic_table,
+    transfers_table,
+    unshown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,34 +50,50 @@ def with_commands(status: dict[str, Any]) -> dict[str, Any]:
     return status
 
 
+def with_traffic(status: dict[str, Any]) -> dict[str, Any]:
+    """Add the sums of transfers by drive and link."""
+    status["traffic"] = traffic(status)
+    return status
+
+
 def show_status() -> None:
     """Print devices and reservations once."""
     console = stdout()
-    for part in parts(with_commands(node_status()), ArrayRates()):
+    for part in parts(with_commands(node_status()), ArrayRates(), TransferRates()):
         console.print(part)
 
 
 def follow_status(seconds: float) -> None:
     """Show the same, again and again, until it is interrupted."""
-    rates = ArrayRates()
+    rates, transfer_rates = ArrayRates(), TransferRates()
     with Live(console=stdout(), screen=stdout().is_terminal, auto_refresh=False) as live:
         while True:
-            live.update(Group(*parts(with_commands(node_status()), rates)), refresh=True)
+            status = with_commands(node_status())
+            live.update(Group(*parts(status, rates, transfer_rates)), refresh=True)
             time.sleep(min(seconds, _LONGEST_SECONDS))
 
 
-def parts(status: Mapping[str, Any], rates: ArrayRates) -> list[RenderableType]:
+def parts(
+    status: Mapping[str, Any], rates: ArrayRates, transfer_rates: TransferRates
+) -> list[RenderableType]:
     """Return the tables."""
     shown: list[RenderableType] = [Text(f"{status['node']}: {status['policy']}"), _devices(status)]
     if status["reservations"]:
         shown.append(_reservations(status))
     else:
         shown.append(Text("nothing is reserved"))
+
+    def name(uuid: str) -> str:
+        return _name(status, uuid)
+
     if status.get("transfers"):
-        shown.append(_transfers(status))
+        transfer_rates.add_to(status)
+        shown += [transfers_table(status, name), traffic_table(status, name)]
+        if more := unshown(status):
+            shown.append(Text(f"{more} more transfers are in flight, of programs with many"))
     if status.get("arrays"):
         rates.add_to(status)
-        shown.append(arrays_table(status, lambda uuid: _name(status, uuid)))
+        shown.append(arrays_table(status, name))
     return shown
 
 
@@ -119,26 +142,6 @@ def _reservations(status: Mapping[str, Any]) -> Table:
             str(entry["priority"]),
             state,
             entry["command"],
-        )
-    return table
-
-
-def _transfers(status: Mapping[str, Any]) -> Table:
-    numbers = ("pid", "done", "of", "GB/s")
-    columns = ("pid", "device", "drive", "direction", "route", "done", "of", "GB/s", "state")
-    table = make_table("", columns, numbers=numbers)
-    for entry in status["transfers"]:
-        state = "waits for memory" if entry["wants_memory"] else entry["phase"]
-        table.add_row(
-            str(entry["pid"]),
-            _name(status, entry["device"]),
-            entry["drive"],
-            entry["direction"],
-            entry["route"],
-            format_size(entry["bytes_done"]),
-            format_size(entry["bytes_total"]),
-            f"{entry['gb_per_second']:.2f}",
-            state,
         )
     return table
 
