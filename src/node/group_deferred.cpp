@@ -30,7 +30,7 @@ std::uint64_t Node::deferred_bytes(std::uint32_t device_index) {
     const ReservationRecord* record = leaders_unclaimed(known);
     size_bytes = record != nullptr ? record->wanted_bytes : 0;
     if (record == nullptr) {
-      put_leaders_grant_right(known);  // it may have been granted to one who has died since
+      put_leaders_grant_right(known, {});  // it may have been granted to one who has died since
     }
     return Effects{};
   });
@@ -83,7 +83,7 @@ Node::Answer Node::look_at_deferred(const Device& device,
   ReservationRecord* record = leaders_unclaimed(device);
   if (record == nullptr) {
     const bool there = attachment_->slot().follows() && leaders_record(device) != nullptr;
-    return there && put_leaders_grant_right(device) != 0 ? Answer::granted : Answer::gone;
+    return there && put_leaders_grant_right(device, effects) != 0 ? Answer::granted : Answer::gone;
   }
   Answer answer = Answer::waits;
   if (!record->waits()) {

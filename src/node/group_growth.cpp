@@ -31,24 +31,26 @@ Node::Answer Node::ask_for_group(ReservationRecord& record,
   return queue_growth(record, may_wait, effects.changed, granted);
 }
 
-// The leader may have several reservations of the device.
-std::uint64_t Node::put_leaders_grant_right(const Device& device) {
+// The leader may have several reservations of the device. What is not committed yet is not shown.
+std::uint64_t Node::put_leaders_grant_right(const Device& device, const Effects& effects) {
   const std::uint32_t leader = attachment_->slot().leader();
   const std::uint32_t index = books_.find_device(device.name);
   std::uint64_t sum = 0;
   for (const ReservationRecord& record : books_.reservations) {
     sum += record.client == leader && record.device == index ? record.size_bytes : 0;
   }
-  attachment_->board().set_leaders_grant(device.key, sum);
+  if (!effects.changed && !mended_) {
+    attachment_->board().set_leaders_grant(device.key, sum);
+  }
   return sum;
 }
 
 // Only when it is in the books for good: who is killed before that was granted nothing.
 void Node::show_leaders_grant(const Device& device, MonotonicTime deadline) {
   await_answer(
-      [&](bool /*give_up*/, Effects& /*effects*/, ClientSet& /*granted*/) {
-        put_leaders_grant_right(device);
-        return Answer::granted;
+      [&](bool /*give_up*/, const Effects& effects, ClientSet& /*granted*/) {
+        put_leaders_grant_right(device, effects);
+        return mended_ ? Answer::waits : Answer::granted;
       },
       Sleeper::group,
       deadline,
@@ -76,7 +78,7 @@ Node::Answer Node::look_at_group(const Device& device,
   if (record == nullptr || !attachment_->slot().leader_is_in_place()) {
     return Answer::gone;
   }
-  const std::uint64_t sum = put_leaders_grant_right(device);
+  const std::uint64_t sum = put_leaders_grant_right(device, effects);
   const std::uint64_t left = sum - std::min(attachment_->board().group_used(device.key), sum);
   const bool fits = size_bytes <= left;
   if (record->waits()) {

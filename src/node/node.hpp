@@ -275,7 +275,7 @@ class Node final : public NodeClient {
                        bool give_up,
                        Effects& effects,
                        ClientSet& granted);
-  std::uint64_t put_leaders_grant_right(const Device& device);
+  std::uint64_t put_leaders_grant_right(const Device& device, const Effects& effects);
   void show_leaders_grant(const Device& device, MonotonicTime deadline);
   Answer look_at_deferred(const Device& device,
                           std::uint64_t& waited_ticket,
