@@ -346,10 +346,10 @@ TEST_F(LegacyTest, a_lock_is_seen_whatever_other_locks_there_are) {
   }
   struct stat facts{};
   ASSERT_EQ(::stat(place.path().c_str(), &facts), 0);
+  const std::array<TemporarySegment, 2> places;  // who comes and goes is killed
   std::vector<Child> come_and_go;
-  for (int count = 0; count < 2; ++count) {
-    come_and_go.emplace_back([] {
-      const TemporarySegment elsewhere;
+  for (const TemporarySegment& elsewhere : places) {
+    come_and_go.emplace_back([&elsewhere] {
       std::vector<std::unique_ptr<Node>> others(20);
       for (std::size_t turn = 0;; ++turn) {
         others.at(turn % others.size()) = std::make_unique<Node>(elsewhere.options());
