@@ -72,7 +72,14 @@ def describe(array: object, *, writable: bool, streams: Streams | None = None) -
         )
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None:
-        return _describe_cuda(array, interface, writable=writable)
+        try:
+            return _describe_cuda(array, interface, writable=writable)
+        except InvalidArgument:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidArgument(
+                f"{type(array).__name__}'s __cuda_array_interface__ is none: {error!r:.100}"
+            ) from error
     region = _describe_buffer(array, writable=writable)
     if region is None and hasattr(array, "__dlpack__"):
         region = _describe_dlpack(array, writable=writable)

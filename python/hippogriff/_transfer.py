@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import math
 import os
 import threading
 import time
@@ -306,6 +307,8 @@ def _in_slices(
     wait: Callable[[float], bool], timeout: float | None, between: Callable[[], None] | None
 ) -> bool:
     """Wait in slices, so that signals are seen and progress is told."""
+    if timeout is not None and math.isnan(timeout):
+        raise InvalidArgument("wait: a timeout of nan s would never end")
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         left = SLICE_SECONDS if deadline is None else deadline - time.monotonic()

@@ -15,6 +15,7 @@ import pytest
 
 import hippogriff
 from hippogriff._runtime import runtime
+from hippogriff.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -156,6 +157,37 @@ def test_a_wait_that_times_out_leaves_the_transfer_going(big_file: Path) -> None
     with pytest.raises(hippogriff.Busy):
         transfer.report()
     assert transfer.wait(60).nbytes == big_file.stat().st_size
+
+
+def test_a_timeout_that_never_comes_is_refused(big_file: Path) -> None:
+    with pytest.raises(InvalidArgument, match="nan"):
+        hippogriff.read(big_file, device="host", timeout=float("nan"))
+    transfer = hippogriff.read_async(big_file, device="host")
+    with pytest.raises(InvalidArgument, match="nan"):
+        transfer.wait(float("nan"))
+    transfer.wait(60)
+
+
+@pytest.mark.parametrize(
+    "interface",
+    [
+        {},
+        {"data": (0, False), "shape": (1,)},
+        {"data": 5, "shape": (1,), "typestr": "|u1"},
+        {"data": (0, False), "shape": 3, "typestr": "|u1"},
+        {"data": (0, False), "shape": (1,), "typestr": "u"},
+        [],
+    ],
+)
+def test_an_interface_that_is_none_is_refused(big_file: Path, interface: Any) -> None:
+    class Odd:
+        __cuda_array_interface__ = interface
+
+    with (
+        hippogriff.open(big_file) as file,
+        pytest.raises(InvalidArgument, match="Odd's __cuda_array_interface__"),
+    ):
+        file.read_into(Odd())
 
 
 @pytest.mark.usefixtures("_slow_link")

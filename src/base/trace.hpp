@@ -3,9 +3,11 @@
 
 #include "base/nvtx.hpp"
 
+#include <sys/types.h>
+
+#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,13 +21,15 @@ inline double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Appends complete events to a file as they happen, so that a killed program leaves a trace that
-// still opens. Times are of the monotonic clock since the machine started: traces of several
-// processes line up, and with a program's own times. Thread-safe. One track per name: overlapping
-// slices on one track would not show.
+// Writes each event to a file as it ends, so that a killed program leaves a trace that still opens
+// in Perfetto (JSON that wants its last line). Times are of the monotonic clock since the machine
+// started: traces of several processes line up, and with a program's own times. Thread-safe; a
+// forked child writes nothing. One track per name: overlapping slices on one track would not show.
 class Trace {
  public:
-  // Throws Error(io_error) when the file cannot be made.
+  // In place of a former trace. While another process writes to that file: into one beside it with
+  // the process's number in its name. Throws Error: io_error when it cannot be made,
+  // invalid_argument when the file is no trace.
   explicit Trace(const std::string& path);
   ~Trace();
   Trace(const Trace&) = delete;
@@ -39,15 +43,17 @@ class Trace {
              Clock::time_point end,
              std::uint64_t offset,
              std::uint64_t size_bytes);
-  void flush();
 
  private:
-  void write_line(const std::string& line);
+  void write(std::string_view text);
+  void write_event(const std::string& event);
 
   std::mutex mutex_;
-  std::FILE* file_;
+  int fd_;
   std::string path_;
-  std::uint32_t tracks_ = 0;
+  pid_t pid_;
+  std::atomic<std::uint32_t> tracks_{0};
+  int errno_ = 0;  // of the first write that failed: none is tried after it
   bool first_ = true;
 };
 

@@ -79,7 +79,7 @@ DeviceState::DeviceState(std::shared_ptr<Device> the_device,
                          const EngineOptions& options)
     : device(std::move(the_device)),
       flags(device),
-      small(device),
+      small(device, options.trace),
       checksum(device, device_timeout),
       engine(std::make_unique<Engine>(device, storage, options)) {}
 

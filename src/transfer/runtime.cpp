@@ -120,9 +120,6 @@ bool Runtime::shutdown(std::chrono::milliseconds patience) {
   } catch (const Error& error) {
     std::fprintf(stderr, "hippogriff: the calibration was not saved: %s\n", error.what());
   }
-  if (trace_ != nullptr) {
-    trace_->flush();
-  }
   return ended;
 }
 

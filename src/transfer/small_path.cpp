@@ -75,6 +75,8 @@ class SmallPath::Lease {
 
   [[nodiscard]] bool empty() const { return channel_ == nullptr; }
 
+  [[nodiscard]] std::uint32_t track() const { return channel_->track; }
+
   // The device's own memory, where the host can reach it; else nullptr.
   [[nodiscard]] std::byte* in_place(const SmallTransfer& transfer) const {
     return path_.device_->info().can.host_addressable
@@ -166,7 +168,8 @@ class SmallPath::Lease {
   Stream* copying_ = nullptr;  // on which a copy may be under way
 };
 
-SmallPath::SmallPath(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+SmallPath::SmallPath(std::shared_ptr<Device> device, Trace* trace)
+    : device_(std::move(device)), trace_(trace) {}
 
 SmallPath::~SmallPath() {
   for (const Channel* channel : free_) {
@@ -187,6 +190,9 @@ SmallPath::Channel* SmallPath::acquire() {
         event = device_->create_event();
       }
       channel->memory = device_->allocate_pinned(slots * piece_bytes);
+      if (trace_ != nullptr) {
+        channel->track = trace_->track(device_->info().name + " small transfers");
+      }
     } catch (...) {
       // Short of threads or memory: the engine may have enough, or says what is wrong.
       lock.lock();
@@ -227,6 +233,8 @@ bool SmallPath::send(const SmallTransfer& transfer) {
   if (lease.empty()) {
     return false;
   }
+  static const SliceName name("small send");
+  const TraceSlice slice(trace_, lease.track(), name, transfer.offset, transfer.size_bytes);
   Stream* stream = lease.stream_for(transfer);
   if (stream == nullptr) {
     return false;
@@ -261,6 +269,8 @@ bool SmallPath::recv(const SmallTransfer& transfer) {
   if (lease.empty()) {
     return false;
   }
+  static const SliceName name("small recv");
+  const TraceSlice slice(trace_, lease.track(), name, transfer.offset, transfer.size_bytes);
   Stream* stream = lease.stream_for(transfer);
   if (stream == nullptr) {
     return false;

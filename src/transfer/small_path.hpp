@@ -2,6 +2,7 @@
 // turns, no handle, no queue. What is not plain is left to the engine.
 #pragma once
 
+#include "base/trace.hpp"
 #include "device/device.hpp"
 #include "transfer/route.hpp"
 
@@ -35,7 +36,8 @@ class SmallPath {
   // the page cache.
   static constexpr std::size_t piece_bytes = std::size_t{256} << 10;
 
-  explicit SmallPath(std::shared_ptr<Device> device);
+  // `trace` may be null.
+  SmallPath(std::shared_ptr<Device> device, Trace* trace);
   ~SmallPath();
   SmallPath(const SmallPath&) = delete;
   SmallPath& operator=(const SmallPath&) = delete;
@@ -59,6 +61,7 @@ class SmallPath {
     std::unique_ptr<Stream> default_stream;
     std::array<std::unique_ptr<Event>, slots> copied;
     std::byte* memory = nullptr;
+    std::uint32_t track = 0;
   };
 
   class Lease;
@@ -70,6 +73,7 @@ class SmallPath {
   static constexpr std::chrono::seconds retry_time{1};
 
   std::shared_ptr<Device> device_;
+  Trace* trace_;
   mutable std::mutex mutex_;
   std::condition_variable channel_free_;
   std::vector<std::unique_ptr<Channel>> channels_;
