@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
+
+from bench import drawing
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_MODES = ("array", "resident", "zero-copy", "tiled")
+_GRAPHS = ("bfs", "cc", "pagerank")
 
 SCHEMA = "hippogriff-arrays-workloads/1"
 
@@ -39,14 +45,64 @@ def _row(entries: dict[str, dict[str, Any]]) -> str:
     read = "" if not array else f"{array['amplification_median']:.2f}"
     first = next(iter(entries.values()))
     size = f"{first['data_bytes'] / 1e9:.3g}, {first['cache_bytes'] / 1e9:.3g}"
-    others = [_cell(entries.get(mode)) for mode in ("array", "resident", "zero-copy", "tiled")]
+    others = [_cell(entries.get(mode)) for mode in _MODES]
     return (
         f"| {first['case']}, {first['state']} | {size} | {' | '.join(others)} | {ratios} | {read} |"
     )
 
 
-def page_lines(paths: list[Path]) -> list[str]:
-    """Return the part of the page: a table of each run."""
+def plot_seconds(title: str, entries: list[dict[str, Any]], path: Path) -> Path:
+    """Draw a group of bars for each case: what it takes in each mode."""
+    plt = drawing.pyplot()
+    known = [entry for entry in entries if "summary" in entry]
+    cases = list(dict.fromkeys(f"{entry['case']}, {entry['state']}" for entry in known))
+    figure, axes = plt.subplots(figsize=(8, 0.9 + 0.5 * len(cases)), layout="constrained")
+    modes = [mode for mode in _MODES if any(entry["mode"] == mode for entry in known)]
+    height = 0.8 / len(modes)
+    for number, mode in enumerate(modes):
+        of_mode = [entry for entry in known if entry["mode"] == mode]
+        axes.barh(
+            [
+                cases.index(f"{entry['case']}, {entry['state']}") + number * height
+                for entry in of_mode
+            ],
+            [entry["summary"]["seconds_median"] for entry in of_mode],
+            height,
+            label=mode,
+        )
+    middle = (len(modes) - 1) * height / 2
+    axes.set_yticks([place + middle for place in range(len(cases))], cases)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
+    axes.tick_params(axis="x", which="minor", labelsize=6)
+    axes.set_xlabel("seconds, median, with opening, loading and writing")
+    axes.set_title(title)
+    axes.grid(alpha=0.3, axis="x")
+    axes.legend(fontsize=7, framealpha=0)
+    return drawing.save(plt, figure, path)
+
+
+def _plot_lines(paths: list[Path], output: Path) -> list[str]:
+    """Draw all runs, a plot for each program."""
+    folder = output.parent / "performance"
+    folder.mkdir(parents=True, exist_ok=True)
+    programs: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(paths):
+        for entry in json.loads(path.read_text())["cases"]:
+            is_query = re.fullmatch(r"Q\d", entry["case"]) is not None
+            name = "queries" if is_query else entry["case"].split()[0]
+            programs.setdefault("graphs" if name in _GRAPHS else name, []).append(entry)
+    lines = []
+    for name, entries in programs.items():
+        drawn = plot_seconds(f"{name} over arrays", entries, folder / f"arrays_{name}.svg")
+        lines += [f"![{name} over arrays]({drawn.relative_to(output.parent)})", ""]
+    return lines
+
+
+def page_lines(paths: list[Path], output: Path, *, plots: bool) -> list[str]:
+    """Return the part of the page: plots, and a table of each run."""
     if not paths:
         return []
     lines = [
@@ -57,6 +113,7 @@ def page_lines(paths: list[Path]) -> list[str]:
         "compares with); the ratios are their times to the array's. Bytes read for one that is "
         "needed are the array's, all passes counted.",
         "",
+        *(_plot_lines(paths, output) if plots else []),
     ]
     for path in sorted(paths):
         results = json.loads(path.read_text())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bench import drawing
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -162,12 +164,7 @@ def _memory(row: Row, name: str) -> str:
 
 def plot(case: Case, rows: list[Row], folder: Path) -> Path:
     """Draw a bar for each loader, and a mark for its first load."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "hippogriff"  # The same results give the same file.
-    import matplotlib.pyplot as plt
-
+    plt = drawing.pyplot()
     shown = sorted((row for row in rows if row["gb_per_second"]), key=_rate)
     figure, axes = plt.subplots(figsize=(8, 0.9 + 0.28 * len(shown)), layout="constrained")
     colours = [
@@ -181,7 +178,7 @@ def plot(case: Case, rows: list[Row], folder: Path) -> Path:
         [row["first_gb_per_second"] for row in loaders],
         [row["contender"] for row in loaders],
         "|",
-        color="black",
+        color="tab:red",
         markersize=10,
         label="first load of a process",
     )
@@ -189,10 +186,8 @@ def plot(case: Case, rows: list[Row], folder: Path) -> Path:
     axes.set_title(str(case))
     axes.grid(alpha=0.3, axis="x")
     axes.legend(fontsize=7, loc="lower right")
-    path = folder / f"load_{case.filesystem}_{case.state}_{case.tensors}.svg"
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-    return path
+    name = f"load_{case.filesystem}_{case.state}_{case.tensors}.svg"
+    return drawing.save(plt, figure, folder / name)
 
 
 def page_lines(paths: list[Path], output: Path, *, plots: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""Makes docs/performance.md and its plots from the results in bench/results/*.json.
+"""Makes docs/performance.md and its plots from the results in bench/results.
 
 Run it from the repository: `python3 -m bench.report`. It needs matplotlib for the plots.
 """
@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import arrays_workloads_page, loaders_page, plan_page, sharing_costs_page, sharing_page
+from bench import (
+    array_page,
+    arrays_workloads_page,
+    drawing,
+    loaders_page,
+    plan_page,
+    sharing_costs_page,
+    sharing_page,
+)
 from bench.cases import FIRST, GIB, KIB, MIB
 
 if TYPE_CHECKING:
@@ -401,12 +409,7 @@ def machine_lines(results: Results) -> list[str]:
 
 def plot(results: Results, setting: Setting, folder: Path) -> Path:
     """Draw the rates over the sizes of a setting."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "hippogriff"  # The same results give the same file.
-    import matplotlib.pyplot as plt
-
+    plt = drawing.pyplot()
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for contender, label in LABELS.items():
         points = [(s, results.best(setting, s, contender)) for s in results.sizes(setting)]
@@ -434,10 +437,8 @@ def plot(results: Results, setting: Setting, folder: Path) -> Path:
     axes.set_title(setting.title())
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
-    path = folder / f"{setting.direction}_{setting.filesystem}_{setting.state}.svg"
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-    return path
+    name = f"{setting.direction}_{setting.filesystem}_{setting.state}.svg"
+    return drawing.save(plt, figure, folder / name)
 
 
 def load(paths: list[Path]) -> Results:
@@ -472,6 +473,8 @@ def transfer_lines(results: Results, output: Path, *, plots: bool) -> list[str]:
 
 def write_page(paths: list[Path], output: Path, title: str, *, plots: bool) -> None:
     """Write the page, and the plots into a folder beside it."""
+    benches = [path for path in paths if array_page.is_array_bench(path)]
+    paths = [path for path in paths if path not in benches]
     loaders = [path for path in paths if loaders_page.is_loaders(path)]
     sharing = [path for path in paths if sharing_page.is_sharing(path)]
     costs = [path for path in paths if sharing_costs_page.is_costs(path)]
@@ -491,7 +494,8 @@ def write_page(paths: list[Path], output: Path, title: str, *, plots: bool) -> N
     ]
     lines += loaders_page.page_lines(loaders, output, plots=plots)
     lines += plan_page.page_lines(plans)
-    lines += arrays_workloads_page.page_lines(arrays)
+    lines += array_page.page_lines(benches, output, plots=plots)
+    lines += arrays_workloads_page.page_lines(arrays, output, plots=plots)
     lines += sharing_page.page_lines(sharing, output, plots=plots)
     lines += sharing_costs_page.page_lines(costs)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -501,12 +505,12 @@ def write_page(paths: list[Path], output: Path, title: str, *, plots: bool) -> N
 def main() -> int:
     """Run and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", nargs="*", type=Path, help="default: bench/results/*.json")
+    parser.add_argument("results", nargs="*", type=Path, help="default: those in bench/results")
     parser.add_argument("--output", type=Path, default=Path("docs/performance.md"))
     parser.add_argument("--title", default="Performance")
     parser.add_argument("--no-plots", action="store_true")
     options = parser.parse_args()
-    paths = options.results or sorted(Path("bench/results").glob("*.json"))
+    paths = options.results or sorted(Path("bench/results").glob("*.json*"))
     if not paths:
         print("no results in bench/results", file=sys.stderr)
         return 1

@@ -6,6 +6,7 @@ import json
 import statistics
 from typing import TYPE_CHECKING, Any
 
+from bench import drawing
 from bench.sharing_runs import OURS
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ TITLES = {
     "mixed": "A third of the instances of each",
 }
 _SEQUENTIAL = "sequential"
-_GREY = "#808080"  # Legible on light and on dark pages; the background is the page's own.
 
 _POINTS_MAX = 200  # of a line over time
 
@@ -138,30 +138,12 @@ def thinned(samples: list[list[float]]) -> list[list[float]]:
     return [[statistics.fmean(column) for column in zip(*group, strict=True)] for group in groups]
 
 
-def _pyplot() -> Any:
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "hippogriff"  # The same results give the same file.
-    for name in ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"):
-        mpl.rcParams[name] = _GREY
-    import matplotlib.pyplot as plt
-
-    return plt
-
-
-def _save(plt: Any, figure: Any, path: Path) -> Path:
-    figure.savefig(path, metadata={"Date": None}, transparent=True)
-    plt.close(figure)
-    return path
-
-
 def plot_seconds(cases: list[Case], workload: str, folder: Path) -> Path | None:
     """Draw the time to the end over the number of instances; crosses are cases with failures."""
     of_workload = measured(cases, workload)
     if len({case["instances"] for case in of_workload}) < 2:
         return None
-    plt = _pyplot()
+    plt = drawing.pyplot()
     figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
     for mode in dict.fromkeys(case["mode"] for case in of_workload):
         line = sorted(
@@ -192,7 +174,7 @@ def plot_seconds(cases: list[Case], workload: str, folder: Path) -> Path | None:
     axes.set_title(TITLES[workload])
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), framealpha=0)
-    return _save(plt, figure, folder / f"sharing_{workload}_seconds.svg")
+    return drawing.save(plt, figure, folder / f"sharing_{workload}_seconds.svg")
 
 
 def plot_use(cases: list[Case], workload: str, folder: Path) -> Path | None:
@@ -202,7 +184,7 @@ def plot_use(cases: list[Case], workload: str, folder: Path) -> Path | None:
     shown = [case for case in shown if case["instances"] == most]
     if not shown:
         return None
-    plt = _pyplot()
+    plt = drawing.pyplot()
     figure, rows = plt.subplots(
         len(shown),
         figsize=(8, 0.4 + 1.1 * len(shown)),
@@ -224,7 +206,7 @@ def plot_use(cases: list[Case], workload: str, folder: Path) -> Path | None:
     rows[0, 0].set_title(f"{TITLES[workload]}, {most} instances, %")
     rows[0, 0].legend(fontsize=7, loc="upper right", framealpha=0)
     rows[-1, 0].set_xlabel("seconds")
-    return _save(plt, figure, folder / f"sharing_{workload}_use.svg")
+    return drawing.save(plt, figure, folder / f"sharing_{workload}_use.svg")
 
 
 def page_lines(paths: list[Path], output: Path, *, plots: bool) -> list[str]:

@@ -84,10 +84,11 @@ def test_page_has_a_line_for_each_case(tmp_path: Path) -> None:
     run(tmp_path)
     path = tmp_path / "results.json"
     assert arrays_workloads_page.is_arrays_workloads(path)
-    page = "\n".join(arrays_workloads_page.page_lines([path]))
+    output = tmp_path / "page.md"
+    page = "\n".join(arrays_workloads_page.page_lines([path], output, plots=False))
     assert "| vectoradd, cached | 6e-09, 4.1e-06 | 2 | 2 |  | absent: exit status 1: " in page
     assert page.count("| 1.00 |  | 1.50 |") == 1
-    assert arrays_workloads_page.page_lines([]) == []
+    assert arrays_workloads_page.page_lines([], output, plots=False) == []
 
 
 def test_unknown_programs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
