@@ -56,6 +56,7 @@ class Sizes:
     sources: int
     rows: int
     numbers: int
+    graphs: tuple[Path, ...] = ()  # beside those that are generated
 
 
 def generate(program: Path, *words: str | Path) -> None:
@@ -63,19 +64,28 @@ def generate(program: Path, *words: str | Path) -> None:
     subprocess.run([program, "generate", *words], check=True)
 
 
+def cases_of_graph(path: Path, name: str, sources: int) -> list[Case]:
+    """Return what is asked of a graph."""
+    cases = []
+    for algorithm in ALGORITHMS:
+        option, *more = algorithm.split()
+        command = ["graph", "run", str(path), "--algorithm", option, *more]
+        if option == "bfs":
+            command += ["--sources", str(sources)]
+        cases.append(Case(f"{algorithm} {name}", (*command,), (path,), READING))
+    return cases
+
+
 def graph_cases(programs: Path, folder: Path, sizes: Sizes) -> list[Case]:
-    """Make the graphs; return what is asked of them."""
+    """Make the graphs; return what is asked of them and of those that are given."""
     cases = []
     for kind in sizes.kinds:
         path = folder / f"{kind}{sizes.scale}"
         size = ("--kind", kind, "--scale", str(sizes.scale))
         generate(programs / "graph", path, *size, "--device", sizes.device)
-        for algorithm in ALGORITHMS:
-            name, *more = algorithm.split()
-            command = ["graph", "run", str(path), "--algorithm", name, *more]
-            if name == "bfs":
-                command += ["--sources", str(sizes.sources)]
-            cases.append(Case(f"{algorithm} {kind} {sizes.scale}", (*command,), (path,), READING))
+        cases += cases_of_graph(path, f"{kind} {sizes.scale}", sizes.sources)
+    for path in sizes.graphs:
+        cases += cases_of_graph(path, path.name, sizes.sources)
     return cases
 
 
@@ -143,6 +153,7 @@ class Bench:
             options.sources,
             options.rows,
             options.numbers,
+            tuple(path.resolve() for path in options.graphs),
         )
         for program in options.programs:
             folder = Path(tempfile.mkdtemp(prefix=f"{program}-", dir=options.folder))
@@ -253,6 +264,10 @@ def _names(known: tuple[str, ...]) -> Any:
     return parse
 
 
+def _kinds(text: str) -> Any:
+    return [] if text == "none" else _names(KINDS)(text)
+
+
 def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -263,7 +278,15 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--programs", type=_names(PROGRAMS), default=list(PROGRAMS))
     parser.add_argument("--states", type=_names(STATES), default=["cached"], help="of the files")
     parser.add_argument("--scale", type=int, default=22, help="of graphs: 2^scale vertices")
-    parser.add_argument("--kinds", type=_names(KINDS), default=list(KINDS), help="of graphs")
+    parser.add_argument("--kinds", type=_kinds, default=list(KINDS), help="of graphs, or none")
+    parser.add_argument(
+        "--graphs",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="graph files, beside the generated ones",
+    )
     parser.add_argument("--sources", type=int, default=4, help="of breadth-first searches")
     parser.add_argument("--rows", type=int, default=100_000_000, help="of taxi trips")
     parser.add_argument("--numbers", type=int, default=100_000_000, help="of vectoradd")
@@ -273,7 +296,13 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", type=float, default=1500, help="seconds for all cases")
     parser.add_argument("--commit", default="unknown")
-    return parser.parse_args(words)
+    options = parser.parse_args(words)
+    for path in options.graphs:
+        if not path.is_file():
+            parser.error(f"--graphs: {path} is no file")
+    if len({path.name for path in options.graphs}) < len(options.graphs):
+        parser.error("--graphs: two of the same name, which are cases' names")
+    return options
 
 
 def main() -> int:

@@ -30,9 +30,9 @@ esac
 """
 
 
-def run(folder: Path, *words: str) -> dict[str, Any]:
+def run(folder: Path, *words: str, name: str = "vectoradd") -> dict[str, Any]:
     (folder / "bin").mkdir()
-    program = folder / "bin" / "vectoradd"
+    program = folder / "bin" / name
     script = PROGRAM.format(
         calls=folder / "calls", array=RUN % (1.5, "array"), other=RUN % ("null", "resident")
     )
@@ -42,7 +42,7 @@ def run(folder: Path, *words: str) -> dict[str, Any]:
     options = arrays_workloads.parse_arguments(
         [
             *("--json", str(path), "--build", str(folder), "--folder", str(folder)),
-            *("--device", "host", "--programs", "vectoradd", "--cache", "4KiB", "--rounds", "2"),
+            *("--device", "host", "--programs", name, "--cache", "4KiB", "--rounds", "2"),
             *words,
         ]
     )
@@ -89,6 +89,43 @@ def test_page_has_a_line_for_each_case(tmp_path: Path) -> None:
     assert "| vectoradd, cached | 6e-09, 4.1e-06 | 2 | 2 |  | absent: exit status 1: " in page
     assert page.count("| 1.00 |  | 1.50 |") == 1
     assert arrays_workloads_page.page_lines([], output, plots=False) == []
+
+
+def test_given_graphs_are_cases_beside_generated_ones(tmp_path: Path) -> None:
+    given = [tmp_path / "roads", tmp_path / "rails"]
+    for path in given:
+        path.write_text("a graph")
+    words = ("--scale", "3", "--sources", "2", "--graphs", *map(str, given))
+    # The program's answer is the same whatever it is asked.
+    results = run(tmp_path, *words, "--kinds", "none", "--rounds", "1", name="graph")
+    names = [each["case"] for each in results["cases"] if each["mode"] == "array"]
+    expected = ["bfs", "bfs --top-down", "cc", "pagerank"]
+    assert names == [f"{each} {path.name}" for path in given for each in expected]
+    assert all(each["data_bytes"] == 7 for each in results["cases"])
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls[0].startswith(f"run {given[0]} --algorithm bfs --sources 2 --mode array")
+    assert all(path.exists() for path in given)  # they are not the benchmark's to remove
+    found = arrays_workloads.graph_cases(
+        tmp_path / "bin",
+        tmp_path,
+        arrays_workloads.Sizes("host", 3, ("uniform",), 2, 1, 1, tuple(given)),
+    )
+    assert [each.name for each in found] == [
+        f"{each} {name}" for name in ("uniform 3", "roads", "rails") for each in expected
+    ]
+
+
+def test_given_graphs_must_be_there_and_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one").mkdir()
+    for path in (tmp_path / "a", tmp_path / "one" / "a"):
+        path.touch()
+    for graphs, why in [(["a", "one/a"], "two of the same name"), (["b"], "b is no file")]:
+        words = ["--json", "x", "--graphs", *(str(tmp_path / each) for each in graphs)]
+        with pytest.raises(SystemExit):
+            arrays_workloads.parse_arguments(words)
+        assert why in capsys.readouterr().err
 
 
 def test_unknown_programs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
