@@ -124,7 +124,9 @@ def _describe_torch(array: object, streams: Streams | None) -> Region | None:
     if torch is None or tensor_type is None or not isinstance(array, tensor_type):
         return None
     tensor: Any = array
-    if tensor.layout != torch.strided or not tensor.is_contiguous():
+    if tensor.layout != torch.strided:
+        raise InvalidArgument(f"the tensor is sparse ({tensor.layout}): use tensor.to_dense()")
+    if not tensor.is_contiguous():
         raise InvalidArgument("the tensor is not contiguous: use tensor.contiguous()")
     if tensor.is_conj() or tensor.is_neg():
         raise InvalidArgument(
@@ -134,9 +136,14 @@ def _describe_torch(array: object, streams: Streams | None) -> Region | None:
     size_bytes = tensor.numel() * tensor.element_size()
     device = tensor.device
     if device.type == "cpu":
-        return Region(tensor.data_ptr(), size_bytes, "host", True, None, tensor)
+        address = tensor.data_ptr()
+        if address == 0 and size_bytes:
+            raise InvalidArgument("the tensor has no memory now: its storage was freed")
+        return Region(address, size_bytes, "host", True, None, tensor)
     if device.type != "cuda":
-        return None
+        raise InvalidArgument(
+            f"the tensor is on the device {device}, neither a CPU nor a CUDA device"
+        )
     known = None if streams is None else streams.get(device)
     if known is None:
         known = f"cuda:{device.index}", _stream_of(torch, device.index)

@@ -459,6 +459,7 @@ def test_what_cannot_be_filled_is_told_before_anything_is(tmp_path: Path) -> Non
     read_only.flags.writeable = False
     wrongs: dict[str, Any] = {
         "b is read-only": read_only,
+        "b is expanded": np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (4,), (0,)),
         "b: its type cannot": hippogriff.empty((4,), dtype="float64", device="host"),
         "b: ": bytearray(16),
     }

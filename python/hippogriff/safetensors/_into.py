@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._flights import Flights
-from hippogriff._frameworks import dtype_name, framework_of, make_framework
+from hippogriff._frameworks import framework_of, make_framework
 from hippogriff._host_memory import host_memory_bytes, share_out
-from hippogriff._regions import describe
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors
+from hippogriff.safetensors._targets import find_place
 from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ def load_into(
     Raises
     ------
     InvalidArgument
-        When names, shapes or element types do not agree; nothing was loaded then.
+        When names, shapes or element types do not agree, or an array cannot be filled: it is
+        read-only, sparse, expanded, or on a device without memory, as meta. Nothing was loaded
+        then.
     SafetensorError, ChecksumMismatch, SidecarError, IoError, ShortFile, DeviceError
         As `load_file`. Arrays may be filled in part then.
     """
@@ -89,12 +91,12 @@ def load_into(
         found = {name: tensor for _, header in files for name, tensor in header.tensors.items()}
         missing, unexpected = state.keys() - found.keys(), found.keys() - state.keys()
         names = LoadedNames(sorted(missing), sorted(unexpected))
-        differing = _check(target, state, found, names if strict else LoadedNames([], []), convert)
+        places = _check(target, state, found, names if strict else LoadedNames([], []), convert)
         verifiers = verifiers_of(files, verify)
         for (file, header), verifier in zip(files, verifiers, strict=True):
             wanted = [tensor for tensor in header.tensors.values() if tensor.name in state]
-            job = _Job(file, state, verifier, budget)
-            others = _fill(job, wanted, differing)
+            job = _Job(file, state, places, verifier, budget)
+            others = _fill(job, wanted)
             _convert(job, others)
     return names
 
@@ -105,52 +107,33 @@ def _check(
     found: dict[str, TensorInfo],
     names: LoadedNames,
     convert: bool,
-) -> set[str]:
-    """Say all that does not agree, as torch does; return what has another element type here."""
+) -> dict[str, Region | None]:
+    """Say all that does not agree, as torch does; return the memory that is filled straight."""
     wrong = []
-    differing = set()
+    places: dict[str, Region | None] = {}
+    streams: Streams = {}
     if names.unexpected_keys:
         wrong.append("unexpected in the files: " + ", ".join(names.unexpected_keys))
     if names.missing_keys:
         wrong.append("missing in the files: " + ", ".join(names.missing_keys))
     for name in state.keys() & found.keys():
-        try:
-            dtype = dtype_name(state[name])
-            if dtype != found[name].dtype:
-                differing.add(name)
-            reason = _why_not(state[name], dtype, found[name], convert)
-        except InvalidArgument as error:
-            reason = f": {error}"
+        places[name], reason = find_place(state[name], found[name], streams, convert=convert)
         if reason:
             wrong.append(name + reason)
     if wrong:
         raise InvalidArgument(f"loading into {type(target).__name__}: " + "; ".join(sorted(wrong)))
-    return differing
-
-
-def _why_not(ours: Any, dtype: str, theirs: TensorInfo, convert: bool) -> str:
-    """Say why an array of safetensors' `dtype` cannot be filled; "" when it can."""
-    if ours.shape != theirs.shape and tuple(ours.shape) != theirs.shape:
-        return f" has the shape {theirs.shape} there and {tuple(ours.shape)} here"
-    if not getattr(getattr(ours, "flags", None), "writeable", True):
-        return " is read-only"
-    if dtype == theirs.dtype:
-        return ""
-    if not convert:
-        return f" is {theirs.dtype} there and {dtype} here (convert=True)"
-    return ": its type cannot be converted, because it is no array" if _is_memory(ours) else ""
-
-
-def _is_memory(array: Any) -> bool:
-    """Whether something is memory alone, with nothing that could copy into it."""
-    return not hasattr(array, "copy_") and not hasattr(array, "__setitem__")
+    return places
 
 
 class _Job(NamedTuple):
-    """A file, the arrays it fills, what they are compared with, the most host memory (0: any)."""
+    """A file, the arrays it fills, what they are compared with, the most host memory (0: any).
+
+    `places` has the memory of what is filled straight.
+    """
 
     file: File
     state: Mapping[str, Any]
+    places: Mapping[str, Region | None]
     verifier: Verifier | None
     host_memory: int
 
@@ -162,28 +145,28 @@ class _Part(NamedTuple):
     region: Region
 
 
-def _fill(job: _Job, tensors: list[TensorInfo], differing: set[str]) -> list[TensorInfo]:
+def _fill(job: _Job, tensors: list[TensorInfo]) -> list[TensorInfo]:
     """Read what lies as it should straight into place; return the rest."""
     rest = []
     shared: list[_Part] = []
     filled = _Filled()
-    streams: Streams = {}
     in_flight, each = share_out(job.host_memory, _IN_FLIGHT)
     takes: dict[tuple[Any, ...], Callable[[Batch], None] | None] = {}
     with Checks() as checks, Flights(in_flight) as flights:
         for begin in range(0, len(tensors), _TENSORS_TOGETHER):
             together: dict[tuple[Any, ...], list[_Part]] = {}
             for tensor in tensors[begin : begin + _TENSORS_TOGETHER]:
-                array = job.state[tensor.name]
-                region = None
-                if tensor.name not in differing:
-                    region = _straight_region(tensor, array, streams)
+                region = job.places[tensor.name]
                 if region is None:
                     rest.append(tensor)
                 elif tensor.size_bytes == 0:
                     continue
                 elif filled.add(region):
-                    key = region.device or _device_of(array), region.host_memory, region.stream
+                    key = (
+                        region.device or _device_of(job.state[tensor.name]),
+                        region.host_memory,
+                        region.stream,
+                    )
                     together.setdefault(key, []).append(_Part(tensor, region))
                 else:
                     shared.append(_Part(tensor, region))
@@ -209,14 +192,6 @@ def _then(take: Callable[[Batch], None] | None, parts: list[_Part]) -> Callable[
     addresses = array("Q", [region.address for region in regions])
     sizes = array("Q", [tensor.size_bytes for tensor in tensors])
     return functools.partial(take, Batch(tensors, regions, addresses, sizes))
-
-
-def _straight_region(tensor: TensorInfo, array: Any, streams: Streams) -> Region | None:
-    try:
-        region = describe(array, writable=True, streams=streams)
-    except InvalidArgument:
-        return None  # Not contiguous: filled by the framework.
-    return region if region.size_bytes == tensor.size_bytes else None
 
 
 class _Filled:

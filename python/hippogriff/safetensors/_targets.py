@@ -1,0 +1,85 @@
+"""The arrays that a load fills: whether each can be filled, and what memory it is."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from hippogriff._frameworks import dtype_name
+from hippogriff._regions import describe
+from hippogriff.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from hippogriff._regions import Region, Streams
+    from hippogriff.safetensors._tensor import TensorInfo
+
+
+def find_place(
+    array: Any, tensor: TensorInfo, streams: Streams, *, convert: bool
+) -> tuple[Region | None, str]:
+    """Find the memory that a tensor's bytes go straight to, or why they can go nowhere.
+
+    Without memory and without a reason the array's framework puts them there: it is strided, or of
+    another element type. The reason follows the array's name.
+    """
+    try:
+        dtype = dtype_name(array)
+        reason = _why_not(array, dtype, tensor, convert)
+        if reason:
+            return None, reason
+        if dtype == tensor.dtype:
+            return _find_memory(array, streams)
+        return None, _why_not_filled(array)
+    # Arrays may be of anybody's: what is no array enough, as torch's lazy parameters, is told too.
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:
+        return None, f": {error}"
+
+
+def _why_not(ours: Any, dtype: str, theirs: TensorInfo, convert: bool) -> str:
+    """Say why an array of safetensors' `dtype` is none for a tensor; "" when it is one."""
+    if ours.shape != theirs.shape and tuple(ours.shape) != theirs.shape:
+        return f" has the shape {theirs.shape} there and {tuple(ours.shape)} here"
+    if not getattr(getattr(ours, "flags", None), "writeable", True):
+        return " is read-only"
+    if dtype == theirs.dtype:
+        return ""
+    if not convert:
+        return f" is {theirs.dtype} there and {dtype} here (convert=True)"
+    return ": its type cannot be converted, because it is no array" if _is_memory(ours) else ""
+
+
+def _is_memory(array: Any) -> bool:
+    """Whether something is memory alone, with nothing that could copy into it."""
+    return not hasattr(array, "copy_") and not hasattr(array, "__setitem__")
+
+
+def _find_memory(array: Any, streams: Streams) -> tuple[Region | None, str]:
+    try:
+        return describe(array, writable=True, streams=streams), ""
+    except InvalidArgument as error:
+        # Not contiguous: its framework may fill it, which is not known of anybody else's arrays.
+        return None, _why_not_filled(array) if _is_known(array) else f": {error}"
+
+
+def _is_known(array: Any) -> bool:
+    if hasattr(array, "copy_") or type(array).__module__.partition(".")[0] == "cupy":
+        return True
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(array, numpy.ndarray)
+
+
+def _why_not_filled(array: Any) -> str:
+    """Say why its framework cannot copy something into an array; "" when it can."""
+    if hasattr(array, "copy_"):
+        if str(array.layout) != "torch.strided":
+            return f" is sparse ({array.layout})"
+        if array.device.type not in {"cpu", "cuda"}:
+            return f" is on the device {array.device}, neither a CPU nor a CUDA device"
+        if array.data_ptr() == 0 and array.numel():
+            return " has no memory now: its storage was freed"
+        strides = array.stride()
+    else:
+        strides = getattr(array, "strides", None) or ()
+    if any(stride == 0 < length - 1 for stride, length in zip(strides, array.shape, strict=False)):
+        return " is expanded: several of its elements are one"
+    return ""
