@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hippogriff._elements import find_element
 from hippogriff._flights import Flights
 from hippogriff._frameworks import framework_of, make_array, make_framework, transposed
-from hippogriff._regions import describe
+from hippogriff._regions import describe, note_changes
 from hippogriff._slices import Target, fill, find_runs, resolve, target_of
 from hippogriff.errors import InvalidArgument, Unsupported
 
@@ -155,6 +155,7 @@ class ArrayFile:
         array = self._agreeing(array, selection)
         region = describe(array, writable=True)
         self._check_size(region.size_bytes, selection)
+        note_changes([array])
         # Nothing can be assigned to parts of buffers, and of our own arrays.
         parted = hasattr(array, "__setitem__") and hasattr(array, "reshape")
         framework = make_framework(*framework_of(array)) if parted else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hippogriff import _abi
 from hippogriff._handle import NoHandle
 from hippogriff._library import lib
-from hippogriff._regions import Region, describe
+from hippogriff._regions import Region, describe, note_changes
 from hippogriff._runtime import check_extent, encode_path, ensure
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Flight, Request, Transfer, bytes_moved
@@ -180,6 +180,7 @@ class File:
             As in `write`.
         """
         region = describe(array, writable=True)
+        note_changes([array])
         if route == "auto" and stream is None:
             moved = self._move_small(region, offset, size, writable=True)
             if moved:
@@ -208,6 +209,7 @@ class File:
             fails after 30 s.
         """
         region = describe(array, writable=True)
+        note_changes([array])
         request = Request(route, region=region, stream=stream, before_stream=before_stream)
         return self._start_read(request, region, offset, size)
 
@@ -252,7 +254,9 @@ class File:
         before_stream: bool = False,
     ) -> Transfer[int]:
         """Start a `read_into_many` and return at once. `before_stream` as in `read_into_async`."""
+        parts = list(parts)
         described = [(offset, describe(array, writable=True)) for offset, array in parts]
+        note_changes(array for _, array in parts)
         for offset, region in described:
             check_extent(offset, region.size_bytes)
         filled = [(offset, region) for offset, region in described if region.size_bytes > 0]

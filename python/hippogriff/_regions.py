@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff import _dlpack
 from hippogriff._array import Array
 from hippogriff._buffer import Buffer
 from hippogriff._runtime import runtime
 from hippogriff.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _LEGACY_STREAM = 1
 
@@ -89,6 +92,27 @@ def describe(array: object, *, writable: bool, streams: Streams | None = None) -
             "__dlpack__ nor the buffer protocol"
         )
     return region
+
+
+def note_changes(arrays: Iterable[object]) -> None:
+    """Tell torch's autograd that arrays change, if they are torch's.
+
+    What it saved of them for a backward pass is then refused there, and gives no wrong gradient.
+    """
+    torch = sys.modules.get("torch")
+    tensor_type = getattr(torch, "Tensor", None)
+    if torch is None or tensor_type is None:
+        return
+    increment = getattr(torch.autograd.graph, "increment_version", _increment_version)
+    for array in arrays:
+        # Those of inference mode have no version.
+        if isinstance(array, tensor_type) and not array.is_inference():
+            increment(array)
+
+
+def _increment_version(tensor: Any) -> None:
+    """Do what torch before 2.1 has no call for: change a tensor in place, none of its elements."""
+    tensor.detach().reshape(-1)[:0].zero_()
 
 
 def stream_pointer(stream: object) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import hippogriff
+from hippogriff.arrays import open_npy, save_npy
 from hippogriff.safetensors import load_into, save_file
 
 if TYPE_CHECKING:
@@ -56,3 +57,46 @@ def test_tensors_without_elements_are_not_saved(tmp_path: Path, words: str, make
     with pytest.raises(hippogriff.InvalidArgument, match=f"'b': the tensor {words}"):
         save_file({"a": torch.ones(4), "b": make()}, tmp_path / "model.safetensors")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("old_torch", [False, True])
+@pytest.mark.parametrize("way", ["straight", "converted", "file", "many", "array"])
+def test_a_backward_pass_through_what_was_overwritten_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, old_torch: bool
+) -> None:
+    if old_torch:
+        monkeypatch.delattr(torch.autograd.graph, "increment_version")
+    path = tmp_path / "values"
+    values = np.ones((3, 4), np.float64 if way == "converted" else np.float32)
+    module = torch.nn.Linear(4, 3, bias=False)
+    kept = torch.nn.Linear(4, 3, bias=False)
+    loss, other = (module.weight**2).sum(), (kept.weight**2).sum()
+    weight = module.weight.detach()
+    if way in {"straight", "converted"}:
+        save_file({"weight": values}, path)
+        load_into(module, path, convert=True)
+    elif way == "array":
+        save_npy(path, values)
+        with open_npy(path) as array:
+            array.read_into(weight)
+    else:
+        path.write_bytes(values.tobytes())
+        with hippogriff.open(path) as file:
+            if way == "file":
+                file.read_into(weight)
+            else:
+                file.read_into_many([(0, weight[:1]), (32, weight[2:])])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    other.backward()
+    assert (module.weight[0] == 1).all()
+
+
+def test_tensors_of_inference_mode_are_filled(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"a": np.ones(4, np.float32)}, path)
+    with torch.inference_mode():
+        tensor = torch.zeros(4)
+        load_into({"a": tensor}, path)
+    load_into({"a": tensor}, path)
+    assert (tensor == 1).all()

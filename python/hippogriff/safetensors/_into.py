@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hippogriff._flights import Flights
 from hippogriff._frameworks import framework_of, make_framework
 from hippogriff._host_memory import host_memory_bytes, share_out
+from hippogriff._regions import note_changes
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
@@ -93,6 +94,7 @@ def load_into(
         names = LoadedNames(sorted(missing), sorted(unexpected))
         places = _check(target, state, found, names if strict else LoadedNames([], []), convert)
         verifiers = verifiers_of(files, verify)
+        note_changes(state[name] for name, place in places.items() if place is not None)
         for (file, header), verifier in zip(files, verifiers, strict=True):
             wanted = [tensor for tensor in header.tensors.values() if tensor.name in state]
             job = _Job(file, state, places, verifier, budget)
