@@ -42,7 +42,7 @@ _ML_DTYPES_NAMES = {
 }
 _TORCH_NAMES = {**_NUMPY_NAMES, **_ML_DTYPES_NAMES, "F4": "float4_e2m1fn_x2"}
 
-_NAMES = {theirs: name for name, theirs in (_NUMPY_NAMES | _ML_DTYPES_NAMES).items()}
+_NAMES = {theirs: name for name, theirs in _TORCH_NAMES.items()}
 # Names that are the same everywhere; NumPy has those of ml_dtypes where that is installed.
 _PLAIN_NUMPY_NAMES = frozenset({*_NUMPY_NAMES.values(), "complex128"})
 _PLAIN_TORCH_NAMES = frozenset({*_TORCH_NAMES.values(), "complex128"})
@@ -203,6 +203,22 @@ def dtype_name(array: Any) -> str:
     if name is None:
         raise InvalidArgument(f"safetensors has no element type for {dtype!r:.100}")
     return name
+
+
+def shape_in_file(array: Any, name: str) -> tuple[int, ...]:
+    """Return the shape that an array of safetensors' element type `name` has in a file.
+
+    Raises
+    ------
+    InvalidArgument
+        When it can have none.
+    """
+    shape = tuple(array.shape)
+    if name != "F4":
+        return shape
+    if not shape:
+        raise InvalidArgument("torch packs F4 by two: it has no dimension for the two elements")
+    return (*shape[:-1], 2 * shape[-1])
 
 
 @functools.lru_cache(maxsize=256)

@@ -51,6 +51,19 @@ def make_tensors(seed: int, count: int, bytes_max: int = 100_000) -> dict[str, A
     return tensors
 
 
+def write_file(
+    path: Path, tensors: dict[str, tuple[str, list[int], Any]], padding: str = ""
+) -> None:
+    """Write a file by hand: dtype, shape and bytes of each tensor, and what ends the header."""
+    entries, end = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        begin, end = end, end + len(bytes(data))
+        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    header = (json.dumps(entries, separators=(",", ":")) + padding).encode()
+    content = b"".join(bytes(data) for _, _, data in tensors.values())
+    path.write_bytes(len(header).to_bytes(8, "little") + header + content)
+
+
 def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
     """Compare names, element types, shapes and bytes."""
     assert found.keys() == expected.keys()
@@ -468,3 +481,12 @@ def test_what_cannot_be_filled_is_told_before_anything_is(tmp_path: Path) -> Non
         with pytest.raises(hippogriff.InvalidArgument, match=words):
             load_into({"a": first, "b": wrong}, path, convert=True)
         assert not first.any()
+
+
+def test_types_that_a_framework_lacks_are_told_before_any_is_converted(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    write_file(path, {"a": ("F32", [4], np.ones(4, np.float32)), "b": ("F6_E2M3", [4], bytes(3))})
+    first = np.zeros(4, np.float32)
+    with pytest.raises(hippogriff.InvalidArgument, match="b: NumPy has no element type for F6"):
+        load_into({"a": first, "b": np.zeros(4, np.float32)}, path, convert=True)
+    assert not first.any()

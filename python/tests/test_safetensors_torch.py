@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 
 import hippogriff
 from hippogriff.arrays import open_npy, save_npy
-from hippogriff.safetensors import load_into, save_file
+from hippogriff.safetensors import load_file, load_into, save_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,3 +101,32 @@ def test_tensors_of_inference_mode_are_filled(tmp_path: Path) -> None:
         load_into({"a": tensor}, path)
     load_into({"a": tensor}, path)
     assert (tensor == 1).all()
+
+
+def _packed(*shape: int) -> Any:
+    """Make a tensor of F4: two elements in each of torch's."""
+    values = torch.arange(int(np.prod(shape)), dtype=torch.uint8).reshape(shape)
+    return values.view(torch.float4_e2m1fn_x2)
+
+
+@pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="this torch has no F4")
+def test_f4_is_saved_and_loaded_in_place_as_the_reference_does(tmp_path: Path) -> None:
+    path, theirs = tmp_path / "ours.safetensors", tmp_path / "theirs.safetensors"
+    tensors = {"a": _packed(3, 4), "b": _packed(0, 5), "c": _packed(6)}
+    save_file(tensors, path)
+    safetensors.torch.save_file(tensors, theirs)
+    assert path.read_bytes() == theirs.read_bytes()
+    assert load_file(path)["a"].shape == (3, 4)
+    wide = torch.zeros(6, 2, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    state = {"a": torch.zeros_like(_packed(3, 4)), "b": _packed(0, 5), "c": wide[:, 1]}
+    load_into(state, path)
+    for name, tensor in tensors.items():
+        found = state[name].contiguous().view(torch.uint8)
+        assert torch.equal(found, tensor.view(torch.uint8))
+    with pytest.raises(hippogriff.InvalidArgument, match=r"a has the shape \(3, 8\) there and"):
+        load_into({**state, "a": _packed(3, 8)}, path)
+    floats = {"a": torch.zeros(3, 8), "b": state["b"], "c": torch.zeros(12)}
+    with pytest.raises(hippogriff.InvalidArgument, match="a is F4 there and F32 here, which"):
+        load_into(floats, path, convert=True)
+    with pytest.raises(hippogriff.InvalidArgument, match="'d': torch packs F4 by two"):
+        save_file({"d": _packed(1)[0]}, path)

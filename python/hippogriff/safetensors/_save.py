@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hippogriff._frameworks import dtype_name
+from hippogriff._frameworks import dtype_name, shape_in_file
 from hippogriff._regions import describe
 from hippogriff._save import Part, save_parts
 from hippogriff._sidecar import SidecarWriter, sidecar_path
@@ -83,10 +83,11 @@ def _lay_out(tensors: Mapping[str, Any]) -> list[tuple[TensorInfo, Any]]:
             raise InvalidArgument(f"tensor {name!r} has a mask, which would be lost")
         try:
             dtype = dtype_name(array)
+            shape = shape_in_file(array, dtype)
             size_bytes = describe(array, writable=False).size_bytes
         except InvalidArgument as error:
             raise InvalidArgument(f"tensor {name!r}: {error}") from None
-        info = TensorInfo(name, dtype, tuple(array.shape), 0, size_bytes)
+        info = TensorInfo(name, dtype, shape, 0, size_bytes)
         described.append((info, array))
     check_unicode(info.name for info, _ in described)
     described.sort(key=lambda each: (-DTYPE_BITS[each[0].dtype], each[0].name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from hippogriff._frameworks import dtype_name
+from hippogriff._frameworks import dtype_name, framework_of, make_framework, shape_in_file
 from hippogriff._regions import describe
 from hippogriff.errors import InvalidArgument
 
@@ -29,7 +29,10 @@ def find_place(
             return None, reason
         if dtype == tensor.dtype:
             return _find_memory(array, streams)
-        return None, _why_not_filled(array)
+        reason = _why_not_filled(array)
+        if not reason:
+            make_framework(*framework_of(array)).empty(tensor.dtype, (0,))  # or it says why not
+        return None, reason
     # Arrays may be of anybody's: what is no array enough, as torch's lazy parameters, is told too.
     except (ValueError, TypeError, RuntimeError, BufferError) as error:
         return None, f": {error}"
@@ -37,15 +40,21 @@ def find_place(
 
 def _why_not(ours: Any, dtype: str, theirs: TensorInfo, convert: bool) -> str:
     """Say why an array of safetensors' `dtype` is none for a tensor; "" when it is one."""
-    if ours.shape != theirs.shape and tuple(ours.shape) != theirs.shape:
-        return f" has the shape {theirs.shape} there and {tuple(ours.shape)} here"
+    if ours.shape != theirs.shape or dtype == "F4":
+        shape = shape_in_file(ours, dtype)
+        if shape != theirs.shape:
+            return f" has the shape {theirs.shape} there and {shape} here"
     if not getattr(getattr(ours, "flags", None), "writeable", True):
         return " is read-only"
     if dtype == theirs.dtype:
         return ""
     if not convert:
         return f" is {theirs.dtype} there and {dtype} here (convert=True)"
-    return ": its type cannot be converted, because it is no array" if _is_memory(ours) else ""
+    if _is_memory(ours):
+        return ": its type cannot be converted, because it is no array"
+    if "F4" in {dtype, theirs.dtype}:
+        return f" is {theirs.dtype} there and {dtype} here, which cannot be converted"
+    return ""
 
 
 def _is_memory(array: Any) -> bool:
