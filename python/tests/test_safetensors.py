@@ -147,13 +147,15 @@ def test_a_load_tells_how_it_went(tmp_path: Path, capsys: pytest.CaptureFixture[
     for file in report.files:
         assert sum(file.bytes_by_route.values()) == file.bytes
         assert file.bytes_from_page_cache + file.bytes_from_disk == file.bytes
-        assert 0 < file.seconds <= report.seconds
+        assert 0 < file.waiting_seconds <= file.seconds <= report.seconds
+    assert report.waiting_seconds == pytest.approx(sum(f.waiting_seconds for f in report.files))
     assert 0 < report.waiting_seconds <= report.seconds
     assert json.loads(json.dumps(report.as_dict()))["gb_per_second"] == report.gb_per_second
     load_file(paths, framework="np", explain=True)
     printed = capsys.readouterr().out
     assert str(paths[1]) in printed
     assert "from the page cache" in printed
+    assert printed.count("s waiting, ") == len(paths)
     load_file(paths, framework="np")
     assert capsys.readouterr() == ("", "")
 

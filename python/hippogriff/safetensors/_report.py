@@ -42,6 +42,8 @@ class FileReport:
         Where the bytes came from.
     seconds : float
         From the first of its transfers to the end of the last.
+    waiting_seconds : float
+        Of these, waiting for bytes; the rest is parsing the header and making arrays.
     cpu_seconds : float
         Of the runtime's threads.
     """
@@ -54,6 +56,7 @@ class FileReport:
     bytes_from_page_cache: int = 0
     bytes_from_disk: int = 0
     seconds: float = 0.0
+    waiting_seconds: float = 0.0
     cpu_seconds: float = 0.0
 
     @property
@@ -120,7 +123,8 @@ def _line(file: FileReport) -> str:
         f"{file.path}{to}: {file.tensors} tensors, {format_size(file.bytes)}, "
         f"{file.gb_per_second:.2f} GB/s ({routes or 'nothing to move'}; "
         f"{format_size(file.bytes_from_page_cache)} from the page cache, "
-        f"{format_size(file.bytes_from_disk)} from the drive; {file.cpu_seconds:.3f} CPU s)"
+        f"{format_size(file.bytes_from_disk)} from the drive; "
+        f"{file.waiting_seconds:.3f} s waiting, {file.cpu_seconds:.3f} CPU s)"
     )
 
 
@@ -248,6 +252,7 @@ class Watch:
         self.report.waiting_seconds += now - begin
         self._done_bytes += transfer.progress.bytes_total
         report = self.report.files[-1]
+        report.waiting_seconds += now - begin
         report.seconds = now - self._file_begin
         if self._explain:
             _add(report, transfer.report())
