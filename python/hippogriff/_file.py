@@ -334,6 +334,13 @@ class File:
         request = Request(route, region=region, stream=stream, before_stream=before_stream)
         return self._start_write(request, region, offset, size, durable=durable)
 
+    def write_region_async(
+        self, region: Region, offset: int, host_memory: int = 0
+    ) -> Transfer[int]:
+        """Start to write memory that was described; `host_memory` is as `Request` has it."""
+        request = Request("auto", region=region, host_memory=host_memory)
+        return self._start_write(request, region, offset, None, durable=False)
+
     def _start_read(
         self, request: Request, region: Region, offset: int, size: int | None
     ) -> Transfer[int]:

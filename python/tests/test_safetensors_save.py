@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import hippogriff
+from hippogriff import _regions
 from hippogriff.integrity import write_checksums
 from hippogriff.safetensors import load_file, save_file
 
@@ -177,3 +179,36 @@ def test_what_would_be_lost_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(hippogriff.InvalidArgument, match="zero byte"):
         save_file({"x": array}, f"{path}\0")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_memory_of_each_tensor_is_looked_up_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up = []
+    real = _regions._describe_buffer
+
+    def describe(array: Any, **options: Any) -> Any:
+        looked_up.append(array)
+        return real(array, **options)
+
+    monkeypatch.setattr(_regions, "_describe_buffer", describe)
+    arrays = [np.full(number, 1.0) for number in (0, 1, 600)]
+    save_file({str(number): array for number, array in enumerate(arrays)}, tmp_path / "x.st")
+    for array in arrays:
+        assert sum(each is array for each in looked_up) == 1
+
+
+def test_the_header_is_what_a_json_encoder_writes(tmp_path: Path) -> None:
+    path = tmp_path / "x.st"
+    names = ['quote"', "back\\slash", "tab\t", "\x00\x1f\x7f", "\u00fc\u2028\U0001f600", ""]
+    metadata = {'"': "\n\u00e4", "__metadata__": "}"}
+    save_file({name: np.zeros((2, 0, 3), np.int8) for name in names}, path, metadata)
+    content = path.read_bytes()
+    text = content[8 : 8 + int.from_bytes(content[:8], "little")].decode()
+    fields = json.loads(text)
+    assert fields.pop("__metadata__") == metadata
+    assert fields.keys() == set(names)
+    assert fields[""] == {"dtype": "I8", "shape": [2, 0, 3], "data_offsets": [0, 0]}
+    again = json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)
+    assert text.rstrip(" ") == again
+    assert load_file(path, framework="np").keys() == set(names)

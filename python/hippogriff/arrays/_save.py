@@ -41,8 +41,7 @@ def save_npy(path: PathLike, array: Any) -> None:
     fortran_order = _is_fortran_order(array)
     data = transposed(array) if fortran_order else array
     header = format_header(find_element(array.dtype), shape, fortran_order=fortran_order)
-    size_bytes = describe(data, writable=False).size_bytes
-    save_parts(path, header, [Part("the array", data, len(header), size_bytes)])
+    save_parts(path, header, [Part(describe(data, writable=False), len(header))])
 
 
 def _is_fortran_order(array: Any) -> bool:

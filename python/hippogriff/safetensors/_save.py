@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hippogriff._collector import Pause
 from hippogriff._frameworks import dtype_name, shape_in_file
 from hippogriff._regions import describe
 from hippogriff._save import Part, save_parts
@@ -15,6 +17,7 @@ from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
 from hippogriff.safetensors._verify import make_sidecar
 
 if TYPE_CHECKING:
+    from hippogriff._regions import Region, Streams
     from hippogriff._runtime import PathLike
 
 
@@ -47,18 +50,16 @@ def save_file(
     IoError
         When writing fails; the temporary file is removed then.
     """
-    contents = _lay_out(tensors)
-    header = format_header([info for info, _ in contents], _checked_metadata(metadata))
-    parts = [
-        Part(f"tensor {info.name!r}", array, len(header) + info.offset, info.size_bytes)
-        for info, array in contents
-    ]
+    with Pause():  # Nothing here is garbage, and looking for some takes as long.
+        contents = _lay_out(tensors)
+        header = format_header([info for info, _ in contents], _checked_metadata(metadata))
+        parts = [Part(region, len(header) + info.offset) for info, region in contents]
 
-    def make_beside(name: str) -> SidecarWriter:
-        sidecar = make_sidecar(header, [a for _, a in contents])
-        return SidecarWriter(sidecar_path(name), sidecar, of=name)
+        def make_beside(name: str) -> SidecarWriter:
+            sidecar = make_sidecar(header, [region for _, region in contents])
+            return SidecarWriter(sidecar_path(name), sidecar, of=name)
 
-    save_parts(filename, header, parts, make_beside if checksum else None)
+        save_parts(filename, header, parts, make_beside if checksum else None)
 
 
 def _checked_metadata(metadata: Mapping[str, str] | None) -> dict[str, str] | None:
@@ -71,11 +72,12 @@ def _checked_metadata(metadata: Mapping[str, str] | None) -> dict[str, str] | No
     return texts
 
 
-def _lay_out(tensors: Mapping[str, Any]) -> list[tuple[TensorInfo, Any]]:
+def _lay_out(tensors: Mapping[str, Any]) -> list[tuple[TensorInfo, Region]]:
     """Order tensors as the reference does, the widest elements first, so that all are aligned."""
     if not isinstance(tensors, Mapping):
         raise InvalidArgument(f"the tensors are no mapping of names to arrays: {tensors!r:.100}")
-    described = []
+    described: list[tuple[TensorInfo, Region]] = []
+    streams: Streams = {}
     for name, array in tensors.items():
         if not isinstance(name, str) or name == "__metadata__":
             raise SafetensorError(f"{name!r:.100} cannot be a tensor's name")
@@ -84,15 +86,14 @@ def _lay_out(tensors: Mapping[str, Any]) -> list[tuple[TensorInfo, Any]]:
         try:
             dtype = dtype_name(array)
             shape = shape_in_file(array, dtype)
-            size_bytes = describe(array, writable=False).size_bytes
+            region = describe(array, writable=False, streams=streams)
         except InvalidArgument as error:
             raise InvalidArgument(f"tensor {name!r}: {error}") from None
-        info = TensorInfo(name, dtype, shape, 0, size_bytes)
-        described.append((info, array))
+        described.append((TensorInfo(name, dtype, shape, 0, region.size_bytes), region))
     check_unicode(info.name for info, _ in described)
     described.sort(key=lambda each: (-DTYPE_BITS[each[0].dtype], each[0].name))
-    contents, offset = [], 0
-    for info, array in described:
-        contents.append((info._replace(offset=offset), array))
-        offset += info.size_bytes
-    return contents
+    offsets = itertools.accumulate((info.size_bytes for info, _ in described), initial=0)
+    return [
+        (TensorInfo(*info[:3], offset, info.size_bytes), region)
+        for (info, region), offset in zip(described, offsets, strict=False)
+    ]

@@ -6,10 +6,9 @@ import itertools
 import os
 from array import array
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hippogriff._compare import check_head, mismatch_at, raise_mismatches, read_checksums
-from hippogriff._regions import describe
 from hippogriff._sidecar import (
     BLOCK_BYTES,
     Sidecar,
@@ -213,10 +212,9 @@ def verifiers_of(files: Sequence[tuple[File, Header]], verify: Verify) -> list[V
     return verifiers
 
 
-def make_sidecar(header: bytes, tensors: Iterable[Any]) -> Sidecar:
-    """Compute the checksums of a file of these arrays, in this order, where they are."""
+def make_sidecar(header: bytes, regions: Sequence[Region]) -> Sidecar:
+    """Compute the checksums of a file of arrays in this order, where they are."""
     checksums = array("Q")
-    regions = [describe(tensor, writable=False) for tensor in tensors]
     for _, group in itertools.groupby(regions, lambda region: region[2:5]):
         together = list(group)
         parts = [(region.address, region.size_bytes) for region in together]
