@@ -17,17 +17,9 @@ from hippogriff._frameworks import numpy_dtype
 from hippogriff._host_rows import broadcast, find_rows
 from hippogriff._library import lib
 from hippogriff._node import claim
-from hippogriff._runtime import (
-    default_device,
-    device_name,
-    encode_device,
-    encode_path,
-    ensure,
-    explain,
-    take_json,
-)
-from hippogriff._sizes import as_bytes
+from hippogriff._runtime import default_device, device_name, ensure, explain, take_json
 from hippogriff._slices import Extent, find_runs, resolve
+from hippogriff._storage_options import Wishes, find_paths, make_options
 from hippogriff._uses import Uses
 from hippogriff.errors import InvalidArgument, Unsupported, check
 
@@ -113,29 +105,14 @@ class StorageArray:
         self._uses = Uses()
         self._numpy = _numpy()
         element = find_element(dtype)
-        paths = [path] if isinstance(path, str | bytes | os.PathLike) else list(path)
-        if not paths:
-            raise InvalidArgument("an array has at least one file")
+        paths = find_paths(path)
         self._paths = tuple(os.fsdecode(each) for each in paths)
         self._mode = mode
         self._device = device_name(device) or default_device()
-        options = _storage_abi.ArrayOptions(struct_size=ctypes.sizeof(_storage_abi.ArrayOptions))
-        if len(paths) == 1:
-            options.path = encode_path(paths[0])
-        else:
-            options.paths = (ctypes.c_char_p * len(paths))(*map(encode_path, paths))
-            options.path_count = len(paths)
-        options.layout = None if layout is None else layout.encode()
-        options.stripe_size = _bytes("stripe", stripe)
-        options.overlay_folder = None if overlay is None else encode_path(overlay)
-        options.io = io.encode()
-        options.mode = mode.encode()
-        options.device = encode_device(self._device)
-        options.cache_size = _bytes("cache", cache)
-        options.line_size = _bytes("line", line, 2**32)
+        wishes = Wishes(mode, cache, line, offset, layout, stripe, overlay, io)
+        options = make_options(paths, wishes, self._device)
         self._line_bytes = int(options.line_size)
         self._lines = int(options.cache_size) // max(1, self._line_bytes)
-        options.offset = _bytes("offset", offset)
         self._offset = int(options.offset)
         size_bytes = known_size_bytes(shape, element.itemsize_bytes)
         if size_bytes is not None and not 0 < size_bytes < 2**63:
@@ -571,13 +548,3 @@ def _numpy() -> Any:
         return importlib.import_module("numpy")
     except ImportError:
         raise Unsupported("StorageArray needs NumPy (pip install numpy)") from None
-
-
-def _bytes(name: str, value: int | str, limit: int = 2**63) -> int:
-    return _natural(name, as_bytes(name, value), limit)
-
-
-def _natural(name: str, value: int, limit: int = 2**63) -> int:
-    if not 0 <= value < limit:
-        raise InvalidArgument(f"{name}={value} is negative, too large or empty")
-    return int(value)
