@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from hippogriff import _device_rows, _storage_abi
 from hippogriff._dtypes import fit_shape, known_size_bytes
 from hippogriff._elements import find_element
+from hippogriff._fields import Fields, names_fields
 from hippogriff._frameworks import numpy_dtype
 from hippogriff._host_rows import broadcast, find_rows
+from hippogriff._indexing import Rows, find_part
 from hippogriff._library import lib
 from hippogriff._node import claim
 from hippogriff._runtime import default_device, device_name, ensure, explain, take_json
@@ -232,25 +234,51 @@ class StorageArray:
         return f"<hippogriff.StorageArray {self.path!r}, {what}, mode={self.mode!r}>"
 
     def __getitem__(self, index: Any) -> Any:
-        """Read a part: integers, slices with positive steps, at most one ellipsis.
+        """Read a part, for small ones: what NumPy's index names is read, and little more.
 
-        A NumPy array; a number where integers name one element. On a GPU each run of adjacent
-        elements is a kernel, after the work on the current stream: for small parts.
+        A NumPy array as NumPy would give it, with memory of its own; a number where integers name
+        one element. Integers and slices: each run of adjacent elements is a call, on a GPU a
+        kernel, after the work on the current stream. Arrays of integers and masks: gathered as
+        `take` does. The name of a field, or a list of names: all of the array is read.
+
+        Raises
+        ------
+        IndexError
+            When the index is out of the array, or is none of these.
         """
-        selection = resolve(index, self.shape)
-        array = self._numpy.empty(selection.counts, self.dtype)
+        if names_fields(index):
+            return self._read_fields(index)
+        part = find_part(self._numpy, index, self.shape)
+        if isinstance(part, Rows):
+            out = self._numpy.empty(part.shape, self.dtype)
+            self._gather(part.numbers, part.elements * self._extent.itemsize_bytes, out)
+            return out
+        array = self._numpy.empty(part.selection.counts, self.dtype)
         with self._followed() as handle:
-            for offset, address, size in self._pieces(selection, array):
+            for offset, address, size in self._pieces(part.selection, array):
                 check(lib.hippogriff_array_read(handle, offset, address, size))
-        return array.reshape(selection.shape)[()]
+        return array[part.shown]
 
     def __setitem__(self, index: Any, values: Any) -> None:
-        """Write a part, to which the values are broadcast."""
-        selection = resolve(index, self.shape)
-        whole = broadcast(self._numpy, values, self.dtype, selection.shape)
-        array = self._numpy.ascontiguousarray(whole.reshape(selection.counts))
+        """Write a part, which is named as for reading, and to which the values are broadcast.
+
+        Of an element that is named several times the last value counts. Fields are written without
+        those beside them.
+        """
+        if names_fields(index):
+            self._write_fields(index, values)
+            return
+        part = find_part(self._numpy, index, self.shape)
+        if isinstance(part, Rows):
+            whole = broadcast(self._numpy, values, self.dtype, part.shape)
+            array = self._numpy.ascontiguousarray(whole)
+            self._scatter(part.numbers, part.elements * self._extent.itemsize_bytes, array)
+            return
+        array = self._numpy.zeros(part.selection.counts, self.dtype)  # also between fields
+        shown = array[(*part.shown, *(() if ... in part.shown else (...,)))]
+        shown[...] = broadcast(self._numpy, values, self.dtype, shown.shape)
         with self._followed() as handle:
-            for offset, address, size in self._pieces(selection, array):
+            for offset, address, size in self._pieces(part.selection, array):
                 check(lib.hippogriff_array_write(handle, offset, address, size))
 
     def take(self, indices: Any, out: Any = None) -> Any:
@@ -294,13 +322,7 @@ class StorageArray:
             )
         elif not out.flags.writeable:
             raise InvalidArgument("out is read-only")
-        if rows.size and out.size:
-            with self._followed() as handle:
-                check(
-                    lib.hippogriff_array_gather(
-                        handle, rows.ctypes.data, rows.size, self._row_bytes, out.ctypes.data
-                    )
-                )
+        self._gather(rows, self._row_bytes, out)
         return out[()] if is_number else out
 
     def put(self, indices: Any, values: Any) -> None:
@@ -317,14 +339,7 @@ class StorageArray:
         rows = self._rows(indices)
         shape = (*rows.shape, *self.shape[1:])
         whole = broadcast(self._numpy, values, self.dtype, shape)
-        array = self._numpy.ascontiguousarray(whole)
-        if rows.size and array.size:
-            with self._followed() as handle:
-                check(
-                    lib.hippogriff_array_scatter(
-                        handle, rows.ctypes.data, rows.size, self._row_bytes, array.ctypes.data
-                    )
-                )
+        self._scatter(rows, self._row_bytes, self._numpy.ascontiguousarray(whole))
 
     def prefetch(self, rows: Any) -> None:
         """Have rows on their way into the cache, and wait for none of them: a hint.
@@ -505,6 +520,34 @@ class StorageArray:
             if not is_open:
                 raise InvalidArgument(f"{self.path} is closed", object=self.path)
             yield self._handle
+
+    def _gather(self, rows: Any, row_bytes: int, out: Any) -> None:
+        if rows.size and out.size:
+            numbers, count, memory = rows.ctypes.data, rows.size, out.ctypes.data
+            with self._followed() as handle:
+                check(lib.hippogriff_array_gather(handle, numbers, count, row_bytes, memory))
+
+    def _scatter(self, rows: Any, row_bytes: int, array: Any) -> None:
+        if rows.size and array.size:
+            numbers, count, memory = rows.ctypes.data, rows.size, array.ctypes.data
+            with self._followed() as handle:
+                check(lib.hippogriff_array_scatter(handle, numbers, count, row_bytes, memory))
+
+    def _read_fields(self, names: str | list[str]) -> Any:
+        """Read whole elements, a block of them at a time, and copy the fields out of them."""
+        fields = Fields(self._numpy, self.dtype, self.shape, names)
+        out = fields.empty()
+        for begin, block in fields.blocks():
+            with self._followed() as handle:
+                offset = begin * self._extent.itemsize_bytes
+                check(lib.hippogriff_array_read(handle, offset, block.ctypes.data, block.nbytes))
+            fields.copy(block, out, begin)
+        return out
+
+    def _write_fields(self, names: str | list[str], values: Any) -> None:
+        fields = Fields(self._numpy, self.dtype, self.shape, names)
+        for rows, row_bytes, array in fields.pieces(values):
+            self._scatter(rows, row_bytes, array)
 
     def _pieces(self, selection: Any, array: Any) -> Iterator[tuple[int, int, int]]:
         """Yield what lies together: offset in the array, address in memory, bytes."""
