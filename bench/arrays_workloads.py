@@ -29,7 +29,7 @@ from hippogriff._sizes import parse_size
 SCHEMA = "hippogriff-arrays-workloads/1"
 ALGORITHMS = ("bfs", "bfs --top-down", "cc", "pagerank")
 KINDS = ("kronecker", "uniform")
-PROGRAMS = ("graph", "queries", "vectoradd")
+PROGRAMS = ("graph", "queries", "vectoradd", "gather")
 STATES = ("cached", "cold")
 READING = ("array", "resident", "zero-copy")
 WRITING = ("array", "tiled", "resident")
@@ -158,6 +158,9 @@ class Bench:
         for program in options.programs:
             folder = Path(tempfile.mkdtemp(prefix=f"{program}-", dir=options.folder))
             try:
+                if program == "gather":
+                    self._gather(folder)
+                    continue
                 for case in CASES[program](options.build.resolve() / "bin", folder, sizes):
                     for state in options.states:
                         self._measure(case, state)
@@ -169,28 +172,57 @@ class Bench:
         """Run all modes in turns, so that a noisy minute falls on all of them."""
         data_bytes = sum(path.stat().st_size for path in case.files)
         cache_bytes = self._options.cache or max(1 << 20, data_bytes // self._options.cache_part)
-        entries: dict[str, dict[str, Any]] = {
-            mode: {
-                "case": case.name,
-                "mode": mode,
-                "state": state,
-                "data_bytes": data_bytes,
-                "cache_bytes": cache_bytes,
-                "repetitions": [],
-            }
-            for mode in case.modes
+        entries = {
+            mode: new_entry(case.name, mode, state, data_bytes, cache_bytes) for mode in case.modes
         }
         for number in range(self._options.rounds):
             for mode, entry in entries.items():
                 if "why_absent" not in entry:
                     self._repeat(case, mode, entry, check=number == 0)
-        for entry in entries.values():
+        self._keep(list(entries.values()))
+
+    def _keep(self, entries: list[dict[str, Any]]) -> None:
+        for entry in entries:
             if entry["repetitions"]:
                 entry.pop("why_absent", None)
                 entry["summary"] = summary(entry["repetitions"])
             self._results["cases"].append(entry)
             print(words_of(entry), flush=True)
         save(self._options.json, self._results)
+
+    def _gather(self, folder: Path) -> None:
+        """Run the program that measures all its ways and both states at once."""
+        from bench import gather_runs  # It wants NumPy, which GPU machines need not have.
+
+        options = self._options
+        size_bytes = options.gather_bytes // options.row_bytes * options.row_bytes
+        cache_bytes = options.cache or max(1 << 20, size_bytes // options.cache_part)
+        entries = {
+            (mode, state): new_entry("gather", mode, state, size_bytes, cache_bytes)
+            for state in options.states
+            for mode in gather_runs.MODES
+        }
+        why, wrong = "the time was over", False
+        for _ in range(options.rounds):
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                break
+            sizes = (size_bytes, options.gather_rows, options.row_bytes, cache_bytes)
+            program = options.build.resolve() / "bin" / "gather"
+            try:
+                seconds = gather_runs.measure_once(program, folder / "rows", sizes, left)
+            except subprocess.TimeoutExpired:
+                break
+            except (ValueError, OSError) as error:
+                why = str(error)
+                wrong = "wrong" in why.lower()
+                break
+            for key, entry in entries.items():
+                took = {"seconds": {"compute": seconds[key]}, "total_seconds": seconds[key]}
+                entry["repetitions"].append({**took, "amplification": None})
+        for entry in entries.values():
+            entry.update({"why_absent": why, **({"wrong": True} if wrong else {})})
+        self._keep(list(entries.values()))
 
     def _repeat(self, case: Case, mode: str, entry: dict[str, Any], *, check: bool) -> None:
         measured = self._run(case, mode, entry, check=check)
@@ -223,6 +255,20 @@ class Bench:
             return None
         measured: dict[str, Any] = json.loads(done.stdout)["runs"][0]
         return measured
+
+
+def new_entry(
+    name: str, mode: str, state: str, data_bytes: int, cache_bytes: int
+) -> dict[str, Any]:
+    """Return what is told of a mode of a case, before it has run."""
+    return {
+        "case": name,
+        "mode": mode,
+        "state": state,
+        "data_bytes": data_bytes,
+        "cache_bytes": cache_bytes,
+        "repetitions": [],
+    }
 
 
 def summary(repetitions: list[dict[str, Any]]) -> dict[str, Any]:
@@ -275,7 +321,7 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--build", type=Path, default=Path("build"), help="bin/ is in it")
     parser.add_argument("--folder", type=Path, default=Path.cwd(), help="where the data are made")
     parser.add_argument("--device", default="cuda:0", help="cuda:N or host")
-    parser.add_argument("--programs", type=_names(PROGRAMS), default=list(PROGRAMS))
+    parser.add_argument("--programs", type=_names(PROGRAMS), help="default: all for --device")
     parser.add_argument("--states", type=_names(STATES), default=["cached"], help="of the files")
     parser.add_argument("--scale", type=int, default=22, help="of graphs: 2^scale vertices")
     parser.add_argument("--kinds", type=_kinds, default=list(KINDS), help="of graphs, or none")
@@ -290,6 +336,9 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--sources", type=int, default=4, help="of breadth-first searches")
     parser.add_argument("--rows", type=int, default=100_000_000, help="of taxi trips")
     parser.add_argument("--numbers", type=int, default=100_000_000, help="of vectoradd")
+    parser.add_argument("--gather-bytes", type=parse_size, default=1 << 30, help="of its file")
+    parser.add_argument("--gather-rows", type=int, default=100_000, help="that are gathered")
+    parser.add_argument("--row-bytes", type=int, default=512, help="of gather, a multiple of 8")
     parser.add_argument("--cache", type=parse_size, help="bytes; default: a part of the data")
     parser.add_argument("--cache-part", type=int, default=8, help="which part: one in so many")
     parser.add_argument("--line", type=parse_size, default=4096, help="bytes")
@@ -302,7 +351,16 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
             parser.error(f"--graphs: {path} is no file")
     if len({path.name for path in options.graphs}) < len(options.graphs):
         parser.error("--graphs: two of the same name, which are cases' names")
+    if options.programs is None:
+        options.programs = [each for each in PROGRAMS if each != "gather" or on_host(options)]
+    elif "gather" in options.programs and not on_host(options):
+        parser.error("gather runs on --device host alone")
     return options
+
+
+def on_host(options: argparse.Namespace) -> bool:
+    """Whether no GPU is asked for."""
+    return bool(options.device == "host")
 
 
 def main() -> int:

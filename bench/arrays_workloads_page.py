@@ -11,7 +11,7 @@ from bench import drawing
 if TYPE_CHECKING:
     from pathlib import Path
 
-_MODES = ("array", "resident", "zero-copy", "tiled")
+_MODES = ("array", "resident", "zero-copy", "tiled", "numpy")
 _GRAPHS = ("bfs", "cc", "pagerank")
 
 SCHEMA = "hippogriff-arrays-workloads/1"
@@ -31,21 +31,22 @@ def _cell(entry: dict[str, Any] | None) -> str:
     return f"{found['seconds_median']:.3g}"
 
 
-def _row(entries: dict[str, dict[str, Any]]) -> str:
+def _row(entries: dict[str, dict[str, Any]], modes: list[str]) -> str:
     """Return a line of the table: the modes of a case, and what they take of the array's time."""
     array = entries.get("array", {}).get("summary")
 
     def ratio(mode: str) -> str:
         other = entries.get(mode, {}).get("summary")
-        if not array or not other:
+        if not array or not other or not array["seconds_median"]:
             return ""
         return f"{other['seconds_median'] / array['seconds_median']:.2f}"
 
     ratios = f"{ratio('resident')} | {ratio('zero-copy')}"
-    read = "" if not array else f"{array['amplification_median']:.2f}"
+    amplification = array["amplification_median"] if array else None
+    read = "" if amplification is None else f"{amplification:.2f}"
     first = next(iter(entries.values()))
     size = f"{first['data_bytes'] / 1e9:.3g}, {first['cache_bytes'] / 1e9:.3g}"
-    others = [_cell(entries.get(mode)) for mode in _MODES]
+    others = [_cell(entries.get(mode)) for mode in modes]
     return (
         f"| {first['case']}, {first['state']} | {size} | {' | '.join(others)} | {ratios} | {read} |"
     )
@@ -118,18 +119,19 @@ def page_lines(paths: list[Path], output: Path, *, plots: bool) -> list[str]:
     for path in sorted(paths):
         results = json.loads(path.read_text())
         about = results["machine"]
+        with_numpy = any(entry["mode"] == "numpy" for entry in results["cases"])
+        modes = [mode for mode in _MODES if mode != "numpy" or with_numpy]
         lines += [
             f"{about['device']['model']}, {about['cores']} cores; lines of "
             f"{results['line_bytes']} bytes; {results['started']}, commit {results['commit']}: "
             f"`{results['command_line']}`",
             "",
-            "| | data and cache, GB | array | resident | zero-copy | tiled | ratio | to zero-copy "
-            "| read |",
-            "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+            f"| | data and cache, GB | {' | '.join(modes)} | ratio | to zero-copy | read |",
+            f"|---|{'--:|' * (len(modes) + 4)}",
         ]
         cases: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
         for entry in results["cases"]:
             cases.setdefault((entry["case"], entry["state"]), {})[entry["mode"]] = entry
-        lines += [_row(entries) for entries in cases.values()]
+        lines += [_row(entries, modes) for entries in cases.values()]
         lines.append("")
     return lines

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import os
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from bench import arrays_workloads, arrays_workloads_page
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from bench import arrays_workloads, arrays_workloads_page, gather_runs
 
 RUN = '{"seconds": {"compute": 1}, "total_seconds": 2, "amplification": %s, "mode": "%s"}'
 # A program that makes its data, or notes its words and answers.
@@ -131,4 +131,73 @@ def test_given_graphs_must_be_there_and_differ(
 def test_unknown_programs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         arrays_workloads.parse_arguments(["--json", str(tmp_path), "--programs", "sort"])
-    assert "sort: not among graph, queries, vectoradd" in capsys.readouterr().err
+    assert "sort: not among graph, queries, vectoradd, gather" in capsys.readouterr().err
+
+
+def test_gather_is_for_device_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--json", str(tmp_path)]
+    assert "gather" not in arrays_workloads.parse_arguments(words).programs
+    assert "gather" in arrays_workloads.parse_arguments([*words, "--device", "host"]).programs
+    with pytest.raises(SystemExit):
+        arrays_workloads.parse_arguments([*words, "--programs", "gather"])
+    assert "on --device host alone" in capsys.readouterr().err
+
+
+def gather(folder: Path, build: Path, *words: str) -> list[dict[str, Any]]:
+    path = folder / "results.json"
+    options = ["--json", str(path), "--build", str(build), "--folder", str(folder)]
+    options += ["--device", "host", "--programs", "gather", "--states", "cold,cached"]
+    options += ["--gather-bytes", "2MiB", "--gather-rows", "300", "--rounds", "2", *words]
+    arrays_workloads.Bench(arrays_workloads.parse_arguments(options)).run()
+    assert not list(folder.glob("gather-*"))  # the file is gone
+    cases: list[dict[str, Any]] = json.loads(path.read_text())["cases"]
+    return cases
+
+
+def test_gather_is_measured_beside_numpy(tmp_path: Path) -> None:
+    library = Path(os.environ.get("HIPPOGRIFF_LIBRARY", "build/libhippogriff.so"))
+    if not (library.parent / "bin" / "gather").exists():
+        pytest.skip("the workloads are not built")
+    cases = gather(tmp_path, library.parent, "--row-bytes", "520")
+    modes = ["array", "resident", "zero-copy", "numpy"]
+    assert [each["mode"] for each in cases] == 2 * modes
+    assert [each["state"] for each in cases] == ["cold"] * 4 + ["cached"] * 4
+    assert all(len(each["repetitions"]) == 2 for each in cases)
+    assert all("why_absent" not in each and "wrong" not in each for each in cases)
+    assert cases[0]["data_bytes"] == (2 << 20) // 520 * 520
+    page = "\n".join(
+        arrays_workloads_page.page_lines(
+            [tmp_path / "results.json"], tmp_path / "p.md", plots=False
+        )
+    )
+    assert "| tiled | numpy | ratio |" in page
+    assert page.count("| gather, c") == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "why", "wrong"),
+    [
+        ("echo 'gather: row 3 is wrong' >&2; exit 1", "exit status 1: gather: row 3", True),
+        ("echo nonsense", "gather printed something else: 'nonsense", False),
+    ],
+)
+def test_gather_that_fails_says_so(tmp_path: Path, script: str, why: str, wrong: bool) -> None:
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "gather"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    for each in gather(tmp_path, tmp_path):
+        assert each["why_absent"].startswith(why)
+        assert each.get("wrong", False) == wrong
+
+
+def test_words_that_numpy_gathers_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    words = (np.arange(1, 65, dtype=np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+    path.write_bytes(words.tobytes())
+    rows = np.array([3, 0, 3, 7])
+    assert gather_runs.gather_with_numpy(path, rows, 64) >= 0
+    words[31] += np.uint64(1)
+    path.write_bytes(words.tobytes())
+    with pytest.raises(ValueError, match="WRONG"):
+        gather_runs.gather_with_numpy(path, rows, 64)
