@@ -29,7 +29,10 @@ class Rows(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A dimension of the array (-1: none) and its places: a range, or an array of integers."""
+    """A dimension of the array (-1: none) and its places: a range, or an array of integers.
+
+    An ellipsis for no dimensions has no places (None).
+    """
 
     dimension: int
     places: Any
@@ -74,11 +77,13 @@ def _as_part(numpy: Any, part: Any) -> Any:
 
 
 def _named(parts: Sequence[Any], shape: tuple[int, ...]) -> list[Any] | None:
-    """Return the parts with slices instead of an ellipsis and of nothing; None: too many."""
+    """Return the parts with slices for what the ellipsis, or nothing, names; None: too many."""
     missing = len(shape) - sum(map(_dimensions_of, parts))
     places = [number for number, part in enumerate(parts) if part is ...]
     if missing < 0 or len(places) > 1:
         return None
+    if places and not missing:
+        return list(parts)  # It stands between arrays all the same.
     place = places[0] if places else len(parts)
     return [*parts[:place], *[slice(None)] * missing, *parts[place + len(places) :]]
 
@@ -103,8 +108,8 @@ def _find_box(parts: Sequence[Any], shape: tuple[int, ...]) -> Box | None:
     shown: list[Any] = []
     lengths = iter(shape)
     for part in every:
-        if part is None:
-            shown.append(None)
+        if part is None or part is ...:
+            shown.append(part)
             continue
         length = next(lengths)
         if isinstance(part, slice):
@@ -121,8 +126,9 @@ def _find_box(parts: Sequence[Any], shape: tuple[int, ...]) -> Box | None:
         selection.counts.append(count)
         selection.steps.append(abs(places.step) if count > 1 else 1)
         selection.kept.append(isinstance(part, slice))
-    # With an ellipsis NumPy gives an array of one element, and no number.
-    return Box(selection, (*shown, ...) if any(part is ... for part in parts) else tuple(shown))
+    if any(part is ... for part in parts) and ... not in shown:
+        shown.append(...)  # With one NumPy gives an array of one element, and no number.
+    return Box(selection, tuple(shown))
 
 
 def _find_rows(
@@ -134,20 +140,22 @@ def _find_rows(
     strides = [math.prod(shape[number + 1 :]) for number in range(len(shape))]
     elements = 1
     # What is there as a whole behind all else belongs to a row,
-    while isinstance(every[-1].places, range):
-        dimension, places = every[-1]
+    while not isinstance(every[-1].places, numpy.ndarray):
+        dimension, places = every.pop()
+        if places is None:
+            continue
         length = 1 if dimension < 0 else shape[dimension]
         if places != range(length):
             # and of a part as much as rows of one size can begin with.
             if places.step == 1:
                 unit = math.gcd(places.start, len(places), length)
                 first = places.start // unit
-                every[-1] = _Part(dimension, range(first, first + len(places) // unit))
+                places = range(first, first + len(places) // unit)
                 strides[dimension] *= unit
                 elements *= unit
+            every.append(_Part(dimension, places))
             break
         elements *= length
-        every.pop()
     found = _add_up(numpy, every, [stride // elements for stride in strides])
     return Rows(shown, numpy.ascontiguousarray(found, "uint64").reshape(-1), elements)
 
@@ -156,7 +164,9 @@ def _add_up(numpy: Any, parts: Sequence[_Part], strides: Sequence[int]) -> Any:
     """Return the numbers of the rows, with the dimensions where NumPy has them."""
     terms, arrays = [], []
     for number, (dimension, places) in enumerate(parts):
-        if isinstance(places, range):
+        if places is None:
+            terms.append(numpy.zeros((), "int64"))
+        elif isinstance(places, range):
             terms.append(numpy.arange(places.start, places.stop, places.step, "int64"))
         else:
             terms.append(places)
@@ -176,7 +186,9 @@ def _places(numpy: Any, parts: Sequence[Any], shape: tuple[int, ...]) -> Iterato
     """Yield the places that each part names, masks as arrays of integers."""
     dimension = 0
     for part in parts:
-        if part is None:
+        if part is ...:
+            yield _Part(-1, None)
+        elif part is None:
             yield _Part(-1, range(1))
         elif isinstance(part, slice):
             yield _Part(dimension, range(*part.indices(shape[dimension])))
