@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from hippogriff import _device_rows, _storage_abi
-from hippogriff._dtypes import fit_shape, known_size_bytes
+from hippogriff._dtypes import fit_shape
 from hippogriff._elements import find_element
 from hippogriff._fields import Fields, names_fields
 from hippogriff._frameworks import numpy_dtype
@@ -21,7 +21,14 @@ from hippogriff._library import lib
 from hippogriff._node import claim
 from hippogriff._runtime import default_device, device_name, ensure, explain, take_json
 from hippogriff._slices import Extent, find_runs, resolve
-from hippogriff._storage_options import Wishes, find_paths, make_options
+from hippogriff._storage_options import (
+    Wishes,
+    find_mode,
+    find_paths,
+    make_options,
+    refuse_longer,
+    size_of,
+)
 from hippogriff._uses import Uses
 from hippogriff.errors import InvalidArgument, Unsupported, check
 
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hippogriff._runtime import PathLike
+    from hippogriff._storage_options import Place
 
 _storage_abi.declare(lib)
 
@@ -44,7 +52,7 @@ class StorageArray:
     Parameters
     ----------
     path : path or sequence of paths
-        The file, or up to 64 files as one array: see `layout`.
+        The file, or up to 64 files as one array: see `layout`. An open file stands for its path.
     dtype : dtype
         Element type: a name, a NumPy or torch dtype.
     shape : int or sequence of int, optional
@@ -52,8 +60,9 @@ class StorageArray:
     device : str
         ``"host"``, ``"cuda:0"``; None: the default one.
     mode : str
-        As `numpy.memmap` has it: ``"r"``, ``"r+"``, ``"w+"`` (makes the file; needs the shape),
-        ``"c"``: assignments are seen in this array and go into no file.
+        As `numpy.memmap` has it, also in words: ``"r"``, ``"r+"`` (but files are as long as the
+        array, or longer), ``"w+"`` (makes the file; needs the shape), ``"c"``: assignments are seen
+        in this array and go into no file.
     cache : int or str
         Bytes of the cache in the device's memory, or ``"8GiB"``.
     line : int or str
@@ -89,7 +98,7 @@ class StorageArray:
 
     def __init__(
         self,
-        path: PathLike | Sequence[PathLike],
+        path: Place | Sequence[Place],
         dtype: object,
         shape: int | Sequence[int] | None = None,
         *,
@@ -109,20 +118,16 @@ class StorageArray:
         element = find_element(dtype)
         paths = find_paths(path)
         self._paths = tuple(os.fsdecode(each) for each in paths)
-        self._mode = mode
+        self._mode = find_mode(mode)
         self._device = device_name(device) or default_device()
-        wishes = Wishes(mode, cache, line, offset, layout, stripe, overlay, io)
+        wishes = Wishes(self._mode, cache, line, offset, layout, stripe, overlay, io)
         options = make_options(paths, wishes, self._device)
         self._line_bytes = int(options.line_size)
         self._lines = int(options.cache_size) // max(1, self._line_bytes)
         self._offset = int(options.offset)
-        size_bytes = known_size_bytes(shape, element.itemsize_bytes)
-        if size_bytes is not None and not 0 < size_bytes < 2**63:
-            what = (
-                "too many elements" if size_bytes else "no elements, and an array has one at least"
-            )
-            raise InvalidArgument(f"shape {shape!r:.100} has {what}")
-        options.size = size_bytes or 0
+        options.size = size_of(shape, element.itemsize_bytes)
+        if self._mode == "r+" and len(paths) == 1:
+            refuse_longer(paths[0], options)
         if not self._on_gpu and isinstance(element.dtype, str):
             numpy_dtype(element.dtype)  # NumPy must have it: rows go nowhere else
         ensure()
@@ -150,7 +155,7 @@ class StorageArray:
 
     @property
     def mode(self) -> str:
-        """The mode it was opened with."""
+        """The mode it was opened with, in short."""
         return self._mode
 
     @property

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import TYPE_CHECKING, NamedTuple
+import stat
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from hippogriff import _storage_abi
+from hippogriff._dtypes import known_size_bytes
 from hippogriff._runtime import encode_device, encode_path
 from hippogriff._sizes import as_bytes
 from hippogriff.errors import InvalidArgument
@@ -15,6 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hippogriff._runtime import PathLike
+
+    Place: TypeAlias = "PathLike | OpenFile"
+
+# As numpy.memmap has them.
+_MODES = {"readonly": "r", "copyonwrite": "c", "readwrite": "r+", "write": "w+"}
+
+
+class OpenFile(Protocol):
+    """What `open` gives: a file that has a descriptor, and with luck a name."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
 
 
 class Wishes(NamedTuple):
@@ -30,18 +44,97 @@ class Wishes(NamedTuple):
     io: str
 
 
-def find_paths(path: PathLike | Sequence[PathLike]) -> list[PathLike]:
-    """Return the paths that are meant, one at least.
+def find_mode(mode: str) -> str:
+    """Return a mode in short.
 
     Raises
     ------
     InvalidArgument
-        When there is none.
+        When there is no such mode.
     """
-    paths = [path] if isinstance(path, str | bytes | os.PathLike) else list(path)
+    short = _MODES.get(mode, mode) if isinstance(mode, str) else None
+    if short not in _MODES.values():
+        words = ", ".join(_MODES.values())
+        raise InvalidArgument(
+            f"mode is {mode!r:.100}, not one of {words}, or of {', '.join(_MODES)}"
+        )
+    return short
+
+
+def find_paths(path: Place | Sequence[Place]) -> list[PathLike]:
+    """Return the paths that are meant, one at least; that of a file object is its name.
+
+    Raises
+    ------
+    InvalidArgument
+        When there is none, or a file object has no name by which the file can be found.
+    """
+    given: Any = path
+    paths = [_path_of(each) for each in ([given] if _is_one(given) else given)]
     if not paths:
         raise InvalidArgument("an array has at least one file")
     return paths
+
+
+def _is_one(path: Any) -> bool:
+    is_path = isinstance(path, str | bytes | os.PathLike)
+    return is_path or hasattr(path, "fileno") or not hasattr(path, "__iter__")
+
+
+def _path_of(given: Any) -> PathLike:
+    if isinstance(given, os.PathLike) or not hasattr(given, "fileno"):
+        return os.fspath(given)  # type: ignore[no-any-return]
+    name = getattr(given, "path", getattr(given, "name", None))
+    try:
+        there = os.fstat(given.fileno())
+        given_name = os.fspath(name)  # type: ignore[arg-type]
+        if os.path.samestat(os.stat(given_name), there):  # noqa: PTH116 (bytes, too)
+            getattr(given, "flush", int)()  # what it still has belongs to the file
+            return given_name
+    except (OSError, TypeError, ValueError):
+        pass
+    raise InvalidArgument(
+        f"{given!r:.200} is no open file that is to be found by its name: give the path"
+    )
+
+
+def size_of(shape: int | Sequence[int] | None, itemsize_bytes: int) -> int:
+    """Return the bytes of an array; 0 where the file has to tell.
+
+    Raises
+    ------
+    InvalidArgument
+        When it has no elements, or too many.
+    """
+    size_bytes = known_size_bytes(shape, itemsize_bytes)
+    if size_bytes is not None and not 0 < size_bytes < 2**63:
+        what = "too many elements" if size_bytes else "no elements, and an array has one at least"
+        raise InvalidArgument(f"shape {shape!r:.100} has {what}")
+    return size_bytes or 0
+
+
+def refuse_longer(path: PathLike, options: _storage_abi.ArrayOptions) -> None:
+    """Refuse an array of mode "r+" that ends beyond its file.
+
+    `numpy.memmap` makes the file longer. A file that lost its end would get zeros there, unnoticed.
+
+    Raises
+    ------
+    InvalidArgument
+        When it does.
+    """
+    try:
+        status = os.stat(path)  # noqa: PTH116 (bytes, too)
+    except OSError:
+        return  # Opening it says more.
+    end = int(options.offset + options.size)
+    if stat.S_ISREG(status.st_mode) and status.st_size < end:
+        name = os.fsdecode(path)
+        raise InvalidArgument(
+            f"open array {name}: it ends at byte {end} of a file of {status.st_size} bytes, which "
+            f'mode "r+" does not make longer: os.truncate(path, {end}) does, before',
+            object=name,
+        )
 
 
 def make_options(

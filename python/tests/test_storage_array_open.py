@@ -1,0 +1,121 @@
+"""What arrays in storage are opened with: modes, files that are open, and what makes no sense."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import hippogriff
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+np = pytest.importorskip("numpy")
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> tuple[Path, Any]:
+    """Return a file of 50 rows of 7 numbers, and what is in it."""
+    expected = np.random.default_rng(11).random((50, 7), dtype="float32")
+    path = tmp_path / "numbers"
+    path.write_bytes(expected.tobytes())
+    return path, expected
+
+
+@pytest.mark.parametrize("mode", ["readonly", "r", "copyonwrite", "c", "readwrite", "r+"])
+def test_modes_are_named_as_numpys_are(numbers: tuple[Path, Any], mode: str) -> None:
+    path, expected = numbers
+    mapped = np.memmap(path, "float32", mode, shape=(50, 7))
+    with hippogriff.StorageArray(path, "float32", (50, 7), mode=mode) as array:
+        assert array.mode == mapped.mode
+        np.testing.assert_array_equal(array[...], expected)
+        if mapped.mode == "r":
+            with pytest.raises(hippogriff.InvalidArgument, match="for reading"):
+                array[0] = 1
+            return
+        array[0] = 1
+        assert (array[0] == 1).all()
+    assert (path.read_bytes() == expected.tobytes()) == (array.mode == "c")
+
+
+def test_the_mode_that_writes_makes_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "new"
+    with hippogriff.StorageArray(path, "float32", 10, mode="write") as array:
+        assert array.mode == "w+"
+        array[3] = 4
+    assert np.fromfile(path, "float32").tolist() == [0, 0, 0, 4, 0, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("mode", ["", "w", "a", "R", "read", None, 1, b"r", ["r"]])
+def test_what_is_no_mode_is_refused(numbers: tuple[Path, Any], mode: Any) -> None:
+    with pytest.raises(hippogriff.InvalidArgument, match=r"mode is .* not one of r, c, r\+, w\+"):
+        hippogriff.StorageArray(numbers[0], "float32", mode=mode)
+
+
+def test_a_file_is_not_made_longer(numbers: tuple[Path, Any]) -> None:
+    path, expected = numbers
+    with pytest.raises(hippogriff.InvalidArgument, match=r"os\.truncate\(path, 1428\)") as told:
+        hippogriff.StorageArray(path, "float32", (50, 7), mode="r+", offset=28)
+    assert told.value.object == str(path)
+    assert path.read_bytes() == expected.tobytes()
+    os.truncate(path, 1428)
+    with hippogriff.StorageArray(path, "float32", (50, 7), mode="r+", offset=28) as array:
+        np.testing.assert_array_equal(array[:49], expected[1:])
+        assert not array[49].any()
+
+
+def test_an_open_file_stands_for_its_path(numbers: tuple[Path, Any]) -> None:
+    path, expected = numbers
+    opened: list[Any] = [
+        path.open("rb"),
+        path.open("rb", buffering=0),
+        path.open("r+b"),
+        path.open(),
+        open(os.fsencode(path), "rb"),  # noqa: PTH123, SIM115 (by bytes)
+        hippogriff.open(path),
+    ]
+    for file in opened:
+        with file, hippogriff.StorageArray(file, "float32", (50, 7)) as array:
+            assert array.path == str(path)
+            np.testing.assert_array_equal(array[...], expected)
+
+
+def test_what_was_written_to_an_open_file_is_in_the_array(tmp_path: Path) -> None:
+    with tempfile.NamedTemporaryFile(dir=tmp_path) as file:
+        file.write(np.arange(10, dtype="int32").tobytes())
+        with hippogriff.StorageArray(file, "int32") as array:
+            assert array[...].tolist() == list(range(10))
+
+
+def test_several_open_files_are_one_array(numbers: tuple[Path, Any], tmp_path: Path) -> None:
+    path, expected = numbers
+    copy = tmp_path / "copy"
+    copy.write_bytes(path.read_bytes())
+    with (
+        path.open("rb") as one,
+        hippogriff.StorageArray([one, copy], "float32", layout="replicated") as array,
+    ):
+        assert array.paths == (str(path), str(copy))
+        np.testing.assert_array_equal(array[...], expected.reshape(-1))
+
+
+def test_an_open_file_without_a_path_is_refused(numbers: tuple[Path, Any]) -> None:
+    path, _ = numbers
+    closed = path.open("rb")
+    closed.close()
+    with tempfile.TemporaryFile() as nameless, path.open("rb") as moved:
+        path.rename(path.with_name("moved"))
+        path.write_bytes(b"another file")
+        for file in (nameless, io.BytesIO(bytes(40)), closed, moved):
+            with pytest.raises(hippogriff.InvalidArgument, match="give the path"):
+                hippogriff.StorageArray(file, "float32", 10)
+
+
+@pytest.mark.parametrize("path", [5, None, 1.5, [5], object()])
+def test_what_is_no_path_is_told(path: Any) -> None:
+    with pytest.raises(TypeError, match=r"os\.PathLike"):
+        hippogriff.StorageArray(path, "float32")
