@@ -15,9 +15,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._bench_rows import PAST, ZERO_COPY, DeviceRows, HostRows
+from hippogriff._host_rows import numpy_module
 from hippogriff._measurement import cached_fraction, make_cold, warm
 from hippogriff._storage_array import StorageArray
-from hippogriff._storage_array import _numpy as numpy_module
 from hippogriff.errors import HippogriffError, InvalidArgument, Unsupported
 
 if TYPE_CHECKING:

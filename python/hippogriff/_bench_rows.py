@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hippogriff._array import empty
 from hippogriff._file import File
+from hippogriff._host_rows import numpy_module
 from hippogriff._measurement import warm
-from hippogriff._storage_array import _numpy as numpy_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

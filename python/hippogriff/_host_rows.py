@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
-from hippogriff.errors import InvalidArgument
+from hippogriff.errors import InvalidArgument, Unsupported
+
+
+def numpy_module() -> Any:
+    """Return NumPy.
+
+    Raises
+    ------
+    Unsupported
+        Without it.
+    """
+    try:
+        return importlib.import_module("numpy")
+    except ImportError:
+        raise Unsupported("StorageArray needs NumPy (pip install numpy)") from None
 
 
 def find_rows(numpy: Any, indices: Any, length: int) -> Any:

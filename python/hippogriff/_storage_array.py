@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
 import itertools
 import math
 import os
@@ -15,14 +14,15 @@ from hippogriff._dtypes import fit_shape
 from hippogriff._elements import find_element
 from hippogriff._fields import Fields, names_fields
 from hippogriff._frameworks import numpy_dtype
-from hippogriff._host_rows import broadcast, find_rows
+from hippogriff._host_rows import broadcast, find_rows, numpy_module
 from hippogriff._indexing import Rows, find_part
 from hippogriff._library import lib
 from hippogriff._node import claim
-from hippogriff._runtime import default_device, device_name, ensure, explain, take_json
+from hippogriff._runtime import ensure, explain, take_json
 from hippogriff._slices import Extent, find_runs, resolve
 from hippogriff._storage_options import (
     Wishes,
+    find_device,
     find_mode,
     find_paths,
     make_options,
@@ -74,7 +74,7 @@ class StorageArray:
         ``"replicated"``: each is a copy; reads are spread over them and go on with another where
         one fails, writes go to all.
     stripe : int or str
-        Bytes of a stripe, a multiple of the line; 1 MiB if striped files do not say it.
+        Bytes of a stripe, a multiple of the line; 0: 1 MiB where files are striped.
     overlay : path, optional
         Of mode ``"c"``: the folder for what was written and left the cache, in a file without a
         name, at most as long as the array. Not given: ``TMPDIR``, else beside the file, else
@@ -114,16 +114,16 @@ class StorageArray:
     ) -> None:
         self._handle = ctypes.c_void_p()
         self._uses = Uses()
-        self._numpy = _numpy()
+        self._numpy = numpy_module()
         element = find_element(dtype)
-        paths = find_paths(path)
-        self._paths = tuple(os.fsdecode(each) for each in paths)
         self._mode = find_mode(mode)
-        self._device = device_name(device) or default_device()
+        self._device = find_device(device)
         wishes = Wishes(self._mode, cache, line, offset, layout, stripe, overlay, io)
+        paths = find_paths(path, wishes)
+        self._paths = tuple(os.fsdecode(each) for each in paths)
         options = make_options(paths, wishes, self._device)
         self._line_bytes = int(options.line_size)
-        self._lines = int(options.cache_size) // max(1, self._line_bytes)
+        self._lines = int(options.cache_size) // self._line_bytes
         self._offset = int(options.offset)
         options.size = size_of(shape, element.itemsize_bytes)
         if self._mode == "r+" and len(paths) == 1:
@@ -444,7 +444,8 @@ class StorageArray:
             check(lib.hippogriff_array_close(handle))
 
     def __enter__(self) -> StorageArray:
-        return self
+        with self._opened():
+            return self
 
     def __exit__(
         self,
@@ -589,10 +590,3 @@ class StorageArray:
         if not self.shape:
             raise InvalidArgument("an array without dimensions has no rows")
         return find_rows(self._numpy, indices, self.shape[0])
-
-
-def _numpy() -> Any:
-    try:
-        return importlib.import_module("numpy")
-    except ImportError:
-        raise Unsupported("StorageArray needs NumPy (pip install numpy)") from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from hippogriff import _storage_abi
 from hippogriff._dtypes import known_size_bytes
-from hippogriff._runtime import encode_device, encode_path
+from hippogriff._runtime import default_device, device_name, encode_device, encode_path
 from hippogriff._sizes import as_bytes
 from hippogriff.errors import InvalidArgument
 
@@ -44,6 +44,20 @@ class Wishes(NamedTuple):
     io: str
 
 
+def find_device(device: object) -> str:
+    """Return a device's name, of None the default one's.
+
+    Raises
+    ------
+    InvalidArgument
+        When it is an empty name.
+    """
+    name = default_device() if device is None else device_name(device)
+    if not name:
+        raise InvalidArgument(f"device is {device!r}, which names none; None is the default one")
+    return name
+
+
 def find_mode(mode: str) -> str:
     """Return a mode in short.
 
@@ -61,15 +75,18 @@ def find_mode(mode: str) -> str:
     return short
 
 
-def find_paths(path: Place | Sequence[Place]) -> list[PathLike]:
+def find_paths(path: Place | Sequence[Place], wishes: Wishes) -> list[PathLike]:
     """Return the paths that are meant, one at least; that of a file object is its name.
 
     Raises
     ------
     InvalidArgument
-        When there is none, or a file object has no name by which the file can be found.
+        When there is none, or a file object has no name by which the file can be found, or for one
+        that is in no sequence there are wishes how several are laid out.
     """
     given: Any = path
+    if _is_one(given) and (wishes.layout is not None or wishes.stripe):
+        raise InvalidArgument("layout and stripe are for several files, and path is one: [path]?")
     paths = [_path_of(each) for each in ([given] if _is_one(given) else given)]
     if not paths:
         raise InvalidArgument("an array has at least one file")
@@ -153,20 +170,33 @@ def make_options(
     else:
         options.paths = (ctypes.c_char_p * len(paths))(*map(encode_path, paths))
         options.path_count = len(paths)
-    options.layout = None if wishes.layout is None else wishes.layout.encode()
-    options.stripe_size = _bytes("stripe", wishes.stripe)
-    options.overlay_folder = None if wishes.overlay is None else encode_path(wishes.overlay)
-    options.io = wishes.io.encode()
     options.mode = wishes.mode.encode()
+    options.io = _text("io", wishes.io)
     options.device = encode_device(device)
-    options.cache_size = _bytes("cache", wishes.cache)
-    options.line_size = _bytes("line", wishes.line, 2**32)
+    options.cache_size = _bytes("cache", wishes.cache, at_least=1)
+    options.line_size = _bytes("line", wishes.line, 2**32, at_least=1)
     options.offset = _bytes("offset", wishes.offset)
+    options.layout = None if wishes.layout is None else _text("layout", wishes.layout)
+    options.stripe_size = _bytes("stripe", wishes.stripe)
+    if options.stripe_size % options.line_size:
+        raise InvalidArgument(
+            f"stripe={options.stripe_size} is not a multiple of the line, {options.line_size} bytes"
+        )
+    if wishes.overlay is not None:
+        if wishes.mode != "c":
+            raise InvalidArgument(f'overlay is for mode "c", and the mode is "{wishes.mode}"')
+        options.overlay_folder = encode_path(wishes.overlay)
     return options
 
 
-def _bytes(name: str, value: int | str, limit: int = 2**63) -> int:
+def _text(name: str, value: object) -> bytes:
+    if not isinstance(value, str) or "\0" in value or not value.isascii():
+        raise InvalidArgument(f"{name} is {value!r:.100}, which is not one of the words for it")
+    return value.encode()
+
+
+def _bytes(name: str, value: int | str, limit: int = 2**63, *, at_least: int = 0) -> int:
     size = as_bytes(name, value)
-    if not 0 <= size < limit:
-        raise InvalidArgument(f"{name}={size} is negative, too large or empty")
+    if not at_least <= size < limit:
+        raise InvalidArgument(f"{name}={size} is {'too large' if size >= limit else 'too small'}")
     return int(size)

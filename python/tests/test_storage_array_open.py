@@ -119,3 +119,62 @@ def test_an_open_file_without_a_path_is_refused(numbers: tuple[Path, Any]) -> No
 def test_what_is_no_path_is_told(path: Any) -> None:
     with pytest.raises(TypeError, match=r"os\.PathLike"):
         hippogriff.StorageArray(path, "float32")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"io": None}, "io is None"),
+        ({"io": b"cached"}, "io is b'cached'"),
+        ({"io": "direct\0"}, "io is"),
+        ({"layout": 1}, "layout is 1"),
+        ({"layout": "R\u00e9"}, "layout is"),
+        ({"stripe": 5000}, "stripe=5000 is not a multiple of the line, 4096 bytes"),
+        ({"stripe": "64KiB", "line": "128KiB"}, "not a multiple of the line, 131072"),
+        ({"layout": "dealt"}, "striped"),
+        ({"cache": 0}, "cache=0 is too small"),
+        ({"cache": -1}, "cache=-1 is too small"),
+        ({"cache": 2**63}, "too large"),
+        ({"line": 0}, "line=0 is too small"),
+        ({"line": 2**32}, "too large"),
+        ({"offset": -1}, "offset=-1 is too small"),
+        ({"device": ""}, "names none"),
+        ({"overlay": "/nope"}, 'overlay is for mode "c"'),
+        ({"overlay": "/nope", "mode": "readwrite"}, 'the mode is "r\\+"'),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_a_file_is_opened(
+    numbers: tuple[Path, Any], options: dict[str, Any], words: str
+) -> None:
+    path, expected = numbers
+    given = {"layout": "striped", **options}
+    with pytest.raises(hippogriff.InvalidArgument, match=words):
+        hippogriff.StorageArray([path, path.with_name("other")], "float32", **given)
+    assert path.read_bytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("options", [{"stripe": 4096}, {"layout": "striped"}, {"layout": ""}])
+def test_one_file_has_no_layout_unless_it_is_a_list(
+    numbers: tuple[Path, Any], options: dict[str, Any]
+) -> None:
+    path, expected = numbers
+    with pytest.raises(hippogriff.InvalidArgument, match="for several files"):
+        hippogriff.StorageArray(path, "float32", **options)
+    if options.get("layout") != "":
+        with hippogriff.StorageArray([path], "float32", (50, 7), **options) as array:
+            np.testing.assert_array_equal(array[...], expected)
+
+
+def test_what_means_the_default_is_that(numbers: tuple[Path, Any]) -> None:
+    path, expected = numbers
+    with hippogriff.StorageArray(
+        path, "float32", (50, 7), device="host", layout=None, stripe=0, overlay=None
+    ) as array:
+        np.testing.assert_array_equal(array[...], expected)
+
+
+def test_a_closed_array_is_not_entered(numbers: tuple[Path, Any]) -> None:
+    array = hippogriff.StorageArray(numbers[0], "float32")
+    array.close()
+    with pytest.raises(hippogriff.InvalidArgument, match="is closed"):
+        array.__enter__()
