@@ -47,7 +47,8 @@ class StorageArray:
 
     On device ``"host"`` CPU threads use it. On a GPU kernels do: those behind `take` and `put`, and
     your own, which take `view`. Thread-safe, but who writes and reads the same elements at the same
-    time must agree among themselves.
+    time must agree among themselves. Lines are written as a whole: of two arrays or processes that
+    write elements of the same line of a file, one undoes what the other has flushed.
 
     Parameters
     ----------
@@ -72,7 +73,7 @@ class StorageArray:
     layout : str, optional
         Of several files: ``"striped"`` (stripes in turn, as where `stripe` is given), or
         ``"replicated"``: each is a copy; reads are spread over them and go on with another where
-        one fails, writes go to all.
+        one fails, writes go to all. Copies that differ are served as they are.
     stripe : int or str
         Bytes of a stripe, a multiple of the line; 0: 1 MiB where files are striped.
     overlay : path, optional

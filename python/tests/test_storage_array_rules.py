@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import pickle
 import sys
@@ -164,3 +165,26 @@ def test_a_copy_that_lost_its_end_is_told_and_not_served(numbers: tuple[Path, An
     with pytest.raises(hippogriff.InvalidArgument, match="as long as each other") as refused:
         hippogriff.StorageArray(paths, "float32", layout="replicated")
     assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize("io", ["cached", "direct"])
+def test_arrays_of_parts_of_a_file_write_only_their_own(tmp_path: Path, io: str) -> None:
+    path = tmp_path / "parts"
+    np.zeros(5000, "float32").tofile(path)
+    bounds = [0, 100, 1025, 2049, 3000, 5000]
+    parts = list(itertools.pairwise(bounds))
+    arrays = [
+        hippogriff.StorageArray(path, "float32", end - begin, mode="r+", offset=4 * begin, io=io)
+        for begin, end in parts
+    ]
+    for array in arrays:
+        array[...]  # Each has its lines before the others write.
+    for number, array in enumerate(arrays):
+        array[[0, -1]] = number + 1
+    for array in reversed(arrays):
+        array.flush()
+        array.close()
+    expected = np.zeros(5000, "float32")
+    for number, (begin, end) in enumerate(parts):
+        expected[[begin, end - 1]] = number + 1
+    np.testing.assert_array_equal(np.fromfile(path, "float32"), expected)
