@@ -4,7 +4,8 @@
 usage: convert.py FOLDER FILE...
 
 The rows of all files, one after the other. Values that are missing become 0, as do columns that
-older years do not have; a distance and a total there must be.
+older years do not have; a distance and a total there must be. Columns that were there are replaced
+when all files have been read: until then, and where one cannot be, they stay as they are.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from array import array
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -108,16 +110,21 @@ def append(files: Sequence[BinaryIO], batch: list[Sequence[float]]) -> None:
 
 
 def convert(folder: Path, paths: Sequence[Path]) -> int:
-    """Make the folder's columns of the files; return the number of rows."""
+    """Make the folder's columns of the files, all or none; return the number of rows."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = 0
-    with ExitStack() as stack:
-        files = [stack.enter_context((folder / f"{name}.f64").open("wb")) for name in NAMES]
-        for path in paths:
-            read = parquet_batches if path.suffix == ".parquet" else csv_batches
-            for batch in read(path):
-                append(files, batch)
-                rows += len(batch[0])
+    with TemporaryDirectory(prefix=".convert-", dir=folder) as name_of_new:
+        new = [Path(name_of_new) / f"{name}.f64" for name in NAMES]
+        with ExitStack() as stack:
+            files = [stack.enter_context(path.open("wb")) for path in new]
+            for path in paths:
+                read = parquet_batches if path.suffix == ".parquet" else csv_batches
+                for batch in read(path):
+                    append(files, batch)
+                    rows += len(batch[0])
+        # Closed: what they still had to write has been written, or has failed.
+        for path in new:
+            path.replace(folder / path.name)
     return rows
 
 

@@ -89,4 +89,17 @@ printf 'trip_distance,extra\n30,1\n' >"$folder/bad.csv"
 expect_status 1 python3 "$convert" "$folder/bad" "$folder/bad.csv"
 grep -q "no column total_amount" "$folder/said"
 expect_status 1 python3 "$convert" "$folder/bad" "$folder/absent.csv"
+# What cannot be read leaves no column, also behind a file that can, and those that were there as they are.
+printf 'trip_distance,total_amount\n30,"1,234.5"\n' >"$folder/bad.csv"
+expect_status 1 python3 "$convert" "$folder/bad" "$folder/bad.csv"
+expect_status 1 python3 "$convert" "$folder/bad" "$folder/new.csv" "$folder/absent.csv"
+test -z "$(ls -A "$folder/bad")"
+cp -r "$folder/columns" "$folder/before"
+expect_status 1 python3 "$convert" "$folder/columns" "$folder/new.csv" "$folder/bad.csv"
+diff -r "$folder/before" "$folder/columns"
+# Each as by `open`, not for the owner alone as what is temporary.
+umask 022
+python3 "$convert" "$folder/columns" "$folder/new.csv" >"$folder/said"
+test "$(stat -c %a "$folder/columns/extra.f64")" = 644
+test "$(stat -c %s "$folder/columns/extra.f64")" = 24
 echo "queries works from end to end"
