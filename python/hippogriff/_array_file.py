@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hippogriff._elements import find_element
 from hippogriff._flights import Flights
 from hippogriff._frameworks import framework_of, make_array, make_framework, transposed
+from hippogriff._host_memory import share_out
+from hippogriff._progress import Following
 from hippogriff._regions import describe, note_changes
 from hippogriff._slices import Target, fill, find_runs, resolve, target_of
 from hippogriff.errors import InvalidArgument, Unsupported
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
     from hippogriff._file import File
     from hippogriff._frameworks import Framework
-    from hippogriff._slices import Extent, Selection
+    from hippogriff._regions import Region
+    from hippogriff._slices import Extent, Runs, Selection
 
 _IN_FLIGHT = 8
 # More pieces than this are not written one by one.
@@ -37,13 +40,22 @@ class ArrayFile:
     """
 
     def __init__(
-        self, file: File, extent: Extent, framework: Framework, *, fortran_order: bool = False
+        self,
+        file: File,
+        extent: Extent,
+        framework: Framework,
+        *,
+        fortran_order: bool = False,
+        host_memory: int = 0,
+        progress: bool | None = None,
     ) -> None:
         # In Fortran order the file is the transposed array in C order.
         self._file = file
         self._extent = extent
         self._framework = framework
         self._fortran_order = fortran_order
+        self._host_memory = host_memory
+        self._progress = progress
 
     @property
     def path(self) -> str:
@@ -130,7 +142,7 @@ class ArrayFile:
     def __getitem__(self, index: Any) -> Any:
         selection = self._resolve(index)
         array = make_array(self._framework, self.dtype, selection.shape)
-        fill(self._file, self._extent, selection, target_of(self._framework, array))
+        self._fill(selection, target_of(self._framework, array))
         return self._flip(array)
 
     def read_into(self, array: Any, index: Any = ...) -> None:
@@ -159,7 +171,19 @@ class ArrayFile:
         # Nothing can be assigned to parts of buffers, and of our own arrays.
         parted = hasattr(array, "__setitem__") and hasattr(array, "reshape")
         framework = make_framework(*framework_of(array)) if parted else None
-        fill(self._file, self._extent, selection, Target(array, region.address, region, framework))
+        self._fill(selection, Target(array, region.address, region, framework))
+
+    def _fill(self, selection: Selection, target: Target) -> None:
+        with Following("load", self._progress) as following:
+            fill(
+                self._file,
+                self._extent,
+                selection,
+                target,
+                self._host_memory,
+                following.wait,
+                following.expect,
+            )
 
     def __setitem__(self, index: Any, array: Any) -> None:
         if self.mode == "r":
@@ -171,22 +195,41 @@ class ArrayFile:
         if region.size_bytes == 0:
             return
         runs = find_runs(self._extent, selection)
-        if runs.number == 1:
-            self._file.write_from(array, self._extent.offset + next(runs.offsets()))
-            return
-        if runs.number > _PIECES_MAX or not hasattr(array, "reshape"):
+        with Following("write", self._progress) as following:
+            following.expect(region.size_bytes)
+            if runs.number == 1 and not self._host_memory:
+                offset = self._extent.offset + next(runs.offsets())
+                self._file.write_from(array, offset, progress=following.tell)
+            else:
+                self._write(array, region, runs, selection, following)
+
+    def _write(
+        self, array: Any, region: Region, runs: Runs, selection: Selection, following: Following
+    ) -> None:
+        """Write an array's runs, each by a transfer, within the budget."""
+        if runs.number > 1 and (runs.number > _PIECES_MAX or not hasattr(array, "reshape")):
             raise Unsupported(
                 f"the part lies in {runs.number} pieces of {self.path}, too many to write one by "
                 "one: write whole rows"
             )
-        whole = array.reshape(selection.counts)
-        places = itertools.product(*map(range, selection.counts[: runs.outer]))
-        with Flights(_IN_FLIGHT) as flights:
-            for place, offset in zip(places, runs.offsets(), strict=True):
+        in_flight, each = share_out(self._host_memory, _IN_FLIGHT)
+        with Flights(in_flight, following.wait) as flights:
+            pieces = self._pieces(array, region, runs, selection)
+            for piece, offset in zip(pieces, runs.offsets(), strict=True):
                 flights.make_room()
                 start = self._extent.offset + offset
-                # An ellipsis: an array also where an element is meant.
-                flights.add(self._file.write_from_async(whole[(*place, ...)], start))
+                flights.add(self._file.write_region_async(piece, start, each))
+
+    @staticmethod
+    def _pieces(array: Any, region: Region, runs: Runs, selection: Selection) -> Iterator[Region]:
+        """Yield the memory of each run."""
+        if runs.number == 1:
+            yield region
+            return
+        whole = array.reshape(selection.counts)
+        for place in itertools.product(*map(range, selection.counts[: runs.outer])):
+            # An ellipsis: an array also where an element is meant.
+            yield describe(whole[(*place, ...)], writable=False)
 
     def _resolve(self, index: Any) -> Selection:
         """Find what is meant of the array as it lies in the file."""

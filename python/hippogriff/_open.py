@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any, overload
 
@@ -10,6 +11,7 @@ from hippogriff._dtypes import as_lengths, fit_shape, known_size_bytes
 from hippogriff._elements import find_element
 from hippogriff._file import File
 from hippogriff._frameworks import make_framework
+from hippogriff._host_memory import host_memory_bytes
 from hippogriff._runtime import check_extent
 from hippogriff._slices import Extent
 from hippogriff.errors import InvalidArgument, io_error
@@ -35,6 +37,8 @@ def open_file(
     offset: int = 0,
     device: object = "cpu",
     framework: str = "np",
+    host_memory: int | str | None = None,
+    progress: bool | None = None,
 ) -> ArrayFile: ...
 
 
@@ -47,6 +51,8 @@ def open_file(
     offset: int = 0,
     device: object = "cpu",
     framework: str = "np",
+    host_memory: int | str | None = None,
+    progress: bool | None = None,
 ) -> File | ArrayFile:
     """Open a file for transfers of its parts; with an element type, as an array of numbers.
 
@@ -63,10 +69,9 @@ def open_file(
         the file, in one dimension. Mode ``"w"`` needs it, and gives the file that size.
     offset : int
         With `dtype`: where the first element is, in bytes.
-    device : str, int or torch.device
-        With `dtype`: where parts are loaded to.
-    framework : {"np", "pt", "cupy"}
-        With `dtype`: whose arrays they become.
+    device, framework, host_memory, progress
+        With `dtype`: where parts are loaded to, whose arrays they become, and how each is loaded or
+        written, as in `hippogriff.arrays.load_npy`.
 
     Returns
     -------
@@ -89,24 +94,24 @@ def open_file(
     ...     batch = weights[10:20]
     """
     if dtype is None:
-        if shape is not None or offset:
-            raise InvalidArgument("shape and offset are those of an array: give its dtype, too")
+        if shape is not None or offset or host_memory is not None or progress is not None:
+            raise InvalidArgument("the other arguments are those of an array: give its dtype, too")
         return File(path, mode)
     element = find_element(dtype)
     size_bytes = known_size_bytes(shape, element.itemsize_bytes)
     check_extent(offset, size_bytes)
     if mode == "w" and size_bytes is None:
         raise InvalidArgument(f"a new file needs a whole shape, not {shape}")
+    budget = host_memory_bytes(host_memory)
     maker = make_framework(framework, device)
-    file = File(path, mode)
-    try:
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(File(path, mode))
         if mode == "w" and size_bytes is not None:
             _lengthen(file, offset + size_bytes)
         lengths = _fitting(file, shape, element, offset)
-    except BaseException:
-        file.close()
-        raise
-    return ArrayFile(file, Extent(offset, lengths, element.dtype, element.itemsize_bytes), maker)
+        stack.pop_all()
+    extent = Extent(offset, lengths, element.dtype, element.itemsize_bytes)
+    return ArrayFile(file, extent, maker, host_memory=budget, progress=progress)
 
 
 def _lengthen(file: File, size_bytes: int) -> None:

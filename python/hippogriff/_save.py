@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import itertools
 import os
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hippogriff._file import File
 from hippogriff._flights import Flights
+from hippogriff._host_memory import share_out
+from hippogriff._progress import Following
 from hippogriff._regions import describe
 from hippogriff._replacement import Replacement
 from hippogriff._runtime import encode_path
@@ -24,6 +27,8 @@ _IN_FLIGHT = 8
 # What one call of the system takes at most, and enough for one.
 _GATHER_REGIONS = 1024
 _GATHER_BYTES = 8 << 20
+# About so much is written at a time where somebody looks on.
+_SHOWN_BYTES = 64 << 20
 # To copy so little takes less time than to make a view of it.
 _COPIED_BYTES = 4 << 10
 
@@ -53,11 +58,15 @@ def save_parts(
     header: bytes,
     parts: list[Part],
     make_beside: Callable[[str], Beside] | None = None,
+    *,
+    progress: bool | None = None,
+    host_memory: int = 0,
 ) -> None:
     """Write a file: the header, then each part, ascending and without holes.
 
     `make_beside` writes what goes with the file of a name. A crash leaves the file before or the
-    new one, and beside it its own or nothing.
+    new one, and beside it its own or nothing. `host_memory` is the most of the pinbuffer that what
+    is on devices takes, in bytes; 0: any.
 
     Raises
     ------
@@ -69,9 +78,14 @@ def save_parts(
     replacement = _replacement(filename)
     beside: Beside | None = None
     try:
-        replacement.create(0o666, len(header) + sum(region.size_bytes for region, _ in parts))
-        with File(replacement.temporary, "r+") as file:
-            _write(file, header, parts)
+        size_bytes = len(header) + sum(region.size_bytes for region, _ in parts)
+        replacement.create(0o666, size_bytes)
+        with (
+            File(replacement.temporary, "r+") as file,
+            Following("save", progress) as following,
+        ):
+            following.expect(size_bytes)
+            _write(file, header, parts, following, host_memory)
             _sync(file, replacement.name)
         if make_beside is not None:
             beside = make_beside(replacement.name)
@@ -102,10 +116,13 @@ def _sync(file: File, name: str) -> None:
         raise io_error("sync", name, error) from None
 
 
-def _write(file: File, header: bytes, parts: list[Part]) -> None:
+def _write(
+    file: File, header: bytes, parts: list[Part], following: Following, host_memory: int
+) -> None:
     """Write what is on the host by this thread, and what is on devices by transfers beside it."""
-    host = _HostWriter(file)
-    with Flights(_IN_FLIGHT) as flights:
+    host = _HostWriter(file, following)
+    in_flight, each = share_out(host_memory, _IN_FLIGHT)
+    with Flights(in_flight, following.wait) as flights:
         host.write(describe(header, writable=False), 0)
         for region, offset in parts:
             if region.size_bytes == 0:
@@ -114,15 +131,16 @@ def _write(file: File, header: bytes, parts: list[Part]) -> None:
                 host.write(region, offset)
                 continue
             flights.make_room()
-            flights.add(file.write_region_async(region, offset))
+            flights.add(file.write_region_async(region, offset, each))
         host.flush()
 
 
 class _HostWriter:
     """Gathers adjacent memory, so that many small arrays are written by few calls."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File, following: Following) -> None:
         self._file = file
+        self._following = following
         self._regions: list[Region] = []
         self._offset = self._bytes = 0
 
@@ -140,18 +158,27 @@ class _HostWriter:
         views = [_view(region) for region in self._regions]
         while views:
             try:
-                written = os.pwritev(self._file.fileno(), views, self._offset)
+                now = _begin(views) if self._following.shown else views
+                written = os.pwritev(self._file.fileno(), now, self._offset)
                 if written == 0:
                     raise OSError(errno.EIO, "nothing more is written")
             except OSError as error:
                 raise io_error("write", self._file.path, error) from None
             self._offset += written
+            self._following.add(written)
             while views and written >= len(views[0]):
                 written -= len(views.pop(0))
             if views:
                 views[0] = views[0][written:]
         self._regions.clear()
         self._bytes = 0
+
+
+def _begin(views: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Return views of as much of the beginning as is written at a time; of the first one a part."""
+    ends = itertools.accumulate(map(len, views))
+    count = sum(1 for _ in itertools.takewhile(lambda end: end <= _SHOWN_BYTES, ends))
+    return views[:count] or [memoryview(views[0])[:_SHOWN_BYTES]]
 
 
 def _view(region: Region) -> bytes | memoryview:

@@ -18,7 +18,7 @@ from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hippogriff._file import File
     from hippogriff._flights import Wait
@@ -189,11 +189,12 @@ def fill(
     target: Target,
     host_memory: int = 0,
     wait: Wait = wait_plainly,
+    expect: Callable[[int], object] | None = None,
 ) -> None:
     """Read a selection into an array of its shape; what a failure leaves in it is undefined.
 
     `host_memory` is the most of the pinbuffer that its transfers use together, in bytes; 0: any.
-    `wait` is as `Flights` has it.
+    `wait` is as `Flights` has it. `expect` is told how many bytes transfers will move.
     """
     if 0 in selection.counts or extent.itemsize_bytes == 0:
         return
@@ -204,10 +205,14 @@ def fill(
         host = target.region.host_memory
         near = _RUN_DISTANCE_BYTES_HOST if host else _RUN_DISTANCE_BYTES
         if distance // (runs.number - 1) <= near:
+            if expect is not None:
+                expect(_bytes_of_blocks(extent, selection))
             _cut_from_blocks(file, extent, selection, target, host_memory, wait)
             return
     if _fill_small(file, runs, extent.offset, target):
         return
+    if expect is not None:
+        expect(runs.number * runs.size_bytes)
     in_flight, each = share_out(host_memory, _IN_FLIGHT)
     with Flights(in_flight, wait) as flights:
         for parts in _batches(runs, extent.offset, target.address):
@@ -291,6 +296,13 @@ def _cut_from_blocks(
             take = functools.partial(operator.setitem, whole, (*place, slice(first, end)), cut)
             request = Request("auto", region=framework.region, host_memory=each)
             flights.add(_start(file, [part], request, buffer), take)
+
+
+def _bytes_of_blocks(extent: Extent, selection: Selection) -> int:
+    """Return how much is read of the rows that hold the selection, or a little more."""
+    split = _row_dimension(extent, selection)
+    rows = (selection.counts[split] - 1) * selection.steps[split] + 1
+    return math.prod(selection.counts[:split]) * rows * extent.strides[split]
 
 
 def _row_dimension(extent: Extent, selection: Selection) -> int:

@@ -21,7 +21,8 @@ from hippogriff._regions import describe
 from hippogriff._scatter import start_scatter
 from hippogriff._sizes import parse_size
 from hippogriff._transfer import Request
-from hippogriff.safetensors import LoadReport, load_file, load_into, load_plan
+from hippogriff.arrays import load_npy, load_npz, open_npy, save_npy
+from hippogriff.safetensors import LoadReport, load_file, load_into, load_plan, safe_open, save_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,6 +138,83 @@ def test_a_load_pins_no_more_than_it_may(model: Path, how: str, budget: str, cac
     assert told["reports"] == ([] if how == "load_into" else [size_bytes])
 
 
+# What else takes a budget, with arrays behind a link as above: (file, budget) to what it loaded, or
+# None where it writes the file that is given as the second.
+_OTHERS = """
+    from hippogriff import _open as _typed
+    from hippogriff.arrays import _load as _npy, load_npy, load_npz, open_npy, save_npy
+    from hippogriff.safetensors import _open, save_file
+    import ctypes
+    import numpy as np
+
+    _typed.make_framework = _npy.make_framework = _open.make_framework = _load.make_framework
+
+    def there():
+        array = hippogriff.empty(len(source), dtype="uint8", device="host")
+        ctypes.memmove(array.address, source.ctypes.data, source.nbytes)
+        return array
+
+    path, how, budget = sys.argv[1:]
+    source = np.load(path)
+    if how == "safe_open":
+        save_file({"a": source}, path)
+        with safe_open(path, host_memory=budget) as file:
+            loaded = file.get_tensor("a")
+    elif how == "slice":
+        save_file({"a": source}, path)
+        with safe_open(path, host_memory=budget) as file:
+            loaded = file.get_slice("a")[:]
+    elif how == "load_npy":
+        loaded = load_npy(path, host_memory=budget)
+    elif how.startswith("load_npz"):
+        save = np.savez_compressed if how.endswith("compressed") else np.savez
+        save(path + ".npz", a=source)
+        loaded = load_npz(path + ".npz", host_memory=budget)["a"]
+    elif how == "open_npy":
+        with open_npy(path, host_memory=budget) as file:
+            loaded = file[:]
+    elif how == "write":
+        how = {"dtype": "uint8", "shape": source.shape, "host_memory": budget}
+        with hippogriff.open(path, "w", **how) as file:
+            file[:] = there()
+        loaded = np.fromfile(path, np.uint8)
+    elif how == "save_npy":
+        save_npy(path, there(), host_memory=budget)
+        loaded = np.load(path)
+    else:
+        save_file({"a": there()}, path, host_memory=budget)
+        import safetensors.numpy
+        loaded = safetensors.numpy.load_file(path)["a"]
+    found = loaded if isinstance(loaded, np.ndarray) else loaded.to_numpy()
+    (device,) = hippogriff.stats()["devices"]
+    told = {"same": found.tobytes() == source.tobytes(), "pinned": device["pinned_bytes"]}
+    print(json.dumps(told))
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "safe_open",
+        "slice",
+        "load_npy",
+        "load_npz",
+        "load_npz_compressed",
+        "open_npy",
+        "write",
+        "save_npy",
+        "save_file",
+    ],
+)
+def test_whatever_else_moves_arrays_pins_no_more_than_it_may(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "source.npy"
+    np.save(path, np.frombuffer(random.Random(7).randbytes(70 * MIB), np.uint8))
+    program = _PROGRAM[: _PROGRAM.index("    path, how, budget")] + _OTHERS
+    told = _in_process(path, how, "8MiB", program=program)
+    assert told["same"]
+    assert 0 < told["pinned"] <= 8 * MIB
+
+
 def test_one_channel_is_enough(model: Path) -> None:
     told = _in_process(model, "load_file", 4 * MIB)
     assert told["same"] == [True] * 4
@@ -173,6 +251,13 @@ def test_what_is_no_budget_is_refused_before_anything_is_opened(given: Any, word
         lambda: load_file("/nowhere", framework="np", host_memory=given),
         lambda: load_into({}, "/nowhere", host_memory=given),
         lambda: load_plan("/nowhere", {"cpu": None}, framework="np", host_memory=given),
+        lambda: safe_open("/nowhere", framework="np", host_memory=given),
+        lambda: save_file({}, "/nowhere/x", host_memory=given),
+        lambda: load_npy("/nowhere", host_memory=given),
+        lambda: load_npz("/nowhere", host_memory=given),
+        lambda: open_npy("/nowhere", host_memory=given),
+        lambda: save_npy("/nowhere/x", np.zeros(1), host_memory=given),
+        lambda: hippogriff.open("/nowhere", dtype="uint8", host_memory=given),
     ):
         with pytest.raises(hippogriff.InvalidArgument, match=words):
             load()

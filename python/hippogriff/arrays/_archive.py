@@ -14,7 +14,7 @@ from hippogriff.arrays._header import ArrayFormatError, naming
 from hippogriff.errors import HippogriffError, Unsupported, io_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from hippogriff._file import File
@@ -170,8 +170,8 @@ class Archive:
         with self.checked(member.name):
             return MemberStream(self, member, self._zip.open(member.info))
 
-    def verify(self, member: Member) -> None:
-        """Compare a stored array's bytes with its CRC-32.
+    def verify(self, member: Member, add: Callable[[int], object]) -> None:
+        """Compare a stored array's bytes with its CRC-32; `add` is told how much is done.
 
         Raises
         ------
@@ -190,6 +190,7 @@ class Archive:
                     raise ArrayFormatError("the file ends early; was it truncated meanwhile?")
                 crc = zlib.crc32(view[:count], crc)
                 done += count
+                add(count)
             if crc != member.info.CRC:
                 raise ArrayFormatError(
                     f"bytes {member.offset} to {member.offset + done} have the CRC-32 {crc:08x}, "

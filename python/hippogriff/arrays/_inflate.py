@@ -12,6 +12,8 @@ from hippogriff._transfer import Request
 from hippogriff.arrays._header import PREFIX_BYTES, header_end, make_array_of, naming, parse_header
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hippogriff._frameworks import Framework
     from hippogriff.arrays._archive import Archive, Member, MemberStream
 
@@ -19,8 +21,14 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 32 << 20
 
 
-def load_compressed(archive: Archive, member: Member, framework: Framework) -> Any:
-    """Load one array.
+def load_compressed(
+    archive: Archive,
+    member: Member,
+    framework: Framework,
+    add: Callable[[int], object],
+    host_memory: int,
+) -> Any:
+    """Load one array; `add` is told how much is done, `host_memory` is the most that is pinned.
 
     Raises
     ------
@@ -39,8 +47,9 @@ def load_compressed(archive: Archive, member: Member, framework: Framework) -> A
             for piece in stream.pieces(header.size_bytes):
                 ctypes.memmove(address, piece, len(piece))
                 address += len(piece)
+                add(len(piece))
         else:
-            _pour(stream, header.size_bytes, array, framework)
+            _pour(stream, header.size_bytes, array, framework, host_memory, add)
         stream.finish()
     return array
 
@@ -50,7 +59,14 @@ def _is_host(framework: Framework) -> bool:
     return framework.region.host_memory
 
 
-def _pour(stream: MemberStream, size_bytes: int, array: Any, framework: Framework) -> None:
+def _pour(
+    stream: MemberStream,
+    size_bytes: int,
+    array: Any,
+    framework: Framework,
+    host_memory: int,
+    add: Callable[[int], object],
+) -> None:
     """Decompress into a file in memory, and let transfers take it to the device from there."""
     descriptor = os.memfd_create("hippogriff", os.MFD_CLOEXEC)
     try:
@@ -61,8 +77,9 @@ def _pour(stream: MemberStream, size_bytes: int, array: Any, framework: Framewor
                 for piece in stream.pieces(here):
                     _write(descriptor, piece)
                 part = (0, here, framework.address(array) + done)
-                request = Request("auto", region=framework.region)
+                request = Request("auto", region=framework.region, host_memory=host_memory)
                 start_scatter(file, [part], request, array, cancel_when_dropped=True).wait()
+                add(here)
     finally:
         os.close(descriptor)
 

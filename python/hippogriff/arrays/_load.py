@@ -9,6 +9,8 @@ from hippogriff._array_file import ArrayFile
 from hippogriff._file import File
 from hippogriff._flights import Flights
 from hippogriff._frameworks import make_framework
+from hippogriff._host_memory import host_memory_bytes, share_out
+from hippogriff._progress import Following
 from hippogriff._scatter import start_scatter
 from hippogriff._slices import Extent
 from hippogriff._transfer import Request
@@ -43,7 +45,14 @@ class _Stored(NamedTuple):
     array: Any
 
 
-def load_npy(path: PathLike, device: object = "cpu", *, framework: str = "np") -> Any:
+def load_npy(
+    path: PathLike,
+    device: object = "cpu",
+    *,
+    framework: str = "np",
+    host_memory: int | str | None = None,
+    progress: bool | None = None,
+) -> Any:
     """Load the array of an `.npy` file.
 
     Parameters
@@ -54,6 +63,11 @@ def load_npy(path: PathLike, device: object = "cpu", *, framework: str = "np") -
         ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``1``.
     framework : {"np", "pt", "cupy"}
         Whose array. NumPy's can have any element type, the others' those that they have.
+    host_memory : int or str, optional
+        The most pinned host memory that it uses at one time, as in
+        `hippogriff.safetensors.load_file`. On the CPU none is needed.
+    progress : bool, optional
+        Whether to show a bar on stderr; without it on a terminal, when it takes a while.
 
     Returns
     -------
@@ -70,17 +84,25 @@ def load_npy(path: PathLike, device: object = "cpu", *, framework: str = "np") -
     IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
         When loading fails; nothing is under way then.
     """
+    budget = host_memory_bytes(host_memory)
     maker = make_framework(framework, device)
-    with File(path) as file:
+    with File(path) as file, Following("load", progress) as following:
         with naming(file.path):
             header = _header_of(file)
             array = make_array_of(maker, header)
-        _load(file, [_Stored(header.data_offset, header, array)], maker)
+        following.expect(header.size_bytes)
+        _load(file, [_Stored(header.data_offset, header, array)], maker, following, budget)
     return array
 
 
 def open_npy(
-    path: PathLike, mode: str = "r", *, device: object = "cpu", framework: str = "np"
+    path: PathLike,
+    mode: str = "r",
+    *,
+    device: object = "cpu",
+    framework: str = "np",
+    host_memory: int | str | None = None,
+    progress: bool | None = None,
 ) -> ArrayFile:
     """Open an `.npy` file, to load, or write, parts of its array by index.
 
@@ -90,8 +112,8 @@ def open_npy(
         The file.
     mode : {"r", "r+"}
         To read; to read and write in place.
-    device, framework
-        As in `load_npy`.
+    device, framework, host_memory, progress
+        As in `load_npy`; the last two for each part that is loaded or written.
 
     Returns
     -------
@@ -107,6 +129,7 @@ def open_npy(
     """
     if mode not in {"r", "r+"}:
         raise InvalidArgument(f"mode {mode!r} is none of 'r', 'r+': save_npy makes new files")
+    budget = host_memory_bytes(host_memory)
     maker = make_framework(framework, device)
     file = File(path, mode)
     try:
@@ -117,7 +140,14 @@ def open_npy(
         raise
     shape = header.shape[::-1] if header.fortran_order else header.shape
     extent = Extent(header.data_offset, shape, *header.element)
-    return ArrayFile(file, extent, maker, fortran_order=header.fortran_order)
+    return ArrayFile(
+        file,
+        extent,
+        maker,
+        fortran_order=header.fortran_order,
+        host_memory=budget,
+        progress=progress,
+    )
 
 
 def load_npz(
@@ -127,6 +157,8 @@ def load_npz(
     framework: str = "np",
     names: Iterable[str] | None = None,
     verify: bool = False,
+    host_memory: int | str | None = None,
+    progress: bool | None = None,
 ) -> dict[str, Any]:
     """Load the arrays of an `.npz` file, all of them or some.
 
@@ -142,6 +174,8 @@ def load_npz(
     verify : bool
         Check the CRC-32 of stored arrays, too: reads the file once more, on the host, at
         1 GB/s or less. That of compressed ones is always checked.
+    host_memory, progress
+        As in `load_npy`.
 
     Returns
     -------
@@ -159,23 +193,30 @@ def load_npz(
     """
     if isinstance(names, str):
         raise InvalidArgument("names is one string; give a list of names")
+    budget = host_memory_bytes(host_memory)
     maker = make_framework(framework, device)
     arrays: dict[str, Any] = {}
-    with File(path) as file, Archive(file) as archive:
+    with (
+        File(path) as file,
+        Archive(file) as archive,
+        Following("load", progress) as following,
+    ):
         members = archive.find(names)
+        again = sum(each.size_bytes for each in members if verify and not each.compressed)
+        following.expect(sum(each.size_bytes for each in members) + again)
         stored = []
         for member in members:
             if member.compressed:
-                arrays[member.name] = load_compressed(archive, member, maker)
+                arrays[member.name] = load_compressed(archive, member, maker, following.add, budget)
                 continue
             with naming(archive.where(member.name)):
                 header = _read_header(file, member.offset, member.size_bytes)
                 arrays[member.name] = array = make_array_of(maker, header)
             stored.append(_Stored(member.offset + header.data_offset, header, array))
-        _load(file, stored, maker)
+        _load(file, stored, maker, following, budget)
         if verify:
             for member in members:
-                archive.verify(member)
+                archive.verify(member, following.add)
     return arrays
 
 
@@ -203,19 +244,26 @@ def _read_header(file: File, offset: int, size_bytes: int) -> ArrayHeader:
         raise io_error("read", file.path, error) from None
 
 
-def _load(file: File, arrays: list[_Stored], framework: Framework) -> None:
+def _load(
+    file: File,
+    arrays: list[_Stored],
+    framework: Framework,
+    following: Following,
+    host_memory: int,
+) -> None:
     filled = sorted(
         (stored for stored in arrays if stored.header.size_bytes > 0),
         key=lambda stored: stored.offset,
     )
-    with Flights(_IN_FLIGHT) as flights:
+    in_flight, each = share_out(host_memory, _IN_FLIGHT)
+    with Flights(in_flight, following.wait) as flights:
         for batch in _batches(filled):
             flights.make_room()
             parts = [
                 (stored.offset, stored.header.size_bytes, framework.address(stored.array))
                 for stored in batch
             ]
-            request = Request("auto", region=framework.region)
+            request = Request("auto", region=framework.region, host_memory=each)
             flights.add(start_scatter(file, parts, request, batch, cancel_when_dropped=True))
 
 

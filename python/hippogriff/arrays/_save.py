@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hippogriff._elements import find_element
 from hippogriff._frameworks import transposed
+from hippogriff._host_memory import host_memory_bytes
 from hippogriff._regions import describe
 from hippogriff._save import Part, save_parts
 from hippogriff.arrays._header import format_header
@@ -15,7 +16,13 @@ if TYPE_CHECKING:
     from hippogriff._runtime import PathLike
 
 
-def save_npy(path: PathLike, array: Any) -> None:
+def save_npy(
+    path: PathLike,
+    array: Any,
+    *,
+    host_memory: int | str | None = None,
+    progress: bool | None = None,
+) -> None:
     """Save an array as an `.npy` file: complete and on the disk, or not at all.
 
     Parameters
@@ -25,6 +32,8 @@ def save_npy(path: PathLike, array: Any) -> None:
     array : array
         NumPy's, torch's, CuPy's, hippogriff's, on any device, in C or Fortran order. The file is
         byte for byte what `numpy.save` writes.
+    host_memory, progress
+        As in `load_npy`.
 
     Raises
     ------
@@ -33,6 +42,7 @@ def save_npy(path: PathLike, array: Any) -> None:
     IoError
         When writing fails; the temporary file is removed then.
     """
+    budget = host_memory_bytes(host_memory)
     if getattr(array, "mask", None) is not None:
         raise InvalidArgument("the array has a mask, which would be lost")
     if not hasattr(array, "dtype") or not hasattr(array, "shape"):
@@ -41,7 +51,8 @@ def save_npy(path: PathLike, array: Any) -> None:
     fortran_order = _is_fortran_order(array)
     data = transposed(array) if fortran_order else array
     header = format_header(find_element(array.dtype), shape, fortran_order=fortran_order)
-    save_parts(path, header, [Part(describe(data, writable=False), len(header))])
+    part = Part(describe(data, writable=False), len(header))
+    save_parts(path, header, [part], progress=progress, host_memory=budget)
 
 
 def _is_fortran_order(array: Any) -> bool:

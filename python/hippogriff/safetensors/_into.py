@@ -18,6 +18,7 @@ from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors
+from hippogriff.safetensors._report import Watch
 from hippogriff.safetensors._targets import find_place
 from hippogriff.safetensors._verify import verifiers_of
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from hippogriff._regions import Region, Streams
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Transfer
+    from hippogriff.safetensors._report import LoadReport
     from hippogriff.safetensors._tensor import TensorInfo
     from hippogriff.safetensors._verify import Verifier, Verify
 
@@ -53,6 +55,8 @@ def load_into(
     convert: bool = False,
     verify: Verify = False,
     host_memory: int | str | None = None,
+    explain: bool | Callable[[LoadReport], object] = False,
+    progress: bool | None = None,
 ) -> LoadedNames:
     """Fill a module's or a mapping's arrays from safetensors files, in place.
 
@@ -67,7 +71,7 @@ def load_into(
         Refuse names that are only here or only there. Shapes must always agree.
     convert : bool
         Convert element types, on the device. Without it they must agree.
-    verify, host_memory
+    verify, host_memory, explain, progress
         As in `load_file`.
 
     Returns
@@ -88,16 +92,21 @@ def load_into(
     state = target.state_dict() if hasattr(target, "state_dict") else target
     if not isinstance(state, Mapping):
         raise InvalidArgument(f"{type(target).__name__} is neither a module nor a mapping")
-    with opened_files(paths) as files:
+    with (
+        Watch(explain, progress, host_memory=budget) as watch,
+        opened_files(paths) as files,
+    ):
         found = {name: tensor for _, header in files for name, tensor in header.tensors.items()}
         missing, unexpected = state.keys() - found.keys(), found.keys() - state.keys()
         names = LoadedNames(sorted(missing), sorted(unexpected))
         places = _check(target, state, found, names if strict else LoadedNames([], []), convert)
         verifiers = verifiers_of(files, verify)
         note_changes(state[name] for name, place in places.items() if place is not None)
+        watch.expect(sum(found[name].size_bytes for name in places))
         for (file, header), verifier in zip(files, verifiers, strict=True):
             wanted = [tensor for tensor in header.tensors.values() if tensor.name in state]
-            job = _Job(file, state, places, verifier, budget)
+            watch.open(file)
+            job = _Job(file, state, places, verifier, budget, watch)
             others = _fill(job, wanted)
             _convert(job, others)
     return names
@@ -130,7 +139,7 @@ def _check(
 class _Job(NamedTuple):
     """A file, the arrays it fills, what they are compared with, the most host memory (0: any).
 
-    `places` has the memory of what is filled straight.
+    `places` has the memory of what is filled straight; `watch` follows the transfers.
     """
 
     file: File
@@ -138,6 +147,7 @@ class _Job(NamedTuple):
     places: Mapping[str, Region | None]
     verifier: Verifier | None
     host_memory: int
+    watch: Watch
 
 
 class _Part(NamedTuple):
@@ -154,7 +164,7 @@ def _fill(job: _Job, tensors: list[TensorInfo]) -> list[TensorInfo]:
     filled = _Filled()
     in_flight, each = share_out(job.host_memory, _IN_FLIGHT)
     takes: dict[tuple[Any, ...], Callable[[Batch], None] | None] = {}
-    with Checks() as checks, Flights(in_flight) as flights:
+    with Checks() as checks, Flights(in_flight, job.watch.wait) as flights:
         for begin in range(0, len(tensors), _TENSORS_TOGETHER):
             together: dict[tuple[Any, ...], list[_Part]] = {}
             for tensor in tensors[begin : begin + _TENSORS_TOGETHER]:
@@ -180,7 +190,7 @@ def _fill(job: _Job, tensors: list[TensorInfo]) -> list[TensorInfo]:
     # What shares memory with something before it, as tied weights do, comes after it: what was
     # there before has been compared by then.
     for part in shared:
-        with Checks() as checks, Flights(1) as flights:
+        with Checks() as checks, Flights(1, job.watch.wait) as flights:
             take = checks.of(job.verifier, part.region)
             flights.add(_start(job, [part], job.host_memory), _then(take, [part]))
     return rest
@@ -218,6 +228,7 @@ class _Filled:
 
 def _start(job: _Job, parts: list[_Part], host_memory: int) -> Transfer[int]:
     segments = [(tensor.offset, tensor.size_bytes, region.address) for tensor, region in parts]
+    job.watch.start(len(parts), sum(tensor.size_bytes for tensor, _ in parts))
     request = Request("auto", region=parts[0].region, host_memory=host_memory)
     return start_scatter(job.file, segments, request, parts, cancel_when_dropped=True)
 
@@ -240,7 +251,7 @@ def _convert(job: _Job, tensors: list[TensorInfo]) -> None:
         with Checks() as checks:
             landed = checks.of(job.verifier, framework.region)
             loaded = load_tensors(
-                job.file, chosen, framework, landed=landed, host_memory=job.host_memory
+                job.file, chosen, framework, job.watch, landed, host_memory=job.host_memory
             )
         for name, found in loaded.items():
             if first[0] == "pt":

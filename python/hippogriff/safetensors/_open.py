@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._frameworks import make_framework
+from hippogriff._host_memory import host_memory_bytes
+from hippogriff._progress import Following
 from hippogriff._slices import Extent, fill, resolve, target_of
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import open_file
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import by_offset, load_tensors, make_arrays
+from hippogriff.safetensors._report import Watch
 from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
 
@@ -35,6 +38,8 @@ class safe_open:  # noqa: N801 (safetensors' name)
         Where to.
     verify : bool or path-like
         As in `load_file`; counts for whole tensors, not for slices.
+    host_memory, progress
+        As in `load_file`; for each call that loads something.
 
     Raises
     ------
@@ -59,7 +64,11 @@ class safe_open:  # noqa: N801 (safetensors' name)
         device: object = "cpu",
         *,
         verify: Verify = False,
+        host_memory: int | str | None = None,
+        progress: bool | None = None,
     ) -> None:
+        self._host_memory = host_memory_bytes(host_memory)
+        self._progress = progress
         self._framework = make_framework(framework, device)
         self._file, self._header = open_file(filename)
         try:
@@ -109,9 +118,17 @@ class safe_open:  # noqa: N801 (safetensors' name)
             raise InvalidArgument("names is one string; get_tensor loads one tensor")
         wanted = self._header.tensors if names is None else dict.fromkeys(names)
         found = by_offset(map(self._find, wanted))
-        with Checks() as checks:
+        with Watch(progress=self._progress) as watch, Checks() as checks:
+            watch.expect(sum(tensor.size_bytes for tensor in found))
             checked = checks.of(self._verifier, self._framework.region)
-            return load_tensors(self._file, found, self._framework, landed=checked)
+            return load_tensors(
+                self._file,
+                found,
+                self._framework,
+                watch,
+                checked,
+                host_memory=self._host_memory,
+            )
 
     def get_slice(self, name: str) -> Slice:
         """Return what can be cut from a tensor without loading the rest of it."""
@@ -149,5 +166,15 @@ class Slice:
             raise InvalidArgument(f"{tensor.dtype} is packed: load the whole tensor")
         array = make_arrays(opened._framework, [tensor._replace(shape=selection.shape)])[0]
         extent = Extent(tensor.offset, tensor.shape, tensor.dtype, bits // 8)
-        fill(opened._file, extent, selection, target_of(opened._framework, array))
+        target = target_of(opened._framework, array)
+        with Following("load", opened._progress) as following:
+            fill(
+                opened._file,
+                extent,
+                selection,
+                target,
+                opened._host_memory,
+                following.wait,
+                following.expect,
+            )
         return array

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hippogriff._progress import Bar
 from hippogriff._sizes import format_size
 from hippogriff.errors import Cancelled
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from hippogriff._console import Follower
     from hippogriff._file import File
     from hippogriff._handle import Progress
     from hippogriff._transfer import Transfer
-
-# What is over within this time shows no bar.
-_QUIET_SECONDS = 0.5
 
 
 @dataclass
@@ -128,52 +124,6 @@ def _line(file: FileReport) -> str:
     )
 
 
-class Bar:
-    """How far a load is, on stderr. Thread-safe.
-
-    Parameters
-    ----------
-    progress : bool, optional
-        Whether to show it; without it on a terminal only, and when it takes a while.
-    """
-
-    def __init__(self, progress: bool | None) -> None:
-        # None where a program was started without a stderr.
-        terminal = sys.stderr is not None and sys.stderr.isatty()
-        self.shown = terminal if progress is None else progress
-        self._quiet_until = time.monotonic() + (0 if progress else _QUIET_SECONDS)
-        self._lock = threading.Lock()
-        self._follower: Follower | None = None
-        self._total_bytes = 0
-        self._done: dict[int, int] = {}
-
-    def expect(self, size_bytes: int) -> None:
-        """Tell how much more there will be."""
-        with self._lock:
-            self._total_bytes += size_bytes
-
-    def tell(self, who: object, done_bytes: int) -> None:
-        """Tell how much one of those who load has done so far."""
-        with self._lock:
-            self._done[id(who)] = done_bytes
-            if self._follower is None:
-                if time.monotonic() < self._quiet_until:
-                    return
-                # Rich is needed by nobody else here, and takes longer to import than many a load.
-                from hippogriff._console import Follower
-
-                self._follower = Follower("load", self._total_bytes)
-                self._follower.__enter__()
-            self._follower.tell(sum(self._done.values()))
-
-    def close(self) -> None:
-        """Take it away."""
-        with self._lock:
-            if self._follower is not None:
-                self._follower.__exit__(None, None, None)
-                self._follower = None
-
-
 class Watch:
     """Follows the transfers of a load. Used from one thread, as a context manager.
 
@@ -235,6 +185,9 @@ class Watch:
 
     def open(self, file: File, device: str = "") -> None:
         """Tell that what follows is of this file."""
+        files = self.report.files
+        if files and (files[-1].path, files[-1].device) == (file.path, device):
+            return
         self.report.files.append(FileReport(file.path, device))
         self._file_begin = time.monotonic()
 

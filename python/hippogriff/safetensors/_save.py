@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hippogriff._collector import Pause
 from hippogriff._frameworks import dtype_name, shape_in_file
+from hippogriff._host_memory import host_memory_bytes
 from hippogriff._regions import describe
 from hippogriff._save import Part, save_parts
 from hippogriff._sidecar import SidecarWriter, sidecar_path
@@ -27,6 +28,8 @@ def save_file(
     metadata: Mapping[str, str] | None = None,
     *,
     checksum: bool = False,
+    host_memory: int | str | None = None,
+    progress: bool | None = None,
 ) -> None:
     """Save tensors as a safetensors file: complete and on the disk, or not at all.
 
@@ -42,6 +45,8 @@ def save_file(
     checksum : bool
         Write checksums too, of the arrays as they are where they are. Those that were there are
         removed before the file is replaced: whatever happens, none stay beside another file.
+    host_memory, progress
+        As in `load_file`.
 
     Raises
     ------
@@ -50,6 +55,7 @@ def save_file(
     IoError
         When writing fails; the temporary file is removed then.
     """
+    budget = host_memory_bytes(host_memory)
     with Pause():  # Nothing here is garbage, and looking for some takes as long.
         contents = _lay_out(tensors)
         header = format_header([info for info, _ in contents], _checked_metadata(metadata))
@@ -59,7 +65,8 @@ def save_file(
             sidecar = make_sidecar(header, [region for _, region in contents])
             return SidecarWriter(sidecar_path(name), sidecar, of=name)
 
-        save_parts(filename, header, parts, make_beside if checksum else None)
+        beside = make_beside if checksum else None
+        save_parts(filename, header, parts, beside, progress=progress, host_memory=budget)
 
 
 def _checked_metadata(metadata: Mapping[str, str] | None) -> dict[str, str] | None:
