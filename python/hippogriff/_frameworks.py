@@ -230,7 +230,7 @@ class _Torch:
     def __init__(self, device: object) -> None:
         self._torch = _import("torch", "torch")
         self._empty = self._torch.empty
-        self._device = self._torch.device(device)
+        self._device = self._torch.device("cpu" if device is None else device)
         if self._device.type == "cuda":
             self._torch.cuda.init()
             index = self._device.index

@@ -180,7 +180,7 @@ def device_name(device: object) -> str | None:
     if isinstance(device, int):
         return f"cuda:{device}"
     name = str(device)
-    if name == "cpu":
+    if name in {"cpu", "cpu:0"}:
         return "host"
     if name == "cuda":
         current = default_device()

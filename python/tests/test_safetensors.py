@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import stat
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -372,6 +375,68 @@ def test_paths_that_are_no_files_are_told(tmp_path: Path) -> None:
             load_file(path, framework="np")
         assert isinstance(caught.value, hippogriff.HippogriffError)
         assert str(path) in str(caught.value)
+
+
+def test_arguments_are_those_of_the_reference(tmp_path: Path) -> None:
+    path = tmp_path / "x.st"
+    safetensors.numpy.save_file({"a": np.arange(3)}, path, {})
+    for device in ("cpu", "cpu:0", None):
+        for backend in ("mmap", "pread", None):
+            loaded = load_file(filename=path, device=device, backend=backend, framework="np")
+            assert_equal(loaded, {"a": np.arange(3)})
+    with pytest.raises(hippogriff.InvalidArgument, match="backend 'gds' is none of"):
+        load_file(path, backend="gds", framework="np")
+    with pytest.raises(hippogriff.InvalidArgument, match="backend 'gds' is none of"):
+        safe_open(path, "np", backend="gds")
+    with safe_open(path, framework="np", device="cpu", backend="pread") as file:
+        assert file.metadata() == {}
+    save_file(tensors={"a": np.arange(3)}, filename=path, metadata=None)
+    with safe_open(path, "np") as file:
+        assert file.metadata() is None
+    for ask in (
+        file.keys,
+        file.offset_keys,
+        file.metadata,
+        file.get_tensors,
+        lambda: file.get_tensor("a"),
+        lambda: file.get_slice("a"),
+    ):
+        with pytest.raises(safetensors.SafetensorError, match=r"x\.st is closed"):
+            ask()
+
+
+def test_errors_are_those_of_the_reference_too(tmp_path: Path) -> None:
+    path = tmp_path / "bad.st"
+    path.write_bytes(b"bad")
+    with pytest.raises(safetensors.SafetensorError, match=r"bad\.st: the file has") as caught:
+        load_file(path, framework="np")
+    assert isinstance(caught.value, SafetensorError)
+    assert type(caught.value).__name__ == "SafetensorError"
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (type(again), str(again)) == (type(caught.value), str(caught.value))
+    assert again.object == str(path)
+    program = f"""
+import pickle, sys
+from hippogriff.safetensors import SafetensorError, load_file
+try:
+    load_file({str(path)!r}, framework="np")
+except SafetensorError as error:
+    assert type(error) is SafetensorError
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again)) == (type(error), str(error))
+assert "safetensors" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, [3], [None], 4.5])
+def test_what_is_no_path_is_told(wrong: Any) -> None:
+    for load in (
+        lambda: load_file(wrong, framework="np"),
+        lambda: load_into({}, wrong),
+    ):
+        with pytest.raises(hippogriff.InvalidArgument, match="neither a path nor a list of paths"):
+            load()
 
 
 def test_names_are_taken_once_and_not_by_the_letter(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import safetensors.torch
 
 import hippogriff
 from hippogriff.arrays import open_npy, save_npy
-from hippogriff.safetensors import load_file, load_into, save_file
+from hippogriff.safetensors import load_file, load_into, safe_open, save_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,3 +130,11 @@ def test_f4_is_saved_and_loaded_in_place_as_the_reference_does(tmp_path: Path) -
         load_into(floats, path, convert=True)
     with pytest.raises(hippogriff.InvalidArgument, match="'d': torch packs F4 by two"):
         save_file({"d": _packed(1)[0]}, path)
+
+
+def test_no_device_is_the_cpu(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"a": torch.ones(4)}, path)
+    assert load_file(path, None)["a"].device == torch.device("cpu")
+    with safe_open(path, "pt", device=None) as file:
+        assert file.get_tensor("a").device == torch.device("cpu")

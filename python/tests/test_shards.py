@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +13,17 @@ import pytest
 from test_safetensors import assert_equal, make_tensors
 
 from hippogriff import IoError
-from hippogriff.safetensors import SafetensorError, load_file, load_into, load_plan, save_file
+from hippogriff.safetensors import (
+    LoadReport,
+    SafetensorError,
+    load_file,
+    load_into,
+    load_plan,
+    save_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def test_several_files_and_an_index_are_loaded_as_one(tmp_path: Path) -> None:
@@ -32,6 +39,20 @@ def test_several_files_and_an_index_are_loaded_as_one(tmp_path: Path) -> None:
     assert_equal(load_file([tmp_path / shard for shard in shards], framework="np"), tensors)
     with pytest.raises(SafetensorError, match="also in a file before"):
         load_file([tmp_path / "a-1.safetensors"] * 1 + [_copy(tmp_path)], framework="np")
+
+
+def test_a_file_by_several_paths_is_loaded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_file({"a": np.arange(3)}, "s1.st")
+    Path("link.st").symlink_to("s1.st")
+    index = _write_index(tmp_path, {"a": "s1.st"})
+    paths = ["s1.st", "./s1.st", "link.st", str(tmp_path / "s1.st"), f"../{tmp_path.name}/s1.st"]
+    reports: list[LoadReport] = []
+    loaded = load_file([*paths, str(index)], framework="np", explain=reports.append)
+    assert loaded["a"].tolist() == [0, 1, 2]
+    assert [file.path for file in reports[0].files] == ["s1.st"]
 
 
 def _copy(folder: Path) -> Path:

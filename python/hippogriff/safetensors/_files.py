@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hippogriff._file import File
-from hippogriff.errors import HippogriffError, io_error
+from hippogriff.errors import HippogriffError, InvalidArgument, io_error
 from hippogriff.safetensors._header import (
     HEADER_BYTES_MAX,
     Header,
@@ -185,17 +185,49 @@ def shards_of(paths: PathLike | Iterable[PathLike]) -> list[Shard]:
     ------
     SafetensorError
         When an index is none, has a name twice, or names a file outside its folder.
+    InvalidArgument
+        When something is no path.
     """
-    given = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else list(paths)
     files: dict[str, Shard] = {}
-    for path in map(os.fsdecode, given):
+    for path in _as_paths(paths):
         if not path.endswith(".index.json"):
-            files.setdefault(path, Shard(path, {}))
+            files.setdefault(_identity(path), Shard(path, {}))
             continue
+        identities: dict[str, str] = {}
         for tensor, name in _read_weight_map(Path(path)).items():
             file = str(Path(path).parent / name)
-            files.setdefault(file, Shard(file, {})).promised[tensor] = path
+            identity = identities.get(name) or identities.setdefault(name, _identity(file))
+            files.setdefault(identity, Shard(file, {})).promised[tensor] = path
     return list(files.values())
+
+
+def _as_paths(paths: PathLike | Iterable[PathLike]) -> list[str]:
+    given = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
+    try:
+        return list(map(os.fsdecode, given))
+    except TypeError:
+        words = f"{paths!r:.100} is neither a path nor a list of paths"
+        raise InvalidArgument(words) from None
+
+
+def _identity(path: str) -> str:
+    """Return what is the same for all paths that lead to a file."""
+    try:
+        return os.path.realpath(path)
+    except ValueError:
+        return path  # With a zero in it: opening it says so.
+
+
+def check_backend(backend: str | None) -> None:
+    """Refuse what is no backend of the reference's either.
+
+    Raises
+    ------
+    InvalidArgument
+        Names those there are.
+    """
+    if backend not in {None, "mmap", "pread"}:
+        raise InvalidArgument(f'backend {backend!r:.100} is none of "mmap", "pread"')
 
 
 def _read_weight_map(index: Path) -> dict[str, str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import sys
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,14 +32,38 @@ _METADATA_FIRST = re.compile(r'\{"__metadata__":(\{[^{}\\]*\})(?:,(?=")|(?=\}))'
 
 
 class SafetensorError(InvalidArgument):
-    """A file that is no safetensors file, or a tensor that is not in it."""
+    """A file that is no safetensors file, or a tensor that is not in it.
+
+    Where the safetensors package is imported it is one of that package's `SafetensorError` too.
+    """
+
+    def __new__(cls, *_: object, **__: object) -> SafetensorError:
+        theirs = getattr(sys.modules.get("safetensors"), "SafetensorError", None)
+        if cls is SafetensorError and isinstance(theirs, type):
+            return super().__new__(_join(theirs))
+        return super().__new__(cls)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (str(self), self.object)
+
+
+@functools.cache
+def _join(theirs: type) -> type[SafetensorError]:
+    """Make the class that those who catch the package's exceptions catch as well."""
+    members = {"__module__": SafetensorError.__module__, "__doc__": SafetensorError.__doc__}
+    joined: type[SafetensorError] = type("SafetensorError", (SafetensorError, theirs), members)
+    return joined
+
+
+def _rebuild(message: str, path: str) -> SafetensorError:
+    return SafetensorError(message, object=path)
 
 
 class Header(NamedTuple):
     """What a file holds: tensors by name, in the order of their data, and metadata."""
 
     tensors: dict[str, TensorInfo]
-    metadata: dict[str, str]
+    metadata: dict[str, str] | None
     data_offset: int
 
 
@@ -99,11 +124,11 @@ def stream_tensors(text: bytes, file_bytes: int) -> Iterator[TensorInfo]:
         yield from (tensor for tensor in tensors.values() if tensor.name not in entries.names)
 
 
-def _find_entries(text: bytes, file_bytes: int) -> tuple[Entries, dict[str, str]]:
+def _find_entries(text: bytes, file_bytes: int) -> tuple[Entries, dict[str, str] | None]:
     """Return what takes the entries, and the metadata, which come before them."""
     if not text.startswith(b"{"):
         raise SafetensorError("the header does not begin with '{'")
-    decoded, position, metadata = _decode(text), 1, {}
+    decoded, position, metadata = _decode(text), 1, None
     found = _METADATA_FIRST.match(decoded)
     if found:
         position = found.end()
@@ -126,7 +151,7 @@ def _parse(text: bytes, file_bytes: int) -> Header:
     fields = _parse_json(_decode(text))
     metadata = _parse_metadata(fields.pop(_METADATA, None))
     if b"\\u" in text:  # only escapes can make what is no Unicode
-        check_unicode([*fields, *metadata, *metadata.values()])
+        check_unicode([*fields, *(metadata or ()), *(metadata or {}).values()])
     tensors = [_parse_tensor(name, value, data_offset) for name, value in fields.items()]
     # The empty ones first where several begin at one place.
     tensors.sort(key=lambda tensor: (tensor.offset, tensor.size_bytes))
@@ -190,9 +215,9 @@ def check_unicode(texts: Iterable[str]) -> None:
             raise SafetensorError(f"{text!r:.100} is not Unicode") from None
 
 
-def _parse_metadata(value: Any) -> dict[str, str]:
+def _parse_metadata(value: Any) -> dict[str, str] | None:
     if value is None:
-        return {}
+        return None
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
         raise SafetensorError(f"{_METADATA} is not an object of strings")
     return value

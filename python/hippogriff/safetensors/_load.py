@@ -19,6 +19,7 @@ from hippogriff.errors import HippogriffError
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import (
     add_names,
+    check_backend,
     expect_promised,
     read_header,
     shards_of,
@@ -161,9 +162,10 @@ def _batches(tensors: Iterable[TensorInfo], bytes_max: int) -> Iterator[list[Ten
 
 
 def load_file(
-    paths: PathLike | Iterable[PathLike],
+    filename: PathLike | Iterable[PathLike],
     device: object = "cpu",
     *,
+    backend: str | None = None,
     framework: str = "pt",
     verify: Verify = False,
     host_memory: int | str | None = None,
@@ -174,16 +176,18 @@ def load_file(
 
     Parameters
     ----------
-    paths : path-like or iterable of path-like
-        Files; an index of shards (``model.safetensors.index.json``) stands for its files.
+    filename : path-like or iterable of path-like
+        Files, each loaded once; an index of shards (``model.safetensors.index.json``) stands for
+        its files.
     device : str, int or torch.device
-        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``1``.
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``1``; None: the CPU, for CuPy the current GPU.
+    backend : {"mmap", "pread"}, optional
+        How the reference would read: without effect here.
     framework : {"pt", "np", "cupy"}
         Whose arrays. NumPy's and CuPy's bfloat16 and float8 need ml_dtypes.
     verify : bool or path-like
-        Compare all bytes, where they are loaded, with checksums that `hippogriff checksum` or
-        ``save_file(..., checksum=True)`` made; True: beside each file; a path: that file, or the
-        folder they are in.
+        Compare all bytes, where they are loaded, with what `hippogriff checksum` or
+        ``save_file(..., checksum=True)`` made: beside each file, or in this file or folder.
     host_memory : int or str, optional
         The most pinned host memory that the load uses at one time, in bytes or like ``"64MiB"``;
         4 MiB is the least. Without it only ``HIPPOGRIFF_PINBUFFER`` bounds it. Tensors on the CPU
@@ -202,25 +206,23 @@ def load_file(
     Raises
     ------
     SafetensorError
-        When a file is no safetensors file, a name is in two of them, or not in the one that an
-        index says.
+        When a file is none, a name is in two of them, or not in the one that an index says.
     InvalidArgument
-        When `host_memory` is no size, or too small.
+        When `filename` is no path, `backend` no backend, or `host_memory` no size or too small.
     Unsupported
         When the framework is not installed or has no such element type.
-    ChecksumMismatch
-        When what was loaded is not what the checksums are of; names tensors and bytes.
-    SidecarError
-        When the checksums are damaged, or of a file of another kind.
+    ChecksumMismatch, SidecarError
+        When the checksums are not of what was loaded (names tensors and bytes), or are damaged.
     IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
         When loading fails; nothing is under way then.
     """
+    check_backend(backend)
     budget = host_memory_bytes(host_memory)
     maker = make_framework(framework, device)
     loaded: dict[str, Any] = {}
     names: set[str] = set()
     with Watch(explain, progress, host_memory=budget) as watch, contextlib.ExitStack() as stack:
-        sources = _open(paths, verify, stack)
+        sources = _open(filename, verify, stack)
         for source in sources:
             watch.expect(source.file.size)
         checks = stack.enter_context(Checks())

@@ -10,7 +10,7 @@ from hippogriff._progress import Following
 from hippogriff._slices import Extent, fill, resolve, target_of
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._checks import Checks
-from hippogriff.safetensors._files import open_file
+from hippogriff.safetensors._files import check_backend, open_file
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import by_offset, load_tensors, make_arrays
 from hippogriff.safetensors._report import Watch
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hippogriff._runtime import PathLike
+    from hippogriff.safetensors._header import Header
     from hippogriff.safetensors._verify import Verify
 
 
@@ -35,7 +36,9 @@ class safe_open:  # noqa: N801 (safetensors' name)
     framework : {"pt", "np", "cupy"}
         Whose arrays.
     device : str, int or torch.device
-        Where to.
+        Where to; None as the reference has it, the CPU.
+    backend : str, optional
+        As in `load_file`: the reference's, without effect.
     verify : bool or path-like
         As in `load_file`; counts for whole tensors, not for slices.
     host_memory, progress
@@ -44,7 +47,7 @@ class safe_open:  # noqa: N801 (safetensors' name)
     Raises
     ------
     SafetensorError
-        When it is no safetensors file.
+        When it is no safetensors file; of what is called later, when it is closed.
     ChecksumMismatch, SidecarError
         When its header is not what the checksums are of, or they cannot be used.
     IoError
@@ -63,10 +66,12 @@ class safe_open:  # noqa: N801 (safetensors' name)
         framework: str = "pt",
         device: object = "cpu",
         *,
+        backend: str | None = None,
         verify: Verify = False,
         host_memory: int | str | None = None,
         progress: bool | None = None,
     ) -> None:
+        check_backend(backend)
         self._host_memory = host_memory_bytes(host_memory)
         self._progress = progress
         self._framework = make_framework(framework, device)
@@ -90,15 +95,16 @@ class safe_open:  # noqa: N801 (safetensors' name)
 
     def keys(self) -> list[str]:
         """Return the names, sorted."""
-        return sorted(self._header.tensors)
+        return sorted(self._known.tensors)
 
     def offset_keys(self) -> list[str]:
         """Return the names in the order of their data in the file."""
-        return list(self._header.tensors)
+        return list(self._known.tensors)
 
     def metadata(self) -> dict[str, str] | None:
-        """Return what the file tells beside tensors; None when that is nothing."""
-        return dict(self._header.metadata) or None
+        """Return what the file tells beside tensors; None when it has no place for that."""
+        metadata = self._known.metadata
+        return None if metadata is None else dict(metadata)
 
     def get_tensor(self, name: str) -> Any:
         """Load a tensor.
@@ -116,7 +122,7 @@ class safe_open:  # noqa: N801 (safetensors' name)
         """Load some tensors, or all, by as few transfers as serve them."""
         if isinstance(names, str):
             raise InvalidArgument("names is one string; get_tensor loads one tensor")
-        wanted = self._header.tensors if names is None else dict.fromkeys(names)
+        wanted = self._known.tensors if names is None else dict.fromkeys(names)
         found = by_offset(map(self._find, wanted))
         with Watch(progress=self._progress) as watch, Checks() as checks:
             watch.expect(sum(tensor.size_bytes for tensor in found))
@@ -134,9 +140,17 @@ class safe_open:  # noqa: N801 (safetensors' name)
         """Return what can be cut from a tensor without loading the rest of it."""
         return Slice(self, self._find(name))
 
+    @property
+    def _known(self) -> Header:
+        """The header, as long as the file is open."""
+        if self._file.closed:
+            path = self._file.path
+            raise SafetensorError(f"{path} is closed", object=path)
+        return self._header
+
     def _find(self, name: str) -> TensorInfo:
         try:
-            return self._header.tensors[name]
+            return self._known.tensors[name]
         except KeyError:
             raise SafetensorError(
                 f"{self._file.path} has no tensor {name!r}", object=self._file.path
