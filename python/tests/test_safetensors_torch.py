@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import safetensors.torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import hippogriff
+from hippogriff._frameworks import _TORCH_NAMES
 from hippogriff.arrays import open_npy, save_npy
 from hippogriff.safetensors import load_file, load_into, safe_open, save_file
 
@@ -138,3 +141,42 @@ def test_no_device_is_the_cpu(tmp_path: Path) -> None:
     assert load_file(path, None)["a"].device == torch.device("cpu")
     with safe_open(path, "pt", device=None) as file:
         assert file.get_tensor("a").device == torch.device("cpu")
+
+
+_DTYPES = [getattr(torch, name) for name in _TORCH_NAMES.values() if hasattr(torch, name)]
+
+
+def _bytes_of(tensor: Any) -> bytes:
+    return bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    kinds=st.lists(
+        st.tuples(st.sampled_from(_DTYPES), st.lists(st.integers(0, 9), min_size=1, max_size=3)),
+        max_size=30,
+    ),
+    seed=st.integers(0, 2**32),
+)
+def test_files_of_the_package_are_loaded_as_by_it(
+    tmp_path: Path, kinds: list[tuple[Any, list[int]]], seed: int
+) -> None:
+    path = tmp_path / "theirs.safetensors"
+    source = np.random.default_rng(seed)
+    tensors = {}
+    for number, (dtype, shape) in enumerate(kinds):
+        tensors[f"{number}"] = tensor = torch.empty(shape, dtype=dtype)
+        size_bytes = tensor.numel() * tensor.element_size()
+        values = source.integers(0, 2 if dtype == torch.bool else 256, size_bytes, np.uint8)
+        tensor.reshape(-1).view(torch.uint8).numpy()[:] = values
+    safetensors.torch.save_file(tensors, path)
+    expected = safetensors.torch.load_file(path)
+    places = {name: torch.empty_like(tensor) for name, tensor in tensors.items()}
+    load_into(places, path)
+    save_file(tensors, tmp_path / "ours.safetensors")
+    again = safetensors.torch.load_file(tmp_path / "ours.safetensors")
+    for found in (load_file(path), places, again):
+        assert found.keys() == expected.keys()
+        for name, theirs in expected.items():
+            assert (found[name].dtype, found[name].shape) == (theirs.dtype, theirs.shape)
+            assert _bytes_of(found[name]) == _bytes_of(theirs) == _bytes_of(tensors[name])
