@@ -18,6 +18,8 @@ import pytest
 import safetensors.numpy
 
 import hippogriff
+import hippogriff.arrays
+import hippogriff.integrity
 import hippogriff.safetensors
 from doc_examples import Example, find_examples, run_before
 from hippogriff import _library
@@ -54,7 +56,7 @@ def examples(*languages: str) -> pytest.MarkDecorator:
 
 def docstrings() -> Iterator[tuple[str, str]]:
     """Yield the examples in the docstrings of what is public, by name."""
-    for module in (hippogriff, hippogriff.safetensors):
+    for module in (hippogriff, hippogriff.arrays, hippogriff.integrity, hippogriff.safetensors):
         public = {name: getattr(module, name) for name in module.__all__}
         things = {"": module} | {name: it for name, it in public.items() if callable(it)}
         for name, thing in things.items():

@@ -5,7 +5,7 @@ Examples
 >>> import numpy as np
 >>> from hippogriff.arrays import load_npy, load_npz, open_npy, save_npy
 >>> save_npy("features.npy", np.ones((5000, 16), np.float32))
->>> features = load_npy("features.npy", "cuda:0", framework="pt")
+>>> features = load_npy("features.npy")  # or "cuda:0", framework="pt"
 >>> with open_npy("features.npy") as file:
 ...     batch = file[1000:2000]  # loads only that
 
