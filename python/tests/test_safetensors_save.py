@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import stat
@@ -212,3 +213,18 @@ def test_the_header_is_what_a_json_encoder_writes(tmp_path: Path) -> None:
     again = json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)
     assert text.rstrip(" ") == again
     assert load_file(path, framework="np").keys() == set(names)
+
+
+def test_the_collector_runs_while_a_file_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    real = os.pwritev
+
+    def write(*arguments: Any) -> int:
+        seen.append(gc.isenabled())
+        return real(*arguments)
+
+    monkeypatch.setattr(os, "pwritev", write)
+    save_file({"x": np.zeros(9)}, tmp_path / "x.st")
+    assert seen == [True]

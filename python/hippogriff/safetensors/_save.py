@@ -56,17 +56,17 @@ def save_file(
         When writing fails; the temporary file is removed then.
     """
     budget = host_memory_bytes(host_memory)
-    with Pause():  # Nothing here is garbage, and looking for some takes as long.
-        contents = _lay_out(tensors)
+    with Pause() as pause:  # Nothing here is garbage, and looking for some takes as long.
+        contents = _lay_out(tensors, pause)
         header = format_header([info for info, _ in contents], _checked_metadata(metadata))
         parts = [Part(region, len(header) + info.offset) for info, region in contents]
 
-        def make_beside(name: str) -> SidecarWriter:
-            sidecar = make_sidecar(header, [region for _, region in contents])
-            return SidecarWriter(sidecar_path(name), sidecar, of=name)
+    def make_beside(name: str) -> SidecarWriter:
+        sidecar = make_sidecar(header, [region for _, region in contents])
+        return SidecarWriter(sidecar_path(name), sidecar, of=name)
 
-        beside = make_beside if checksum else None
-        save_parts(filename, header, parts, beside, progress=progress, host_memory=budget)
+    beside = make_beside if checksum else None
+    save_parts(filename, header, parts, beside, progress=progress, host_memory=budget)
 
 
 def _checked_metadata(metadata: Mapping[str, str] | None) -> dict[str, str] | None:
@@ -79,13 +79,14 @@ def _checked_metadata(metadata: Mapping[str, str] | None) -> dict[str, str] | No
     return texts
 
 
-def _lay_out(tensors: Mapping[str, Any]) -> list[tuple[TensorInfo, Region]]:
+def _lay_out(tensors: Mapping[str, Any], pause: Pause) -> list[tuple[TensorInfo, Region]]:
     """Order tensors as the reference does, the widest elements first, so that all are aligned."""
     if not isinstance(tensors, Mapping):
         raise InvalidArgument(f"the tensors are no mapping of names to arrays: {tensors!r:.100}")
     described: list[tuple[TensorInfo, Region]] = []
     streams: Streams = {}
     for name, array in tensors.items():
+        pause.look()
         if not isinstance(name, str) or name == "__metadata__":
             raise SafetensorError(f"{name!r:.100} cannot be a tensor's name")
         if getattr(array, "mask", None) is not None:
