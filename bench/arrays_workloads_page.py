@@ -97,6 +97,8 @@ def _plot_lines(paths: list[Path], output: Path) -> list[str]:
             programs.setdefault("graphs" if name in _GRAPHS else name, []).append(entry)
     lines = []
     for name, entries in programs.items():
+        if not any("summary" in entry for entry in entries):
+            continue
         drawn = plot_seconds(f"{name} over arrays", entries, folder / f"arrays_{name}.svg")
         lines += [f"![{name} over arrays]({drawn.relative_to(output.parent)})", ""]
     return lines

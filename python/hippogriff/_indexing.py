@@ -7,6 +7,7 @@ import math
 import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hippogriff._host_rows import broadcast
 from hippogriff._slices import Selection
 
 if TYPE_CHECKING:
@@ -57,6 +58,19 @@ def find_part(numpy: Any, index: Any, shape: tuple[int, ...]) -> Box | Rows:
     # It has no memory of its own. NumPy refuses there what it would, and knows the shape.
     found = numpy.broadcast_to(numpy.False_, shape)[parts]
     return _find_rows(numpy, parts, shape, found.shape)
+
+
+def as_box(numpy: Any, values: Any, dtype: Any, box: Box) -> Any:
+    """Return values as they lie in a box, without a copy where they lie so already."""
+    shown = (*box.shown, *(() if ... in box.shown else (...,)))
+    turned = any(isinstance(each, slice) and each.step == -1 for each in shown)
+    counts = box.selection.counts
+    if turned or dtype.fields is not None:
+        array = numpy.zeros(counts, dtype)  # also between fields
+        array[shown] = broadcast(numpy, values, dtype, array[shown].shape)
+        return array
+    shape = numpy.broadcast_to(numpy.False_, counts)[shown].shape
+    return numpy.ascontiguousarray(broadcast(numpy, values, dtype, shape).reshape(counts))
 
 
 def _as_part(numpy: Any, part: Any) -> Any:

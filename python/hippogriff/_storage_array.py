@@ -15,7 +15,7 @@ from hippogriff._elements import find_element
 from hippogriff._fields import Fields, names_fields
 from hippogriff._frameworks import numpy_dtype
 from hippogriff._host_rows import broadcast, find_rows, numpy_module
-from hippogriff._indexing import Rows, find_part
+from hippogriff._indexing import Rows, as_box, find_part
 from hippogriff._library import lib
 from hippogriff._node import claim
 from hippogriff._runtime import ensure, explain, take_json
@@ -280,9 +280,7 @@ class StorageArray:
             array = self._numpy.ascontiguousarray(whole)
             self._scatter(part.numbers, part.elements * self._extent.itemsize_bytes, array)
             return
-        array = self._numpy.zeros(part.selection.counts, self.dtype)  # also between fields
-        shown = array[(*part.shown, *(() if ... in part.shown else (...,)))]
-        shown[...] = broadcast(self._numpy, values, self.dtype, shown.shape)
+        array = as_box(self._numpy, values, self.dtype, part)
         with self._followed() as handle:
             for offset, address, size in self._pieces(part.selection, array):
                 check(lib.hippogriff_array_write(handle, offset, address, size))

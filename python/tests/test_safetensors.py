@@ -415,6 +415,8 @@ def test_errors_are_those_of_the_reference_too(tmp_path: Path) -> None:
     again = pickle.loads(pickle.dumps(caught.value))
     assert (type(again), str(again)) == (type(caught.value), str(caught.value))
     assert again.object == str(path)
+    # As torch's workers send it.
+    assert pickle.loads(pickle.dumps(type(caught.value))) is type(caught.value)
     program = f"""
 import pickle, sys
 from hippogriff.safetensors import SafetensorError, load_file
@@ -427,6 +429,27 @@ except SafetensorError as error:
 assert "safetensors" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_errors_keep_what_they_know() -> None:
+    class OwnError(SafetensorError):
+        pass
+
+    for kind in (SafetensorError, OwnError):
+        error = kind("x", operation="read", object="f", offset=3, errno=5)
+        _, (made_as, message, fields) = error.__reduce__()
+        assert (made_as, message) == (kind, "x")
+        assert fields["offset"] == 3
+        again = pickle.loads(pickle.dumps(SafetensorError("x", offset=3, errno=5)))
+        assert (again.offset, again.errno) == (3, 5)
+
+
+@pytest.mark.parametrize("theirs", [SafetensorError, 3, type("Odd", (OSError,), {}), KeyError])
+def test_errors_can_be_made_whatever_the_package_is(
+    monkeypatch: pytest.MonkeyPatch, theirs: Any
+) -> None:
+    monkeypatch.setattr(safetensors, "SafetensorError", theirs)
+    assert str(SafetensorError("x")) == "x"
 
 
 @pytest.mark.parametrize("wrong", [None, 3, [3], [None], 4.5])

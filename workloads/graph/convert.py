@@ -263,7 +263,7 @@ def convert(graph: Path, path: Path, kind: str | None, wish: Wish, scratch: Path
     """Make a graph of a file."""
     with ExitStack() as stack, np.errstate(over="ignore"):
         file = open_edges(stack, path, kind or format_of(path), keep_numbers=wish.keep_numbers)
-        if graph.exists() and graph.samefile(file.opened.name):
+        if graph.exists() and any(map(graph.samefile, file.paths)):
             message = f"{graph} is what is to be converted"
             raise ConversionError(message)
         converter = Converter(wish, scratch, stack)

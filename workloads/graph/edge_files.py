@@ -50,6 +50,7 @@ class EdgeFile:
     vertices: int | None  # None: the file does not say
     opened: BinaryIO  # where reading has come to
     size_bytes: int
+    paths: tuple[Path, ...]  # of all that is read
 
 
 @dataclass
@@ -169,7 +170,7 @@ def edge_list(stack: ExitStack, path: Path, *, keep_numbers: bool) -> EdgeFile:
                 numbers = _pairs(block, lines)
             yield numbers[:, 0], numbers[:, 1]
 
-    return EdgeFile(pieces(), None, opened, size)
+    return EdgeFile(pieces(), None, opened, size, (path,))
 
 
 def _header_of_matrix(file: BinaryIO, lines: Lines) -> tuple[bool, int, int]:
@@ -231,7 +232,7 @@ def matrix_market(stack: ExitStack, path: Path) -> EdgeFile:
             message = f"{path} has {found} entries, and says {entries}"
             raise ConversionError(message)
 
-    return EdgeFile(pieces(), vertices, opened, size)
+    return EdgeFile(pieces(), vertices, opened, size, (path,))
 
 
 def _open_binary(stack: ExitStack, path: Path) -> tuple[BinaryIO, int]:
@@ -285,7 +286,7 @@ def emogi(stack: ExitStack, path: Path) -> EdgeFile:
                 ends,
             )
 
-    return EdgeFile(pieces(), vertices, file, ends_path.stat().st_size)
+    return EdgeFile(pieces(), vertices, file, ends_path.stat().st_size, (offsets_path, ends_path))
 
 
 def scgraph(stack: ExitStack, path: Path) -> EdgeFile:
@@ -327,7 +328,7 @@ def scgraph(stack: ExitStack, path: Path) -> EdgeFile:
             begins = np.repeat(owners, [len(each) for each in part])
             yield begins, np.array([end for each in part for end in each], dtype=np.uint64)
 
-    return EdgeFile(pieces(), vertices, file, path.stat().st_size)
+    return EdgeFile(pieces(), vertices, file, path.stat().st_size, (path,))
 
 
 def format_of(path: Path) -> str:

@@ -8,6 +8,7 @@ The object has for each name dtype, shape and data_offsets ([begin, end) in the 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
@@ -38,25 +39,61 @@ class SafetensorError(InvalidArgument):
     """
 
     def __new__(cls, *_: object, **__: object) -> SafetensorError:
-        theirs = getattr(sys.modules.get("safetensors"), "SafetensorError", None)
-        if cls is SafetensorError and isinstance(theirs, type):
-            return super().__new__(_join(theirs))
+        if cls is SafetensorError:
+            with contextlib.suppress(TypeError):  # theirs is made in a way of its own
+                return super().__new__(_joined())
         return super().__new__(cls)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (str(self), self.object)
+        kind = type(self)
+        _, (message, status, fields) = super().__reduce__()
+        # Where it arrives the package may be imported, or not.
+        public = SafetensorError if kind.__qualname__ == _JOINED else kind
+        return _rebuild, (public, message, {"status": status, **fields})
+
+
+# Where the class of both is found by pickle, which torch's workers send exceptions' classes with.
+_JOINED = "_SafetensorErrorOfBoth"
+
+
+def __getattr__(name: str) -> Any:
+    if name == _JOINED:
+        return _joined()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _joined() -> type[SafetensorError]:
+    """Return the class that those who catch the package's exceptions catch as well."""
+    theirs: Any = getattr(sys.modules.get("safetensors"), "SafetensorError", None)
+    return _join(theirs) if _can_be_joined(theirs) else SafetensorError
+
+
+def _can_be_joined(theirs: Any) -> bool:
+    """Whether it is a class of others: somebody may have put ours there."""
+    return (
+        isinstance(theirs, type)
+        and issubclass(theirs, Exception)
+        and not issubclass(theirs, SafetensorError)
+        and not issubclass(SafetensorError, theirs)
+    )
 
 
 @functools.cache
 def _join(theirs: type) -> type[SafetensorError]:
-    """Make the class that those who catch the package's exceptions catch as well."""
-    members = {"__module__": SafetensorError.__module__, "__doc__": SafetensorError.__doc__}
-    joined: type[SafetensorError] = type("SafetensorError", (SafetensorError, theirs), members)
+    members = {
+        "__module__": SafetensorError.__module__,
+        "__qualname__": _JOINED,
+        "__doc__": SafetensorError.__doc__,
+    }
+    try:
+        joined: type[SafetensorError] = type("SafetensorError", (SafetensorError, theirs), members)
+    except TypeError:  # theirs is laid out in another way
+        return SafetensorError
     return joined
 
 
-def _rebuild(message: str, path: str) -> SafetensorError:
-    return SafetensorError(message, object=path)
+def _rebuild(kind: type[SafetensorError], message: str, fields: dict[str, Any]) -> SafetensorError:
+    return kind(message, **fields)
 
 
 class Header(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +29,20 @@ def find_place(
         if reason:
             return None, reason
         if dtype == tensor.dtype:
-            return _find_memory(array, streams)
+            return _find_memory(array, tensor.size_bytes, streams)
         reason = _why_not_filled(array)
         if not reason:
-            make_framework(*framework_of(array)).empty(tensor.dtype, (0,))  # or it says why not
+            _expect_makeable(*framework_of(array), tensor.dtype)
         return None, reason
     # Arrays may be of anybody's: what is no array enough, as torch's lazy parameters, is told too.
-    except (ValueError, TypeError, RuntimeError, BufferError) as error:
+    except (ValueError, TypeError, AttributeError, RuntimeError, BufferError) as error:
         return None, f": {error}"
+
+
+@functools.lru_cache(maxsize=64)
+def _expect_makeable(framework: str, device: object, dtype: str) -> None:
+    """Have the framework say why it has no elements of safetensors' `dtype`, if so."""
+    make_framework(framework, device).empty(dtype, (0,))
 
 
 def _why_not(ours: Any, dtype: str, theirs: TensorInfo, convert: bool) -> str:
@@ -62,9 +69,12 @@ def _is_memory(array: Any) -> bool:
     return not hasattr(array, "copy_") and not hasattr(array, "__setitem__")
 
 
-def _find_memory(array: Any, streams: Streams) -> tuple[Region | None, str]:
+def _find_memory(array: Any, size_bytes: int, streams: Streams) -> tuple[Region | None, str]:
     try:
-        return describe(array, writable=True, streams=streams), ""
+        region = describe(array, writable=True, streams=streams)
+        if region.size_bytes != size_bytes:  # of anybody's array, which may say what is not so
+            return None, f" has {size_bytes} bytes there and {region.size_bytes} here"
+        return region, ""
     except InvalidArgument as error:
         # Not contiguous: its framework may fill it, which is not known of anybody else's arrays.
         return None, _why_not_filled(array) if _is_known(array) else f": {error}"
