@@ -281,6 +281,17 @@ def test_damaged_files_of_emogi_are_refused(
 
 
 @pytest.mark.parametrize("name", ["some.bel.col", "some.bel.dst"])
+def test_no_file_of_emogi_is_written_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    as_emogi(tmp_path, [0, 1, 2], [1, 0])
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert convert.main([str(tmp_path / name), str(tmp_path / "some.bel.dst")]) == 1
+    assert "is what is to be converted" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["some.bel.col", "some.bel.dst"])
 def test_files_of_emogi_of_another_size_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
