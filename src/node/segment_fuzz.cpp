@@ -32,7 +32,7 @@ void check_served(Books books, std::uint32_t policy) {
     const auto& first = books.reservations.front();
     HIPPO_ASSERT(!books.growth_is_stuck(first.id) ||
                  std::ranges::any_of(books.reservations, [&](const auto& other) {
-                   return other.client == first.client && other.grows();
+                   return other.client == first.client && other.waits();
                  }));
   }
   HIPPO_ASSERT(books.valid());
