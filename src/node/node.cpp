@@ -48,7 +48,12 @@ Node::Node(NodeOptions options)
     : options_(std::move(options)),
       place_(SegmentPlace::parse(options_.path)),
       fork_page_(std::make_shared<const ForkPage>()) {
-  transact([](Books&, ClientSet&) { return Effects{}; });
+  try {
+    transact([](Books&, ClientSet&) { return Effects{}; });
+  } catch (...) {
+    end_settler();  // it may have begun
+    throw;
+  }
 }
 
 Node::~Node() {
@@ -63,8 +68,9 @@ Node::~Node() {
       serve_all(granted);
       return Effects{.changed = changed};
     });
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): what follows does without it
+  } catch (const Error&) {
     // The kernel drops our slot with the file, and the next one who looks removes what is left.
+    end_settler();
   }
 }
 

@@ -27,6 +27,7 @@
 namespace hippogriff::node {
 namespace {
 
+using hippogriff::testing::AtStep;
 using hippogriff::testing::Child;
 using hippogriff::testing::eventually;
 using hippogriff::testing::held;
@@ -146,6 +147,33 @@ TEST_F(NodeTest, says_who_keeps_the_lock_when_its_owner_is_stopped) {
   EXPECT_EQ(status_of([&] { const Node other(impatient(place)); }), Status::busy);
   stopped.send(SIGCONT);
   EXPECT_EQ(status_of([&] { node.release(node.reserve(request(100))); }), Status::ok);
+}
+
+// And another one has it until all patience is over: nobody is left to put the books right.
+TEST_F(NodeTest, that_loses_the_lock_while_it_begins_or_ends_is_gone_afterwards) {
+  for (const bool begins : {true, false}) {
+    std::unique_ptr<Child> stopped;
+    AtStep loss{.place = "before commit", .act = [&] {
+                  const int fd = ::open(place.path().c_str(), O_RDWR | O_CLOEXEC);
+                  const std::uint32_t free = 0;
+                  EXPECT_EQ(::pwrite(fd, &free, 4, offsetof(SegmentLayout, lock)), 4);
+                  ::close(fd);
+                  stopped = std::make_unique<Child>(stop_with_the_lock(place));
+                }};
+    NodeOptions options = impatient(place);
+    options.steps = loss.steps();
+    loss.done = !begins;
+    const Status status = status_of([&] {
+      Node other(options);
+      other.add_device("gpu", 100);
+      other.reserve(request(10));
+      loss.done = false;
+    });
+    EXPECT_EQ(status, begins ? Status::busy : Status::ok);
+    EXPECT_TRUE(loss.done);
+    stopped.reset();
+  }
+  EXPECT_EQ(held(node), 0U);
 }
 
 TEST_F(NodeTest, what_is_released_while_the_lock_is_kept_is_free_once_it_is_not) {
