@@ -42,7 +42,8 @@ def files(tmp_path: Path) -> dict[int, str]:
 
 def start(trace: Path, code: str, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), *words],
+        # From Python 3.12 on a fork beside threads, which is what is tested, is warned of.
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(code), *words],
         env={**os.environ, "HIPPOGRIFF_TRACE": str(trace), "HIPPOGRIFF_NODE": "off"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
