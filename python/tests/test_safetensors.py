@@ -530,6 +530,18 @@ def test_modules_tied_weights_and_other_types_are_filled(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_tied_weights_may_be_in_the_file_once(tmp_path: Path, dtype: Any) -> None:
+    path = tmp_path / "x.st"
+    save_file({"embed": np.arange(6.0)}, path)
+    tied, other = np.zeros(6, dtype), np.zeros(6, dtype)
+    assert load_into({"embed": tied, "head": tied}, path, convert=True) == ([], [])
+    assert list(tied) == [0, 1, 2, 3, 4, 5]
+    for part in (other, tied[:5], tied[::-1]):
+        with pytest.raises(hippogriff.InvalidArgument, match=r"missing in the files: head$"):
+            load_into({"embed": tied, "head": part}, path, convert=True)
+
+
 def test_overlapping_places_are_filled_one_after_the_other(tmp_path: Path) -> None:
     path = tmp_path / "x.st"
     save_file({"a": np.full(10, 1.0), "b": np.full(10, 2.0)}, path)

@@ -19,7 +19,7 @@ from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors
 from hippogriff.safetensors._report import Watch
-from hippogriff.safetensors._targets import find_place
+from hippogriff.safetensors._targets import find_place, memory_of
 from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def load_into(
         As `load_file` takes them. Arrays that share memory are filled in the order of the file;
         after them those that are strided, or converted.
     strict : bool
-        Refuse names that are only here or only there. Shapes must always agree.
+        Refuse names that are only here or only there, but for arrays that are the memory of
+        another one, as tied weights are. Shapes must always agree.
     convert : bool
         Convert element types, on the device. Without it they must agree.
     verify, host_memory, explain, progress
@@ -97,9 +98,10 @@ def load_into(
         opened_files(paths) as files,
     ):
         found = {name: tensor for _, header in files for name, tensor in header.tensors.items()}
-        missing, unexpected = state.keys() - found.keys(), found.keys() - state.keys()
-        names = LoadedNames(sorted(missing), sorted(unexpected))
-        places = _check(target, state, found, names if strict else LoadedNames([], []), convert)
+        places, reasons = _find_places(state, found, convert)
+        missing = sorted(state.keys() - found.keys() - _tied(state, places))
+        names = LoadedNames(missing, sorted(found.keys() - state.keys()))
+        _check(target, names if strict else LoadedNames([], []), reasons)
         verifiers = verifiers_of(files, verify)
         note_changes(state[name] for name, place in places.items() if place is not None)
         watch.expect(sum(found[name].size_bytes for name in places))
@@ -112,28 +114,41 @@ def load_into(
     return names
 
 
-def _check(
-    target: Any,
-    state: Mapping[str, Any],
-    found: dict[str, TensorInfo],
-    names: LoadedNames,
-    convert: bool,
-) -> dict[str, Region | None]:
-    """Say all that does not agree, as torch does; return the memory that is filled straight."""
-    wrong = []
+def _find_places(
+    state: Mapping[str, Any], found: dict[str, TensorInfo], convert: bool
+) -> tuple[dict[str, Region | None], list[str]]:
+    """Find the memory that is filled straight, and what cannot be filled at all, and why."""
     places: dict[str, Region | None] = {}
+    reasons = []
     streams: Streams = {}
+    for name in state.keys() & found.keys():
+        places[name], reason = find_place(state[name], found[name], streams, convert=convert)
+        if reason:
+            reasons.append(name + reason)
+    return places, reasons
+
+
+def _tied(state: Mapping[str, Any], places: dict[str, Region | None]) -> set[str]:
+    """Return names without tensors whose arrays are, as a whole, the memory of others with some.
+
+    Files have weights that a module knows by several names once.
+    """
+    others = state.keys() - places.keys()
+    if not others:
+        return set()
+    filled = {memory_of(state[name]) for name in places} - {None}
+    return {name for name in others if memory_of(state[name]) in filled}
+
+
+def _check(target: Any, names: LoadedNames, reasons: list[str]) -> None:
+    """Say all that does not agree at once, as torch does."""
+    wrong = list(reasons)
     if names.unexpected_keys:
         wrong.append("unexpected in the files: " + ", ".join(names.unexpected_keys))
     if names.missing_keys:
         wrong.append("missing in the files: " + ", ".join(names.missing_keys))
-    for name in state.keys() & found.keys():
-        places[name], reason = find_place(state[name], found[name], streams, convert=convert)
-        if reason:
-            wrong.append(name + reason)
     if wrong:
         raise InvalidArgument(f"loading into {type(target).__name__}: " + "; ".join(sorted(wrong)))
-    return places
 
 
 class _Job(NamedTuple):

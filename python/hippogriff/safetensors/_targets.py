@@ -39,6 +39,16 @@ def find_place(
         return None, f": {error}"
 
 
+def memory_of(array: Any) -> tuple[int, int] | None:
+    """Return the address and the bytes of an array's memory; None when it has none of its own."""
+    try:
+        region = describe(array, writable=False)
+    # As in `find_place`; nothing is said here, because nothing is filled.
+    except (ValueError, TypeError, AttributeError, RuntimeError, BufferError):
+        return None
+    return (region.address, region.size_bytes) if region.size_bytes else None
+
+
 @functools.lru_cache(maxsize=64)
 def _expect_makeable(framework: str, device: object, dtype: str) -> None:
     """Have the framework say why it has no elements of safetensors' `dtype`, if so."""
