@@ -272,17 +272,22 @@ def test_metrics_are_served(machine: dict[str, str], holder: subprocess.Popen[st
 def test_top_shows_the_same_until_it_is_interrupted(
     machine: dict[str, str], holder: subprocess.Popen[str]
 ) -> None:
-    top = subprocess.Popen(
-        [sys.executable, "-m", "hippogriff", "top", "--interval", "0.1"],
-        env={**machine, "COLUMNS": "200", "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    time.sleep(2)
-    top.send_signal(signal.SIGINT)
-    out, _ = top.communicate(timeout=PATIENCE)
-    assert top.returncode in {0, 130, -2}
-    assert str(holder.pid) in out or top.returncode == -2
+    # On a busy machine it may be interrupted before it has shown anything.
+    for seconds in (2, 10, 40):
+        top = subprocess.Popen(
+            [sys.executable, "-m", "hippogriff", "top", "--interval", "0.1"],
+            env={**machine, "COLUMNS": "200", "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(seconds)
+        top.send_signal(signal.SIGINT)
+        out, _ = top.communicate(timeout=PATIENCE)
+        assert top.returncode in {0, 130, -2}
+        if str(holder.pid) in out:
+            break
+    else:
+        pytest.fail(f"top did not show process {holder.pid}")
 
 
 def test_the_policy_is_the_nodes(machine: dict[str, str]) -> None:
