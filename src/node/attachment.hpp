@@ -67,6 +67,8 @@ class Attachment {
 
   void lock(MonotonicTime deadline) { lock_.lock(deadline); }
 
+  [[nodiscard]] bool try_lock() noexcept { return lock_.try_lock(); }
+
   void unlock() noexcept { lock_.unlock(); }
 
   // Under the lock. The image that counts, else the other one, else the fresh books; a new

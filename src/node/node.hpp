@@ -320,6 +320,7 @@ class Node final : public NodeClient {
   std::vector<Holding> holdings_;
   std::vector<Less> put_off_;  // what the books have not been told
   std::uint64_t next_handle_ = 1;
+  MonotonicTime seen_intact_;           // when the books last had their name and size
   std::uint64_t seen_generation_ = 0;   // 0: the books have to be put right
   std::uint64_t known_generation_ = 0;  // of the books that the holdings were last seen in
   Books books_;                         // read anew in every operation

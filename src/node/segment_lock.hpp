@@ -42,6 +42,13 @@ class SegmentLock {
 
   // Throws Error(busy) with the owner's pid when a living owner keeps it until the deadline.
   void lock(MonotonicTime deadline);
+
+  // Without waiting: false where somebody has it.
+  [[nodiscard]] bool try_lock() noexcept {
+    std::uint32_t seen = 0;
+    return try_lock(seen);
+  }
+
   void unlock() noexcept;
   // Whether the word still names us: another process may have damaged it, or taken the lock away.
   [[nodiscard]] bool owned() const noexcept;
