@@ -328,6 +328,9 @@ Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookR
   }
   facts.cores = settings_.cores == 0 ? usable_cores() : settings_.cores;
   facts.channels_max = settings_.channels_max;
+  if (request.scattered) {
+    facts.channels_max = std::min(facts.channels_max, EngineShape::scattered_channels_max);
+  }
   const TransferWay way = way_of(state, file, request.direction);
   node::ShownTransfer shown{.device = way.device,
                             .drive = uses_drive(facts) ? way.drive : "",

@@ -291,6 +291,7 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
                          .direction = request.direction,
                          .forced = request.route,
                          .device_ready = ready || request.direction == Direction::recv,
+                         .scattered = !request.destinations.empty(),
                          .host_memory_bytes = request.host_memory_bytes,
                          .notice = notice.get()});
     const Plan& plan = seen.decision.choice().plan;
