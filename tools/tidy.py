@@ -277,14 +277,19 @@ def check_opening(source: Source) -> Iterator[Finding]:
 
 
 def check_module_readmes(sources: list[Source]) -> Iterator[Finding]:
-    """Every module has a README of one screen."""
+    """Every module has a README of one screen; programs, tests' support and tools have one."""
     by_path = {source.path: source for source in sources}
-    modules = {s.parts[1] for s in sources if s.parts[0] == "src" and len(s.parts) > 2}
-    for module in sorted(modules):
-        path = f"src/{module}/README.md"
+    depths = {"src": 2, "workloads": 2, "bench": 1, "contrib": 1, "testing": 1, "tools": 1}
+    folders = {
+        s.parts[: depths[s.parts[0]]]
+        for s in sources
+        if s.parts[0] in depths and len(s.parts) > depths[s.parts[0]]
+    }
+    for folder in sorted(folders):
+        path = "/".join((*folder, "README.md"))
         if path not in by_path:
             yield Finding(path, 0, "every module has a README.md")
-        elif len(by_path[path].lines) > README_LINES_MAX:
+        elif folder[0] == "src" and len(by_path[path].lines) > README_LINES_MAX:
             count = len(by_path[path].lines)
             yield Finding(path, 0, f"{count} lines: more than {README_LINES_MAX}")
 

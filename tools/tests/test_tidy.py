@@ -189,6 +189,14 @@ def test_modules_have_a_readme_of_one_screen() -> None:
     assert "61 lines" in messages(tidy.check_module_readmes([code, past_limit]))[0]
 
 
+@pytest.mark.parametrize("folder", ["workloads/bfs", "testing", "tools", "bench", "contrib"])
+def test_programs_and_what_stands_beside_modules_have_a_readme(folder: str) -> None:
+    code = Source(f"{folder}/a.cpp", CPP)
+    assert "every module has" in messages(tidy.check_module_readmes([code]))[0]
+    assert not messages(tidy.check_module_readmes([code, Source(f"{folder}/README.md", "")]))
+    assert not messages(tidy.check_module_readmes([Source("workloads/README.md", "")]))
+
+
 def test_the_version_is_the_same_everywhere() -> None:
     sources = [
         Source("CMakeLists.txt", "project(hippogriff VERSION 1.2.3 LANGUAGES C)\n"),
