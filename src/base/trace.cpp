@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/own_descriptor.hpp"
+#include "base/size_limit.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -102,6 +103,7 @@ Trace::~Trace() {
 
 // At once: a program that is killed leaves whole lines, and a forked child nothing to write again.
 void Trace::write(std::string_view text) {
+  const SizeLimitScope size_limit;
   while (!text.empty() && errno_ == 0) {
     const ssize_t put = ::write(fd_, text.data(), text.size());
     if (put < 0 && errno != EINTR) {

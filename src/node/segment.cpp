@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/own_descriptor.hpp"
+#include "base/size_limit.hpp"
 #include "node/host_clock.hpp"
 #include "node/legacy.hpp"
 
@@ -70,6 +71,7 @@ SegmentHeader own_header() {
 }
 
 void write_whole(int fd, const void* data, std::size_t size_bytes, std::size_t offset) {
+  const SizeLimitScope size_limit;
   const ssize_t written = ::pwrite(fd, data, size_bytes, static_cast<off_t>(offset));
   if (written != static_cast<ssize_t>(size_bytes)) {
     throw_io("write segment", {}, offset, written < 0 ? errno : EIO);
@@ -246,6 +248,7 @@ bool Segment::open_existing() {
 // Without a name until it has its size and its owner. Who opens it by that finishes it: its maker,
 // or another one where that is quicker, or the maker is killed.
 void Segment::create(const Steps& steps) {
+  const SizeLimitScope size_limit;
   const std::string before = path().substr(0, path().find_last_of('/') + 1);
   const std::string folder = before.empty() ? "." : before;
   fd_ = own_descriptor(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));

@@ -1,6 +1,7 @@
 // File over the system calls. Every result is checked; EINTR never leaves this file.
 #include "storage/system_file.hpp"
 
+#include "base/size_limit.hpp"
 #include "storage/descriptor.hpp"
 #include "storage/page_cache.hpp"
 #include "storage/pieces.hpp"
@@ -193,6 +194,7 @@ std::optional<std::size_t> SystemFile::read_cached_pieces(std::span<const iovec>
 
 std::size_t SystemFile::write(std::span<const std::byte> from, std::uint64_t offset) {
   check_end("write", offset, from.size());
+  const SizeLimitScope size_limit;
   const ssize_t count = retry_interrupted(
       [&] { return ::pwrite(fd(), from.data(), from.size(), static_cast<off_t>(offset)); });
   if (count < 0) {
@@ -230,6 +232,7 @@ void SystemFile::allocate(Range range) {
     }
     return;
   }
+  const SizeLimitScope size_limit;
   const std::uint64_t cut = std::max(size_now(), range.offset);
   const int failure = allocate_in_steps(fd(), range);
   if (failure == 0) {
@@ -270,6 +273,7 @@ void SystemFile::cut_back(std::uint64_t size) {
 
 void SystemFile::truncate(std::uint64_t size) {
   check_end("truncate", size, 0);
+  const SizeLimitScope size_limit;
   if (retry_interrupted([&] { return ::ftruncate(fd(), static_cast<off_t>(size)); }) != 0) {
     fail("truncate", size, errno);
   }

@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/own_descriptor.hpp"
+#include "base/size_limit.hpp"
 
 #include <fcntl.h>
 #include <pwd.h>
@@ -94,6 +95,7 @@ std::optional<std::string> read_own_file(const std::filesystem::path& file) {
 }
 
 void write_all(int fd, std::string_view text, const std::string& name) {
+  const SizeLimitScope size_limit;
   std::size_t done = 0;
   while (done < text.size()) {
     const ssize_t count = ::write(fd, text.data() + done, text.size() - done);

@@ -1,6 +1,7 @@
 // The queue of lane tasks, the threads that run them, and how a transfer ends.
 #include "transfer/engine.hpp"
 
+#include "base/size_limit.hpp"
 #include "storage/atomic_file.hpp"
 #include "transfer/outlook.hpp"
 
@@ -150,6 +151,7 @@ void Engine::enqueue_plan_locked(const std::shared_ptr<Transfer>& transfer) {
 // A thread that the device refuses fails the transfer whose task it came for, and tries again for
 // the next.
 void Engine::work(std::size_t index) {
+  block_size_limit_signal();  // requests of a ring are carried out here, too
   while (wait_for_task()) {
     try {
       device_->make_current();

@@ -1,6 +1,7 @@
 // Each rate by the same calls that the lanes make, long enough to settle, short enough to wait for.
 #include "transfer/measure.hpp"
 
+#include "base/size_limit.hpp"
 #include "storage/atomic_file.hpp"
 #include "storage/drives.hpp"
 #include "transfer/cost_model.hpp"
@@ -358,6 +359,7 @@ std::string measure(Runtime& runtime,
                     const MeasureProgress& progress) {
   DeviceState& state = runtime.device(device);
   const DeviceScope scope(*state.device);
+  const SizeLimitScope size_limit;
   Measurement measurement(runtime, state, directory.empty() ? "." : directory);
   Calibration calibration;
   const auto step = [&progress](const char* name, double fraction) {

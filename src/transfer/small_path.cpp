@@ -1,6 +1,7 @@
 // Read, copy, wait: nothing else.
 #include "transfer/small_path.hpp"
 
+#include "base/size_limit.hpp"
 #include "transfer/lanes.hpp"
 
 #include <fcntl.h>
@@ -39,6 +40,7 @@ bool read_all(const SmallTransfer& transfer, Range range, std::byte* to) {
 }
 
 bool write_all(const SmallTransfer& transfer, Range range, const std::byte* from) {
+  const SizeLimitScope size_limit;
   const ssize_t put = pwrite(transfer.fd, from, range.size, static_cast<off_t>(range.offset));
   return put == static_cast<ssize_t>(range.size);
 }
