@@ -14,11 +14,12 @@ set(HIPPOGRIFF_CUDA_TARGETS -gencode=arch=compute_80,code=sm_80
                             -gencode=arch=compute_90,code=[sm_90,compute_90]
     CACHE STRING "nvcc's -gencode options")
 set(HIPPOGRIFF_CUDA_PROGRAM_TARGETS "${HIPPOGRIFF_CUDA_TARGETS}"
-    CACHE STRING "the same for workloads and benchmarks; the library has all")
+    CACHE STRING "the same for workloads and benchmarks")
 # Code that is only compiled, not run, need not be optimised.
 set(HIPPOGRIFF_CUDA_PROGRAM_OPTIONS "" CACHE STRING "More options of nvcc for programs")
+set(HIPPOGRIFF_CUDA_IMAGE_OPTIONS "" CACHE STRING "More options of nvcc for the library's kernels")
 mark_as_advanced(HIPPOGRIFF_CUDA_TARGETS HIPPOGRIFF_CUDA_PROGRAM_TARGETS
-                 HIPPOGRIFF_CUDA_PROGRAM_OPTIONS)
+                 HIPPOGRIFF_CUDA_PROGRAM_OPTIONS HIPPOGRIFF_CUDA_IMAGE_OPTIONS)
 
 function(hippogriff_find_cuda)
   set(root "${HIPPOGRIFF_CUDA_ROOT}")
@@ -96,8 +97,9 @@ function(hippogriff_add_cuda_image source definition kernel)
   add_custom_command(
     OUTPUT "${image}"
     COMMAND "${HIPPOGRIFF_NVCC}" -fatbin -std=c++20 -O3 ${HIPPOGRIFF_CUDA_TARGETS}
-            -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}" "-I${PROJECT_SOURCE_DIR}/include"
-            "-I${PROJECT_SOURCE_DIR}/src" -MD -MT "${image}" -MF "${image}.d" -o "${image}" "${kernel}"
+            ${HIPPOGRIFF_CUDA_IMAGE_OPTIONS} -Werror all-warnings -ccbin "${CMAKE_CXX_COMPILER}"
+            "-I${PROJECT_SOURCE_DIR}/include" "-I${PROJECT_SOURCE_DIR}/src"
+            -MD -MT "${image}" -MF "${image}.d" -o "${image}" "${kernel}"
     DEPENDS "${kernel}" "${HIPPOGRIFF_NVCC}"
     DEPFILE "${image}.d"
     COMMENT "nvcc ${kernel}"
