@@ -29,7 +29,7 @@ TEST_JOBS := $(shell echo $$(($(JOBS) + 1)))
 # Machines of continuous integration are shared: there a test that failed gets a second chance, and is named.
 CTEST := ctest --output-on-failure --no-tests=error --timeout 120 -j $(TEST_JOBS) --output-junit junit.xml \
   $(if $(CI),--repeat until-pass:2)
-CHECKS := test slurm-test benchmarks sanitize-address sanitize-thread fuzz lint model-quick docs
+CHECKS := test slurm-test benchmarks without-cuda sanitize-address sanitize-thread fuzz lint model-quick docs
 # Processes of pytest, which wait half of the time; 0: none beside itself. Tests that use a GPU fill its memory:
 # one at a time.
 PYTEST_JOBS ?= $(if $(wildcard /dev/nvidiactl),0,$(shell echo $$(($(JOBS) < 4 ? 2 * $(JOBS) : 8))))
@@ -46,7 +46,8 @@ export TSAN_OPTIONS ?= die_after_fork=0:atexit_sleep_ms=100:suppressions=$(CURDI
 
 # Several targets build in the same folder; the builds are parallel in themselves.
 .NOTPARALLEL:
-.PHONY: all configure test test-cpp test-python slurm-test check sanitize-address sanitize-thread fuzz lint
+.PHONY: all configure test test-cpp test-python slurm-test check without-cuda
+.PHONY: sanitize-address sanitize-thread fuzz lint
 .PHONY: format model model-quick docs demo benchmarks bench reproduce install wheel clean help
 
 all: configure ## Build the library, the programs and the Python environment
@@ -78,6 +79,15 @@ slurm-test: all ## Jobs of a real Slurm, where this is run by root
 	  --junitxml=$(BUILD)/junit-slurm.xml
 
 check: $(CHECKS) ## Tests, benchmarks built, sanitizers, fuzzers, linters, docs
+
+# Compiled quickly: what it asks is whether it compiles, links and starts. The later -D counts.
+without-cuda: ## The library and some programs as HIPPOGRIFF_CUDA=OFF builds them, tried
+	@HIPPOGRIFF_CUDA=OFF tools/bootstrap build
+	@$(CONFIGURE) -B $(BUILD)-without-cuda -DHIPPOGRIFF_CUDA=OFF -DHIPPOGRIFF_WERROR=$(WERROR) \
+	  -DHIPPOGRIFF_TESTS=OFF -DHIPPOGRIFF_BENCH=OFF \
+	  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0 -DCMAKE_CXX_FLAGS_DEBUG=-O0
+	@cmake --build $(BUILD)-without-cuda -j $(JOBS) --target hippogriff quickstart_c quickstart_cpp lud
+	@tools/try-without-cuda $(BUILD)-without-cuda $(VENV)/bin/python
 
 sanitize-address: ## The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/bootstrap check
@@ -136,4 +146,4 @@ wheel: all ## The Python package with the library in it, in dist/
 	@$(VENV)/bin/python tools/make_wheel.py --library $(LIBRARY) --output dist
 
 clean: ## Remove what was built, not .venv
-	rm -rf $(BUILD) $(BUILD)-address $(BUILD)-thread dist python/*.egg-info
+	rm -rf $(BUILD) $(BUILD)-address $(BUILD)-thread $(BUILD)-without-cuda dist python/*.egg-info
