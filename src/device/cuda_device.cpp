@@ -7,6 +7,7 @@
 #include "device/cuda_pinned.hpp"
 #include "device/cuda_registrar.hpp"
 #include "device/cuda_stream.hpp"
+#include "device/numa.hpp"
 
 #include <array>
 #include <cctype>
@@ -42,7 +43,7 @@ std::string pci_bus_id(const CudaGpu& gpu) {
   return bus_id;
 }
 
-DeviceInfo describe(const CudaGpu& gpu) {
+DeviceInfo describe(const CudaGpu& gpu, const std::filesystem::path& sysfs) {
   const CudaDriver& driver = gpu.driver();
   DeviceInfo info;
   info.name = gpu.name();
@@ -57,7 +58,7 @@ DeviceInfo describe(const CudaGpu& gpu) {
   gpu.check(driver.device_total_mem(&memory_bytes, gpu.device()),
             "ask for the device's memory size");
   info.memory_bytes = memory_bytes;
-  info.numa_node = numa_node_of_pci_device(pci_bus_id(gpu));
+  info.numa_node = numa_node_of_pci_device(pci_bus_id(gpu), sysfs);
   const bool registers = gpu.attribute(CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED) != 0;
   info.can.registers_read_only =
       registers && gpu.attribute(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED) != 0;
@@ -71,9 +72,9 @@ DeviceInfo describe(const CudaGpu& gpu) {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(const CudaDriver& driver, int index)
+  CudaDevice(const CudaDriver& driver, int index, const std::filesystem::path& sysfs)
       : context_(driver, index),
-        info_(describe(context_)),
+        info_(describe(context_, sysfs)),
         memory_(context_),
         pinned_(context_, info_.numa_node),
         registrar_(context_, index) {}
@@ -160,11 +161,11 @@ const CudaDriver& driver_of(int index) {
 }  // namespace
 
 DeviceInfo describe_cuda_device(int index) {
-  return describe(CudaGpu(driver_of(index), index));
+  return describe(CudaGpu(driver_of(index), index), "/sys");
 }
 
-std::shared_ptr<Device> make_cuda_device(int index) {
-  return std::make_shared<CudaDevice>(driver_of(index), index);
+std::shared_ptr<Device> make_cuda_device(int index, const std::filesystem::path& sysfs) {
+  return std::make_shared<CudaDevice>(driver_of(index), index, sysfs);
 }
 
 int current_cuda_device() noexcept {
@@ -195,7 +196,7 @@ const CudaPresence& cuda_presence() noexcept {
   return absent;
 }
 
-std::shared_ptr<Device> make_cuda_device(int index) {
+std::shared_ptr<Device> make_cuda_device(int index, const std::filesystem::path& /*sysfs*/) {
   throw_unsupported("open cuda:" + std::to_string(index), cuda_presence().why_not);
 }
 

@@ -3,6 +3,7 @@
 
 #include "device/device.hpp"
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,7 +28,8 @@ DeviceInfo describe_cuda_device(int index);
 
 // The device with the driver's index (CUDA_VISIBLE_DEVICES applies), on its primary context, so
 // that memory and streams are those of the CUDA runtime, torch and CuPy in the same process.
-std::shared_ptr<Device> make_cuda_device(int index);
+// `sysfs` says which memory is near it.
+std::shared_ptr<Device> make_cuda_device(int index, const std::filesystem::path& sysfs = "/sys");
 
 // The device of the context that is current on this thread, or -1.
 int current_cuda_device() noexcept;

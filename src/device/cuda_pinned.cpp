@@ -5,18 +5,14 @@
 
 #include "base/range.hpp"
 #include "device/cuda_registrar.hpp"
+#include "device/numa.hpp"
 
-#include <linux/mempolicy.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <fstream>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -68,19 +64,6 @@ std::byte* map_pages(std::size_t size_bytes) {
     ::munmap(begin + head_bytes + size_bytes, tail_bytes);
   }
   return begin + head_bytes;
-}
-
-// Where the pages should lie. Containers often forbid mbind: then they lie where they lie.
-void prefer_node(std::byte* memory, std::size_t size_bytes, int numa_node) {
-  constexpr unsigned bits_per_word = 64;
-  std::array<unsigned long, 16> mask{};
-  if (numa_node < 0 || std::cmp_greater_equal(numa_node, mask.size() * bits_per_word)) {
-    return;
-  }
-  const auto node = static_cast<unsigned>(numa_node);
-  mask.at(node / bits_per_word) = 1UL << (node % bits_per_word);
-  static_cast<void>(::syscall(
-      SYS_mbind, memory, size_bytes, MPOL_PREFERRED, mask.data(), mask.size() * bits_per_word, 0));
 }
 
 // Gives a slice its pages. Returns 0 or an errno.
@@ -136,12 +119,6 @@ int populate(std::byte* memory, std::size_t size_bytes) {
 
 }  // namespace
 
-int numa_node_of_pci_device(const std::string& bus_id) {
-  std::ifstream file("/sys/bus/pci/devices/" + bus_id + "/numa_node");
-  int node = -1;
-  return file >> node ? node : -1;
-}
-
 CudaPinned::CudaPinned(const CudaContext& context, int numa_node)
     : context_(context), numa_node_(numa_node) {}
 
@@ -158,10 +135,10 @@ std::byte* CudaPinned::allocate(std::size_t size_bytes) {
   const std::size_t mapped_bytes = align_up(size_bytes, page_bytes());
   std::byte* memory = map_pages(mapped_bytes);
   try {
-    // Advice only: without huge pages or without DONTFORK the memory works as well.
+    // Advice only: without huge pages, DONTFORK or a node the memory works as well.
     static_cast<void>(::madvise(memory, mapped_bytes, MADV_HUGEPAGE));
     static_cast<void>(::madvise(memory, mapped_bytes, MADV_DONTFORK));
-    prefer_node(memory, mapped_bytes, numa_node_);
+    static_cast<void>(prefer_numa_node(memory, mapped_bytes, numa_node_));
     const int error = populate(memory, mapped_bytes);
     if (error != 0) {
       throw_no_pages(size_bytes, error);

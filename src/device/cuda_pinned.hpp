@@ -33,9 +33,6 @@ class CudaPinned {
   std::map<std::byte*, std::size_t> sizes_;
 };
 
-// The NUMA node of a PCI device ("0000:1b:00.0") by sysfs; -1 when it has none.
-int numa_node_of_pci_device(const std::string& bus_id);
-
 }  // namespace hippogriff
 
 #endif  // HIPPOGRIFF_HAS_CUDA

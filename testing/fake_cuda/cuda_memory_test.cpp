@@ -5,6 +5,8 @@
 #include "device/cuda_driver.hpp"
 #include "testing/device_fixture.hpp"
 #include "testing/fake_cuda/cuda_fault_fixture.hpp"
+#include "testing/numa_policy.hpp"
+#include "testing/temporary_folder.hpp"
 
 #include <cuda.h>
 
@@ -14,6 +16,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <set>
 #include <string>
@@ -457,6 +461,24 @@ TEST_F(CudaMemoryTest, threads_take_and_release_blocks_at_once) {
   }
   EXPECT_EQ(wrong, 0);
   EXPECT_LE(taken_bytes(), 2 * kept_bytes_max);
+}
+
+// By sysfs's word for the fake driver's PCI address, which it writes in capitals.
+TEST_F(CudaMemoryTest, pinned_memory_prefers_the_node_that_sysfs_says_is_near) {
+  const TemporaryFolder sysfs;
+  const auto folder = sysfs.path() / "bus" / "pci" / "devices" / "0000:fa:ce.0";
+  std::filesystem::create_directories(folder);
+  for (const int node : {0, -1}) {
+    std::ofstream(folder / "numa_node") << node << '\n';
+    const auto near = make_cuda_device(0, sysfs.path());
+    EXPECT_EQ(near->info().numa_node, node);
+    std::byte* const memory = near->allocate_pinned(4 * mib);
+    if (testing::numa_policy(memory)) {
+      const testing::NumaPolicy preferred{MPOL_PREFERRED, 1};
+      EXPECT_EQ(*testing::numa_policy(memory), node == 0 ? preferred : testing::NumaPolicy{});
+    }
+    near->release_pinned(memory);
+  }
 }
 
 }  // namespace
