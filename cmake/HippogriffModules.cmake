@@ -184,9 +184,18 @@ function(hippogriff_add_test_binary name)
                        PROPERTIES ${properties} RESOURCE_LOCK gpu)
 endfunction()
 
-# One libFuzzer program per src/<module>/x_fuzz.cpp; its seeds are in src/<module>/corpus/x.
+# One libFuzzer program per src/<module>/x_fuzz.cpp; its seeds are in src/<module>/corpus/x. And one for
+# the files that programs of workloads/ read: with it no library, and none of these programs, is built.
 function(hippogriff_add_fuzzers)
   add_custom_target(fuzzers)
+  set(workloads "${PROJECT_SOURCE_DIR}/workloads")
+  add_executable(workloads_inputs_fuzz
+    "${workloads}/papers/inputs_fuzz.cpp" "${workloads}/papers/file.cpp"
+    "${workloads}/graph/graph_file.cpp" "${workloads}/risk/risk_input.cpp"
+    "${workloads}/sharing/fasta.cpp" "${workloads}/sharing/options.cpp")
+  target_link_libraries(workloads_inputs_fuzz PRIVATE hippogriff_flags)
+  target_link_options(workloads_inputs_fuzz PRIVATE -fsanitize=fuzzer)
+  add_dependencies(fuzzers workloads_inputs_fuzz)
   foreach(module IN LISTS hippogriff_modules)
     hippogriff_module_sources(${module} fuzz sources)
     foreach(source IN LISTS sources)

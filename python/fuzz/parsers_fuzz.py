@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import sys
 import warnings
+import zipfile
 from array import array
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from unittest import mock
 
 import atheris
@@ -23,12 +25,15 @@ from numpy.lib import _format_impl
 
 with atheris.instrument_imports(include=["hippogriff"]):
     from hippogriff import _sidecar
+    from hippogriff.arrays import _archive
     from hippogriff.arrays import _header as npy
     from hippogriff.errors import Unsupported
     from hippogriff.safetensors import _entries, _header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from hippogriff._file import File
 
 
 def fuzz_safetensors(data: bytes) -> None:
@@ -86,6 +91,51 @@ def fuzz_npy(data: bytes) -> None:
     assert 0 <= header.size_bytes <= len(data) - header.data_offset
 
 
+class _Borrowed:
+    """A file of memory as an archive wants it."""
+
+    path = "fuzz.npz"
+
+    def __init__(self, data: bytes) -> None:
+        self._descriptor = os.memfd_create(self.path)
+        os.pwrite(self._descriptor, data, 0)
+
+    @contextlib.contextmanager
+    def borrowed(self) -> Iterator[int]:
+        yield self._descriptor
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def fuzz_npz(data: bytes) -> None:
+    """See that arrays lie within the archive and are what zipfile finds, or are refused."""
+    file = _Borrowed(data)
+    try:
+        with _archive.Archive(cast("File", file)) as archive:
+            for member in archive.find(None):
+                _look_at_member(archive, member, data)
+    except (npy.ArrayFormatError, Unsupported):
+        return
+    finally:
+        file.close()
+
+
+def _look_at_member(archive: _archive.Archive, member: _archive.Member, data: bytes) -> None:
+    end = member.offset + member.info.compress_size
+    assert 0 <= member.offset <= end <= len(data)
+    if member.compressed:
+        with archive.open(member) as stream:
+            content = b"".join(stream.pieces(member.size_bytes))
+            stream.finish()
+    else:
+        archive.verify(member, lambda _: None)
+        content = data[member.offset : end]
+    assert len(content) == member.size_bytes
+    with contextlib.suppress(zipfile.BadZipFile, NotImplementedError, RuntimeError):
+        assert zipfile.ZipFile(io.BytesIO(data)).read(member.info) == content
+
+
 def fuzz_sidecar(data: bytes) -> None:
     """See that what is taken is written again as it was."""
     try:
@@ -117,6 +167,14 @@ def _npy_seeds() -> Iterator[bytes]:
         yield stream.getvalue()
 
 
+def _npz_seeds() -> Iterator[bytes]:
+    arrays = {"a": np.ones((2, 3)), "b/c": np.arange(300, dtype=np.uint16), "é": np.zeros(0)}
+    for save in (np.savez, np.savez_compressed):
+        stream = io.BytesIO()
+        save(stream, **arrays)  # type: ignore[arg-type]
+        yield stream.getvalue()
+
+
 def _sidecar_seeds() -> Iterator[bytes]:
     block_bytes = _sidecar.BLOCK_BYTES
     checksums = array("Q", [1, 2, 3])
@@ -128,6 +186,7 @@ def _sidecar_seeds() -> Iterator[bytes]:
 _TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], Iterator[bytes]]]] = {
     "safetensors": (fuzz_safetensors, _safetensors_seeds),
     "npy": (fuzz_npy, _npy_seeds),
+    "npz": (fuzz_npz, _npz_seeds),
     "sidecar": (fuzz_sidecar, _sidecar_seeds),
 }
 
