@@ -151,8 +151,13 @@ def test_a_memory_limit_below_the_budgets_is_told(made: Made) -> None:
     assert made.one("memory_limit").status == Status.OK
     made.write("/sys/fs/cgroup/memory.max", "max\n")
     assert made.one("memory_limit").status == Status.OK
+    made.write("/sys/fs/cgroup/memory.max", f"{64 << 20}\n")
+    made.expect("memory_limit", Status.PROBLEM, "may take 64.00 MiB")
     made.write("/sys/fs/cgroup/memory.max", f"{256 << 20}\n")
-    made.expect("memory_limit", Status.PROBLEM, "HIPPOGRIFF_PINBUFFER=64MiB", "--memory=1g")
+    for gpus, pinbuffer in ((1, 256), (2, 256), (3, 256), (4, 320)):
+        made.gpus(gpus)
+        words = (f"may take {pinbuffer}.00 MiB", "HIPPOGRIFF_PINBUFFER=64MiB", "--memory=")
+        made.expect("memory_limit", Status.PROBLEM, *words)
     made.write("/sys/fs/cgroup/memory.max", f"{16 * GIB}\n")
     made.expect("memory_limit", Status.NOTE, "128.00 GiB", "HIPPOGRIFF_PARKING=4096MiB")
     made.machine.environ["HIPPOGRIFF_PARKING"] = "4096MiB"
@@ -164,8 +169,8 @@ def test_a_memory_limit_below_the_budgets_is_told(made: Made) -> None:
 def test_limits_hold_wherever_they_are_in_the_tree(made: Made) -> None:
     made.write("/proc/self/cgroup", "0::/user.slice/job/step\n")
     made.write("/sys/fs/cgroup/user.slice/job/step/memory.max", "max\n")
-    made.write("/sys/fs/cgroup/user.slice/job/memory.max", f"{128 << 20}\n")
-    made.expect("memory_limit", Status.PROBLEM, "128.00 MiB")
+    made.write("/sys/fs/cgroup/user.slice/job/memory.max", f"{100 << 20}\n")
+    made.expect("memory_limit", Status.PROBLEM, "100.00 MiB")
     made.write("/proc/self/cgroup", "0::/../../outside\n")
     made.write("/sys/fs/cgroup/memory.max", f"{64 << 20}\n")
     made.expect("memory_limit", Status.PROBLEM, "64.00 MiB")

@@ -1,5 +1,6 @@
 // The pool of pinned host memory that lanes borrow from: grown in segments up to its bound, never
-// given back before the end, reused by every transfer of one device (Gullfoss 4.4).
+// given back before the end, reused by every transfer of one device (Gullfoss 4.4). Bounds of
+// devices are parts of one (Settings).
 #pragma once
 
 #include "device/device.hpp"

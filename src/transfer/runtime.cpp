@@ -17,11 +17,10 @@ namespace hippogriff {
 
 namespace {
 
-EngineOptions engine_options(const Settings& settings, Trace* trace, int device_count) {
-  // One bound for the process: devices share it, but none gets less than 64 MiB.
-  const std::uint64_t share =
-      settings.pinbuffer_bytes / static_cast<std::uint64_t>(std::max(1, device_count));
-  return {.pinbuffer_bytes = std::max<std::uint64_t>(share, std::uint64_t{64} << 20),
+EngineOptions engine_options(const Settings& settings,
+                             Trace* trace,
+                             std::uint64_t pinbuffer_bytes) {
+  return {.pinbuffer_bytes = pinbuffer_bytes,
           .parking_bytes = settings.parking_bytes,
           .threads_max = settings.threads_max,
           .mapped_after_bytes = settings.mapped_after_bytes,
@@ -128,12 +127,16 @@ void Runtime::add_device_locked(std::shared_ptr<Device> device) {
   if (first_device_.empty()) {
     first_device_ = name;
   }
-  const int count = fixed_devices_ || name == "host" ? 1 : cuda_presence().device_count;
+  // No word to the driver where only host is used: that would take time.
+  const std::uint64_t pinbuffer_bytes =
+      fixed_devices_   ? settings_.pinbuffer_bytes
+      : name == "host" ? settings_.host_pinbuffer_bytes()
+                       : settings_.gpu_pinbuffer_bytes(cuda_presence().device_count);
   if (settings_.mapped_after_bytes == 0 && device->info().can.registers_aside) {
     static_cast<void>(device->registers_aside(std::chrono::milliseconds(0)));
   }
   devices_[name] = std::make_unique<DeviceState>(
-      std::move(device), storage_, engine_options(settings_, trace_.get(), count));
+      std::move(device), storage_, engine_options(settings_, trace_.get(), pinbuffer_bytes));
 }
 
 DeviceState& Runtime::open_device_locked(const std::string& name) {

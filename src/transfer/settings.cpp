@@ -23,6 +23,8 @@ namespace hippogriff {
 
 namespace {
 
+constexpr std::uint64_t pinbuffer_bytes_min = std::uint64_t{64} << 20;  // of a device
+
 std::optional<std::string> variable(const char* name) {
   const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): only at init
   if (text == nullptr || *text == '\0') {
@@ -116,6 +118,16 @@ std::uint32_t usable_cores() {
     count = static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&cores)));
   }
   return std::min(count, cgroup_cores());
+}
+
+std::uint64_t Settings::host_pinbuffer_bytes() const {
+  return std::max(pinbuffer_bytes / 4, pinbuffer_bytes_min);
+}
+
+std::uint64_t Settings::gpu_pinbuffer_bytes(int gpu_count) const {
+  const std::uint64_t of_gpus = pinbuffer_bytes - pinbuffer_bytes / 4;
+  return std::max(of_gpus / static_cast<std::uint64_t>(std::max(1, gpu_count)),
+                  pinbuffer_bytes_min);
 }
 
 Settings Settings::from_environment() {

@@ -31,6 +31,12 @@ struct Settings {
 
   // Throws Error(invalid_argument) naming the variable.
   static Settings from_environment();
+
+  // The most pinned memory of one device, of which all together have pinbuffer_bytes: `host` a
+  // quarter, GPUs the rest in equal parts. None less than 64 MiB: with four GPUs it is more than
+  // that in all.
+  [[nodiscard]] std::uint64_t host_pinbuffer_bytes() const;
+  [[nodiscard]] std::uint64_t gpu_pinbuffer_bytes(int gpu_count) const;
 };
 
 // Cores this process may use (affinity, and the cgroup's quota where there is one).

@@ -64,6 +64,24 @@ TEST(Settings, parking_is_a_share_of_memory_a_size_or_off) {
   EXPECT_EQ(Settings::from_environment().parking_bytes, 0U);
 }
 
+TEST(Settings, devices_share_the_pinbuffer_and_none_gets_too_little) {
+  Settings settings;
+  for (const int gpus : {1, 2, 3}) {
+    const auto all = settings.host_pinbuffer_bytes() +
+                     static_cast<std::uint64_t>(gpus) * settings.gpu_pinbuffer_bytes(gpus);
+    EXPECT_LE(all, std::uint64_t{256} << 20) << gpus;
+    EXPECT_GT(all, std::uint64_t{255} << 20) << gpus;
+  }
+  EXPECT_EQ(settings.gpu_pinbuffer_bytes(8), std::uint64_t{64} << 20);
+  settings.pinbuffer_bytes = 1;
+  EXPECT_EQ(settings.host_pinbuffer_bytes(), std::uint64_t{64} << 20);
+  EXPECT_EQ(settings.gpu_pinbuffer_bytes(1), std::uint64_t{64} << 20);
+  EXPECT_EQ(settings.gpu_pinbuffer_bytes(0), std::uint64_t{64} << 20);
+  settings.pinbuffer_bytes = std::uint64_t{1} << 30;
+  EXPECT_EQ(settings.host_pinbuffer_bytes(), std::uint64_t{256} << 20);
+  EXPECT_EQ(settings.gpu_pinbuffer_bytes(2), std::uint64_t{384} << 20);
+}
+
 TEST(Settings, values_that_mean_nothing_are_refused_by_their_variables_name) {
   expect_refused("HIPPOGRIFF_ROUTE", "teleported");
   expect_refused("HIPPOGRIFF_ROUTE", "direct, mapped");

@@ -28,8 +28,10 @@ def memory_limit(machine: Machine) -> Finding:
         return ok(f"no limit of memory below the machine's {format_size(machine.memory_bytes)}")
     found = f"the control group's memory limit is {format_size(limit)}"
     gpus = len(machine.driver.get("devices") or [])
-    share = _setting(machine, "HIPPOGRIFF_PINBUFFER", _PINBUFFER_BYTES) // max(1, gpus)
-    pinbuffer = max(share, _PINBUFFER_BYTES_MIN) * max(1, gpus)
+    wanted = _setting(machine, "HIPPOGRIFF_PINBUFFER", _PINBUFFER_BYTES)
+    of_host = max(wanted // 4, _PINBUFFER_BYTES_MIN)
+    of_gpu = max((wanted - wanted // 4) // max(1, gpus), _PINBUFFER_BYTES_MIN)
+    pinbuffer = of_host + gpus * of_gpu
     if pinbuffer > limit // 2:
         return problem(
             f"{found}, the pinbuffer may take {format_size(pinbuffer)}",
