@@ -1,7 +1,8 @@
 """A process that measures transfers of one kind: `python3 -m hippogriff.reproduce._transfer`.
 
-Its arguments are FILE DIRECTION STATE WAY REPETITIONS; it prints JSON. The first transfer is not
-counted: memory is pinned in it, which the papers leave out, too.
+Its arguments are FILE DIRECTION STATE WAY REPETITIONS; it prints JSON. A way that is the name of a
+route is that one; where there is no such, the exit status says so, and the output why. The first
+transfer is not counted: memory is pinned in it, which the papers leave out, too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from hippogriff._measurement import (
     touched,
     warm,
 )
-from hippogriff.reproduce.bench import CACHED
+from hippogriff.errors import Unsupported
+from hippogriff.reproduce.bench import CACHED, NO_SUCH_ROUTE, ROUTES
 from hippogriff.reproduce.page_cache import residency
 from hippogriff.reproduce.programs import CONVENTIONAL
 
@@ -32,6 +34,7 @@ def measure(words: list[str]) -> dict[str, object]:
     repetitions = int(words[4])
     samples, shares = [], []
     scratch = path.with_name(f"result.{path.name}")
+    route = way if way in ROUTES else "auto"
     # Its memory is made and touched before, as ours is pinned before.
     staging = touched(path.stat().st_size) if way == CONVENTIONAL else None
     with backed(path.stat().st_size, _runtime.default_device()) as array:
@@ -39,14 +42,14 @@ def measure(words: list[str]) -> dict[str, object]:
             for _ in range(1 + repetitions):
                 if direction == "recv":
                     if staging is None:
-                        samples.append(time_write(scratch, array))
+                        samples.append(time_write(scratch, array, route))
                     else:
                         samples.append(time_naive_write(scratch, array, staging))
                     continue
                 warm(path) if state == CACHED else make_cold(path)
                 shares.append(residency(path).share)
                 if staging is None:
-                    samples.append(time_read(path, array))
+                    samples.append(time_read(path, array, route))
                 else:
                     samples.append(time_naive_read(path, array, staging))
         finally:
@@ -60,5 +63,15 @@ def measure(words: list[str]) -> dict[str, object]:
     }
 
 
+def main(words: list[str]) -> int:
+    """Measure and print; return the exit status."""
+    try:
+        print(json.dumps(measure(words)))
+    except Unsupported as error:
+        print(error)
+        return NO_SUCH_ROUTE
+    return 0
+
+
 if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1:])))
+    sys.exit(main(sys.argv[1:]))

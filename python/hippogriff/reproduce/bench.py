@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 COLD, CACHED = "cold", "cached"
 STATES = (COLD, CACHED)
 _COLD_MOST = 0.1  # A share of a file in the page cache that is cold still.
+ROUTES = ("direct", "mapped", "pipelined", "parked")  # that E2 asks for by name
+NO_SUCH_ROUTE = 4  # the exit status of `_transfer` where there is none
 _CACHED_LEAST = 0.99
 _ROOM_BYTES = 256 << 20
 _SHOWN_CHARACTERS = 200

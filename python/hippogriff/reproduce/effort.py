@@ -33,6 +33,7 @@ class Effort:
     repetitions: int
     few: int  # repetitions of what takes long
     transfer_bytes: tuple[int, ...]
+    routed_bytes: tuple[int, ...]  # of transfers by each route
     transfer_repetitions: int  # of one process: no slice has fewer
     energy_seconds: float
     energy_programs: tuple[str, ...]
@@ -90,6 +91,7 @@ QUICK = Effort(
     repetitions=2,
     few=1,
     transfer_bytes=(_MIB, 16 * _MIB),
+    routed_bytes=(16 * _MIB,),
     transfer_repetitions=2,
     energy_seconds=0.3,
     energy_programs=("nn",),
@@ -109,6 +111,7 @@ FULL = Effort(
     repetitions=5,
     few=3,
     transfer_bytes=tuple(_MIB * size for size in (1, 4, 16, 64, 256, 1024, 4096)),
+    routed_bytes=tuple(_MIB * size for size in (4, 64, 1024)),
     transfer_repetitions=5,
     energy_seconds=2.0,
     energy_programs=_ALL,

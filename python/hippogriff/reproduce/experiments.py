@@ -15,6 +15,8 @@ from hippogriff.reproduce import children
 from hippogriff.reproduce.bench import (
     CACHED,
     COLD,
+    NO_SUCH_ROUTE,
+    ROUTES,
     STATES,
     AbsentError,
     Bench,
@@ -213,6 +215,10 @@ class Experiments:
             for direction, state in kinds:
                 for way in (CONVENTIONAL, ONE_CHANNEL, OURS):
                     yield self._transfer(size_bytes, direction, state, way)
+        for size_bytes in self._effort.routed_bytes:
+            for direction, state in kinds:
+                for route in ROUTES:
+                    yield self._transfer(size_bytes, direction, state, route)
 
     def _transfer(self, size_bytes: int, direction: str, state: str, way: str) -> Unit:
         def act() -> Record:
@@ -225,6 +231,8 @@ class Experiments:
             command += [direction, state, way, str(self._effort.transfer_repetitions)]
             settings = {"HIPPOGRIFF_CHANNELS": "1"} if way == ONE_CHANNEL else {}
             done = children.run(command, self._bench.around(settings))
+            if way in ROUTES and done.status == NO_SUCH_ROUTE:
+                raise AbsentError(done.output.strip())
             if done.failure:
                 raise MeasurementError(done.failure)
             count = self._effort.transfer_repetitions
