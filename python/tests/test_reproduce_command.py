@@ -17,7 +17,7 @@ from hippogriff import _runtime
 from hippogriff.errors import InvalidArgument, IoError
 from hippogriff.reproduce.bench import AbsentError, Bench, MeasurementError, Places
 from hippogriff.reproduce.command import device_of, say, write_report
-from hippogriff.reproduce.effort import QUICK, slice_of
+from hippogriff.reproduce.effort import FULL, QUICK, slice_of
 from hippogriff.reproduce.experiments import Experiments, Unit
 from hippogriff.reproduce.journal import SCHEMA, Journal
 from hippogriff.reproduce.run import measure
@@ -41,6 +41,11 @@ def test_what_a_full_drive_had_no_room_for_is_measured_when_there_is_room(
     assert all(f"are free in {tmp_path}" in why for why in summary.failed.values())
     assert (summary.done, summary.absent, summary.complete) == (0, {}, False)
     assert not any(journal.has(unit.key) for unit in units)
+
+
+def test_medians_of_a_full_run_are_of_five_at_least() -> None:
+    counts = (FULL.repetitions, FULL.few, FULL.transfer_repetitions, FULL.setting_repetitions)
+    assert min(counts) >= 5
 
 
 def test_only_what_was_measured_is_counted_as_that(

@@ -42,7 +42,7 @@ Sizes = Annotated[
     str | None, typer.Option("--sizes", help="Only these: tiny, small, medium, large.")
 ]
 Repetitions = Annotated[
-    int, typer.Option("--repetitions", min=0, max=100, help="0: 5, and 3 of what takes long.")
+    int, typer.Option("--repetitions", min=0, max=100, help="0: 5; of --quick 2, or 1.")
 ]
 Keep = Annotated[bool, typer.Option("--keep-inputs", help="Leave inputs for the next run.")]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Only measure.")]
