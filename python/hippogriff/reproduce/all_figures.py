@@ -22,6 +22,7 @@ from hippogriff.reproduce.figures import (
     relative,
     with_average,
 )
+from hippogriff.reproduce.kernel_figures import kernels
 from hippogriff.reproduce.program_figures import (
     costs,
     movement_speedup,
@@ -268,6 +269,7 @@ def _seconds(record: Record) -> float:
 
 BUILDERS = (
     where_time_goes,
+    kernels,
     throughput,
     whole_speedup,
     movement_speedup,
