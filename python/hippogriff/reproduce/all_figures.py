@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hippogriff._sizes import parse_size
 from hippogriff.reproduce import papers
 from hippogriff.reproduce.bench import ROUTES
+from hippogriff.reproduce.cost_figures import costs, instructions
 from hippogriff.reproduce.energy_figures import energy, modelled_energy
 from hippogriff.reproduce.experiments import DEFAULTS, ONE_CHANNEL
 from hippogriff.reproduce.figures import (
@@ -24,7 +25,6 @@ from hippogriff.reproduce.figures import (
 )
 from hippogriff.reproduce.kernel_figures import kernels
 from hippogriff.reproduce.program_figures import (
-    costs,
     movement_speedup,
     weak_cpus,
     where_time_goes,
@@ -274,6 +274,7 @@ BUILDERS = (
     whole_speedup,
     movement_speedup,
     costs,
+    instructions,
     energy,
     modelled_energy,
     weak_cpus,

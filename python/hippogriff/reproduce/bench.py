@@ -15,6 +15,7 @@ from hippogriff._measurement import make_cold, warm
 from hippogriff._sizes import format_size
 from hippogriff.reproduce import children
 from hippogriff.reproduce.children import Surroundings
+from hippogriff.reproduce.instructions import Counter
 from hippogriff.reproduce.page_cache import residency
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 COLD, CACHED = "cold", "cached"
 STATES = (COLD, CACHED)
+ROUTES = ("direct", "mapped", "pipelined", "parked")  # that E2 asks for by name
+NO_SUCH_ROUTE = 4  # the exit status of `_transfer` where there is none
 _COLD_MOST = 0.1  # A share of a file in the page cache that is cold still.
 ROUTES = ("direct", "mapped", "pipelined", "parked")  # that E2 asks for by name
 NO_SUCH_ROUTE = 4  # the exit status of `_transfer` where there is none
@@ -116,15 +119,20 @@ class Bench:
         """Return what a program is run in."""
         return Surroundings(self.environment(settings), cores, self.timeout_seconds)
 
-    def command(self, program: Program, way: str, source: Path, target: Path) -> list[str]:
+    def command(
+        self, program: Program, way: str, source: Path, target: Path, device: str = ""
+    ) -> list[str]:
         """Return the command of a program, unmodified."""
         path = str(self.places.programs / program.name)
-        return [path, way, str(source), str(target), "--json", "--device", self.child_device]
+        device = device or self.child_device
+        return [path, way, str(source), str(target), "--json", "--device", device]
 
-    def input(self, program: Program, scale: str, keep: Collection[Path] = ()) -> Path:
+    def input(
+        self, program: Program, scale: str, keep: Collection[Path] = (), *, short: bool = False
+    ) -> Path:
         """Return a program's input, made where it is not there yet, with `keep` left there."""
         self.files.mkdir(parents=True, exist_ok=True)
-        path = self.files / f"{program.name}-{scale}"
+        path = self.files / f"{program.name}-{scale}{'-short' * short}"
         if path.exists():
             os.utime(path)  # The ones used last are kept.
             return path
@@ -135,7 +143,7 @@ class Bench:
                 str(self.places.programs / program.name),
                 "generate",
                 str(unfinished),
-                *program.arguments(scale),
+                *program.arguments(scale, short=short),
             ],
             self.around(),
         )
@@ -233,8 +241,10 @@ class Bench:
         cached_before = self.prepare(source, state)
         target = self.target()
         command = self.command(program, way, source, target)
-        done = children.run(command, around or self.around())
-        record: Record = {"command": command, "seconds": done.seconds}
+        with Counter() as counter:
+            done = children.run(command, around or self.around())
+            counted = counter.found()
+        record: Record = {"command": command, "seconds": done.seconds, "counter": counted}
         if done.failure:
             raise MeasurementError(done.failure)
         result = result_of(done.output)

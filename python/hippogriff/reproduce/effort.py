@@ -35,6 +35,8 @@ class Effort:
     transfer_bytes: tuple[int, ...]
     routed_bytes: tuple[int, ...]  # of transfers by each route
     transfer_repetitions: int  # of one process: no slice has fewer
+    counted_programs: tuple[str, ...]  # whose instructions callgrind counts
+    counted_scale: str
     energy_seconds: float
     energy_programs: tuple[str, ...]
     core_programs: tuple[str, ...]
@@ -93,6 +95,8 @@ QUICK = Effort(
     transfer_bytes=(_MIB, 16 * _MIB),
     routed_bytes=(16 * _MIB,),
     transfer_repetitions=2,
+    counted_programs=("nn",),
+    counted_scale="tiny",
     energy_seconds=0.3,
     energy_programs=("nn",),
     core_programs=("nn", "hotspot"),
@@ -113,6 +117,8 @@ FULL = Effort(
     transfer_bytes=tuple(_MIB * size for size in (1, 4, 16, 64, 256, 1024, 4096)),
     routed_bytes=tuple(_MIB * size for size in (4, 64, 1024)),
     transfer_repetitions=5,
+    counted_programs=_ALL,
+    counted_scale="small",
     energy_seconds=2.0,
     energy_programs=_ALL,
     core_programs=_ALL,
@@ -147,6 +153,7 @@ def cut(effort: Effort, part: Slice) -> Effort:
         repetitions=part.repetitions or effort.repetitions,
         few=part.repetitions or effort.few,
         setting_repetitions=part.repetitions or effort.setting_repetitions,
+        counted_programs=of(effort.counted_programs),
         energy_programs=of(effort.energy_programs),
         core_programs=of(effort.core_programs),
         workloads=of(effort.workloads),

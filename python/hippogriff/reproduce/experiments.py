@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hippogriff._bench import make_file
 from hippogriff.errors import HippogriffError
-from hippogriff.reproduce import children
+from hippogriff.reproduce import callgrind, children
 from hippogriff.reproduce.bench import (
     CACHED,
     COLD,
@@ -22,6 +23,7 @@ from hippogriff.reproduce.bench import (
     Bench,
     MeasurementError,
     cpu_seconds_of,
+    expect_whole,
     json_of,
     transfers_of,
 )
@@ -106,7 +108,7 @@ class Experiments:
             "E1": self._where_time_goes,
             "E2": self._transfers,
             "E3": self._whole_programs,
-            "E4": self._whole_programs,
+            "E4": self._costs,
             "E5": self._energy,
             "E6": self._cores,
             "E7": self._together,
@@ -197,6 +199,36 @@ class Experiments:
             for scale in self._effort.scales:
                 for number in range(self._effort.repetitions):
                     yield self._whole(program, scale, COLD, CONVENTIONAL, number)
+
+    def _costs(self) -> Iterator[Unit]:
+        yield from self._whole_programs()
+        for name in self._effort.counted_programs:
+            for way in WAYS:
+                yield self._counted(BY_NAME[name], way)
+
+    def _counted(self, program: Program, way: str) -> Unit:
+        scale = self._effort.counted_scale
+
+        def act() -> Record:
+            valgrind = shutil.which("valgrind")
+            if valgrind is None:
+                raise AbsentError("valgrind, whose callgrind counts instructions, is not installed")
+            source = self._bench.input(program, scale, short=True)
+            self._bench.prepare(source, CACHED)
+            target = self._bench.target()
+            command = self._bench.command(program, way, source, target, "host")
+            # What is learnt on a machine that is fifty times slower is thrown away.
+            scratch = self._bench.target("calibration")
+            settings = {"HIPPOGRIFF_DEVICE": "host", "HIPPOGRIFF_CALIBRATION": str(scratch)}
+            around = self._bench.around(settings)
+            record = callgrind.count(valgrind, command, self._bench.files, around)
+            expect_whole(target, record["result"])
+            return {"command": command, "valgrind": callgrind.version(valgrind), **record}
+
+        group = f"instructions/{program.name}/{scale}"
+        fields = {"program": program.name, "scale": scale, "state": CACHED, "way": way}
+        guess = 3 + 20 * (scale != "tiny")
+        return Unit(f"{group}/{way}", ("E4",), group, guess, act, fields)
 
     # --- E2 ---
 

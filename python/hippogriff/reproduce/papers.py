@@ -86,6 +86,11 @@ INSTRUCTIONS = (
     Said("Gullfoss' instructions", 1 / 3, "Gullfoss, figure 9"),
     Said("NVMe-pipeline's instructions", 1.6, "Gullfoss, figure 9"),
 )
+#: Share of the conventional way's instructions that copy to the GPU, of reads of 4 to 32 MB.
+COPYING_SHARE = (
+    Said("at least", 0.25, "Hippogriff, figure 3.10"),
+    Said("at most", 0.51, "Hippogriff, figure 3.10"),
+)
 ENERGY = {
     "large": (
         Said("Gullfoss", 0.72, "Gullfoss, figure 12"),

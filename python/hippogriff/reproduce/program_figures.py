@@ -15,7 +15,6 @@ from hippogriff.reproduce.figures import (
     Panel,
     Value,
     average_of,
-    cpu_seconds,
     inverse,
     inward_seconds,
     movement_seconds,
@@ -23,7 +22,6 @@ from hippogriff.reproduce.figures import (
     program_places,
     relative,
     total_seconds,
-    usage,
     with_average,
 )
 from hippogriff.reproduce.programs import BY_HAND, CONVENTIONAL, OURS, PROGRAMS, SCALES, WAYS
@@ -35,14 +33,8 @@ if TYPE_CHECKING:
     from hippogriff.reproduce.papers import Said
 
 
-def _largest(measured: Measurements) -> str:
-    scales = measured.scales()
-    return scales[-1] if scales else "large"
-
-
 def where_time_goes(measured: Measurements) -> Figure:
     """Figure 3.7: data movement and computing of the conventional programs."""
-    scale = _largest(measured)
     kinds: dict[str, Callable[[Record], float]] = {
         "data movement": movement_seconds,
         "kernels": lambda record: float(record["result"]["seconds"].get("kernels", 0)),
@@ -56,14 +48,17 @@ def where_time_goes(measured: Measurements) -> Figure:
             if total_seconds(record) > 0
         )
 
-    by_program = Panel(
-        f"{scale} inputs, cold, conventional",
-        "share of the time",
-        tuple(program.title for program in PROGRAMS),
-        {kind: [share(each.name, scale, kind) for each in PROGRAMS] for kind in kinds},
-        (papers.MOVEMENT_SHARE_GULLFOSS,),
-        stacked=True,
-    )
+    by_program = [
+        Panel(
+            f"{scale} inputs, cold, conventional",
+            "share of the time",
+            tuple(program.title for program in PROGRAMS),
+            {kind: [share(each.name, scale, kind) for each in PROGRAMS] for kind in kinds},
+            (papers.MOVEMENT_SHARE_GULLFOSS,),
+            stacked=True,
+        )
+        for scale in reversed(measured.scales())
+    ]
     scales = [each for each in SCALES if each in (*measured.scales(), *papers.SCALES)]
     means = []
     for each in scales:
@@ -79,11 +74,15 @@ def where_time_goes(measured: Measurements) -> Figure:
         {"here": means, theirs: [Value.of([x]) if x is not None else None for x in said]},
         theirs=theirs,
     )
-    last = means[scales.index(scale)] if measured.scales() else None
+    words = [
+        f"{value.median:.0%} of {scale} inputs"
+        for scale, value in zip(scales, means, strict=True)
+        if value is not None
+    ]
     why = NOT_MEASURED
-    if last is not None:
+    if words:
         why = (
-            f"Here {last.median:.0%} of the time of {scale} inputs is data movement, in the papers "
+            f"Here data movement is {', '.join(words)} of the time, in the papers "
             f"49 to 68 %: both the drive and the device differ (here {measured.device}, in the "
             f"papers {papers.MACHINE}), and the ratio of the two decides."
         )
@@ -92,7 +91,7 @@ def where_time_goes(measured: Measurements) -> Figure:
         "E1",
         "Where time goes",
         "figure 3.7; Gullfoss, figure 3",
-        (by_program, by_scale),
+        (*by_program, by_scale),
         why,
         ("Without making the GPU's context, which no way of moving data changes.",),
     )
@@ -182,69 +181,6 @@ def movement_speedup(measured: Measurements) -> Figure:
         "figure 3.15; Gullfoss, figure 11",
         (*panels, *inward),
         _speedup_words(panels, "data movement, memory made for it included"),
-    )
-
-
-def costs(measured: Measurements) -> Figure:
-    """Table 3 and figure 3.13: page faults, CPU seconds and what else a process takes."""
-    scale = _largest(measured)
-    figures: dict[str, Callable[[Record], float]] = {
-        "page faults": lambda record: usage("minor_faults")(record) + usage("major_faults")(record),
-        "CPU seconds": cpu_seconds,
-        "context switches": lambda record: (
-            usage("voluntary_switches")(record) + usage("involuntary_switches")(record)
-        ),
-        "peak of resident memory": usage("peak_resident_bytes"),
-    }
-    panels = []
-    for name, figure in figures.items():
-        series: dict[str, list[Value | None]] = {}
-        for way in (OURS, BY_HAND):
-            values = [
-                measured.ratio((program.name, scale, "cold"), (way, CONVENTIONAL), figure)
-                for program in PROGRAMS
-            ]
-            series[WAY_TITLES[way]] = with_average(values)
-        said: tuple[Said, ...] = ()
-        theirs = ""
-        if name == "page faults":
-            size = scale if scale in papers.SCALES else papers.SCALES[0]
-            theirs = f"papers: {size} inputs ({papers.PAGE_FAULTS_WHERE})"
-            known = [papers.PAGE_FAULTS[program.name][size] for program in PROGRAMS]
-            known.append(papers.PAGE_FAULTS_AVERAGE[size])
-            series[theirs] = [Value.of([value]) for value in known]
-        elif name == "CPU seconds":
-            said = papers.INSTRUCTIONS
-        title = f"{name}, {scale} inputs, cold"
-        panels.append(
-            Panel(
-                title,
-                "relative to conventional, lower is better",
-                program_places(),
-                series,
-                said,
-                theirs=theirs,
-                base=1.0,
-            )
-        )
-    faults = average_of(panels[0], WAY_TITLES[OURS])
-    why = NOT_MEASURED
-    if faults is not None:
-        saved = "memory of the input's size is not made" if faults < 1 else "nothing is saved here"
-        why = (
-            f"Page faults of {scale} inputs are {faults:.0%} of the conventional program's on "
-            f"average (the papers: 68 to 79 %): {saved}. CPU seconds stand beside the papers' "
-            "instructions, for which a virtual machine has no counter; on device host they are "
-            "the kernels', too."
-        )
-    return Figure(
-        "costs",
-        "E4",
-        "CPU seconds, page faults, context switches, memory",
-        "Gullfoss, table 3 and figure 9; figures 3.10 and 3.13",
-        tuple(panels),
-        why,
-        ("Of whole processes, with what making a GPU's context costs.",),
     )
 
 
