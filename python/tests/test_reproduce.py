@@ -77,7 +77,7 @@ def keys_of(tmp_path: Path) -> list[str]:
     return [line["key"] for line in lines_of(tmp_path) if "key" in line]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_run_keeps_what_it_has_and_the_next_goes_on(
     tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce import children
 from hippogriff.reproduce.bench import (
     CACHED,
@@ -107,6 +108,37 @@ def test_mps_ends_with_a_run_that_is_killed(tmp_path: Path) -> None:
         process.kill()
         process.communicate()
         os.close(reading)
+
+
+def test_folder_of_files_is_one_runs_and_the_next_removes_what_a_killed_one_left(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "import sys, time; from pathlib import Path\n"
+        "from hippogriff.reproduce.bench import Bench, Places\n"
+        "folder = Path(sys.argv[1]); bench = Bench(Places(folder, folder, folder), 'host', 60)\n"
+        "bench.begin(); print(bench.environment()['HIPPOGRIFF_NODE'], flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE
+    )
+    bench = Bench(Places(tmp_path / "other", tmp_path, tmp_path), "host", 60)
+    try:
+        node = children.first_line(process, _LONG_SECONDS)
+        assert node == bench.environment()["HIPPOGRIFF_NODE"]
+        with pytest.raises(InvalidArgument, match=r"another process measures .* by --dir"):
+            bench.begin()
+        left, kept = bench.files / "result.out", bench.files / "nn-tiny"
+        books = [left, kept] if node == "off" else [left, kept, type(left)(node)]
+        for path in books:
+            path.write_bytes(b"x")
+    finally:
+        process.kill()
+        process.communicate()
+    bench.begin()
+    assert [path.exists() for path in books] == [False, True, False][: len(books)]
+    bench.clean(keep_inputs=False)
 
 
 def test_mps_that_does_not_start_is_told(tmp_path: Path) -> None:

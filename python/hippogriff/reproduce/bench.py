@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hippogriff import _library
 from hippogriff._measurement import make_cold, warm
 from hippogriff._sizes import format_size
+from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce import children
 from hippogriff.reproduce.children import Surroundings
 from hippogriff.reproduce.instructions import Counter
@@ -76,7 +79,30 @@ class Bench:
         self.timeout_seconds = timeout_seconds
         self.context = ""  # of the journal
         self.files = places.files.resolve() / f"hippogriff-reproduce-{os.getuid()}"
-        self._node = Path("/dev/shm") / f"hippogriff-reproduce-{os.getpid()}"
+        # It is the place's, not the process's: the next run removes what a killed one left.
+        place = hashlib.sha256(os.fsencode(self.files)).hexdigest()[:16]
+        self._node = Path("/dev/shm") / f"hippogriff-reproduce-{place}"
+        self._lock: int | None = None
+
+    def begin(self) -> None:
+        """Have the folder of files for this process alone, without what a killed run left there.
+
+        Raises
+        ------
+        InvalidArgument
+            When another process measures with files in it.
+        """
+        self.files.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.files, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidArgument(
+                f"another process measures with files in {self.files}: name another folder by --dir"
+            ) from None
+        self._node.unlink(missing_ok=True)
+        for path in self.files.glob("result.*"):
+            path.unlink()
 
     @property
     def calibration(self) -> Path:

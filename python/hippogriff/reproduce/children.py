@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _GRACE_SECONDS = 5.0
 _LOOK_SECONDS = 0.002
 _WORDS_MAX = 400
+_INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LINE_BYTES_MAX = 4096
 
 
@@ -97,7 +98,7 @@ def _on_cores(cores: Sequence[int]) -> Iterator[None]:
 def _uninterrupted() -> Iterator[None]:
     """Hold back the signals that would interrupt the block until its end."""
     came: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in _INTERRUPTING}
     # What is ignored stays so: a child takes that over. Only the main thread handles any.
     here = threading.current_thread() is threading.main_thread()
     held = {number: each for number, each in before.items() if here and callable(each)}

@@ -91,14 +91,17 @@ def run(options: Options) -> int:
     journal = Journal(options.out)
     journal.lock()
     places = Places(options.out, options.files or options.out, find_programs(options.programs))
-    places.files.mkdir(parents=True, exist_ok=True)
     bench = Bench(places, device, options.timeout_seconds)
+    bench.begin()
     whole = Experiments(bench, EFFORTS[options.effort], journal).units(tuple(EXPERIMENTS))
     wanted = {name: sum(name in unit.experiments for unit in whole) for name in EXPERIMENTS}
     journal.begin_run({**machine.facts(bench, effort.name), "wanted": wanted})
     bench.context = journal.context
     units = Experiments(bench, effort, journal).units(names)
-    signal.signal(signal.SIGTERM, _interrupt)  # What `timeout` sends ends children, too.
+    # What `timeout` sends, and a terminal that is closed, ends children and removes files, too.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
+            signal.signal(number, _interrupt)
     try:
         summary = measure(units, journal, options.budget_seconds, quiet=options.json)
     finally:
