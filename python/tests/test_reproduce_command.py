@@ -15,6 +15,7 @@ from test_reproduce import reproduce
 
 from hippogriff import _runtime
 from hippogriff.errors import InvalidArgument, IoError
+from hippogriff.reproduce import energy, machine
 from hippogriff.reproduce.bench import AbsentError, Bench, MeasurementError, Places
 from hippogriff.reproduce.command import device_of, say, write_report
 from hippogriff.reproduce.effort import FULL, QUICK, slice_of
@@ -41,6 +42,27 @@ def test_what_a_full_drive_had_no_room_for_is_measured_when_there_is_room(
     assert all(f"are free in {tmp_path}" in why for why in summary.failed.values())
     assert (summary.done, summary.absent, summary.complete) == (0, {}, False)
     assert not any(journal.has(unit.key) for unit in units)
+
+
+def test_versions_of_driver_and_cuda_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nvml:
+        def nvmlInit_v2(self) -> int:  # noqa: N802
+            return 0
+
+        def nvmlSystemGetDriverVersion(self, text: Any, _: int) -> int:  # noqa: N802
+            text.value = b"580.95.05"
+            return 0
+
+    monkeypatch.setattr(energy, "_nvml", Nvml)
+    assert energy.driver_version() == "580.95.05"
+    assert machine._cuda({"cuda": {"driver_version": 13020}}) == "13.2"
+    assert machine._cuda({"cuda": {"driver_version": 0}}) == ""
+
+    def none() -> None:
+        raise OSError("no library")
+
+    monkeypatch.setattr(energy, "_nvml", none)
+    assert energy.driver_version() == ""
 
 
 def test_medians_of_a_full_run_are_of_five_at_least() -> None:

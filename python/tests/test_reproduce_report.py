@@ -167,6 +167,18 @@ def test_report_of_partial_results_says_what_is_missing(tmp_path: Path) -> None:
         merged([tmp_path / "nowhere.json"])
 
 
+def test_tables_say_of_how_many_repetitions_a_median_is(tmp_path: Path) -> None:
+    records = [whole("nn", way, number) for way in SECONDS for number in range(3)]
+    records += [whole("lud", way, 0) for way in SECONDS]
+    folder = results(tmp_path / "one", "G", records)
+    page = write_page([folder], tmp_path / "report", plots=False).read_text()
+    row = "<tr><td>NN</td><td>1.67 <small>(1.67 to 1.67 of 3)</small></td>"
+    assert row in page
+    assert "<tr><td>LUD</td><td>1.67 <small>(once)</small></td>" in page
+    assert "<tr><td>average</td><td>1.67</td>" in page
+    assert "<td>0.872</td>" in page, "the papers do not say of how many"
+
+
 def test_papers_numbers_stand_beside_those_of_every_size() -> None:
     records = [{**whole("nn", way, 0), "scale": "tiny"} for way in SECONDS]
     made = {figure.name: figure for figure in figures(Measurements([], records))}

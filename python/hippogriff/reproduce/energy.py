@@ -16,6 +16,20 @@ SECONDS_MIN = 2.0
 _RAPL = Path("/sys/class/powercap")
 
 
+def _nvml() -> ctypes.CDLL:
+    return ctypes.CDLL(os.environ.get("HIPPOGRIFF_NVML") or "libnvidia-ml.so.1")
+
+
+def driver_version() -> str:
+    """Return the version of NVIDIA's driver; "" where there is none."""
+    text = ctypes.create_string_buffer(81)
+    with contextlib.suppress(OSError, AttributeError):
+        nvml = _nvml()
+        if nvml.nvmlInit_v2() == 0 and nvml.nvmlSystemGetDriverVersion(text, 81) == 0:
+            return text.value.decode(errors="replace")
+    return ""
+
+
 class GpuEnergy:
     """Joules that a GPU's board has taken since its driver was loaded."""
 
@@ -26,7 +40,7 @@ class GpuEnergy:
             self.why_not = f"device {device} is no GPU"
             return
         try:
-            self._nvml = ctypes.CDLL(os.environ.get("HIPPOGRIFF_NVML") or "libnvidia-ml.so.1")
+            self._nvml = _nvml()
         except OSError as error:
             self.why_not = f"NVML: {error}"
             return

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hippogriff import _library, _runtime, version
+from hippogriff.reproduce.energy import driver_version
 from hippogriff.reproduce.programs import PROGRAMS
 
 if TYPE_CHECKING:
@@ -93,13 +94,20 @@ def _place(info: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _cuda(info: dict[str, Any]) -> str:
+    """Return the version of CUDA that the driver knows, as NVIDIA writes it; "" without one."""
+    number = int((info.get("cuda") or {}).get("driver_version") or 0)
+    return f"{number // 1000}.{number % 1000 // 10}" if number else ""
+
+
 def facts(bench: Bench, effort: str) -> Record:
     """Return them for JSON; what the context is made of is apart from what is `also` so."""
     info = _runtime.info(bench.places.files)
     found: dict[str, Any] = next(
         (each for each in info["devices"] if each.get("name") == bench.device), {}
     )
-    names = ("name", "model", "uuid", "driver_version", "memory_total_bytes")
+    names = ("name", "model", "uuid", "memory_total_bytes")
+    on_gpu = bench.device != "host"
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "effort": effort,
@@ -117,6 +125,9 @@ def facts(bench: Bench, effort: str) -> Record:
             "python": platform.python_version(),
             "memory": _memory(),
             "kernel": f"{platform.system()} {platform.release()}",
+            "libc": " ".join(platform.libc_ver()),
+            "nvidia_driver": driver_version() if on_gpu else "",
+            "cuda": _cuda(info) if on_gpu else "",
             "device": {name: found[name] for name in names if name in found},
         },
     }

@@ -9,7 +9,7 @@ from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce import papers
 from hippogriff.reproduce.all_figures import figures
 from hippogriff.reproduce.effort import EXPERIMENTS
-from hippogriff.reproduce.figures import NOT_MEASURED, Measurements
+from hippogriff.reproduce.figures import AVERAGE, NOT_MEASURED, Measurements
 from hippogriff.reproduce.journal import Results, differences, load
 from hippogriff.reproduce.targets import targets
 
@@ -62,19 +62,26 @@ def merged(paths: list[Path]) -> Results:
     return Results(runs, list(records.values()), left_out)
 
 
-def _text(value: Value | None) -> str:
+def _text(value: Value | None, place: str, *, ours: bool) -> str:
+    """Return a median with its spread and of how many it is, which the papers do not say."""
     if value is None:
         return ""
-    if value.count > 1 and value.least != value.most:
-        return f"{value.median:.3g} <small>({value.least:.3g} to {value.most:.3g})</small>"
-    return f"{value.median:.3g}"
+    if not ours or place == AVERAGE:
+        return f"{value.median:.3g}"
+    if value.count == 1:
+        return f"{value.median:.3g} <small>(once)</small>"
+    spread = f"{value.least:.3g} to {value.most:.3g} of {value.count}"
+    return f"{value.median:.3g} <small>({spread})</small>"
 
 
 def _table(panel: Panel) -> str:
     head = "".join(f"<th>{html.escape(name)}</th>" for name in panel.series)
     rows = []
     for index, place in enumerate(panel.places):
-        cells = "".join(f"<td>{_text(values[index])}</td>" for values in panel.series.values())
+        cells = "".join(
+            f"<td>{_text(values[index], place, ours=name != panel.theirs)}</td>"
+            for name, values in panel.series.items()
+        )
         rows.append(f"<tr><td>{html.escape(place)}</td>{cells}</tr>")
     caption = html.escape(f"{panel.title}: {panel.unit}")
     said = "".join(
@@ -177,9 +184,11 @@ def _machine(found: Results) -> list[str]:
     facts = (
         f"{machine['device']}; {machine['processor']}, {machine['cores']} cores, "
         f"{also.get('memory', '?')}; {also.get('kernel', '?')}; files on "
-        f"{files.get('filesystem', '?')} ({files.get('drive', '?')}). The papers': "
-        f"{papers.MACHINE}."
+        f"{files.get('filesystem', '?')} ({files.get('drive', '?')})"
     )
+    if also.get("nvidia_driver"):
+        facts += f"; NVIDIA's driver {also['nvidia_driver']}, CUDA {also.get('cuda') or '?'}"
+    facts += f". The papers': {papers.MACHINE}."
     lines = [f"<p>{html.escape(facts)} {len(found.records)} measurements ({last['effort']}).</p>"]
     if found.left_out:
         lines.append(
