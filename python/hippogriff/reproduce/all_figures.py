@@ -26,12 +26,12 @@ from hippogriff.reproduce.figures import (
 from hippogriff.reproduce.kernel_figures import kernels
 from hippogriff.reproduce.program_figures import (
     movement_speedup,
-    weak_cpus,
     where_time_goes,
     whole_speedup,
 )
 from hippogriff.reproduce.programs import CONVENTIONAL, OURS
 from hippogriff.reproduce.together import CONFIGURATIONS, IN_TURNS
+from hippogriff.reproduce.weak_figures import modelled_weak_energy, weak_cpus, weak_energy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -278,6 +278,8 @@ BUILDERS = (
     energy,
     modelled_energy,
     weak_cpus,
+    weak_energy,
+    modelled_weak_energy,
     together,
     sensitivity,
 )

@@ -106,6 +106,11 @@ class Meter:
         self.cpu = CpuEnergy()
         self._begin: tuple[float | None, float | None, float] = (None, None, 0.0)
 
+    @property
+    def measures(self) -> bool:
+        """Whether there is a counter at all."""
+        return not (self.gpu.why_not and self.cpu.why_not)
+
     def begin(self) -> None:
         """Begin."""
         self._begin = (self.gpu.joules(), self.cpu.joules(), time.monotonic())

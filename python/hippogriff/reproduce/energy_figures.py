@@ -37,7 +37,7 @@ _PAPERS = "figures 3.16, 3.17; Gullfoss, figures 12, 13"
 _STATES = ("cold", "cached")
 
 
-class _Idle:
+class Idle:
     """Watts that were measured while nothing ran."""
 
     def __init__(self, records: list[Record]) -> None:
@@ -146,7 +146,7 @@ def energy(measured: Measurements) -> Figure:
     panels: list[Panel] = []
     notes: list[str] = []
     for scale, records in measured.by_scale("energy"):
-        idle = _Idle(records)
+        idle = Idle(records)
         runs = [record for record in records if not record.get("idle")]
         for sources, title in SOURCES.items():
             kinds = {kind: idle.measured(sources, kind) for kind in (WITH_IDLE, ABOVE_IDLE)}
@@ -194,7 +194,7 @@ def modelled_energy(measured: Measurements) -> Figure:
             continue  # What is measured needs no model.
         kinds: dict[str, Joules] = {
             CPU_MODEL: modelled_cpu,
-            SUM_MODEL: _Idle(records).sum_with_model,
+            SUM_MODEL: Idle(records).sum_with_model,
         }
         panels += _panels("modelled", runs, scale, kinds)
     panels = [panel for panel in panels if not panel.empty]

@@ -278,11 +278,15 @@ class Experiments:
     # --- E5 ---
 
     def _measured(self, act: Callable[[], None]) -> Record:
+        meter = self._the_meter()
+        meter.begin()
+        act()
+        return meter.end()
+
+    def _the_meter(self) -> Meter:
         if self._meter is None:
             self._meter = Meter(self._bench.device)
-        self._meter.begin()
-        act()
-        return self._meter.end()
+        return self._meter
 
     def _energy(self) -> Iterator[Unit]:
         seconds = max(self._effort.energy_seconds, 0.2)
@@ -341,8 +345,19 @@ class Experiments:
             self._bench.input(program, scale)  # before anything is busy
             # A neighbour on each core: the program has half of what there is.
             spin = [sys.executable, "-c", f"import os\nwhile os.getppid() == {os.getpid()}: pass"]
+            runs: list[Record] = []
+            # Energy takes seconds to tell; what a neighbour takes of it cannot be told apart.
+            seconds = 0.0 if busy or not self._the_meter().measures else self._effort.energy_seconds
+
+            def repeat() -> None:
+                begin = time.monotonic()
+                while not runs or time.monotonic() - begin < seconds:
+                    runs.append(self._bench.whole_program(program, scale, way, COLD, around))
+
             with children.beside([spin] * (count if busy else 0), around):
-                return self._bench.whole_program(program, scale, way, COLD, around)
+                energy = self._measured(repeat)
+            energy["modelled"] = modelled(sum(cpu_seconds_of(run["result"]) for run in runs))
+            return {**runs[0], "energy": energy, "repeats": runs[1:]}
 
         group = f"cores/{program.name}/{scale}/{count}"
         key = f"{group}/{'busy' if busy else 'alone'}/{way}/{number}"

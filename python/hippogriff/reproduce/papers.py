@@ -114,6 +114,13 @@ WEAK_CPU = (
     Said("NVMe-pipeline, 1.2 GHz", 0.92, "Gullfoss, figure 14"),
     Said("Gullfoss, 1.2 GHz", 1.14, "Gullfoss, figure 14"),
 )
+#: Energy at 1.2 GHz relative to the conventional program's at 2.5 GHz.
+WEAK_ENERGY = (
+    Said("conventional, 1.2 GHz", 1.18, "Hippogriff, figure 3.19"),
+    Said("Hippogriff, 1.2 GHz", 0.96, "Hippogriff, figure 3.19"),
+    Said("conventional, 1.2 GHz", 1.20, "Gullfoss, figure 14"),
+    Said("Gullfoss, 1.2 GHz", 0.82, "Gullfoss, figure 14"),
+)
 #: Eight programs at once, large inputs, relative to the unmodified programs.
 TOGETHER = (
     Said("DirectNVMe, large inputs", 1.10, "Gullfoss, figure 15"),

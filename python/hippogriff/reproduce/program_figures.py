@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hippogriff.reproduce import papers
-from hippogriff.reproduce.experiments import CORES
 from hippogriff.reproduce.figures import (
     NOT_MEASURED,
     WAY_TITLES,
@@ -20,11 +19,10 @@ from hippogriff.reproduce.figures import (
     movement_seconds,
     process_seconds,
     program_places,
-    relative,
     total_seconds,
     with_average,
 )
-from hippogriff.reproduce.programs import BY_HAND, CONVENTIONAL, OURS, PROGRAMS, SCALES, WAYS
+from hippogriff.reproduce.programs import BY_HAND, CONVENTIONAL, OURS, PROGRAMS, SCALES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -181,61 +179,4 @@ def movement_speedup(measured: Measurements) -> Figure:
         "figure 3.15; Gullfoss, figure 11",
         (*panels, *inward),
         _speedup_words(panels, "data movement, memory made for it included"),
-    )
-
-
-def _weak_panel(scale: str, records: list[Record]) -> Panel:
-    most = max(int(record["cores"]) for record in records)
-
-    def seconds(program: str, count: int, busy: bool, way: str) -> Value | None:
-        return Value.of(
-            total_seconds(record)
-            for record in records
-            if (record["program"], record["cores"], record["busy"], record["way"])
-            == (program, count, busy, way)
-        )
-
-    places = []
-    series: dict[str, list[Value | None]] = {WAY_TITLES[way]: [] for way in WAYS}
-    for count in reversed(CORES):
-        for busy in (False, True):
-            places.append(f"{count} core{'s' * (count > 1)}{', busy' * busy}")
-            for way in WAYS:
-                ratios = [
-                    inverse(
-                        relative(
-                            seconds(program.name, count, busy, way),
-                            seconds(program.name, most, False, CONVENTIONAL),
-                        )
-                    )
-                    for program in PROGRAMS
-                ]
-                series[WAY_TITLES[way]].append(with_average(ratios)[-1])
-    return Panel(
-        f"average over programs, {scale} inputs, cold",
-        f"speed relative to conventional with {most} cores, higher is better",
-        tuple(places),
-        series,
-        papers.WEAK_CPU,
-        base=1.0,
-    )
-
-
-def weak_cpus(measured: Measurements) -> Figure:
-    """Figures 3.18 and 3.19: fewer cores, and cores that somebody else uses, too."""
-    panels = [_weak_panel(scale, records) for scale, records in measured.by_scale("cores")]
-    why = NOT_MEASURED
-    if panels:
-        why = (
-            "The papers make their CPU slower (1.2 instead of 2.5 GHz). A virtual machine cannot: "
-            "here programs are allowed fewer cores, and share each with a loop that never ends "
-            "(busy)."
-        )
-    return Figure(
-        "weak_cpus",
-        "E6",
-        "Weaker CPUs",
-        "figures 3.18, 3.19; Gullfoss, figure 14",
-        tuple(panels),
-        why,
     )
