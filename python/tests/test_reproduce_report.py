@@ -14,6 +14,7 @@ from hippogriff.reproduce.figures import Measurements, Value, inverse
 from hippogriff.reproduce.journal import Journal, load
 from hippogriff.reproduce.report import merged, write_page
 from hippogriff.reproduce.targets import targets
+from hippogriff.reproduce.together_figures import LIMIT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,6 +207,45 @@ def test_average_of_the_eight_is_of_all_workloads_or_none() -> None:
     values = made["together"].panels[0].series["unmodified, at once"]
     assert [value is None for value in values] == [False, True, True]
     assert any("3 of 16 programs failed" in note for note in made["together"].notes)
+
+
+def test_limit_of_the_drive_stands_beside_the_eight() -> None:
+    def eight(name: str, seconds: float) -> dict[str, Any]:
+        moved = {"moved_in_bytes": 3e9, "moved_out_bytes": 1e9}
+        fields = {"workload": "nn", "configuration": name, "scale": "large", "seconds": seconds}
+        runs = [{"result": moved}] * 8
+        return {"key": f"together/nn/large/{name}/0", **fields, "failures": 0, "runs": runs}
+
+    rates = {"direct_read": 4e9, "direct_write": 2e9}
+    drive = {name: {"bytes_per_second": rate} for name, rate in rates.items()}
+    calibration = {"drives": {"vda": {**drive, "measured": True}}}
+    records = [
+        {"key": "calibration", "calibration": calibration},
+        *(
+            eight(*each)
+            for each in (("in_turns", 40.0), ("direct_most", 15.0), ("everything", 12.0))
+        ),
+    ]
+    measured = Measurements([], records)
+    made = {figure.name: figure for figure in figures(measured)}
+    panel = made["together"].panels[0]
+    assert [value.median for value in panel.series[LIMIT] if value] == [4.0, pytest.approx(4.0)]
+    assert panel.said == papers.TOGETHER["large"]
+    limits = {each.text: each.limit for each in targets(measured, made)}
+    assert limits["eight at once, over one after another"] == pytest.approx(4.0)
+    assert limits["eight at once, over always the direct-most route"] == pytest.approx(1.5)
+    assert limits["eight at once, the slowest workload"] is None
+    drive["direct_read"]["bytes_per_second"] = 0.0
+    assert not any(figures(Measurements([], records))[-2].panels[0].series[LIMIT])
+
+
+def test_papers_numbers_of_the_eight_are_by_size() -> None:
+    fields = {"workload": "nn", "configuration": "everything", "seconds": 1.0, "failures": 0}
+    for scale in papers.SCALES:
+        record = {"key": f"together/nn/{scale}/everything/0", **fields, "scale": scale, "runs": []}
+        records = [record, {**record, "configuration": "in_turns", "key": "together/nn/x/0"}]
+        figure = next(f for f in figures(Measurements([], records)) if f.name == "together")
+        assert figure.panels[0].said == papers.TOGETHER[scale]
 
 
 def test_plots_are_drawn_as_svg_and_png(tmp_path: Path) -> None:

@@ -11,17 +11,13 @@ from hippogriff.reproduce.cost_figures import costs, instructions
 from hippogriff.reproduce.energy_figures import energy, modelled_energy
 from hippogriff.reproduce.experiments import DEFAULTS, ONE_CHANNEL
 from hippogriff.reproduce.figures import (
-    AVERAGE,
     NOT_MEASURED,
     Figure,
     Measurements,
     Panel,
     Value,
-    average_of,
-    inverse,
     movement_seconds,
     relative,
-    with_average,
 )
 from hippogriff.reproduce.kernel_figures import kernels
 from hippogriff.reproduce.program_figures import (
@@ -30,7 +26,7 @@ from hippogriff.reproduce.program_figures import (
     whole_speedup,
 )
 from hippogriff.reproduce.programs import CONVENTIONAL, OURS
-from hippogriff.reproduce.together import CONFIGURATIONS, IN_TURNS
+from hippogriff.reproduce.together_figures import together
 from hippogriff.reproduce.weak_figures import modelled_weak_energy, weak_cpus, weak_energy
 
 if TYPE_CHECKING:
@@ -121,82 +117,6 @@ def throughput(measured: Measurements) -> Figure:
             "A route is asked for by name; one that does not exist here is missing. Pages that it "
             "cannot take (those that are not cached, of mapped) go another way.",
         ),
-    )
-
-
-def _speeds(records: list[Record], workloads: list[str], name: str) -> list[Value | None]:
-    """Return a configuration's speed-up over the programs one after another, by workload."""
-
-    def seconds(workload: str, name: str) -> Value | None:
-        # Programs that did not do their work were not fast.
-        return Value.of(
-            record["seconds"]
-            for record in records
-            if (record["workload"], record["configuration"]) == (workload, name)
-            and not record["failures"]
-        )
-
-    values = [
-        inverse(relative(seconds(workload, name), seconds(workload, IN_TURNS)))
-        for workload in workloads
-    ]
-    # An average of those that worked would not be one of all.
-    return with_average(values) if all(values) else [*values, None]
-
-
-def together(measured: Measurements) -> Figure:
-    """Figure 3.20: eight programs at once."""
-    panels, notes = [], []
-    for scale, records in measured.by_scale("together"):
-        workloads = list(dict.fromkeys(record["workload"] for record in records))
-        panels.append(
-            Panel(
-                f"eight at once, cold, memory for a third of them, {scale} inputs",
-                "speed-up over unmodified programs one after another, higher is better",
-                (*workloads, AVERAGE),
-                {
-                    each.title: _speeds(records, workloads, each.name)
-                    for each in CONFIGURATIONS
-                    if each.name != IN_TURNS
-                },
-                papers.TOGETHER,
-                base=1.0,
-            )
-        )
-        for each in CONFIGURATIONS:
-            mine = [record for record in records if record["configuration"] == each.name]
-            failures = sum(record["failures"] for record in mine)
-            if failures:
-                runs = sum(len(record["runs"]) for record in mine)
-                notes.append(
-                    f"{each.title}, {scale} inputs: {failures} of {runs} programs failed; a "
-                    "configuration has no bar where any did."
-                )
-    why = NOT_MEASURED
-    if panels:
-        everything = average_of(panels[0], "everything")
-        direct = average_of(panels[0], "always the direct-most route")
-        if everything is not None and direct is not None:
-            why = (
-                f"Everything is {everything:.2f} times as fast as the programs one after another, "
-                f"the direct-most route always {direct:.2f}. The papers' numbers (of large inputs) "
-                "are over the unmodified programs at once, changed so that they fit; here "
-                "unmodified ones fail when there is no memory (see below), so those one after "
-                "another are the measure."
-            )
-    notes += [
-        "hippogriff's programs are started by `hippogriff run`, whose start (an interpreter's, and "
-        "the queue for memory) is in their time; of tiny inputs it is most of it.",
-        "Each program reads a file of its own, which is not in the page cache when it starts.",
-    ]
-    return Figure(
-        "together",
-        "E7",
-        "Eight programs at once under memory pressure",
-        "figure 3.20; Gullfoss, figure 15",
-        tuple(panels),
-        why,
-        tuple(notes),
     )
 
 

@@ -121,10 +121,22 @@ WEAK_ENERGY = (
     Said("conventional, 1.2 GHz", 1.20, "Gullfoss, figure 14"),
     Said("Gullfoss, 1.2 GHz", 0.82, "Gullfoss, figure 14"),
 )
-#: Eight programs at once, large inputs, relative to the unmodified programs.
-TOGETHER = (
-    Said("DirectNVMe, large inputs", 1.10, "Gullfoss, figure 15"),
-    Said("without router, large inputs", 1.31, "Gullfoss, figure 15"),
-    Said("router, one channel, large inputs", 1.30, "Gullfoss, figure 15"),
-    Said("Gullfoss, large inputs", 1.50, "Gullfoss, figure 15"),
-)
+#: Eight programs at once relative to the unmodified programs.
+TOGETHER = {
+    "large": (
+        Said("DirectNVMe", 1.10, "Gullfoss, figure 15"),
+        Said("without router", 1.31, "Gullfoss, figure 15"),
+        Said("router, one channel", 1.30, "Gullfoss, figure 15"),
+        Said("Gullfoss", 1.50, "Gullfoss, figure 15"),
+        Said("Hippogriff", 1.31, "Hippogriff, figure 3.20"),
+        Said("always NVMeDirect", 1.11, "Hippogriff, figure 3.20"),
+    ),
+    "medium": (
+        Said("Hippogriff", 1.30, "Hippogriff, figure 3.20"),
+        Said("always NVMeDirect", 1.07, "Hippogriff, figure 3.20"),
+    ),
+    "small": (
+        Said("Hippogriff", 1.19, "Hippogriff, figure 3.20"),
+        Said("always NVMeDirect", 0.98, "Hippogriff, figure 3.20"),
+    ),
+}

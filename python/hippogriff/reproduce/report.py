@@ -12,6 +12,7 @@ from hippogriff.reproduce.effort import EXPERIMENTS
 from hippogriff.reproduce.figures import AVERAGE, NOT_MEASURED, Measurements
 from hippogriff.reproduce.journal import Results, differences, load
 from hippogriff.reproduce.targets import targets
+from hippogriff.reproduce.together_figures import LIMIT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +80,7 @@ def _table(panel: Panel) -> str:
     rows = []
     for index, place in enumerate(panel.places):
         cells = "".join(
-            f"<td>{_text(values[index], place, ours=name != panel.theirs)}</td>"
+            f"<td>{_text(values[index], place, ours=name not in (panel.theirs, LIMIT))}</td>"
             for name, values in panel.series.items()
         )
         rows.append(f"<tr><td>{html.escape(place)}</td>{cells}</tr>")
@@ -121,10 +122,11 @@ def _targets(large: Measurements) -> list[str]:
     rows = [
         f"<tr><td>{html.escape(each.text)}</td><td>{'≤' if each.at_most else '≥'} {each.bound:g}"
         f"</td><td>{'' if each.measured is None else f'{each.measured:.3g}'}</td>"
-        f"<td>{each.verdict}</td></tr>"
+        f"<td>{each.verdict}</td><td>{'' if each.limit is None else f'{each.limit:.3g}'}</td></tr>"
         for each in found
     ]
-    head = "<tr><th>averages over programs</th><th>wanted</th><th>measured</th><th></th></tr>"
+    head = "<tr><th>averages over programs</th><th>wanted</th><th>measured</th><th></th>"
+    head += "<th>the drive's limit</th></tr>"
     return [title, f"<table>{head}{''.join(rows)}</table>"]
 
 
@@ -228,7 +230,11 @@ def write_page(paths: list[Path], folder: Path, *, plots: bool) -> Path:
         *_machine(found),
         *_coverage(found),
     ]
-    large = [record for record in records if record.get("scale") == "large" or record.get("idle")]
+    large = [
+        record
+        for record in records
+        if record.get("scale") == "large" or record.get("idle") or record["key"] == "calibration"
+    ]
     lines += _targets(Measurements(runs, large))
     for figure in figures(measured):
         drawn = []

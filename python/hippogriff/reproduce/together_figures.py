@@ -1,0 +1,177 @@
+"""The figure of eight programs at once, with what the drive alone would take."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from hippogriff.reproduce import papers
+from hippogriff.reproduce.figures import (
+    AVERAGE,
+    NOT_MEASURED,
+    Figure,
+    Measurements,
+    Panel,
+    Value,
+    average_of,
+    inverse,
+    relative,
+    with_average,
+)
+from hippogriff.reproduce.together import CONFIGURATIONS, IN_TURNS
+
+if TYPE_CHECKING:
+    from hippogriff.reproduce.journal import Record
+
+LIMIT = "limit: the drive by its calibration"
+_RATES = ("direct_read", "direct_write")
+
+
+def _seconds(records: list[Record], workload: str, name: str) -> Value | None:
+    # Programs that did not do their work were not fast.
+    return Value.of(
+        record["seconds"]
+        for record in records
+        if (record["workload"], record["configuration"]) == (workload, name)
+        and not record["failures"]
+    )
+
+
+def _averaged(values: list[Value | None]) -> list[Value | None]:
+    # An average of those that worked would not be one of all.
+    return with_average(values) if all(values) else [*values, None]
+
+
+def _speeds(records: list[Record], workloads: list[str], name: str) -> list[Value | None]:
+    """Return a configuration's speed-up over the programs one after another, by workload."""
+    return _averaged(
+        [
+            inverse(
+                relative(_seconds(records, workload, name), _seconds(records, workload, IN_TURNS))
+            )
+            for workload in workloads
+        ]
+    )
+
+
+def _rates(measured: Measurements) -> tuple[float, float] | None:
+    """Return what the drive was calibrated to read and write, bytes per second."""
+    for record in measured.good:
+        if record["key"] == "calibration":
+            drives: dict[str, Any] = record["calibration"].get("drives", {})
+            for drive in drives.values():
+                read, write = (drive[name]["bytes_per_second"] for name in _RATES)
+                if drive.get("measured") and read > 0 and write > 0:
+                    return float(read), float(write)
+    return None
+
+
+def limit_seconds(measured: Measurements, records: list[Record], workload: str) -> float | None:
+    """Return what reading all inputs and writing all results takes the drive, one after the other.
+
+    That is without the start of anything, and of a drive that does not do both at once.
+    """
+    rates = _rates(measured)
+    for record in records:
+        if record["workload"] == workload and not record["failures"] and rates is not None:
+            results = [run["result"] for run in record["runs"] if "result" in run]
+            if results and all("moved_in_bytes" in result for result in results):
+                read = sum(float(result["moved_in_bytes"]) for result in results)
+                written = sum(float(result["moved_out_bytes"]) for result in results)
+                return read / rates[0] + written / rates[1]
+    return None
+
+
+def _limits(
+    measured: Measurements, records: list[Record], workloads: list[str]
+) -> list[Value | None]:
+    """Return how fast the drive would let them be, over the programs one after another."""
+    values: list[Value | None] = []
+    for workload in workloads:
+        turns = _seconds(records, workload, IN_TURNS)
+        least = limit_seconds(measured, records, workload)
+        values.append(None if turns is None or not least else Value.of([turns.median / least]))
+    return _averaged(values)
+
+
+def most_over(measured: Measurements, scale: str, name: str) -> float | None:
+    """Return how much faster than a configuration the drive would let anything be."""
+    records = dict(measured.by_scale("together")).get(scale, [])
+    ratios = []
+    for workload in dict.fromkeys(record["workload"] for record in records):
+        seconds = _seconds(records, workload, name)
+        least = limit_seconds(measured, records, workload)
+        if seconds is not None and least:
+            ratios.append(seconds.median / least)
+    return statistics.geometric_mean(ratios) if ratios else None
+
+
+def _panel(measured: Measurements, scale: str, records: list[Record]) -> Panel:
+    workloads = list(dict.fromkeys(record["workload"] for record in records))
+    series = {
+        each.title: _speeds(records, workloads, each.name)
+        for each in CONFIGURATIONS
+        if each.name != IN_TURNS
+    }
+    series[LIMIT] = _limits(measured, records, workloads)
+    return Panel(
+        f"eight at once, cold, memory for a third of them, {scale} inputs",
+        "speed-up over unmodified programs one after another, higher is better",
+        (*workloads, AVERAGE),
+        series,
+        papers.of_scale(papers.TOGETHER, scale),
+        base=1.0,
+    )
+
+
+def _failures(scale: str, records: list[Record]) -> list[str]:
+    notes = []
+    for each in CONFIGURATIONS:
+        mine = [record for record in records if record["configuration"] == each.name]
+        failures = sum(record["failures"] for record in mine)
+        if failures:
+            runs = sum(len(record["runs"]) for record in mine)
+            notes.append(
+                f"{each.title}, {scale} inputs: {failures} of {runs} programs failed; a "
+                "configuration has no bar where any did."
+            )
+    return notes
+
+
+def together(measured: Measurements) -> Figure:
+    """Figure 3.20: eight programs at once."""
+    panels, notes = [], []
+    for scale, records in measured.by_scale("together"):
+        panels.append(_panel(measured, scale, records))
+        notes += _failures(scale, records)
+    why = NOT_MEASURED
+    if panels:
+        everything = average_of(panels[0], "everything")
+        direct = average_of(panels[0], "always the direct-most route")
+        if everything is not None and direct is not None:
+            why = (
+                f"Everything is {everything:.2f} times as fast as the programs one after another, "
+                f"the direct-most route always {direct:.2f}. The papers' numbers are over the "
+                "unmodified programs at once, changed so that they fit; here unmodified ones fail "
+                "when there is no memory (see below), so those one after another are the measure."
+            )
+    if any(any(panel.series[LIMIT]) for panel in panels):
+        notes.append(
+            "The limit is what the drive takes to read all inputs and write all results, one after "
+            "the other, at the rates that it was calibrated to; nothing's start is in it, and a "
+            "drive that gives more later, or does both at once, may beat it."
+        )
+    notes += [
+        "hippogriff's programs are started by `hippogriff run`, whose start (an interpreter's, and "
+        "the queue for memory) is in their time; of tiny inputs it is most of it.",
+        "Each program reads a file of its own, which is not in the page cache when it starts.",
+    ]
+    return Figure(
+        "together",
+        "E7",
+        "Eight programs at once under memory pressure",
+        "figure 3.20; Gullfoss, figure 15",
+        tuple(panels),
+        why,
+        tuple(notes),
+    )
