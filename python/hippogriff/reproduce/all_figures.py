@@ -19,6 +19,7 @@ from hippogriff.reproduce.figures import (
     movement_seconds,
     relative,
 )
+from hippogriff.reproduce.hand_figures import by_hand
 from hippogriff.reproduce.kernel_figures import kernels
 from hippogriff.reproduce.program_figures import (
     movement_speedup,
@@ -193,6 +194,7 @@ BUILDERS = (
     throughput,
     whole_speedup,
     movement_speedup,
+    by_hand,
     costs,
     instructions,
     energy,

@@ -260,13 +260,19 @@ class Bench:
             shutil.rmtree(self.files, ignore_errors=True)
 
     def whole_program(
-        self, program: Program, scale: str, way: str, state: str, around: Surroundings | None = None
+        self,
+        program: Program,
+        scale: str,
+        way: str,
+        state: str,
+        around: Surroundings | None = None,
+        options: Sequence[str] = (),
     ) -> Record:
         """Run a program from end to end; return its own words, and how long the process took."""
         source = self.input(program, scale)
         cached_before = self.prepare(source, state)
         target = self.target()
-        command = self.command(program, way, source, target)
+        command = [*self.command(program, way, source, target), *options]
         with Counter() as counter:
             done = children.run(command, around or self.around())
             counted = counter.found()

@@ -22,6 +22,9 @@ _MIB = 1 << 20
 _ALL = tuple(program.name for program in PROGRAMS)
 
 
+Shape = tuple[int, str]  # threads, bytes of a piece
+
+
 @dataclass(frozen=True)
 class Effort:
     """Sizes and repetitions. `scale` is the experiments' that take one."""
@@ -42,6 +45,7 @@ class Effort:
     core_programs: tuple[str, ...]
     core_scale: str
     workloads: tuple[str, ...]
+    shapes: tuple[Shape, ...]  # of the pipeline by hand, beside the default
     setting_programs: tuple[str, ...]
     setting_repetitions: int
     parking_workloads: tuple[str, ...]
@@ -102,6 +106,7 @@ QUICK = Effort(
     core_programs=("nn", "hotspot"),
     core_scale="tiny",
     workloads=("hotspot", MIXED),
+    shapes=((2, "64KiB"),),
     setting_programs=("hybridsort",),
     setting_repetitions=1,
     parking_workloads=("hotspot",),
@@ -124,6 +129,11 @@ FULL = Effort(
     core_programs=_ALL,
     core_scale="medium",
     workloads=(*_ALL, MIXED),
+    shapes=(
+        *((threads, "4MiB") for threads in (4, 8, 16, 24)),
+        *((12, piece) for piece in ("1MiB", "2MiB", "8MiB")),
+        (24, "1MiB"),
+    ),
     setting_programs=("nn", "hybridsort", "hotspot"),
     setting_repetitions=5,
     parking_workloads=("hotspot",),

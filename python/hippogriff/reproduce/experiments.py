@@ -28,20 +28,21 @@ from hippogriff.reproduce.bench import (
     transfers_of,
 )
 from hippogriff.reproduce.energy import Meter, modelled
-from hippogriff.reproduce.programs import BY_NAME, CONVENTIONAL, OURS, PROGRAMS, WAYS
+from hippogriff.reproduce.programs import BY_HAND, BY_NAME, CONVENTIONAL, OURS, PROGRAMS, WAYS
 from hippogriff.reproduce.together import CONFIGURATIONS, Need, Together, programs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from hippogriff.reproduce.effort import Effort
+    from hippogriff.reproduce.effort import Effort, Shape
     from hippogriff.reproduce.journal import Journal, Record
     from hippogriff.reproduce.programs import Program
 
 _BYTES_PER_SECOND = 4e8  # A first guess, for the estimate of the time.
 _START_SECONDS = 0.5
 ONE_CHANNEL = "one_channel"
+DEFAULT_SHAPE = "default"
 CORES = (1, 2, 4)
 _IDLE_SECONDS = 2.5
 _MIB = 1 << 20
@@ -107,7 +108,7 @@ class Experiments:
         lists: dict[str, Callable[[], Iterator[Unit]]] = {
             "E1": self._where_time_goes,
             "E2": self._transfers,
-            "E3": self._whole_programs,
+            "E3": self._speeds,
             "E4": self._costs,
             "E5": self._energy,
             "E6": self._cores,
@@ -199,6 +200,29 @@ class Experiments:
             for scale in self._effort.scales:
                 for number in range(self._effort.repetitions):
                     yield self._whole(program, scale, COLD, CONVENTIONAL, number)
+
+    def _speeds(self) -> Iterator[Unit]:
+        yield from self._whole_programs()
+        for name in self._effort.setting_programs:
+            for state in STATES:
+                for number in range(self._effort.setting_repetitions):
+                    for shape in (None, *self._effort.shapes):
+                        yield self._by_hand(BY_NAME[name], state, shape, number)
+
+    def _by_hand(self, program: Program, state: str, shape: Shape | None, number: int) -> Unit:
+        """Run a pipeline by hand of another shape than the default, which may be a better one."""
+        scale = self._effort.scale
+        options = [] if shape is None else ["--threads", str(shape[0]), "--piece", shape[1]]
+
+        def act() -> Record:
+            bench = self._bench
+            return bench.whole_program(program, scale, BY_HAND, state, options=options)
+
+        named = DEFAULT_SHAPE if shape is None else f"{shape[0]} x {shape[1]}"
+        group = f"shape/{program.name}/{scale}"
+        fields = {"program": program.name, "scale": scale, "state": state, "shape": named}
+        key = f"{group}/{state}/{named}/{number}"
+        return Unit(key, ("E3",), group, self._guess(program, scale), act, fields)
 
     def _costs(self) -> Iterator[Unit]:
         yield from self._whole_programs()

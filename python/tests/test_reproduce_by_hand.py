@@ -1,0 +1,57 @@
+"""E3 of `hippogriff reproduce`: pipelines by hand are tuned, and hippogriff is judged by these."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from reproduce_programs import SECONDS, answer, fake_programs, whole
+
+from hippogriff.reproduce.all_figures import figures
+from hippogriff.reproduce.bench import Bench, Places
+from hippogriff.reproduce.effort import FULL, QUICK
+from hippogriff.reproduce.experiments import Experiments
+from hippogriff.reproduce.figures import Measurements
+from hippogriff.reproduce.journal import Journal
+from hippogriff.reproduce.targets import targets
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_pipelines_by_hand_are_run_in_other_shapes(tmp_path: Path) -> None:
+    bench = Bench(Places(tmp_path, tmp_path, fake_programs(tmp_path / "bin")), "host", 60)
+    units = Experiments(bench, QUICK, Journal(tmp_path / "journal")).units(("E3",))
+    (unit,) = [each for each in units if each.key == "shape/hybridsort/tiny/cached/2 x 64KiB/0"]
+    record = unit.measure()
+    assert record["command"][-4:] == ["--threads", "2", "--piece", "64KiB"], record
+    assert record["command"][1] == "pipelined"
+    assert record["shape"] == "2 x 64KiB"
+    assert {threads for threads, _ in FULL.shapes} > {4, 8, 16}
+    assert {piece for _, piece in FULL.shapes} > {"1MiB", "2MiB"}
+
+
+def shaped(shape: str, send: float, number: int) -> dict[str, Any]:
+    seconds = {**SECONDS["pipelined"], "send": send}
+    result = {**answer("pipelined"), "seconds": seconds, "total_seconds": sum(seconds.values())}
+    fields = {"program": "nn", "scale": "large", "state": "cold", "shape": shape}
+    return {"key": f"shape/nn/large/cold/{shape}/{number}", **fields, "result": result}
+
+
+def test_hippogriff_is_judged_by_the_best_shape() -> None:
+    records = [whole("nn", way, 0) for way in ("run", "pipelined")]  # 3 and 3.5 s
+    for number in range(2):
+        records += [shaped("default", 2.0, number), shaped("8 x 4MiB", 1.0, number)]
+    measured = Measurements([], records)
+    made = {figure.name: figure for figure in figures(measured)}
+    (panel,) = made["by_hand"].panels
+    assert panel.places == ("default", "8 x 4MiB")
+    assert [value.median for value in panel.series["nn cold"] if value] == [1.0, 0.75]
+    assert "nn cold 0.75 (8 x 4MiB)" in made["by_hand"].why
+    found = {each.text: each for each in targets(measured, made)}
+    plain = found["seconds over those pipelined by hand, large, worst"]
+    tuned = found["the same over their best shape, of those tuned, worst"]
+    assert plain.measured == pytest.approx(3 / 3.5)
+    assert plain.verdict == "met"
+    assert tuned.measured == pytest.approx(3 / 3.5 / 0.75)
+    assert tuned.verdict == "not met"
