@@ -29,7 +29,9 @@ def test_figures_stand_beside_the_papers_and_are_made_of_whatever_there_is() -> 
     assert (panel.places[-1], panel.said) == ("average", papers.MOVEMENT_SPEEDUP["large"])
     ours = panel.series["hippogriff"]
     assert [value.median for value in ours if value is not None] == [2.0, 2.0]
-    assert made["speedup"].panels[0].series["hippogriff"][-1] == inverse(Value(0.6, 0.6, 0.6, 1))
+    assert made["speedup"].panels[0].series["hippogriff"][-1] == inverse(
+        Value(0.6, 0.6, 0.6, 1, of_programs=True)
+    )
     assert "2.00 (by hand 1.60)" in made["movement_speedup"].why
     assert {name for name, figure in made.items() if figure.empty} == {
         *("throughput", "energy", "modelled_energy", "weak_cpus", "together", "sensitivity"),

@@ -15,6 +15,7 @@ from hippogriff.reproduce.effort import QUICK
 from hippogriff.reproduce.experiments import Experiments
 from hippogriff.reproduce.figures import Measurements
 from hippogriff.reproduce.journal import Journal
+from hippogriff.reproduce.report import write_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,6 +109,23 @@ def test_weak_cpus_stand_beside_the_papers() -> None:
         {"4 cores": 0.5, "1 core": 0.5}
     ]
     assert "A model, not a measurement" in modelled.why
+
+
+def test_means_of_programs_are_not_shown_as_medians_of_runs(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "results")
+    machine = {"device": "G", "processor": "P", "cores": 4}
+    facts = {
+        "started": "now",
+        "effort": "full",
+        "command_line": "x",
+        "build": {},
+        "machine": machine,
+    }
+    journal.begin_run(facts)
+    for record in (cores(4, "baseline", 1.0), cores(4, "run", 1.0)):
+        journal.add(record)
+    page = write_page([tmp_path / "results"], tmp_path / "page", plots=False).read_text()
+    assert "<tr><td>4 cores</td><td>1</td><td></td><td>1.67</td></tr>" in page
 
 
 def test_results_of_before_have_speed_alone() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hippogriff.reproduce.bench import cpu_seconds_of, moved_seconds
@@ -24,12 +24,13 @@ WAY_TITLES = {CONVENTIONAL: "conventional", BY_HAND: "pipelined by hand", OURS: 
 
 @dataclass(frozen=True)
 class Value:
-    """A median of repetitions, with the least and the most of them."""
+    """A median of repetitions, with the least and the most of them; or a mean of programs."""
 
     median: float
     least: float
     most: float
     count: int
+    of_programs: bool = False
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Value | None:
@@ -158,14 +159,17 @@ def relative(of: Value | None, to: Value | None) -> Value | None:
     if of is None or to is None or to.median <= 0:
         return None
     base = to.median
-    return Value(of.median / base, of.least / base, of.most / base, min(of.count, to.count))
+    count = min(of.count, to.count)
+    return replace(
+        of, median=of.median / base, least=of.least / base, most=of.most / base, count=count
+    )
 
 
 def inverse(value: Value | None) -> Value | None:
     """Return 1 / value: of a ratio of seconds the speed-up."""
     if value is None or value.least <= 0:
         return None
-    return Value(1 / value.median, 1 / value.most, 1 / value.least, value.count)
+    return replace(value, median=1 / value.median, least=1 / value.most, most=1 / value.least)
 
 
 def with_average(values: list[Value | None]) -> list[Value | None]:
@@ -174,7 +178,7 @@ def with_average(values: list[Value | None]) -> list[Value | None]:
     if not medians:
         return [*values, None]
     mean = statistics.geometric_mean(medians)
-    return [*values, Value(mean, mean, mean, len(medians))]
+    return [*values, Value(mean, mean, mean, len(medians), of_programs=True)]
 
 
 def program_places() -> tuple[str, ...]:

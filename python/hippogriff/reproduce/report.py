@@ -9,7 +9,7 @@ from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce import papers
 from hippogriff.reproduce.all_figures import figures
 from hippogriff.reproduce.effort import EXPERIMENTS
-from hippogriff.reproduce.figures import AVERAGE, NOT_MEASURED, Measurements
+from hippogriff.reproduce.figures import NOT_MEASURED, Measurements
 from hippogriff.reproduce.journal import Results, differences, load
 from hippogriff.reproduce.targets import targets
 from hippogriff.reproduce.together_figures import LIMIT
@@ -63,11 +63,11 @@ def merged(paths: list[Path]) -> Results:
     return Results(runs, list(records.values()), left_out)
 
 
-def _text(value: Value | None, place: str, *, ours: bool) -> str:
+def _text(value: Value | None, *, ours: bool) -> str:
     """Return a median with its spread and of how many it is, which the papers do not say."""
     if value is None:
         return ""
-    if not ours or place == AVERAGE:
+    if not ours or value.of_programs:
         return f"{value.median:.3g}"
     if value.count == 1:
         return f"{value.median:.3g} <small>(once)</small>"
@@ -80,7 +80,7 @@ def _table(panel: Panel) -> str:
     rows = []
     for index, place in enumerate(panel.places):
         cells = "".join(
-            f"<td>{_text(values[index], place, ours=name not in (panel.theirs, LIMIT))}</td>"
+            f"<td>{_text(values[index], ours=name not in (panel.theirs, LIMIT))}</td>"
             for name, values in panel.series.items()
         )
         rows.append(f"<tr><td>{html.escape(place)}</td>{cells}</tr>")
