@@ -195,6 +195,17 @@ def test_where_time_goes_is_shown_of_every_size() -> None:
     assert "80% of small inputs, 80% of large inputs" in figure.why
 
 
+def test_copying_is_shown_as_a_share_of_reading() -> None:
+    records = [whole("nn", way, 0) for way in SECONDS]  # 2 s are read, 1 s is copied
+    records.append({**whole("nn", "baseline", 0), "state": "cached"})
+    figure = next(f for f in figures(Measurements([], records)) if f.name == "copying")
+    (panel,) = figure.panels
+    for state in ("cold", "cached"):
+        assert [value.median for value in panel.series[state] if value] == [1 / 3, 1 / 3]
+    assert [said.value for said in panel.said] == [0.33, 0.51]
+    assert "large inputs, cold 33%; large inputs, cached 33%" in figure.why
+
+
 def test_short_inputs_have_short_kernels() -> None:
     assert BY_NAME["gaussian"].arguments("small", short=True) == ["1024"]
     assert BY_NAME["gaussian"].arguments("tiny", short=True) == ["256"]

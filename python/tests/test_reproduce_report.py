@@ -35,7 +35,7 @@ def test_figures_stand_beside_the_papers_and_are_made_of_whatever_there_is() -> 
     assert "2.00 (by hand 1.60)" in made["movement_speedup"].why
     assert {name for name, figure in made.items() if figure.empty} == {
         *("throughput", "energy", "modelled_energy", "weak_cpus", "together", "sensitivity"),
-        *("weak_energy", "modelled_weak_energy", "by_hand"),
+        *("weak_energy", "modelled_weak_energy", "by_hand", "idle_energy"),
         *("kernels", "instructions"),
     }
 
@@ -114,6 +114,10 @@ def test_energy_that_was_modelled_is_not_among_what_was_measured() -> None:
     assert modelled[f"{title}CPU alone"] == 20 / 100
     assert modelled[f"{title}modelled sum"] == (100 + 20) / (200 + 100)
     assert any("not measured here: no RAPL" in note for note in made["energy"].notes)
+    (shares,) = made["idle_energy"].panels
+    idle_share = [value.median for value in shares.series["cold"] if value]
+    assert idle_share == pytest.approx([100 / 300, 100 / 300])
+    assert shares.said == papers.IDLE_ENERGY_SHARE["large"]
     measured_only = Measurements([], records)
     found = targets(measured_only, made)
     values = {each.text: each.measured for each in found if each.text.startswith("energy ")}

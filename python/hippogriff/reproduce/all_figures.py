@@ -8,7 +8,7 @@ from hippogriff._sizes import parse_size
 from hippogriff.reproduce import papers
 from hippogriff.reproduce.bench import ROUTES
 from hippogriff.reproduce.cost_figures import costs, instructions
-from hippogriff.reproduce.energy_figures import energy, modelled_energy
+from hippogriff.reproduce.energy_figures import energy, idle_energy, modelled_energy
 from hippogriff.reproduce.experiments import DEFAULTS, ONE_CHANNEL
 from hippogriff.reproduce.figures import (
     NOT_MEASURED,
@@ -22,6 +22,7 @@ from hippogriff.reproduce.figures import (
 from hippogriff.reproduce.hand_figures import by_hand
 from hippogriff.reproduce.kernel_figures import kernels
 from hippogriff.reproduce.program_figures import (
+    copying,
     movement_speedup,
     where_time_goes,
     whole_speedup,
@@ -190,6 +191,7 @@ def _seconds(record: Record) -> float:
 
 BUILDERS = (
     where_time_goes,
+    copying,
     kernels,
     throughput,
     whole_speedup,
@@ -197,6 +199,7 @@ BUILDERS = (
     by_hand,
     costs,
     instructions,
+    idle_energy,
     energy,
     modelled_energy,
     weak_cpus,

@@ -185,6 +185,53 @@ def energy(measured: Measurements) -> Figure:
     )
 
 
+def idle_energy(measured: Measurements) -> Figure:
+    """Figure 3.8: what of the conventional programs' energy the idle machine takes in that time."""
+    panels: list[Panel] = []
+    for scale, records in measured.by_scale("energy"):
+        idle = Idle(records)
+        for sources, title in SOURCES.items():
+            whole, above = (idle.measured(sources, kind) for kind in (WITH_IDLE, ABOVE_IDLE))
+
+            def share(record: Record, whole: Joules = whole, above: Joules = above) -> float:
+                total, busy = whole(record), above(record)
+                return 1 - busy / total if total and busy is not None else float("nan")
+
+            series = {}
+            for state in _STATES:
+                case = (state, CONVENTIONAL)
+                values = [
+                    Value.of(
+                        share(record)
+                        for record in records
+                        if not record.get("idle")
+                        and record["program"] == program.name
+                        and (record["state"], record["way"]) == case
+                    )
+                    for program in PROGRAMS
+                ]
+                series[state] = with_average(values)
+            said = papers.of_scale(papers.IDLE_ENERGY_SHARE, scale)
+            unit = "share of what is taken idle, too"
+            name = f"{title}, measured, {scale} inputs, conventional"
+            panels.append(Panel(name, unit, program_places(), series, said))
+    panels = [panel for panel in panels if not panel.empty]
+    words = [
+        f"{panel.title}, {state} {mean:.0%}"
+        for panel in panels
+        for state in panel.series
+        if (mean := average_of(panel, state)) is not None
+    ]
+    why = NOT_MEASURED
+    if words:
+        why = (
+            f"Here {'; '.join(words)}. The papers' machine takes 117.6 W idle, at the wall, with "
+            "everything in it; here it is what the parts that count themselves take."
+        )
+    title = "Energy that is taken idle, too"
+    return Figure("idle_energy", "E5", title, "figure 3.8", tuple(panels), why)
+
+
 def modelled_energy(measured: Measurements) -> Figure:
     """Show the same where CPUs are not measured: a model of them, alone and with the GPU."""
     panels: list[Panel] = []

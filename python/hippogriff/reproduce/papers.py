@@ -45,6 +45,17 @@ MOVEMENT_SHARE = {"small": 0.68, "medium": 0.54, "large": 0.49}
 MOVEMENT_SHARE_WHERE = "Hippogriff, figure 3.7"
 MOVEMENT_SHARE_GULLFOSS = Said("more than 55 %", 0.55, "Gullfoss, figure 3")
 
+#: Copying to the GPU: share of the time of conventional reads of 4 to 32 MB.
+COPYING_TIME_SHARE = (
+    Said("at least", 0.33, "Hippogriff, figure 3.11"),
+    Said("at most", 0.51, "Hippogriff, figure 3.11"),
+)
+#: Share of the conventional programs' energy that the idle machine takes in that time.
+IDLE_ENERGY_SHARE = {
+    "large": (Said("idle", 0.85, "Hippogriff, figure 3.8"),),
+    "medium": (Said("idle", 0.87, "Hippogriff, figure 3.8"),),
+    "small": (Said("idle", 0.94, "Hippogriff, figure 3.8"),),
+}
 #: GB/s from the drive to the GPU, files of 4 GB.
 THROUGHPUT_BYTES = 4e9
 THROUGHPUT = (
