@@ -101,6 +101,23 @@ def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch,
         device_of(name)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--budget-seconds", "-5"), "--budget-seconds -5.0 is no time"),
+        (("--budget-seconds", "nan"), "--budget-seconds nan is no time"),
+        (("--report", "."), "--report measures nothing: leave --quick and --full out"),
+    ],
+)
+def test_words_that_mean_nothing_are_refused(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = reproduce(tmp_path, fake_programs(tmp_path / "bin"), *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_device_that_is_not_there_is_told_before_anything_is_made(tmp_path: Path) -> None:
     done = reproduce(tmp_path, fake_programs(tmp_path / "bin"), "--device", "foo")
     assert (done.returncode, done.stdout) == (1, "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import signal
 import sys
 from dataclasses import dataclass
@@ -84,8 +83,8 @@ def device_of(named: str | None) -> str:
 def run(options: Options) -> int:
     """Measure, write the results and the report; return the exit code."""
     names = chosen(options.experiments)
-    if math.isnan(options.budget_seconds):
-        raise InvalidArgument("--budget-seconds is not a number")
+    if not options.budget_seconds >= 0:
+        raise InvalidArgument(f"--budget-seconds {options.budget_seconds} is no time")
     effort = cut(EFFORTS[options.effort], options.part)
     device = device_of(options.device)
     journal = Journal(options.out)

@@ -76,6 +76,8 @@ def reproduce(
     from hippogriff.reproduce.effort import slice_of
 
     if report_of:
+        if quick or full:
+            raise InvalidArgument("--report measures nothing: leave --quick and --full out")
         print(write_report(report_of, out))
         return
     if quick == full:
