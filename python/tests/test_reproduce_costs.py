@@ -72,7 +72,7 @@ def test_instructions_are_counted_by_phase(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", f"{fake_valgrind(tmp_path / 'v').parent}:{os.environ['PATH']}")
     units = counted_units(tmp_path)
     assert [unit.key for unit in units] == [
-        f"instructions/nn/tiny/{way}" for way in ("baseline", "pipelined", "run")
+        f"instructions/nn/tiny/{way}/0" for way in ("baseline", "pipelined", "run")
     ]
     record = units[0].measure()
     assert record["instructions"] == {**_PHASES, "end": 7}, record
@@ -112,7 +112,7 @@ def test_callgrind_counts_a_real_program(tmp_path: Path) -> None:
     effort = dataclasses.replace(QUICK, counted_programs=("lud",))
     units = Experiments(bench, effort, Journal(tmp_path / "journal")).units(("E4",))
     try:
-        record = next(unit for unit in units if unit.key == "instructions/lud/tiny/run").measure()
+        record = next(unit for unit in units if unit.key == "instructions/lud/tiny/run/0").measure()
     finally:
         bench.clean(keep_inputs=False)
     assert "failure" not in record, record
@@ -141,7 +141,7 @@ def test_counter_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 def counted(program: str, way: str, **counts: int) -> dict[str, Any]:
     fields = {"program": program, "scale": "small", "state": "cached", "way": way}
-    return {"key": f"instructions/{program}/small/{way}", **fields, "instructions": counts}
+    return {"key": f"instructions/{program}/small/{way}/0", **fields, "instructions": counts}
 
 
 def test_instructions_stand_beside_the_papers() -> None:

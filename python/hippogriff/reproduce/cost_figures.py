@@ -177,7 +177,9 @@ def instructions(measured: Measurements) -> Figure:
             "for all ways, and it runs no GPU: these are small inputs on device host, where the "
             "processor copies to the device, by vectors. Neither start nor kernels are in the "
             "numbers (so Gaussian has 1024 rows at most, and others few iterations); threads and "
-            "their bookkeeping are, which do not grow with the input."
+            "their bookkeeping are, which do not grow with the input. hippogriff's depend on the "
+            "route: direct copies nothing here, a send that is parked because its memory is not "
+            "there yet, which the slowness makes likelier, copies all."
         )
     why = NOT_MEASURED
     if panels:

@@ -40,6 +40,7 @@ class Effort:
     transfer_repetitions: int  # of one process: no slice has fewer
     counted_programs: tuple[str, ...]  # whose instructions callgrind counts
     counted_scale: str
+    counted_repetitions: int  # their threads do not take turns alike, nor need routes be the same
     energy_seconds: float
     energy_programs: tuple[str, ...]
     core_programs: tuple[str, ...]
@@ -101,6 +102,7 @@ QUICK = Effort(
     transfer_repetitions=2,
     counted_programs=("nn",),
     counted_scale="tiny",
+    counted_repetitions=1,
     energy_seconds=0.3,
     energy_programs=("nn",),
     core_programs=("nn", "hotspot"),
@@ -124,6 +126,7 @@ FULL = Effort(
     transfer_repetitions=5,
     counted_programs=_ALL,
     counted_scale="small",
+    counted_repetitions=3,
     energy_seconds=2.0,
     energy_programs=_ALL,
     core_programs=_ALL,
@@ -164,6 +167,7 @@ def cut(effort: Effort, part: Slice) -> Effort:
         few=part.repetitions or effort.few,
         setting_repetitions=part.repetitions or effort.setting_repetitions,
         counted_programs=of(effort.counted_programs),
+        counted_repetitions=part.repetitions or effort.counted_repetitions,
         energy_programs=of(effort.energy_programs),
         core_programs=of(effort.core_programs),
         workloads=of(effort.workloads),

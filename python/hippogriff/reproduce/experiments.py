@@ -226,11 +226,12 @@ class Experiments:
 
     def _costs(self) -> Iterator[Unit]:
         yield from self._whole_programs()
-        for name in self._effort.counted_programs:
-            for way in WAYS:
-                yield self._counted(BY_NAME[name], way)
+        for number in range(self._effort.counted_repetitions):
+            for name in self._effort.counted_programs:
+                for way in WAYS:
+                    yield self._counted(BY_NAME[name], way, number)
 
-    def _counted(self, program: Program, way: str) -> Unit:
+    def _counted(self, program: Program, way: str, number: int) -> Unit:
         scale = self._effort.counted_scale
 
         def act() -> Record:
@@ -252,7 +253,7 @@ class Experiments:
         group = f"instructions/{program.name}/{scale}"
         fields = {"program": program.name, "scale": scale, "state": CACHED, "way": way}
         guess = 3 + 20 * (scale != "tiny")
-        return Unit(f"{group}/{way}", ("E4",), group, guess, act, fields)
+        return Unit(f"{group}/{way}/{number}", ("E4",), group, guess, act, fields)
 
     # --- E2 ---
 
