@@ -16,7 +16,7 @@ from reproduce_programs import SECONDS, answer, fake_programs, whole
 from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce import callgrind, instructions
 from hippogriff.reproduce.all_figures import figures
-from hippogriff.reproduce.bench import Bench, MeasurementError, Places
+from hippogriff.reproduce.bench import AbsentError, Bench, MeasurementError, Places
 from hippogriff.reproduce.children import Surroundings
 from hippogriff.reproduce.effort import QUICK
 from hippogriff.reproduce.experiments import Experiments, Unit
@@ -89,6 +89,13 @@ def test_without_valgrind_instructions_are_absent(
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     assert "valgrind" in counted_units(tmp_path)[0].measure()["absent"]
+
+
+def test_instructions_that_valgrind_does_not_know_are_no_failure(tmp_path: Path) -> None:
+    valgrind = fake_valgrind(tmp_path)
+    words = ["sh", "-c", "kill -ILL $$"]
+    with pytest.raises(AbsentError, match="does not know an instruction"):
+        callgrind.count(str(valgrind), words, tmp_path, Surroundings(dict(os.environ), (), 60))
 
 
 def test_programs_without_symbols_are_not_counted(tmp_path: Path) -> None:

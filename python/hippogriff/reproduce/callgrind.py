@@ -7,11 +7,12 @@ device host, whose copies are the processor's: of small inputs, and relative to 
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hippogriff.reproduce import children
-from hippogriff.reproduce.bench import MeasurementError, result_of
+from hippogriff.reproduce.bench import AbsentError, MeasurementError, result_of
 from hippogriff.reproduce.children import Surroundings
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def count(
     ------
     MeasurementError
         When the program fails, or does not let its phases be counted.
+    AbsentError
+        When it has instructions that this valgrind does not know.
     """
     out = files / "result.callgrind"
     for old in files.glob(f"{out.name}*"):
@@ -49,6 +52,8 @@ def count(
     around = replace(around, environment={**around.environment, "GLIBC_TUNABLES": _TUNABLES})
     done = children.run([*words, f"--callgrind-out-file={out}", *command], around)
     try:
+        if done.status == -signal.SIGILL:
+            raise AbsentError("valgrind does not know an instruction that the programs use here")
         if done.failure:
             raise MeasurementError(done.failure)
         result = result_of(done.output)
