@@ -104,6 +104,7 @@ def weak_cpus(measured: Measurements) -> Figure:
         "figure 3.18; Gullfoss, figure 14a",
         tuple(panels),
         why,
+        ("A core is what the system counts as one: two may be threads of one of the processor's.",),
     )
 
 
