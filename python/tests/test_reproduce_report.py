@@ -185,6 +185,11 @@ def test_tables_say_of_how_many_repetitions_a_median_is(tmp_path: Path) -> None:
     assert "<tr><td>LUD</td><td>1.67 <small>(once)</small></td>" in page
     assert "<tr><td>average</td><td>1.67</td>" in page
     assert "<td>0.872</td>" in page, "the papers do not say of how many"
+    faster = whole("lud", "run", 1)
+    faster["result"] = {**faster["result"], "total_seconds": 3.0}
+    folder = results(tmp_path / "two", "G", [*records, faster])
+    page = write_page([folder], tmp_path / "report", plots=False).read_text()
+    assert "<tr><td>LUD</td><td>2 <small>(1.67 to 2.5 of 1)</small></td>" in page
 
 
 def test_papers_numbers_stand_beside_those_of_every_size() -> None:

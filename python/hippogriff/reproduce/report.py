@@ -69,7 +69,8 @@ def _text(value: Value | None, *, ours: bool) -> str:
         return ""
     if not ours or value.of_programs:
         return f"{value.median:.3g}"
-    if value.count == 1:
+    # Of a ratio the count is the lesser of both: one of them may have a spread all the same.
+    if value.count == 1 and value.least == value.most:
         return f"{value.median:.3g} <small>(once)</small>"
     spread = f"{value.least:.3g} to {value.most:.3g} of {value.count}"
     return f"{value.median:.3g} <small>({spread})</small>"
