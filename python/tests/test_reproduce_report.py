@@ -250,6 +250,19 @@ def test_limit_of_the_drive_stands_beside_the_eight() -> None:
     assert not any(figures(Measurements([], records))[-2].panels[0].series[LIMIT])
 
 
+def test_programs_by_hand_are_never_faster_at_any_size(tmp_path: Path) -> None:
+    records = [whole("nn", way, 0) for way in SECONDS]
+    slow = {**whole("nn", "run", 0), "key": "whole/nn/small/cold/run/0", "scale": "small"}
+    slow["result"] = {**slow["result"], "total_seconds": 9.0}
+    by_hand = {**whole("nn", "pipelined", 0), "key": "whole/nn/small/cold/pipelined/0"}
+    records += [slow, {**by_hand, "scale": "small"}]
+    folder = results(tmp_path / "one", "G", records)
+    page = write_page([folder], tmp_path / "report", plots=False).read_text()
+    row = "seconds over those pipelined by hand, small, worst</td><td>≤ 1.03</td><td>2.29</td>"
+    assert f"{row}<td>not met</td>" in page
+    assert "by hand, large, worst</td><td>≤ 1.03</td><td>0.857</td><td>met</td>" in page
+
+
 def test_papers_numbers_of_the_eight_are_by_size() -> None:
     fields = {"workload": "nn", "configuration": "everything", "seconds": 1.0, "failures": 0}
     for scale in papers.SCALES:
