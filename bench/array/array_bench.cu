@@ -93,10 +93,7 @@ __global__ void lines(array_view<std::uint64_t> view,
     mine += wrong_in(reinterpret_cast<const Sixteen*>(cache.bytes_of(held.place)),
                      line * cache.line_bytes() / 8,
                      cache.line_bytes());
-    warp.meet();
-    if (warp.leads()) {
-      cache.drop(held, false);
-    }
+    static_cast<void>(cache.drop(warp, held, false));
   }
   if (mine != 0) {
     atomicAdd(wrong, mine);
@@ -203,10 +200,7 @@ __global__ void overwrite(array_view<std::uint64_t> view,
     for (unsigned i = warp.rank(); i < cache.line_bytes() / 8; i += 32) {
       values[i] = value_at(line * cache.line_bytes() / 8 + i);
     }
-    warp.meet();
-    if (warp.leads()) {
-      cache.drop(held, true);
-    }
+    static_cast<void>(cache.drop(warp, held, true));
   }
 }
 

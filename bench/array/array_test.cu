@@ -268,6 +268,24 @@ void check_cursor(const std::string& path,
   tell(name, wrong.read() + differences(path, elements<T>(count, 7)));
 }
 
+void check_kept_lines(const std::string& path, const char* name) {
+  if (!is_wanted(name)) {
+    return;
+  }
+  constexpr unsigned threads = 128;
+  constexpr std::uint64_t rounds = 12;
+  constexpr std::uint64_t count = threads * rounds;
+  write_file(path, elements<Word>(count));
+  hippogriff::array_options options = for_gpu({.mode = "r+", .cache_size = 2048, .line_size = 512});
+  array<Word> data(path, options);
+  DeviceNumber wrong;
+  run(name, kernel_limit, [&] {
+    keep_two_lines<<<1, threads>>>(data.view(), rounds, 9, wrong.get());
+  });
+  hippogriff::flush(data);
+  tell(name, wrong.read() + differences(path, elements<Word>(count, 9)));
+}
+
 void check_vectors() {
   if (!is_wanted("vector add")) {
     return;
@@ -370,6 +388,7 @@ void check_all(const std::string& folder) {
   check_cursor<Word>(path, "cursor", {.cache_size = 1 << 20, .line_size = 512});
   check_cursor<Word>(path, "cursor, a cache of eight lines", {.cache_size = 32768}, 2);
   check_cursor<Odd>(path, "cursor of odd elements", {.cache_size = 1 << 20, .line_size = 512});
+  check_kept_lines(path, "two cursors a lane, a cache of four lines");
   check_vectors();
   check_errors(path);
   std::filesystem::remove(path);

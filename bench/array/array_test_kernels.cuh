@@ -210,6 +210,26 @@ __global__ void write_by_cursor(array_view<T> view,
   }
 }
 
+// Each lane keeps two lines, which are more than the cache has, and reads beside them.
+template <typename T>
+__global__ void keep_two_lines(array_view<T> view,
+                               std::uint64_t rounds,
+                               std::uint64_t shift,
+                               unsigned long long* wrong) {
+  array_cursor<T> first(view);
+  array_cursor<T> second(view);
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    const std::uint64_t i = round * thread_count() + thread_number();
+    const std::uint64_t other = (rounds - 1 - round) * thread_count() + thread_number();
+    bool good = first[i] == T::of(i);
+    good = first.write(i, T::of(i + shift)) == NvmeStatus::success && good;
+    good = second[other] == T::of(other + (other <= i ? shift : 0)) && good;
+    if (!good || !(view[i] == T::of(i + shift))) {
+      atomicAdd(wrong, 1ULL);
+    }
+  }
+}
+
 // A warp a part of 1024 numbers; output lines are written as a whole.
 __global__ void add_vectors(array_view<std::uint64_t> a,
                             array_view<std::uint64_t> b,

@@ -183,6 +183,8 @@ HIPPOGRIFF_API int hippogriff_array_sync(hippogriff_storage_array* array);
 
 /** 0, or the first failure of any thread's access since the last clear. */
 HIPPOGRIFF_API int hippogriff_array_check(hippogriff_storage_array* array);
+/** Forgets it. What has ended the array (a wait past its limit, a controller that died) stays, and
+ *  is returned: open it again. */
 HIPPOGRIFF_API int hippogriff_array_clear(hippogriff_storage_array* array);
 
 HIPPOGRIFF_API int hippogriff_array_get_statistics(hippogriff_storage_array* array,

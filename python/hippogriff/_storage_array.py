@@ -396,7 +396,10 @@ class StorageArray:
             check(lib.hippogriff_array_check(handle))
 
     def clear(self) -> None:
-        """Forget the failure that `check` raises."""
+        """Forget the failure that `check` raises.
+
+        What has ended the array, as a wait past its limit does, stays and is raised: open it again.
+        """
         with self._opened() as handle:
             check(lib.hippogriff_array_clear(handle))
 

@@ -135,7 +135,7 @@ TEST(Peek, refuses_a_line_that_is_overwritten_as_a_whole_until_somebody_has_held
   EXPECT_FALSE(peek(cache, 0, value));
   EXPECT_FALSE(peek(cache, line_bytes, value)) << "its bytes are still somebody's alone";
   std::memset(cache.bytes_of(held.place), 7, line_bytes);
-  cache.drop(held, true);
+  static_cast<void>(cache.drop(Alone{}, held, true));
   EXPECT_FALSE(read_element(cache, line_bytes / 8, value));
   EXPECT_EQ(value, 0x0707070707070707U);
   EXPECT_TRUE(peek(cache, line_bytes + 8, value));

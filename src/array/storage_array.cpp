@@ -36,15 +36,6 @@ bool is_staged(const StorageArrayOptions& options) {
   return options.staged || !options.device->info().can.host_addressable;
 }
 
-// For whoever mends it: everything that is known.
-std::string said_of(const WrongAnswer& wrong, std::uint32_t depth) {
-  return "a completion came for a command that was not under way: the " +
-         std::to_string(wrong.position) + "th of its queue, for slot " +
-         std::to_string(unpack(wrong.word).command) + " of " + std::to_string(depth) +
-         ", whose turn is " + std::to_string(wrong.turn) + "; the controller was told of " +
-         std::to_string(wrong.tail) + " commands; please report this";
-}
-
 // Of a cache whose memory this thread reaches.
 CacheCounts read_counts(const Cache& cache) {
   std::uint64_t accesses = 0;
@@ -113,9 +104,10 @@ struct StorageArray::Layout {
     counters = place(own_end, sizeof(CacheCounters));
     nearby = place(own_end, sizeof(EndingNearby));
     accesses = place(own_end, sizeof(AccessCount) * access_counts);
-    words = place(own_end, sizeof(std::uint64_t) * line_count);
+    const std::uint64_t places = line_count + 1;  // and the spare one
+    words = place(own_end, sizeof(std::uint64_t) * places);
     keys = place(own_end, sizeof(std::uint64_t) * std::max<std::uint64_t>(line_count, ways_max));
-    statuses = place(own_end, sizeof(std::uint32_t) * line_count);
+    statuses = place(own_end, sizeof(std::uint32_t) * places);
     set_states = place(own_end, sizeof(SetState) * sets);
     place(shared_end, queue.shared_bytes() * queues);
     words_of_all = place(shared_end, sizeof(ReachedWords));
@@ -220,7 +212,8 @@ void StorageArray::allocate(const Layout& layout) {
   }
   own_ = device.allocate(layout.own_end);
   own_bytes_ = layout.own_end;
-  lines_ = device.allocate(layout.line_count * options_.line_bytes);
+  lines_ = device.allocate((layout.line_count + 1) * options_.line_bytes);
+  own_bytes_ += options_.line_bytes;  // the spare place's
   reach_backing();
 }
 
@@ -283,7 +276,7 @@ void StorageArray::initialize(const Layout& layout) {
         own.data() + i * layout.queue.own_bytes(), options_.queue_depth, options_.counter_base);
     served.queues.push_back(pair);
   }
-  for (std::uint64_t i = 0; i < layout.line_count; ++i) {
+  for (std::uint64_t i = 0; i <= layout.line_count; ++i) {
     const std::uint64_t empty = PlaceWord::of(no_line, 0);
     std::memcpy(own.data() + layout.words + i * sizeof empty, &empty, sizeof empty);
   }
@@ -315,7 +308,7 @@ void StorageArray::initialize(const Layout& layout) {
   served.counter_base = options_.counter_base;
   served.target = staged ? std::span(shared_ + layout.staging, layout.shared_end - layout.staging)
                          : std::span(reinterpret_cast<std::byte*>(lines_.value),
-                                     layout.line_count * options_.line_bytes);
+                                     (layout.line_count + 1) * options_.line_bytes);
   served.answers_with_addresses = answers_with_addresses_;
   served.show = shows_counts();
   served.drive = drive_of(options_.backing);
@@ -418,17 +411,6 @@ void StorageArray::flush() {
   sync();
 }
 
-void StorageArray::throw_kept(std::uint32_t place) const {
-  std::uint64_t line = 0;
-  static_cast<void>(cache_.places.is_dirty(place, line));
-  throw Error({.status = Status::timed_out,
-               .operation = "flush array",
-               .object = options_.backing.name,
-               .detail = "a cursor or a thread keeps line " + std::to_string(line) + " (bytes " +
-                         std::to_string(line * options_.line_bytes) +
-                         " and on): when it has let go, flush again"});
-}
-
 NvmeStatus StorageArray::write_idle_lines() const {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> dirty;
   for (std::uint32_t place = 0; place < cache_.places.place_count(); ++place) {
@@ -454,75 +436,6 @@ void StorageArray::sync() {
     throw_status(status, "flush array");
   }
   check();
-}
-
-void StorageArray::check() const {
-  const std::uint32_t sticky = system_ref<std::uint32_t>(*cache_.sticky).load(relaxed);
-  if (sticky != 0) {
-    throw_status(static_cast<NvmeStatus>(sticky), "access array");
-  }
-}
-
-void StorageArray::clear_failure() {
-  served_->clear_failure();
-}
-
-void StorageArray::throw_failed(NvmeStatus status,
-                                const std::function<bool(const Range&)>& is_its) const {
-  if (status == NvmeStatus::unrecovered_read || status == NvmeStatus::write_fault) {
-    if (const auto failure = served_->recent_failure(is_its)) {
-      throw Error(*failure);
-    }
-    // Somebody has cleared it meanwhile; the bytes are not there all the same.
-    throw Error({.status = Status::io_error,
-                 .operation = "access array",
-                 .object = options_.backing.name,
-                 .detail = "the failure was cleared before it was told"});
-  }
-  throw_status(status, "access array");
-}
-
-void StorageArray::throw_status(NvmeStatus status, const char* operation) const {
-  const Ending ending = served_->options().patience.ended();
-  const bool ended_alone =
-      status == NvmeStatus::aborted && (ending == Ending::stopped || ending == Ending::timed_out);
-  const bool kept = status == NvmeStatus::interrupted;
-  if (const auto failure = served_->first_failure(); failure && !ended_alone && !kept) {
-    throw Error(*failure);
-  }
-  Failure failure{
-      .status = Status::io_error, .operation = operation, .object = options_.backing.name};
-  if (status == NvmeStatus::out_of_range) {
-    failure.status = Status::invalid_argument;
-    failure.detail = "an index is beyond the array's end";
-  } else if (status == NvmeStatus::access_denied) {
-    failure.status = Status::invalid_argument;
-    failure.detail = "the array was opened for reading";
-  } else if (kept) {
-    failure.status = Status::timed_out;
-    failure.detail = "a cursor or a thread keeps a line that a flush was to write";
-  }
-  switch (ending) {
-    case Ending::none:
-      break;
-    case Ending::stopped:
-      failure.status = Status::cancelled;
-      failure.detail = "the array was closed";
-      break;
-    case Ending::timed_out:
-      failure.status = Status::timed_out;
-      failure.detail = "a thread waited longer than the array allows";
-      break;
-    case Ending::controller_died:
-      failure.status = Status::internal;
-      failure.detail = "the array's controller failed";
-      break;
-    case Ending::broken:
-      failure.status = Status::internal;
-      failure.detail = said_of(served_->options().patience.words->wrong, options_.queue_depth);
-      break;
-  }
-  throw Error(failure);
 }
 
 void StorageArray::close() noexcept {

@@ -90,6 +90,8 @@ class StorageArray {
 
   // Throws the first failure of any thread's access since the last clear_failure().
   void check() const;
+
+  // Throws what ended the array, if something has: accesses go on to fail, and nothing is cleared.
   void clear_failure();
 
   // Throws why an access of the host failed just now: of the latest failures the last one of which
@@ -108,7 +110,8 @@ class StorageArray {
   // puts in what was left open. Opens and makes nothing.
   static void check_options(StorageArrayOptions& options);
 
-  // Bytes of the cache's own: words, sets, queues; not lines and staging.
+  // Bytes of the cache's own: words, sets, queues, the spare place; not the lines of
+  // cache_bytes() and staging.
   [[nodiscard]] std::uint64_t metadata_bytes() const { return own_bytes_; }
 
   // Ends all waits and gives the memory back. What is dirty and was not flushed is lost. Waits for

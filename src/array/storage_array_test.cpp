@@ -517,8 +517,8 @@ TEST(StorageArray, commands_that_name_memory_or_blocks_of_others_are_refused) {
   EXPECT_EQ(status_of(make_command(Opcode::read, {UINT64_MAX, 1}, lines)),
             NvmeStatus::out_of_range);
   EXPECT_EQ(status_of(make_command(Opcode::read, {0, 1}, lines - 1)), NvmeStatus::invalid_field);
-  EXPECT_EQ(status_of(make_command(Opcode::read, {0, 33}, lines)), NvmeStatus::invalid_field);
-  EXPECT_EQ(status_of(make_command(Opcode::read, {0, 1}, lines + 16384 - 511)),
+  EXPECT_EQ(status_of(make_command(Opcode::read, {0, 34}, lines)), NvmeStatus::invalid_field);
+  EXPECT_EQ(status_of(make_command(Opcode::read, {0, 1}, lines + 16384 + 512 - 511)),
             NvmeStatus::invalid_field);
   EXPECT_EQ(status_of(make_command(static_cast<Opcode>(0x77), {0, 1}, lines)),
             NvmeStatus::invalid_opcode);

@@ -84,12 +84,12 @@ void SimulatedArray::set_up() {
   cache_.first_queue = {place<unsigned char>(layout.shared_bytes() * queues),
                         place<unsigned char>(layout.own_bytes() * queues),
                         options_.queue_depth};
-  cache_.lines = place<unsigned char>(places * line_bytes);
+  cache_.lines = place<unsigned char>((places + 1) * line_bytes);  // and the spare one
   cache_.staging = place<unsigned char>(queues * options_.queue_depth * line_bytes);
   cache_.places = {
-      .words = place<std::uint64_t>(places),
+      .words = place<std::uint64_t>(places + 1),
       .keys = place<std::uint64_t>(std::max<std::size_t>(places, ondemand::ways_max)),
-      .statuses = place<std::uint32_t>(places),
+      .statuses = place<std::uint32_t>(places + 1),
       .sets = place<ondemand::SetState>(sets),
       .counters = place<ondemand::CacheCounters>(1),
       .set_count = sets,
@@ -108,7 +108,7 @@ void SimulatedArray::set_up() {
   cache_.queue_count = options_.queues;
   cache_.pending_queue_count = pending_queues;
   cache_.writable = options_.writable;
-  for (std::size_t i = 0; i < places; ++i) {
+  for (std::size_t i = 0; i <= places; ++i) {
     cache_.places.words[i] = ondemand::PlaceWord::of(ondemand::no_line, 0);
   }
   for (std::uint64_t i = 0; i < options_.elements; ++i) {

@@ -351,9 +351,9 @@ class LaneCursor : public ondemand::CursorOver<std::uint64_t, ondemand::LoneLine
   // As cursors of a kernel (CursorOver::read).
   void go(Lane& lane, std::uint64_t index) {
     const SimulatedLanes same = here(lane).with_same(has(index) ? 1 : 0);
-    bool straddles = false;
+    bool apart = false;
     if (!has(index)) {
-      lane.note(go_to(same, index, straddles));
+      lane.note(go_to(same, index, apart));
     }
   }
 };
@@ -400,6 +400,38 @@ TEST(SimulatedGpu, cursors_of_lanes_leave_what_memory_would_hold) {
       const bool changed = writes && is_walked(i, array.thread_count()) && is_written(i);
       ASSERT_EQ(array.stored()[i], element(i, changed ? shift : 0)) << "element " << i;
     }
+  });
+}
+
+// Lanes that keep two lines each, whatever the cache has places for, and want others together.
+void keep_two(Lane& lane, const Thread& thread, bool writes, std::uint64_t shift) {
+  const hippogriff::array_view<std::uint64_t> view(thread.array.cache(), lane.size());
+  hippogriff::array_cursor<std::uint64_t> first(view);
+  hippogriff::array_cursor<std::uint64_t> second(view);
+  const std::uint64_t steps = std::min<std::uint64_t>(lane.size() / lane.threads(), 25);
+  const auto mine = [&](std::uint64_t i) { return i * lane.threads() + thread.number; };
+  for (std::uint64_t i = 0; i < steps; ++i) {
+    lane.expect(first[mine(i)], element(mine(i)));
+    if (writes) {
+      lane.note(first.write(mine(i), element(mine(i), shift)));
+    }
+    const std::uint64_t other = steps - 1 - i;
+    lane.expect(second[mine(other)], element(mine(other), writes && other <= i ? shift : 0));
+    lane.expect(lane.read(mine(i)), element(mine(i), writes ? shift : 0));
+  }
+}
+
+TEST(SimulatedGpu, lanes_that_keep_more_lines_than_there_are_places_get_on) {
+  for_seeds(60, [](SimulatedArray& array) {
+    constexpr std::uint64_t shift = 3;
+    const bool writes = array.options().writable;
+    EXPECT_EQ(run(array,
+                  [&](Lane& lane, const Thread& thread) { keep_two(lane, thread, writes, shift); }),
+              "");
+    EXPECT_EQ(run(array, flush), "");
+    const std::uint64_t all = array.thread_count();
+    const std::uint64_t steps = std::min<std::uint64_t>(array.stored().size() / all, 25);
+    expect_stored(array, writes ? steps * all : 0, shift);
   });
 }
 

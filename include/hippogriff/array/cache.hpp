@@ -1,9 +1,9 @@
 // The cache of an array: lines in the device's memory, read from and written to the storage by
 // commands.
 //
-// Nobody waits for a place while it holds another, and whoever waits for one whose command is
-// pending settles that (pending.hpp): src/array/README.md argues from this that somebody always
-// gets on, however small the cache.
+// Whoever waits for a place whose command is pending settles that (pending.hpp), and who waits
+// where all places are held for long has the line in the spare one: src/array/README.md argues from
+// this that somebody always gets on, however small the cache, and whatever threads hold.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef HIPPOGRIFF_ARRAY_CACHE_HPP_
@@ -16,9 +16,10 @@ namespace hippogriff::ondemand {
 
 inline constexpr uint32_t line_shift_min = 9;   // 512 B
 inline constexpr uint32_t line_shift_max = 20;  // 1 MiB
-inline constexpr uint32_t view_layout = 6;      // of Cache and what it points to, in memory
+inline constexpr uint32_t view_layout = 7;      // of Cache and what it points to, in memory
 
-// A place with a reference of ours.
+// A place with a reference of ours, or, for who wants to keep a line and cannot, `no_place`. The
+// spare place is ours alone, and others wait for it: it is dropped after one access.
 struct Held {
   uint32_t place = 0;
   bool fresh = false;  // ours alone, and busy, until dropped: came without a read
@@ -68,9 +69,10 @@ struct Cache {
             first_queue.depth};
   }
 
-  // The line with a reference, loaded unless it is to be overwritten. All of the group call, and
-  // hold nothing. After a failure nothing is held. On a GPU what calls another function needs the
-  // registers of both: so those that are called here call nothing further.
+  // The line with a reference, loaded unless it is to be overwritten. All of the group call; lanes
+  // hold nothing that others of their warp may wait for. After a failure nothing is held. On a GPU
+  // what calls another function needs the registers of both: so those that are called here call
+  // nothing further.
   template <typename Group>
   HIPPO_ANYWHERE Held hold(const Group& group, uint64_t line, Intent intent) const {
     count_access(group.leads() ? accesses : nullptr);
@@ -100,7 +102,9 @@ struct Cache {
         if (found.step != Step::ready && found.other != 0) {
           write_cold(group, found.place, static_cast<uint32_t>(found.other));
         }
-        return {found.place, found.step == Step::overwrite, NvmeStatus::success};
+        const bool fresh = found.step == Step::overwrite ||
+                           (found.step == Step::spare && intent == Intent::overwrite);
+        return {found.place, fresh, NvmeStatus::success};
       }
     }
   }
@@ -114,14 +118,22 @@ struct Cache {
     return there;
   }
 
-  // Gives the reference back; one thread of the group, after all are done with the bytes. `wrote`:
-  // bytes were written.
-  HIPPO_ANYWHERE void drop(const Held& held, bool wrote) const {
-    if (held.fresh) {
-      places.open_and_drop(held.place, true);
-    } else {
-      places.drop(held.place, wrote);
+  // Gives the reference back, when all of the group, who call, are done with the bytes. `wrote`:
+  // bytes were written. A failure: they are not in the storage, and not in the cache either.
+  template <typename Group>
+  HIPPO_ANYWHERE NvmeStatus drop(const Group& group, const Held& held, bool wrote) const {
+    group.meet();
+    if (held.place == places.spare()) {
+      return leave_spare(group, held.fresh, wrote);
     }
+    if (group.leads()) {
+      if (held.fresh) {
+        places.open_and_drop(held.place, true);
+      } else {
+        places.drop(held.place, wrote);
+      }
+    }
+    return NvmeStatus::success;
   }
 
   // Steps of UnderWay, by one thread, for a place that is busy and its own. Posts the command.
@@ -303,13 +315,41 @@ struct Cache {
   HIPPO_ANYWHERE HIPPO_APART Found look(const Group& group, uint64_t line, Intent intent) const {
     Wait wait(patience);
     Found found = find(group, line, intent, wait);
-    if (found.step == Step::load) {
+    const bool in_spare = found.step == Step::spare && found.place != no_place;
+    if (found.step == Step::load || (in_spare && intent != Intent::overwrite)) {
       const NvmeStatus status = load(group, line, found.place);
       if (status != NvmeStatus::success) {
+        if (in_spare && group.leads() && status != NvmeStatus::aborted) {
+          places.leave_spare(line);
+        }
         found = {Step::failed, 0, static_cast<uint64_t>(status)};
       }
     }
     return found;
+  }
+
+  // Writes what the spare place has, if `wrote`, and gives it back.
+  template <typename Group>
+  HIPPO_ANYWHERE HIPPO_APART NvmeStatus leave_spare(const Group& group,
+                                                    bool fresh,
+                                                    bool wrote) const {
+    Loading mine{{}, 0, places.spare()};
+    if (group.leads()) {
+      mine.line = places.line_at(mine.place);
+      if (wrote && !fresh) {
+        places.close_spare();
+      }
+    }
+    NvmeStatus status = NvmeStatus::success;
+    if (wrote) {
+      status = NvmeStatus::aborted;
+      static_cast<void>(carry_out<Opcode::write>(group, group.leads(), mine, status));
+      status = noted(group.told(status));
+    }
+    if (group.leads() && status != NvmeStatus::aborted) {
+      places.leave_spare(mine.line);
+    }
+    return status;
   }
 
   // What concerns lines that are written, see write_back.hpp.

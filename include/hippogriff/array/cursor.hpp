@@ -69,10 +69,12 @@ class KeptLine {
     return there;
   }
 
-  // Loads the line and takes a reference. The thread keeps nothing meanwhile.
-  HIPPO_ANYWHERE NvmeStatus load(uint64_t line) {
-    const Held held = cache_->hold(Alone{}, line, Intent::use);
+  // Loads the line and takes a reference; not `kept` where all places that it could have are held
+  // for long, perhaps by other cursors of this thread.
+  HIPPO_ANYWHERE NvmeStatus load(uint64_t line, bool& kept) {
+    const Held held = cache_->hold(Alone{}, line, Intent::keep);
     place_ = held.place;
+    kept = held.place != no_place;
     return held.status;
   }
 
@@ -178,12 +180,12 @@ class CursorOver : public Line {
 
   HIPPO_ANYWHERE status read(uint64_t index, T& value) {
     if (!this->has(index)) {
-      bool straddles = false;
-      const status result = go_to_with_others(index, straddles);
+      bool apart = false;
+      const status result = go_to_with_others(index, apart);
       if (result != status::success) {
         return result;
       }
-      if (straddles) {
+      if (apart) {
         return view_->read(index, value);
       }
     }
@@ -196,13 +198,12 @@ class CursorOver : public Line {
       if (index < view_->size() && !view_->cache().writable) {
         return view_->cache().noted(status::access_denied);
       }
-      bool straddles = false;
-      const status result =
-          this->has(index) ? status::success : go_to_with_others(index, straddles);
+      bool apart = false;
+      const status result = this->has(index) ? status::success : go_to_with_others(index, apart);
       if (result != status::success) {
         return result;
       }
-      if (straddles) {
+      if (apart) {
         return view_->write(index, value);
       }
       this->note_write();
@@ -213,26 +214,29 @@ class CursorOver : public Line {
   }
 
  protected:
-  // Has the line of an element kept that is not there, or, where it straddles two, none. All of a
-  // group call, for elements of theirs.
+  // Has the line of an element kept that is not there, or none, and the element is had `apart`:
+  // where it straddles two lines, and where its line cannot be kept. All of a group call, for
+  // elements of theirs.
   template <typename Group>
-  HIPPO_ANYWHERE status go_to(const Group& here, uint64_t index, bool& straddles) {
+  HIPPO_ANYWHERE status go_to(const Group& here, uint64_t index, bool& apart) {
     const Cache& cache = view_->cache();
     const bool is_one = index < view_->size();
     const Piece piece = piece_at(cache, is_one ? index * sizeof(T) : 0, sizeof(T));
-    straddles = is_one && piece.size != sizeof(T);
-    const Group same = here.with_same(is_one && !straddles ? 1 : 0);
+    apart = is_one && piece.size != sizeof(T);
+    const Group same = here.with_same(is_one && !apart ? 1 : 0);
     if (!is_one) {
       return cache.noted(status::out_of_range);
     }
-    if (straddles) {
+    if (apart) {
       this->let_go_all();
       return status::success;
     }
     if (!this->exchange(same, piece.line)) {
       this->let_go_all();
-      const status result = this->load(piece.line);
-      if (result != status::success) {
+      bool kept = false;
+      const status result = this->load(piece.line, kept);
+      apart = !kept;
+      if (result != status::success || apart) {
         return result;
       }
     }
@@ -241,11 +245,11 @@ class CursorOver : public Line {
   }
 
  private:
-  HIPPO_ANYWHERE status go_to_with_others(uint64_t index, bool& straddles) {
+  HIPPO_ANYWHERE status go_to_with_others(uint64_t index, bool& apart) {
 #ifdef __CUDA_ARCH__
-    return go_to(Lanes::here(this->view_->cache().zero), index, straddles);
+    return go_to(Lanes::here(this->view_->cache().zero), index, apart);
 #else
-    return go_to(Alone{}, index, straddles);
+    return go_to(Alone{}, index, apart);
 #endif
   }
 
@@ -258,11 +262,11 @@ class CursorOver : public Line {
 namespace hippogriff {
 inline namespace v0 {
 
-// At most one in a thread: a thread that waits for a line while another cursor of it holds one
-// could wait for itself. Ranges and plain accesses of the same thread, to this array or another,
-// want its line let go (let_go) for the same reason: they wait for other lanes of the warp, which
-// may wait for its place. So does waiting for other threads of the array in any other way, as
-// __syncthreads does, and a flush, which waits for all lines that were written.
+// Several of a thread, and its other accesses meanwhile, are safe in a cache of any size, but slow
+// where the lines that threads keep fill all places that a line can have: then what is not there is
+// read, and written, an element at a time and past the cache. So let go (let_go) of what is not
+// needed, above all before waiting for other threads in another way, as __syncthreads does. A flush
+// waits for all lines that were written, also for this thread's own: let go before.
 template <typename T>
 // NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
 class array_cursor : public ondemand::CursorOver<T, ondemand::LoneLine> {
@@ -270,8 +274,9 @@ class array_cursor : public ondemand::CursorOver<T, ondemand::LoneLine> {
   using ondemand::CursorOver<T, ondemand::LoneLine>::CursorOver;
 };
 
-// For several in a thread: those that are linked (link) let go of their lines before one of them
-// waits, and let_go_all lets go of all. Slower: what they keep is in memory, for the others' sake.
+// For several in a thread, in a small cache: those that are linked (link) let go of their lines
+// before one of them waits, and let_go_all lets go of all. Slower: what they keep is in memory, for
+// the others' sake.
 template <typename T>
 // NOLINTNEXTLINE(readability-identifier-naming): a container, named as the standard ones are.
 class linked_array_cursor : public ondemand::CursorOver<T, ondemand::LinkedLine> {

@@ -11,6 +11,10 @@
 // are being loaded, overwritten as a whole or written back, by one thread (or group of lanes), or
 // by a pending command, which whoever meets it has to settle (pending.hpp).
 //
+// Behind the sets there is one place more, the spare one. Who finds all places of a set held for a
+// while takes it, and keeps the set's lock: so nobody brings the line into the set until the access
+// is done, and what it wrote is in the storage (Cache::leave_spare).
+//
 // SPDX-License-Identifier: Apache-2.0
 #ifndef HIPPOGRIFF_ARRAY_PLACES_HPP_
 #define HIPPOGRIFF_ARRAY_PLACES_HPP_
@@ -27,6 +31,14 @@ inline constexpr uint32_t no_place = ~uint32_t{0};
 
 // A miss that leaves no more clean places than this in its set has cold dirty ones written.
 inline constexpr uint32_t few_clean = 1;
+
+// Who holds all of a set's places may be the one who waits: after so many pauses (about a tenth of
+// a millisecond on a GPU, two on the host) the line is had without one of them.
+#ifdef __CUDA_ARCH__
+inline constexpr uint32_t held_pauses = 256;
+#else
+inline constexpr uint32_t held_pauses = 24;
+#endif
 
 // One place of the table.
 struct PlaceWord {
@@ -65,12 +77,14 @@ struct SetState {
   uint32_t hand = 0;  // guarded by the lock: bits 0-7 the clock's, 8-31 how many claims there were
 };
 
-// overwrite: all bytes of the line; prefetch: only where nothing has to be written back for it.
-enum class Intent : uint32_t { use, overwrite, prefetch };
+// overwrite: all bytes of the line; keep: for more than one access, so never in the spare place;
+// prefetch: only where nothing has to be written back for it.
+enum class Intent : uint32_t { use, overwrite, keep, prefetch };
 
 // What there is to do for who wants a line, or a place clean. settle: pending commands, or wait for
-// them.
-enum class Step : uint32_t { ready, overwrite, load, write_back, settle, wait, failed };
+// them. spare: all places are held; the spare one is ours, with the set's lock, or, for who wants
+// to keep the line, `no_place`.
+enum class Step : uint32_t { ready, overwrite, load, write_back, settle, spare, wait, failed };
 
 // `other` is, for write_back, the victim's line; for settle, the places whose commands are pending,
 // a bit each, from `place` on; for load and overwrite, those of the set's places that should be
@@ -83,15 +97,18 @@ struct Found {
 
 // Pointers alone: copied into kernels by value. Thread-safe. All functions are one thread's.
 struct PlaceTable {
-  uint64_t* words = nullptr;     // a place each
+  uint64_t* words = nullptr;     // a place each, and the spare one
   uint64_t* keys = nullptr;      // a place each; at least ways_max
-  uint32_t* statuses = nullptr;  // a place each: why the last load failed; busy: what is pending
+  uint32_t* statuses = nullptr;  // as words: why the last load failed; busy: what is pending
   SetState* sets = nullptr;
   CacheCounters* counters = nullptr;
   uint32_t set_count = 0;
   uint32_t ways = 0;
 
   [[nodiscard]] HIPPO_ANYWHERE uint32_t place_count() const { return set_count * ways; }
+
+  // The place behind the others.
+  [[nodiscard]] HIPPO_ANYWHERE uint32_t spare() const { return place_count(); }
 
   // Takes references if the line is there and needs no wait: as many as there are threads that one
   // does so for.
@@ -115,7 +132,8 @@ struct PlaceTable {
   // Claims a place for the line, which then must be loaded. False when the line is there, and when
   // a place cannot be had without waiting.
   [[nodiscard]] HIPPO_ANYWHERE bool try_claim(uint64_t line, Found& found) const {
-    return place_with(line) == no_place && claim(line, Intent::prefetch, set_of(line), found);
+    return place_with(line) == no_place &&
+           claim(line, Intent::prefetch, set_of(line), false, found);
   }
 
   // The place that has the line at this moment, or no_place.
@@ -132,7 +150,7 @@ struct PlaceTable {
       if (found.place != no_place && join(line, found, wait)) {
         return found;
       }
-      if (claim(line, intent, set, found)) {
+      if (claim(line, intent, set, wait.rounds() >= held_pauses, found)) {
         return found;
       }
       if (!wait.again()) {
@@ -186,6 +204,15 @@ struct PlaceTable {
         release,
         relaxed)) {
     }
+  }
+
+  // Makes the spare place busy again, by who has it and will write it.
+  HIPPO_ANYWHERE void close_spare() const { word_at(spare()).fetch_add(PlaceWord::busy, relaxed); }
+
+  // Gives the spare place and the set's lock back.
+  HIPPO_ANYWHERE void leave_spare(uint64_t line) const {
+    word_at(spare()).store(PlaceWord::of(no_line, 0), release);
+    shared_ref<uint32_t>(sets[set_of(line)].lock).store(0, release);
   }
 
   // Nothing was asked for: who waits for the line looks again.
@@ -368,16 +395,20 @@ struct PlaceTable {
   }
 
   // Finds a place for the line, or pending commands that have one, or a dirty one to be written
-  // back first. False when the line has come meanwhile, when every place is held, and when somebody
-  // else has the set's lock.
-  HIPPO_ANYWHERE bool claim(uint64_t line, Intent intent, uint32_t set, Found& found) const {
+  // back first, or, `late`, the spare place. False when the line has come meanwhile, when every
+  // place is held, and when somebody else has the set's lock.
+  HIPPO_ANYWHERE bool claim(
+      uint64_t line, Intent intent, uint32_t set, bool late, Found& found) const {
     shared_ref<uint32_t> lock(sets[set].lock);
     uint32_t open = 0;
     if (lock.load(relaxed) != 0 || !lock.compare_exchange_strong(open, 1, acquire, relaxed)) {
       return false;
     }
-    const bool something = claim_locked(line, intent, set, found);
-    lock.store(0, release);
+    const bool something = claim_locked(line, intent, set, found) ||
+                           (late && take_spare(line, intent, set * ways, found));
+    if (!something || found.step != Step::spare || found.place == no_place) {
+      lock.store(0, release);
+    }
     return something;
   }
 
@@ -432,6 +463,28 @@ struct PlaceTable {
     unmark(first, used);
     sets[set].hand = (state & ~hand_bits) | clock.after(way);  // should this one not be written
     return take_dirty(found.place, found.other, PlaceWord::used);
+  }
+
+  // False as long as the line, an idle place or one with a command under way is in the set, or the
+  // spare place is another's.
+  HIPPO_ANYWHERE bool take_spare(uint64_t line, Intent intent, uint32_t first, Found& found) const {
+    const uint32_t others = Words(*this, first).which([&](uint64_t word) {
+      return PlaceWord::line(word) != line && (word & PlaceWord::references) != 0 &&
+             (word & PlaceWord::busy) == 0;
+    });
+    if ((others & places_of_set()) != places_of_set()) {
+      return false;
+    }
+    found = {Step::spare, no_place, 0};
+    if (intent == Intent::keep) {
+      return true;
+    }
+    found.place = spare();
+    if (!take_clean(spare(), PlaceWord::of(no_line, 0), line)) {
+      return false;
+    }
+    count(intent == Intent::overwrite ? counters->overwritten : counters->misses);
+    return true;
   }
 
   static constexpr uint32_t hand_bits = 0xFF;

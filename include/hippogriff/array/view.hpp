@@ -99,15 +99,12 @@ read_together(const Cache& cache, const Group& group, const ByteRange& range, un
       return held.status;
     }
     copy_part(cache, group, range, line, held.place, to);
-    group.meet();
-    if (group.leads()) {
-      cache.drop(held, false);
-    }
+    static_cast<void>(cache.drop(group, held, false));
   }
   return NvmeStatus::success;
 }
 
-// All of the group call, with the same arguments, holding no line.
+// All of the group call, with the same arguments.
 template <typename Group>
 HIPPO_ANYWHERE HIPPO_APART NvmeStatus read_bytes(
     const Cache& cache, const Group& group, uint64_t offset, uint64_t bytes, unsigned char* to) {
@@ -141,9 +138,9 @@ HIPPO_ANYWHERE HIPPO_APART NvmeStatus write_bytes(const Cache& cache,
       return held.status;
     }
     copy_plain(group, cache.bytes_of(held.place) + piece.begin, from, piece.size);
-    group.meet();
-    if (group.leads()) {
-      cache.drop(held, true);
+    const NvmeStatus left = cache.drop(group, held, true);
+    if (left != NvmeStatus::success) {
+      return left;
     }
     from += piece.size;
     offset += piece.size;
@@ -208,8 +205,7 @@ class array_view {
   }
 
   // `count` elements from `first` on, by all of a group together (ondemand::Alone, or Lanes of a
-  // warp): they give the same arguments and hold no cursor's line. Lines that are written as a
-  // whole are not read.
+  // warp): they give the same arguments. Lines that are written as a whole are not read.
   template <typename Group>
   HIPPO_ANYWHERE status
   read_range(const Group& group, ondemand::uint64_t first, ondemand::uint64_t count, T* to) const {
@@ -312,7 +308,7 @@ class array_get {
   HIPPO_ANYWHERE array_get(const array_view<T>& view, ondemand::uint64_t index)
       : view_(&view), index_(index) {}
 
-  // As array_view::read, by a thread that holds no cursor's line.
+  // As array_view::read.
   HIPPO_ANYWHERE status wait(T& value) const { return view_->read(index_, value); }
 
   // The element, or zero when it cannot be had.

@@ -43,17 +43,18 @@ access_in_turn(const Cache& cache, const Group& all, uint64_t offset, bool missi
     const uint64_t wanted = all.told_by(lowest(left), line);
     const bool mine = missing && line == wanted;
     const Held held = cache.hold(all, wanted, Intent::use);
-    if (mine) {
-      status = held.status;
-      if (status == NvmeStatus::success) {
+    NvmeStatus its = held.status;
+    if (its == NvmeStatus::success) {
+      if (mine) {
         move_element<Writes>(cache.bytes_of(held.place) + begin, value);
       }
+      all.meet();
+      if (all.leads() && held.place != cache.places.spare()) {
+        cache.places.publish(held.place, wanted);
+      }
+      its = cache.drop(all, held, Writes);
     }
-    all.meet();
-    if (all.leads() && held.status == NvmeStatus::success) {
-      cache.places.publish(held.place, wanted);
-      cache.drop(held, Writes);
-    }
+    status = mine ? its : status;
     left &= ~all.vote(mine);
   }
   return status;

@@ -1,0 +1,203 @@
+// Threads that keep more lines than the cache has places for.
+#include "testing/array_fixture.hpp"
+#include "testing/failure_of.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace hippogriff::ondemand {
+
+namespace {
+
+template <typename T>
+std::vector<T> elements_of(const std::vector<std::byte>& bytes) {
+  std::vector<T> elements(bytes.size() / sizeof(T));
+  std::memcpy(elements.data(), bytes.data(), elements.size() * sizeof(T));
+  return elements;
+}
+
+// Without the spare place each of these waits would last until the limit, and end the array.
+constexpr std::chrono::milliseconds beyond_any_test{600'000};
+
+constexpr int thread_count = 12;
+
+// Threads own elements side by side, so they share lines but no element. How many were wrong.
+int use_three_cursors(const array_view<std::uint32_t>& view,
+                      std::vector<std::uint32_t>& oracle,
+                      int thread,
+                      std::uint32_t seed) {
+  std::mt19937 random(seed + static_cast<std::uint32_t>(thread));
+  array_cursor<std::uint32_t> first(view);
+  array_cursor<std::uint32_t> second(view);
+  array_cursor<std::uint32_t> third(view);
+  const std::array<array_cursor<std::uint32_t>*, 3> cursors{&first, &second, &third};
+  int wrong = 0;
+  for (int i = 0; i < 60; ++i) {
+    const std::uint64_t index =
+        random() % (view.size() / thread_count) * thread_count + static_cast<std::uint32_t>(thread);
+    array_cursor<std::uint32_t>& cursor = *cursors.at(random() % 3);
+    if (random() % 2 == 0) {
+      oracle[index] = static_cast<std::uint32_t>(random());
+      const NvmeStatus status =
+          random() % 4 == 0 ? view.write(index, oracle[index]) : cursor.write(index, oracle[index]);
+      wrong += status == NvmeStatus::success ? 0 : 1;
+    }
+    wrong += cursor[index] == oracle[index] && view[index] == oracle[index] ? 0 : 1;
+  }
+  return wrong;
+}
+
+}  // namespace
+
+TEST(HeldPlaces, cursors_of_one_thread_get_on_in_a_cache_of_one_line) {
+  for (const bool staged : {false, true}) {
+    for (const bool in_memory : {false, true}) {
+      TestArray array({.cache_bytes = 512,
+                       .in_memory = in_memory,
+                       .staged = staged,
+                       .wait_limit = beyond_any_test});
+      const auto view = array.view<std::uint32_t>();
+      std::vector<std::uint32_t> expected = elements_of<std::uint32_t>(array.stored());
+      array_cursor<std::uint32_t> first(view);
+      array_cursor<std::uint32_t> second(view);
+      array_cursor<std::uint32_t> third(view);
+      for (std::uint64_t i = 0; i < 20; ++i) {
+        const std::uint64_t there = (i / 4 * 128) % view.size();
+        const std::uint64_t else_where = (i * 997 + 3000) % view.size();
+        EXPECT_EQ(first[there], expected[there]);
+        expected[else_where] = 7 * static_cast<std::uint32_t>(i) + 1;
+        EXPECT_EQ(second.write(else_where, expected[else_where]), NvmeStatus::success);
+        EXPECT_EQ(third[else_where], expected[else_where]);
+      }
+      first.let_go();
+      second.let_go();
+      third.let_go();
+      array.array().flush();
+      EXPECT_EQ(elements_of<std::uint32_t>(array.stored()), expected);
+    }
+  }
+}
+
+TEST(HeldPlaces, other_accesses_of_a_thread_with_a_cursor_get_on) {
+  TestArray array({.cache_bytes = 512, .wait_limit = beyond_any_test});
+  const auto view = array.view<std::uint32_t>();
+  std::vector<std::uint32_t> expected = elements_of<std::uint32_t>(array.stored());
+  array_cursor<std::uint32_t> cursor(view);
+  expected[5] = 17;
+  ASSERT_EQ(cursor.write(5, 17), NvmeStatus::success);
+  EXPECT_EQ(view[1000], expected[1000]);
+  std::array<std::uint32_t, 300> some{};
+  ASSERT_EQ(view.read_range(Alone{}, 900, some.size(), some.data()), NvmeStatus::success);
+  EXPECT_EQ(some.front(), expected[900]);
+  EXPECT_EQ(some.back(), expected[1199]);
+  for (std::uint32_t i = 0; i < some.size(); ++i) {  // one line of these as a whole
+    some[i] = i;
+    expected[900 + i] = i;
+  }
+  const std::uint64_t reads = array.array().served().reads;
+  ASSERT_EQ(view.write_range(Alone{}, 900, some.size(), some.data()), NvmeStatus::success);
+  EXPECT_EQ(array.array().served().reads - reads, 2U) << "a whole line is not read";
+  EXPECT_EQ(cursor[5], 17U);
+  EXPECT_EQ(elements_of<std::uint32_t>(array.stored())[1000], 100U) << "written past the cache";
+  cursor.let_go();
+  array.array().flush();
+  EXPECT_EQ(elements_of<std::uint32_t>(array.stored()), expected);
+}
+
+// Each thread keeps a line of each array while it wants one of the other's.
+TEST(HeldPlaces, cursors_over_two_arrays_do_not_wait_for_each_other) {
+  TestArray one({.cache_bytes = 512, .wait_limit = beyond_any_test});
+  TestArray other({.cache_bytes = 512, .wait_limit = beyond_any_test});
+  const auto one_view = one.view<std::uint32_t>();
+  const auto other_view = other.view<std::uint32_t>();
+  on_threads(8, [&](int thread) {
+    array_cursor<std::uint32_t> in_one(one_view);
+    array_cursor<std::uint32_t> in_other(other_view);
+    for (std::uint32_t i = 0; i < 20; ++i) {
+      const std::uint64_t index = 2000 * (i % 2) + (i * 8) + static_cast<std::uint32_t>(thread);
+      ASSERT_EQ(in_one.write(index, i + 1), NvmeStatus::success);
+      ASSERT_EQ(in_other.write(index, i + 2), NvmeStatus::success);
+      ASSERT_EQ(in_one[index], i + 1);
+      ASSERT_EQ(in_other[index], i + 2);
+    }
+  });
+  one.array().flush();
+  other.array().flush();
+  EXPECT_EQ(elements_of<std::uint32_t>(one.stored())[2152], 20U);
+  EXPECT_EQ(elements_of<std::uint32_t>(other.stored())[2152], 21U);
+}
+
+TEST(HeldPlaces, many_threads_with_more_cursors_than_places_lose_nothing) {
+  constexpr std::uint32_t seed = 20261126;
+  for (const std::uint64_t lines : {1U, 3U, 16U}) {
+    TestArray array({.size_bytes = std::uint64_t{24} << 10,
+                     .cache_bytes = lines * 512,
+                     .queue_depth = 4,
+                     .counter_base = UINT64_MAX - 50,
+                     .wait_limit = beyond_any_test});
+    const auto view = array.view<std::uint32_t>();
+    std::vector<std::uint32_t> oracle = elements_of<std::uint32_t>(array.stored());
+    std::atomic<int> wrong{0};
+    on_threads(thread_count,
+               [&](int thread) { wrong += use_three_cursors(view, oracle, thread, seed); });
+    EXPECT_EQ(wrong.load(), 0) << "seed " << seed << ", lines " << lines;
+    array.array().flush();
+    EXPECT_EQ(elements_of<std::uint32_t>(array.stored()), oracle) << "lines " << lines;
+  }
+}
+
+TEST(HeldPlaces, what_fails_beside_a_cursor_is_told_and_the_array_goes_on) {
+  TestArray array({.cache_bytes = 512, .wait_limit = beyond_any_test});
+  const auto view = array.view<std::uint32_t>();
+  const std::vector<std::uint32_t> before = elements_of<std::uint32_t>(array.stored());
+  array_cursor<std::uint32_t> cursor(view);
+  EXPECT_EQ(cursor[0], before[0]);
+  std::uint32_t value = 0;
+  array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::error, .times = 1});
+  EXPECT_EQ(view.read(1000, value), NvmeStatus::unrecovered_read);
+  EXPECT_EQ(view.read(1000, value), NvmeStatus::success);
+  EXPECT_EQ(value, before[1000]);
+  array.plan().add({.point = FaultPoint::queued_write,
+                    .kind = FaultKind::error,
+                    .times = 1,
+                    .errno_value = ENOSPC});
+  EXPECT_EQ(view.write(1000, 3), NvmeStatus::write_fault);
+  EXPECT_EQ(view[1000], before[1000]) << "nor is it in the cache";
+  EXPECT_EQ(view.write(1000, 4), NvmeStatus::success);
+  EXPECT_EQ(view[1000], 4U);
+  EXPECT_EQ(cursor[1], before[1]);
+  EXPECT_NE(failure_of([&] { array.array().check(); }).errno_value, 0);
+  array.array().clear_failure();
+  array.array().check();
+  cursor.let_go();
+  array.array().flush();
+}
+
+TEST(HeldPlaces, an_array_that_has_ended_says_so_also_when_it_is_cleared) {
+  TestArray array({.wait_limit = std::chrono::milliseconds(50)});
+  const auto view = array.view<std::uint32_t>();
+  array.plan().add({.point = FaultPoint::read_cached,
+                    .kind = FaultKind::shorten,
+                    .times = UINT64_MAX,
+                    .bytes = 100});
+  array.plan().add(
+      {.point = FaultPoint::queued_read, .kind = FaultKind::hold, .times = UINT64_MAX});
+  std::uint32_t value = 0;
+  EXPECT_EQ(view.read(0, value), NvmeStatus::aborted);
+  array.plan().release();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(failure_of([&] { array.array().check(); }).status, Status::timed_out);
+    EXPECT_EQ(failure_of([&] { array.array().clear_failure(); }).status, Status::timed_out);
+    EXPECT_EQ(view.read(2000, value), NvmeStatus::aborted);
+  }
+}
+
+}  // namespace hippogriff::ondemand
