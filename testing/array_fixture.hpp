@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -37,6 +38,7 @@ struct TestArrayOptions {
   std::uint32_t files = 1;
   std::uint64_t stripe_bytes = 0;  // 0: the files are copies of each other
   bool overlaid = false;           // mode c
+  bool loaded = false;             // all of it, as when it is opened
   IoKind io = IoKind::cached;
   std::chrono::milliseconds wait_limit{60'000};
   std::shared_ptr<node::ArrayNotice> notice;
@@ -101,6 +103,12 @@ class TestArray {
     given.wait_limit = options.wait_limit;
     given.notice = options.notice;
     array_ = std::make_unique<StorageArray>(given);
+    if (options.loaded) {
+      std::memcpy(reinterpret_cast<void*>(array_->lines().value),
+                  &bytes[options.file_offset],
+                  options.size_bytes);
+      array_->mark_loaded();
+    }
   }
 
   [[nodiscard]] StorageArray& array() { return *array_; }

@@ -51,6 +51,7 @@ int rounds_here(int rounds) {
 hippogriff::array_options for_gpu(hippogriff::array_options options) {
   options.device = "cuda:0";
   options.io = groups_max < 256 ? "direct" : "auto";
+  options.load = options.load == nullptr ? "none" : options.load;  // lines that come are tested
   return options;
 }
 
@@ -353,6 +354,7 @@ void check_all(const std::string& folder) {
   check_reads<Word>(path, "reads, 4 KiB lines", {.cache_size = 1 << 21});
   check_reads<Word>(path, "reads, 64 KiB lines", {.cache_size = 1 << 22, .line_size = 1 << 16});
   check_reads<Word>(path, "reads, all fits", {.cache_size = 1 << 25});
+  check_reads<Word>(path, "reads, all loaded", {.cache_size = 1 << 25, .load = "all"});
   check_reads<Word>(path, "reads, a cache of one line", {.cache_size = 512, .line_size = 512}, 4);
   check_reads<Word>(path, "reads, a cache of eight lines", {.cache_size = 32768}, 16);
   check_reads<Word>(path, "reads, through staging memory", {.cache_size = 1 << 20, .offset = 512});

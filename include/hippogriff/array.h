@@ -28,7 +28,8 @@ typedef struct hippogriff_array_options {
   const char* mode;   /**< as numpy.memmap: "r" (NULL), "r+", "w+" (makes the file; needs size), "c"
                          (writes are seen by this array's threads and go into no file) */
   const char* device; /**< "host", "cuda:0"; NULL: as hippogriff_options.device */
-  uint64_t cache_size;        /**< of the lines, in the device's memory; 0: 64 MiB */
+  uint64_t cache_size;        /**< of the lines, in the device's memory; no more than all of the
+                                   array is taken; 0: 64 MiB */
   uint32_t line_size;         /**< a power of two, 512 to 1 MiB; 0: 4096 */
   uint32_t queue_count;       /**< 0: as the device needs */
   uint32_t queue_depth;       /**< a power of two, 4 to 32768; 0: as the device needs */
@@ -43,9 +44,12 @@ typedef struct hippogriff_array_options {
   const char* overlay_folder; /**< mode "c": what was written and left the cache is in a file
                                  without a name there, at most as long as the array. NULL: TMPDIR,
                                  else beside the file, else /var/tmp, else /tmp */
-  const char* io; /**< of files: "cached" (through the page cache), "direct" (past it, where lines
-                     and offset are aligned; else cached), "auto" (NULL): direct when what is not in
-                       the page cache when it is opened is more than memory has room for */
+  const char* io;   /**< of files: "cached" (through the page cache), "direct" (past it, where lines
+                       and offset are aligned; else cached), "auto" (NULL): direct when what is not in
+                         the page cache when it is opened is more than memory has room for */
+  const char* load; /**< what of it is in the cache when it is open: "all" (in large pieces; refused
+                       where it does not fit), "none" (lines come as they are touched), "auto"
+                       (NULL): all where it fits and is predicted to take at most 0.1 s */
 } hippogriff_array_options;
 
 typedef struct hippogriff_array_statistics {
@@ -64,6 +68,7 @@ typedef struct hippogriff_array_statistics {
                               keeps. Of a GPU those of kernels that count (array/counting.hpp) */
   uint64_t hits;           /**< those that no miss answered */
   uint64_t in_flight;      /**< commands that are not answered now: the queues' depth */
+  uint64_t loaded_bytes;   /**< all of the array, if it was loaded when it was opened, else 0 */
 } hippogriff_array_statistics;
 
 HIPPOGRIFF_API int hippogriff_array_open(const hippogriff_array_options* options,

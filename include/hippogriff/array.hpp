@@ -40,7 +40,8 @@ struct array_options {
   const char* layout = nullptr;   // of several files: "striped" or "replicated"
   std::uint64_t stripe_size = 0;  // in bytes
   const char* overlay_folder = nullptr;
-  const char* io = nullptr;  // "auto", "cached", "direct"
+  const char* io = nullptr;    // "auto", "cached", "direct"
+  const char* load = nullptr;  // "auto", "all", "none"
 };
 
 // Move-only. Threads that use it, or its views, must have ended when it is; what they wrote stays
@@ -170,6 +171,7 @@ class array {
     raw.stripe_size = options.stripe_size;
     raw.overlay_folder = options.overlay_folder;
     raw.io = options.io;
+    raw.load = options.load;
     fill(raw);
     hippogriff_storage_array* opened = nullptr;
     check(hippogriff_array_open(&raw, &opened));

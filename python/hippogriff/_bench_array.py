@@ -208,6 +208,7 @@ class ArrayBench:
             cache=max(line, self._size // _CACHE_SHARE),
             line=line,
             io=io,
+            load="none",
         ) as array:
             first = self._rows.numbers(self._numpy.zeros(1, "int64"))
             array.take(first, out=self._rows.empty(1, line))

@@ -28,6 +28,7 @@ class ArrayOptions(ctypes.Structure):
         ("stripe_size", ctypes.c_uint64),
         ("overlay_folder", ctypes.c_char_p),
         ("io", ctypes.c_char_p),
+        ("load", ctypes.c_char_p),
     )
 
 
@@ -49,6 +50,7 @@ class ArrayStatistics(ctypes.Structure):
         ("accesses", ctypes.c_uint64),
         ("hits", ctypes.c_uint64),
         ("in_flight", ctypes.c_uint64),
+        ("loaded_bytes", ctypes.c_uint64),
     )
 
 

@@ -65,7 +65,8 @@ class StorageArray:
         array, or longer), ``"w+"`` (makes the file; needs the shape), ``"c"``: assignments are seen
         in this array and go into no file.
     cache : int or str
-        Bytes of the cache in the device's memory, or ``"8GiB"``.
+        Bytes of the cache in the device's memory, or ``"8GiB"``; no more than all of the array is
+        taken.
     line : int or str
         Bytes that are read and written at once: a power of two, 512 to 1 MiB.
     offset : int or str
@@ -84,6 +85,10 @@ class StorageArray:
         ``"cached"`` (through the page cache), ``"direct"`` (past it, where lines and offset are
         aligned; else cached), or ``"auto"``: direct when what is not in the page cache now is more
         than memory has room for.
+    load : str
+        What of it is in the cache when it is open: ``"all"`` (read in large pieces; refused where
+        it does not fit), ``"none"`` (lines come when they are touched), or ``"auto"``: all where
+        it fits and is predicted to take at most 0.1 s. `explain` says what was chosen, and why.
 
     Raises
     ------
@@ -112,6 +117,7 @@ class StorageArray:
         stripe: int | str = 0,
         overlay: PathLike | None = None,
         io: str = "auto",
+        load: str = "auto",
     ) -> None:
         self._handle = ctypes.c_void_p()
         self._uses = Uses()
@@ -119,7 +125,7 @@ class StorageArray:
         element = find_element(dtype)
         self._mode = find_mode(mode)
         self._device = find_device(device)
-        wishes = Wishes(self._mode, cache, line, offset, layout, stripe, overlay, io)
+        wishes = Wishes(self._mode, cache, line, offset, layout, stripe, overlay, io, load)
         paths = find_paths(path, wishes)
         self._paths = tuple(os.fsdecode(each) for each in paths)
         options = make_options(paths, wishes, self._device)

@@ -42,6 +42,7 @@ class Wishes(NamedTuple):
     stripe: int | str
     overlay: PathLike | None
     io: str
+    load: str
 
 
 def find_device(device: object) -> str:
@@ -172,6 +173,7 @@ def make_options(
         options.path_count = len(paths)
     options.mode = wishes.mode.encode()
     options.io = _text("io", wishes.io)
+    options.load = _text("load", wishes.load)
     options.device = encode_device(device)
     options.cache_size = _bytes("cache", wishes.cache, at_least=1)
     options.line_size = _bytes("line", wishes.line, 2**32, at_least=1)

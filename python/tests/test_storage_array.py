@@ -208,12 +208,46 @@ def test_explain_tells_what_it_stands_on_and_what_would_be_better(
     numbers: tuple[Path, Any],
 ) -> None:
     path, _ = numbers
-    with hippogriff.StorageArray(path, "float32", cache="1MiB", io="cached") as array:
+    with hippogriff.StorageArray(path, "float32", cache="1MiB", io="cached", load="none") as array:
         told = array.explain()
+    assert (told["loaded_bytes"], told["load_reason"]) == (0, "asked for")
     assert told["files"][0]["path"] == str(path)
     assert (told["source"], told["reason"]) == ("files through the page cache", "asked for")
     assert told["better"] == "load"
     assert told["load"]["seconds"] > 0
+
+
+@pytest.mark.parametrize("load", ["auto", "all", "none"])
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+def test_what_fits_is_loaded_when_it_is_opened_unless_told_otherwise(
+    numbers: tuple[Path, Any], mode: str, load: str
+) -> None:
+    path, expected = numbers
+    wanted = np.arange(499, -1, -1)
+    with hippogriff.StorageArray(
+        path, "float32", (500, 37), mode=mode, cache=expected.nbytes + 4096, line=512, load=load
+    ) as array:
+        told, counted = array.explain(), array.statistics()
+        loaded = 0 if load == "none" else expected.nbytes
+        assert told["loaded_bytes"] == counted["loaded_bytes"] == loaded
+        assert told["better"] == ("load" if load == "none" else "array")
+        np.testing.assert_array_equal(array.take(wanted), expected[wanted])
+        assert (array.statistics()["misses"] == 0) == (load != "none")
+        if mode != "r":
+            array[3:7] = expected[3:7] = -1
+            array.flush()
+            np.testing.assert_array_equal(array[...], expected)
+    kept = np.fromfile(path, "float32").reshape(500, 37)
+    assert (kept[3:7] == expected[3:7]).all() == (mode != "c")
+
+
+def test_a_load_that_cannot_be_is_refused_or_left_out(numbers: tuple[Path, Any]) -> None:
+    path, _ = numbers
+    for load, words in (("all", "do not fit"), ("some", 'not "auto"'), (3, "not one of")):
+        with pytest.raises(hippogriff.InvalidArgument, match=words):
+            hippogriff.StorageArray(path, "float32", cache=8192, load=load)  # type: ignore[arg-type]
+    with hippogriff.StorageArray(path, "float32", cache=8192) as array:
+        assert array.explain()["load_reason"] == "it is larger than the cache"
 
 
 def test_mode_c_changes_the_array_and_no_file(numbers: tuple[Path, Any], tmp_path: Path) -> None:
@@ -283,7 +317,7 @@ def test_what_cannot_be_is_refused(numbers: tuple[Path, Any]) -> None:
 
 def test_a_file_that_was_cut_raises(numbers: tuple[Path, Any]) -> None:
     path, _ = numbers
-    with hippogriff.StorageArray(path, "float32", (500, 37)) as array:
+    with hippogriff.StorageArray(path, "float32", (500, 37), load="none") as array:
         with path.open("r+b") as file:
             file.truncate(5000)
         with pytest.raises(hippogriff.ShortFile) as raised:
@@ -392,7 +426,7 @@ def test_rows_that_were_prefetched_are_there_when_they_are_taken(
 ) -> None:
     path, expected = numbers
     with hippogriff.StorageArray(
-        path, "float32", (500, 37), mode=mode, cache="1MiB", line=512
+        path, "float32", (500, 37), mode=mode, cache="1MiB", line=512, load="none"
     ) as array:
         array.prefetch(rows)
         misses = array.statistics()["misses"]

@@ -135,7 +135,7 @@ def test_rows_that_were_asked_for_ahead_are_read_once(
 ) -> None:
     path, expected = features
     indices = np.random.default_rng(8).integers(-ROWS, ROWS, 100)
-    with opened(path, line=line, cache="64MiB") as array:
+    with opened(path, line=line, cache="64MiB", load="none") as array:
         array.prefetch(slice(1000, 1200))
         array.prefetch(indices[:50])
         array.prefetch(to_gpu(framework, indices[50:]))

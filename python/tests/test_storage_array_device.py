@@ -205,7 +205,7 @@ def test_views_are_for_kernels(tmp_path: Path) -> None:
 def test_rows_are_asked_for_ahead_from_the_host_and_beside_their_indices(tmp_path: Path) -> None:
     run(
         """
-        with open_numbers(mode="r", cache=1 << 20) as array:
+        with open_numbers(mode="r", cache=1 << 20, load="none") as array:
             array.prefetch(slice(10, 20))
             array.prefetch([30, -1])
             array.prefetch(on_gpu([40, -3], "int32"))

@@ -377,7 +377,8 @@ int hippogriff_array_get_statistics(hippogriff_storage_array* array,
                    .other_copies = served.other_copies,
                    .accesses = lines.accesses,
                    .hits = lines.hits(),
-                   .in_flight = served.in_flight};
+                   .in_flight = served.in_flight,
+                   .loaded_bytes = the_array.loaded_bytes()};
   });
 }
 

@@ -34,8 +34,12 @@ class AskedAhead : public ::testing::Test {
   }
 
   [[nodiscard]] array<std::byte> open(std::uint64_t cache_size, const char* mode = "r") const {
-    return array<std::byte>(
-        path_, {.mode = mode, .device = "host", .cache_size = cache_size, .line_size = 512});
+    return array<std::byte>(path_,
+                            {.mode = mode,
+                             .device = "host",
+                             .cache_size = cache_size,
+                             .line_size = 512,
+                             .load = "none"});
   }
 
   // Reads it, and says how many lines were not there.
@@ -89,8 +93,8 @@ TEST_F(AskedAhead, rows_are_there_when_they_are_gathered_each_line_read_once) {
 }
 
 TEST_F(AskedAhead, elements_by_index_and_by_range_are_those_of_the_type) {
-  const array<std::uint32_t> numbers(path_,
-                                     {.device = "host", .cache_size = 1 << 20, .line_size = 512});
+  const array<std::uint32_t> numbers(
+      path_, {.device = "host", .cache_size = 1 << 20, .line_size = 512, .load = "none"});
   numbers.prefetch(std::vector<std::uint64_t>{0, 128, 129, 249'999});
   EXPECT_EQ(numbers.statistics().misses, 3U);
   numbers.prefetch(1280, 256);

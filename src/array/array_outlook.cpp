@@ -90,8 +90,11 @@ Json files_of(const StorageArray& array, std::uint64_t& resident_bytes) {
 }  // namespace
 
 BetterWay better_way(const ArrayFacts& facts) {
+  if (facts.loaded) {
+    return {"array", "all of it was loaded into the cache when it was opened"};
+  }
   if (facts.fits_cache) {
-    return {"load", "all of it fits into the cache: one load of it reads in large pieces"};
+    return {"load", "all of it fits into the cache: a load when it is opened reads large pieces"};
   }
   if (facts.on_host && facts.source == LineSource::shared_memory) {
     return {"map", "it is memory of this process: index that"};
@@ -120,6 +123,8 @@ std::string explain_array(StorageArray& array, const std::string& queue_kind) {
             {"device", array.device().info().name},
             {"cache_bytes", array.cache_bytes()},
             {"line_bytes", array.cache().line_bytes()},
+            {"loaded_bytes", array.loaded_bytes()},
+            {"load_reason", array.load_reason()},
             {"source", words_for(source)},
             {"reason", reason_for(source, backing)}};
   if (!backing.in_memory()) {
@@ -136,7 +141,8 @@ std::string explain_array(StorageArray& array, const std::string& queue_kind) {
   const BetterWay better = better_way({.source = source,
                                        .one_file = backing.files.size() == 1,
                                        .on_host = array.device().info().can.host_addressable,
-                                       .fits_cache = array.size_bytes() <= array.cache_bytes(),
+                                       .fits_cache = array.cache().places.whole,
+                                       .loaded = array.loaded_bytes() != 0,
                                        .size_bytes = array.size_bytes(),
                                        .resident_bytes = resident_bytes,
                                        .device_free_bytes = free_bytes});

@@ -26,6 +26,7 @@ struct ArrayFacts {
   bool one_file = true;
   bool on_host = true;
   bool fits_cache = false;  // all of it
+  bool loaded = false;      // all of it, when it was opened
   std::uint64_t size_bytes = 0;
   std::uint64_t resident_bytes = 0;     // in the page cache
   std::uint64_t device_free_bytes = 0;  // memory of the device, without this cache

@@ -3,6 +3,7 @@
 
 #include "array/file_windows.hpp"
 #include "array/io_choice.hpp"
+#include "array/loading.hpp"
 #include "array/overlay.hpp"
 #include "transfer/abi.hpp"
 #include "transfer/runtime.hpp"
@@ -197,6 +198,7 @@ void add_overlay(Runtime& runtime,
 std::unique_ptr<hippogriff_storage_array> open_array(const hippogriff_array_options* asked) {
   const hippogriff_array_options options = checked(asked);
   const auto runtime = current_runtime();
+  const LoadKind load = load_kind_of(options.load == nullptr ? "auto" : options.load);
   StorageArrayOptions given;
   given.device = runtime->device(options.device == nullptr ? "" : options.device).device;
   given.controller = controller_for(*runtime);
@@ -215,6 +217,7 @@ std::unique_ptr<hippogriff_storage_array> open_array(const hippogriff_array_opti
   }
   auto handle = std::make_unique<hippogriff_storage_array>();
   handle->array = std::make_unique<StorageArray>(given);
+  load_at_opening(*handle->array, *runtime, load);
   if (!given.device->info().can.host_addressable) {
     handle->device_access = std::make_unique<DeviceAccess>(*handle->array);
   }

@@ -130,12 +130,12 @@ struct RowMoves {
   }
 
   // How many lines a prefetch looks at: of half of the cache, so that what was asked for first is
-  // not what makes room for the rest.
+  // not what makes room for the rest, unless there is room for all.
   [[nodiscard]] HIPPO_ANYWHERE uint64_t ask_count() const {
     const uint64_t half = cache.places.place_count() / 2;
     const uint64_t most = half == 0 ? 1 : half;
     const uint64_t all = count * lines_each();
-    return all < most ? all : most;
+    return all < most || cache.places.whole ? all : most;
   }
 
   // Asks for lines ahead, one for each of a group, from the ith on; see Cache::ask_ahead. Of a row

@@ -94,6 +94,10 @@ struct StorageArray::Layout {
     line_count = options.cache_bytes / options.line_bytes;
     ways = static_cast<std::uint32_t>(std::min<std::uint64_t>(line_count, ways_max));
     sets = line_count / ways;
+    const std::uint64_t enough =
+        align_up((options.backing.size_bytes - 1) / options.line_bytes + 1, ways) / ways;
+    whole = enough <= sets;
+    sets = std::min(sets, enough);
     line_count = sets * ways;
     const auto place = [](std::uint64_t& end, std::uint64_t bytes) {
       const std::uint64_t begin = end;
@@ -123,6 +127,7 @@ struct StorageArray::Layout {
   std::uint64_t line_count = 0;
   std::uint32_t ways = 0;
   std::uint64_t sets = 0;
+  bool whole = false;
   std::uint64_t own_end = 0;
   std::uint64_t counters = 0;
   std::uint64_t nearby = 0;
@@ -280,7 +285,7 @@ void StorageArray::initialize(const Layout& layout) {
     const std::uint64_t empty = PlaceWord::of(no_line, 0);
     std::memcpy(own.data() + layout.words + i * sizeof empty, &empty, sizeof empty);
   }
-  write_own(own);
+  write_there(own_, own);
   cache_.places = {
       .words = reinterpret_cast<std::uint64_t*>(own_there + layout.words),
       .keys = reinterpret_cast<std::uint64_t*>(own_there + layout.keys),
@@ -289,6 +294,7 @@ void StorageArray::initialize(const Layout& layout) {
       .counters = reinterpret_cast<CacheCounters*>(own_there + layout.counters),
       .set_count = static_cast<std::uint32_t>(layout.sets),
       .ways = layout.ways,
+      .whole = layout.whole,
   };
   cache_.accesses = reinterpret_cast<AccessCount*>(own_there + layout.accesses);
   cache_.lines = reinterpret_cast<unsigned char*>(lines_.value);
@@ -342,20 +348,40 @@ std::function<void(const ServedCounts&)> StorageArray::shows_counts() const {
   };
 }
 
-void StorageArray::write_own(const std::vector<std::byte>& image) {
+void StorageArray::write_there(DeviceAddress there, std::span<const std::byte> image) {
   Device& device = *options_.device;
   if (device.info().can.host_addressable) {
-    std::memcpy(reinterpret_cast<void*>(own_.value), image.data(), image.size());
+    std::memcpy(reinterpret_cast<void*>(there.value), image.data(), image.size());
     return;
   }
   const auto stream = device.create_stream();
-  stream->copy_to_device(own_, image.data(), image.size());
+  stream->copy_to_device(there, image.data(), image.size());
   if (!wait_for(*stream, device_patience)) {
     throw Error({.status = Status::timed_out,
                  .operation = "open array " + options_.backing.name,
                  .object = device.info().name,
                  .detail = "the device did not take the first values of the cache"});
   }
+}
+
+void StorageArray::mark_loaded() {
+  constexpr std::uint64_t most = std::uint64_t{1} << 20;
+  const DeviceScope scope(*options_.device);
+  const std::uint64_t count = (size_bytes() - 1) / options_.line_bytes + 1;
+  std::vector<std::uint64_t> words;
+  for (std::uint64_t first = 0; first < count; first += words.size()) {
+    words.resize(std::min(count - first, most));
+    const auto write = [&](const std::uint64_t* table, auto word_of) {
+      for (std::uint64_t i = 0; i < words.size(); ++i) {
+        words[i] = word_of(first + i);
+      }
+      write_there({reinterpret_cast<std::uint64_t>(table + first)},
+                  std::as_bytes(std::span(words)));
+    };
+    write(cache_.places.words, [](std::uint64_t line) { return PlaceWord::of(line, 0); });
+    write(cache_.places.keys, [](std::uint64_t line) { return PlaceKey::of(line); });
+  }
+  loaded_bytes_ = size_bytes();
 }
 
 CacheCounts StorageArray::counts() {

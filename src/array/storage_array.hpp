@@ -13,6 +13,8 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace hippogriff::ondemand {
@@ -64,10 +66,23 @@ class StorageArray {
 
   [[nodiscard]] const Backing& backing() const { return options_.backing; }
 
-  // Of the lines: what was asked for, in whole sets.
+  // Of the lines: what was asked for, or all of the array if that is less, in whole sets.
   [[nodiscard]] std::uint64_t cache_bytes() const {
     return std::uint64_t{cache_.places.place_count()} * options_.line_bytes;
   }
+
+  // Where the lines are: those of a table that is `whole` as in the array.
+  [[nodiscard]] DeviceAddress lines() const { return lines_; }
+
+  // Says that all bytes of the array are there, of a table that is `whole`, before anybody uses it.
+  void mark_loaded();
+
+  [[nodiscard]] std::uint64_t loaded_bytes() const { return loaded_bytes_; }
+
+  // Why it was loaded when it was opened, or not: a clause for people.
+  void explain_loading(std::string why) { load_reason_ = std::move(why); }
+
+  [[nodiscard]] const std::string& load_reason() const { return load_reason_; }
 
   // Whether threads read the backing's memory themselves.
   [[nodiscard]] bool answers_with_addresses() const { return answers_with_addresses_; }
@@ -130,7 +145,7 @@ class StorageArray {
   void reach_backing();
   [[nodiscard]] std::shared_ptr<FileWindows> windows_of_file() const;
   [[nodiscard]] std::function<void(const ServedCounts&)> shows_counts() const;
-  void write_own(const std::vector<std::byte>& image);
+  void write_there(DeviceAddress there, std::span<const std::byte> image);
   void give_back();
   [[noreturn]] void throw_kept(std::uint32_t place) const;
   [[noreturn]] void throw_status(NvmeStatus status, const char* operation) const;
@@ -138,6 +153,8 @@ class StorageArray {
   StorageArrayOptions options_;
   Cache cache_;
   std::uint64_t own_bytes_ = 0;
+  std::uint64_t loaded_bytes_ = 0;
+  std::string load_reason_;
   bool stages_ = false;          // as Controller::stages_for knows
   std::byte* shared_ = nullptr;  // pinned
   DeviceAddress own_;

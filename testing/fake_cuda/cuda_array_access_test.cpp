@@ -106,6 +106,29 @@ class CudaArrayAccessTest : public ::testing::Test {
   std::vector<std::unique_ptr<void, int (*)(void*)>> memories_;
 };
 
+TEST_F(CudaArrayAccessTest, what_was_loaded_when_it_was_opened_is_read_and_written_in_the_cache) {
+  array_.reset();
+  ++starts_;
+  array_ = std::make_unique<array<std::byte>>(folder_.file("array"),
+                                              array_options{.mode = "r+",
+                                                            .device = "cuda:0",
+                                                            .cache_size = 4 << 20,
+                                                            .line_size = 512,
+                                                            .load = "all"});
+  EXPECT_EQ(array_->statistics().loaded_bytes, size_bytes);
+  std::vector<std::byte> found(size_bytes);
+  ASSERT_EQ(hippogriff_array_read(array_->get(), 0, found.data(), size_bytes), HIPPOGRIFF_OK);
+  EXPECT_EQ(found, expected_);
+  EXPECT_EQ(array_->statistics().misses, 0U);
+  const std::vector<std::byte> other = pattern(7, 1000);
+  ASSERT_EQ(hippogriff_array_write(array_->get(), 5000, other.data(), other.size()), HIPPOGRIFF_OK);
+  array_->flush();
+  std::ranges::copy(other, expected_.begin() + 5000);
+  std::ifstream(folder_.file("array"), std::ios::binary)
+      .read(reinterpret_cast<char*>(found.data()), size_bytes);
+  EXPECT_EQ(found, expected_);
+}
+
 TEST_F(CudaArrayAccessTest,
        host_memory_is_read_and_written_in_pieces_and_is_in_the_file_when_flushed) {
   std::vector<std::byte> bytes(size_bytes);

@@ -84,7 +84,8 @@ class StoredData {
                                   .cache_size = storing.cache_bytes,
                                   .line_size = storing.line_bytes,
                                   .offset = part.offset_bytes,
-                                  .count = part.size_bytes / sizeof(T)});
+                                  .count = part.size_bytes / sizeof(T),
+                                  .load = "none"});  // loading all is measured beside it
   }
 
   [[nodiscard]] bool is_array() const { return array_ != nullptr; }

@@ -1,6 +1,8 @@
 // The table of a cache's places: a hashed table of sets that says which line is where.
 //
-// A line belongs to one set of up to eight places (ways). One word a place says everything of it:
+// A line belongs to one set of up to eight places (ways): by a hash of its number, or, where the
+// table has places for all lines of the array, by that number. One word a place says everything of
+// it:
 //
 //   bits 0-19 references | 20 busy | 21 dirty | 22 used | 24-63 the line's number, or none
 //
@@ -104,6 +106,7 @@ struct PlaceTable {
   CacheCounters* counters = nullptr;
   uint32_t set_count = 0;
   uint32_t ways = 0;
+  bool whole = false;  // every line of the array has a place of its own: that of its number
 
   [[nodiscard]] HIPPO_ANYWHERE uint32_t place_count() const { return set_count * ways; }
 
@@ -304,7 +307,8 @@ struct PlaceTable {
   }
 
   [[nodiscard]] HIPPO_ANYWHERE uint32_t set_of(uint64_t line) const {
-    return below(set_count, static_cast<uint32_t>(spread(line) >> 32U));
+    return whole ? static_cast<uint32_t>(line) / ways_max
+                 : below(set_count, static_cast<uint32_t>(spread(line) >> 32U));
   }
 
   // The words of a set. All are asked for before one is looked at: on a GPU that is one latency.
@@ -433,7 +437,8 @@ struct PlaceTable {
         sets[set].hand = claims | clock.after(way);
         found.place = first + way;
         found.step = intent == Intent::overwrite ? Step::overwrite : Step::load;
-        found.other = count_ones(open) <= few_clean + 1 ? idle & dirty & ~used : 0;
+        const bool few = count_ones(open) <= few_clean + 1 && !whole;  // else nothing leaves
+        found.other = few ? idle & dirty & ~used : 0;
         count(intent == Intent::overwrite ? counters->overwritten : counters->misses);
         return true;
       }

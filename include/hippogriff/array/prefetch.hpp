@@ -130,6 +130,9 @@ HIPPO_ANYWHERE NvmeStatus read_ranges(RangeWalk<OffsetOf> walk,
 // How many lines one of so many threads may ask for: a cache that is small for them loses nothing
 // that is about to be read.
 HIPPO_ANYWHERE inline uint32_t prefetch_window(const Cache& cache, uint32_t threads) {
+  if (cache.places.whole) {
+    return Prefetch::most;
+  }
   const uint32_t share = cache.places.place_count() / (4 * threads);
   return share < Prefetch::most ? share : Prefetch::most;
 }

@@ -1,0 +1,209 @@
+// The choice, and transfers into the cache's lines, which lie there as in the array.
+#include "array/loading.hpp"
+
+#include "transfer/runtime.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <span>
+#include <utility>
+
+namespace hippogriff::ondemand {
+
+namespace {
+
+constexpr double memory_bytes_per_second = 10e9;  // to a GPU, from memory that may not be pinned
+constexpr std::size_t under_way_max = 16;
+constexpr std::chrono::seconds device_patience{60};
+
+std::string seconds_text(double seconds) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.2g s", seconds);
+  return text.data();
+}
+
+// By the router; files one after the other.
+std::optional<double> predicted_seconds(StorageArray& array, Runtime& runtime) {
+  const Backing& backing = array.backing();
+  if (backing.in_memory()) {
+    return static_cast<double>(backing.size_bytes) / memory_bytes_per_second;
+  }
+  try {
+    DeviceState& state = runtime.locate(array.lines()).state;
+    double seconds = 0;
+    const std::size_t files = backing.stripe_bytes == 0 ? 1 : backing.files.size();
+    for (std::size_t i = 0; i < files; ++i) {
+      const Range extent{backing.file_offset, backing.layout().bytes_in(backing.size_bytes, i)};
+      if (extent.size != 0) {
+        const auto seen = runtime.outlook(state, *backing.files[i].file, {.extent = extent});
+        seconds += seen.decision.choice().seconds;
+      }
+    }
+    return seconds;
+  } catch (const Error&) {
+    return std::nullopt;  // no route is possible, or none allowed
+  }
+}
+
+void load_memory(StorageArray& array) {
+  Device& device = array.device();
+  const std::span<std::byte> memory = array.backing().memory;
+  if (device.info().can.host_addressable) {
+    std::memcpy(reinterpret_cast<void*>(array.lines().value), memory.data(), memory.size());
+    return;
+  }
+  const DeviceScope scope(device);
+  const auto stream = device.create_stream();
+  stream->copy_to_device(array.lines(), memory.data(), memory.size());
+  if (!wait_for(*stream, device_patience)) {
+    throw Error({.status = Status::timed_out,
+                 .operation = "load array " + array.backing().name,
+                 .object = device.info().name,
+                 .detail = "the device did not take it"});
+  }
+}
+
+// Transfers of one array. Those that are left when it ends are cancelled, and waited for: they
+// write where memory is given back then.
+class Loads {
+ public:
+  explicit Loads(Runtime& runtime) : runtime_(runtime) {}
+
+  ~Loads() {
+    for (const auto& transfer : under_way_) {
+      transfer->cancel();
+    }
+    for (const auto& transfer : under_way_) {
+      transfer->wait_released(std::chrono::milliseconds(-1));
+    }
+  }
+
+  Loads(const Loads&) = delete;
+  Loads& operator=(const Loads&) = delete;
+  Loads(Loads&&) = delete;
+  Loads& operator=(Loads&&) = delete;
+
+  void begin(const FilePart& part, DeviceAddress to) {
+    if (under_way_.size() == under_way_max) {
+      finish_one();
+    }
+    under_way_.push_back(runtime_.submit({.fd = part.file->file->fd(),
+                                          .address = to,
+                                          .offset = part.offset,
+                                          .size = part.size_bytes}));
+  }
+
+  void finish() {
+    while (!under_way_.empty()) {
+      finish_one();
+    }
+  }
+
+ private:
+  void finish_one() {
+    const std::shared_ptr<Transfer> transfer = under_way_.front();
+    transfer->wait(std::chrono::milliseconds(-1));
+    if (transfer->failed()) {
+      throw Error(transfer->failure());
+    }
+    under_way_.pop_front();
+  }
+
+  Runtime& runtime_;
+  std::deque<std::shared_ptr<Transfer>> under_way_;
+};
+
+void load_files(StorageArray& array, Runtime& runtime) {
+  const Backing& backing = array.backing();
+  Loads loads(runtime);
+  for (std::uint64_t offset = 0; offset < backing.size_bytes;) {
+    const FilePart part = backing.part_at(offset, backing.size_bytes - offset, 0);
+    loads.begin(part, {array.lines().value + offset});
+    offset += part.size_bytes;
+  }
+  loads.finish();
+}
+
+}  // namespace
+
+LoadKind load_kind_of(std::string_view name) {
+  if (name == "auto") {
+    return LoadKind::automatic;
+  }
+  if (name == "all") {
+    return LoadKind::all;
+  }
+  if (name != "none") {
+    throw_invalid("open array",
+                  "load is \"" + std::string(name) + "\", not \"auto\", \"all\" or \"none\"");
+  }
+  return LoadKind::none;
+}
+
+LoadChoice choose_load(const LoadFacts& facts) {
+  if (!facts.fits) {
+    if (facts.kind == LoadKind::all) {
+      throw_invalid("open array",
+                    "all of its " + std::to_string(facts.size_bytes) +
+                        " bytes do not fit into a cache of " + std::to_string(facts.cache_bytes) +
+                        " (in sets of eight lines): take a larger cache, or load \"auto\"");
+    }
+    return {false, "it is larger than the cache"};
+  }
+  if (facts.is_new) {
+    return {false, "a new array has nothing to load"};
+  }
+  if (facts.kind != LoadKind::automatic) {
+    return {facts.kind == LoadKind::all, "asked for"};
+  }
+  if (facts.copies_memory) {
+    return {false, "it is memory of this process already"};
+  }
+  if (!facts.predicted) {
+    return {false, "nobody can say how long it would take to load all of it"};
+  }
+  if (*facts.predicted > unnoticed_load_seconds) {
+    return {false,
+            "all of it fits into the cache, but would take about " +
+                seconds_text(*facts.predicted) + " to load: what is touched comes, and stays"};
+  }
+  return {true,
+          "all of it fits into the cache, and takes about " + seconds_text(*facts.predicted) +
+              " to load"};
+}
+
+void load_at_opening(StorageArray& array, Runtime& runtime, LoadKind kind) {
+  const Backing& backing = array.backing();
+  const bool fits = array.cache().places.whole;
+  const bool asks = fits && !backing.is_new && kind == LoadKind::automatic;
+  LoadChoice choice = choose_load(
+      {.kind = kind,
+       .size_bytes = array.size_bytes(),
+       .cache_bytes = array.cache_bytes(),
+       .fits = fits,
+       .is_new = backing.is_new,
+       .copies_memory = backing.in_memory() && array.device().info().can.host_addressable,
+       .predicted = asks ? predicted_seconds(array, runtime) : std::nullopt});
+  try {
+    if (choice.loads) {
+      if (backing.in_memory()) {
+        load_memory(array);
+      } else {
+        load_files(array, runtime);
+      }
+      array.mark_loaded();
+    }
+  } catch (const Error& error) {
+    if (kind == LoadKind::all) {
+      throw;
+    }
+    choice = {false, std::string("loading all of it failed: ") + error.what()};
+  }
+  array.explain_loading(std::move(choice.why));
+}
+
+}  // namespace hippogriff::ondemand
