@@ -263,6 +263,43 @@ def test_programs_by_hand_are_never_faster_at_any_size(tmp_path: Path) -> None:
     assert "by hand, large, worst</td><td>≤ 1.03</td><td>0.857</td><td>met</td>" in page
 
 
+def test_results_of_several_builds_make_a_page_where_that_is_wanted(tmp_path: Path) -> None:
+    one = results(tmp_path / "one", "G", [whole("nn", "run", 0)])
+    two = Journal(tmp_path / "two")
+    run = {**Journal(one).runs[-1], "build": {"version": "1"}}
+    del run["context"]
+    two.begin_run(run)
+    two.add(whole("nn", "baseline", 0))
+    paths = [one, two.path.parent]
+    with pytest.raises(InvalidArgument, match="differ from the others' in build"):
+        merged(paths)
+    assert len(merged(paths, builds_differ=True).records) == 2
+    page = write_page(paths, tmp_path / "page", plots=False, builds_differ=True).read_text()
+    assert "Of 2 builds" in page
+    other = results(tmp_path / "three", "another", [])
+    with pytest.raises(InvalidArgument, match="differ from the others' in machine"):
+        merged([one, other], builds_differ=True)
+
+
+def test_the_eight_keep_the_calibration_of_their_machine(tmp_path: Path) -> None:
+    paths = []
+    for name, rate in (("one", 4e9), ("two", 1e9)):
+        drive = {key: {"bytes_per_second": rate} for key in ("direct_read", "direct_write")}
+        calibration = {"drives": {"vda": {**drive, "measured": True}}}
+        records: list[dict[str, Any]] = [{"key": "calibration", "calibration": calibration}]
+        if name == "one":
+            moved = {"result": {"moved_in_bytes": 4e9, "moved_out_bytes": 0}}
+            fields = {"workload": "nn", "scale": "large", "seconds": 8.0, "failures": 0}
+            key = "together/nn/large/in_turns/0"
+            more = {"configuration": "in_turns", "runs": [moved]}
+            records.append({"key": key, **fields, **more})
+        paths.append(results(tmp_path / name, "G", records))
+    found = merged(paths)
+    made = figures(Measurements(found.runs, found.records))
+    figure = next(each for each in made if each.name == "together")
+    assert next(value.median for value in figure.panels[0].series[LIMIT] if value) == 8.0
+
+
 def test_papers_numbers_of_the_eight_are_by_size() -> None:
     fields = {"workload": "nn", "configuration": "everything", "seconds": 1.0, "failures": 0}
     for scale in papers.SCALES:

@@ -120,7 +120,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def write_report(results: Sequence[Path], folder: Path) -> Path:
+def write_report(results: Sequence[Path], folder: Path, *, builds_differ: bool = False) -> Path:
     """Write the report; return its page. Without matplotlib it has tables and no plots."""
     from hippogriff.reproduce.report import write_page
 
@@ -132,7 +132,7 @@ def write_report(results: Sequence[Path], folder: Path) -> Path:
             file=sys.stderr,
         )
     try:
-        return write_page(list(results), folder, plots=plots)
+        return write_page(list(results), folder, plots=plots, builds_differ=builds_differ)
     except HippogriffError:
         raise
     except OSError as error:

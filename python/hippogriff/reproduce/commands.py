@@ -20,6 +20,9 @@ Reports = Annotated[
     list[Path] | None,
     typer.Option("--report", metavar="RESULTS", help="Only the report; may be repeated."),
 ]
+Differ = Annotated[
+    bool, typer.Option("--builds-differ", help="Let --report take results of several builds.")
+]
 Names = Annotated[str, typer.Option("--experiments", help="Such as E1,E3.")]
 Out = Annotated[Path, typer.Option("--out", help="Results, and the report.")]
 Files = Annotated[
@@ -53,6 +56,7 @@ def reproduce(
     quick: Quick = False,
     full: Full = False,
     report_of: Reports = None,
+    builds_differ: Differ = False,
     experiments: Names = "all",
     out: Out = Path("reproduce"),
     files: Files = None,
@@ -78,8 +82,10 @@ def reproduce(
     if report_of:
         if quick or full:
             raise InvalidArgument("--report measures nothing: leave --quick and --full out")
-        print(write_report(report_of, out))
+        print(write_report(report_of, out, builds_differ=builds_differ))
         return
+    if builds_differ:
+        raise InvalidArgument("--builds-differ is of --report")
     if quick == full:
         raise InvalidArgument("choose one of --quick and --full, or --report")
     options = Options(

@@ -30,12 +30,12 @@ def context_of(facts: Record) -> str:
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def differences(one: Record, other: Record) -> str:
-    """Tell in what two runs' contexts differ."""
+def differences(one: Record, other: Record, but: str = "") -> str:
+    """Tell in what two runs' contexts differ, apart from one thing that may."""
     return "; ".join(
         f"{name}: {one.get(name)} and {other.get(name)}"
         for name in _CONTEXT
-        if one.get(name) != other.get(name)
+        if one.get(name) != other.get(name) and name != but
     )
 
 

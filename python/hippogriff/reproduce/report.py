@@ -36,8 +36,10 @@ code { font-size: 13px; overflow-wrap: anywhere }
 """
 
 
-def merged(paths: list[Path]) -> Results:
+def merged(paths: list[Path], *, builds_differ: bool = False) -> Results:
     """Return several results of one context together; the last of a key counts.
+
+    With `builds_differ` they may be of several builds.
 
     Raises
     ------
@@ -51,11 +53,17 @@ def merged(paths: list[Path]) -> Results:
     for path in paths:
         found = load(path)
         if runs and found.runs and runs[-1]["context"] != found.runs[-1]["context"]:
-            differ = differences(runs[-1], found.runs[-1])
+            differ = differences(runs[-1], found.runs[-1], but="build" if builds_differ else "")
+        else:
+            differ = ""
+        if differ:
             raise InvalidArgument(f"{path} has results that differ from the others' in {differ}")
         runs += found.runs
         left_out += found.left_out
-        for record in found.records:
+        drives = next((each for each in found.records if each["key"] == "calibration"), {})
+        for each in found.records:
+            # Drives of one model differ from machine to machine: each keeps its own calibration.
+            record = {**each, "calibrated": drives.get("calibration")} if drives else each
             known = records.get(record["key"])
             # A failure does not replace what was measured elsewhere.
             if known is None or not record.get("failure") or known.get("failure"):
@@ -184,6 +192,10 @@ def _problems(records: list[Record]) -> list[str]:
     return [*lines, "</ul>"]
 
 
+def _build_of(run: Record) -> str:
+    return ", ".join(f"{name} {value}" for name, value in run["build"].items() if value)
+
+
 def _machine(found: Results) -> list[str]:
     runs = found.runs
     if not runs:
@@ -199,6 +211,12 @@ def _machine(found: Results) -> list[str]:
         facts += f"; NVIDIA's driver {also['nvidia_driver']}, CUDA {also.get('cuda') or '?'}"
     facts += f". The papers': {papers.MACHINE}."
     lines = [f"<p>{html.escape(facts)} {len(found.records)} measurements ({last['effort']}).</p>"]
+    builds = {_build_of(run) for run in runs}
+    if len(builds) > 1:
+        lines.append(
+            f"<p><strong>Of {len(builds)} builds</strong>, named below: within an experiment, what "
+            "stands side by side was mostly measured by one of them.</p>"
+        )
     if found.left_out:
         lines.append(
             f"<p>{found.left_out} measurements of other builds, machines, drives or settings are "
@@ -206,7 +224,7 @@ def _machine(found: Results) -> list[str]:
         )
     lines.append("<details><summary>Runs</summary><ul>")
     for run in runs:
-        build = ", ".join(f"{name} {value}" for name, value in run["build"].items() if value)
+        build = _build_of(run)
         host = run.get("also", {}).get("host", "")
         words = f"{run['started']} {host}, {build}: "
         command = html.escape(run["command_line"])
@@ -214,12 +232,14 @@ def _machine(found: Results) -> list[str]:
     return [*lines, "</ul></details>"]
 
 
-def write_page(paths: list[Path], folder: Path, *, plots: bool) -> Path:
+def write_page(
+    paths: list[Path], folder: Path, *, plots: bool, builds_differ: bool = False
+) -> Path:
     """Write the page, and its plots where asked, into a folder; return the page.
 
     It is made from whatever there is: what was not measured says so.
     """
-    found = merged(paths)
+    found = merged(paths, builds_differ=builds_differ)
     runs, records = found.runs, found.records
     measured = Measurements(runs, records)
     folder.mkdir(parents=True, exist_ok=True)

@@ -54,15 +54,15 @@ def _speeds(records: list[Record], workloads: list[str], name: str) -> list[Valu
     )
 
 
-def _rates(measured: Measurements) -> tuple[float, float] | None:
+def _rates(measured: Measurements, record: Record) -> tuple[float, float] | None:
     """Return what the drive was calibrated to read and write, bytes per second."""
-    for record in measured.good:
-        if record["key"] == "calibration":
-            drives: dict[str, Any] = record["calibration"].get("drives", {})
-            for drive in drives.values():
-                read, write = (drive[name]["bytes_per_second"] for name in _RATES)
-                if drive.get("measured") and read > 0 and write > 0:
-                    return float(read), float(write)
+    others = (each["calibration"] for each in measured.good if each["key"] == "calibration")
+    calibration: Record = record.get("calibrated") or next(others, {})
+    drives: dict[str, Any] = calibration.get("drives", {})
+    for drive in drives.values():
+        read, write = (float(drive[name]["bytes_per_second"]) for name in _RATES)
+        if drive.get("measured") and read > 0 and write > 0:
+            return read, write
     return None
 
 
@@ -71,8 +71,8 @@ def limit_seconds(measured: Measurements, records: list[Record], workload: str) 
 
     That is without the start of anything, and of a drive that does not do both at once.
     """
-    rates = _rates(measured)
     for record in records:
+        rates = _rates(measured, record)
         if record["workload"] == workload and not record["failures"] and rates is not None:
             results = [run["result"] for run in record["runs"] if "result" in run]
             if results and all("moved_in_bytes" in result for result in results):
