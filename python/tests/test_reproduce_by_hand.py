@@ -1,4 +1,4 @@
-"""E3 of `hippogriff reproduce`: pipelines by hand are tuned, and hippogriff is judged by these."""
+"""E3 of `hippogriff reproduce`: pipelines by hand are tuned, and compared with by the best."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def shaped(shape: str, send: float, number: int) -> dict[str, Any]:
     return {"key": f"shape/nn/large/cold/{shape}/{number}", **fields, "result": result}
 
 
-def test_hippogriff_is_judged_by_the_best_shape() -> None:
+def test_hippogriff_is_compared_with_the_best_shape() -> None:
     records = [whole("nn", way, 0) for way in ("run", "pipelined")]  # 3 and 3.5 s
     for number in range(2):
         records += [shaped("default", 2.0, number), shaped("8 x 4MiB", 1.0, number)]

@@ -123,7 +123,7 @@ def _section(figure: Figure, plots: list[Path]) -> list[str]:
 
 
 def _targets(large: Measurements, every: Measurements) -> list[str]:
-    """Judge large inputs: the targets are for them, but for what is never to be slower."""
+    """Show targets: they are for large inputs, but for what is never to be slower."""
     lines = ['<h2 id="targets">What it should show</h2>']
     found: list[Target] = []
     if any(record.get("scale") == "large" for record in large.good):
