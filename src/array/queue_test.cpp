@@ -4,11 +4,14 @@
 #include "testing/effort.hpp"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <array>
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <functional>
+#include <latch>
 #include <memory>
 #include <random>
 #include <thread>
@@ -137,25 +140,62 @@ struct Hammering {
   std::uint32_t depth;
   std::uint64_t base;
   std::uint32_t threads;
+  int each = 160;  // commands
 };
+
+// Runs `work(thread)` on so many threads, thousands, when all are there, and waits for them.
+void on_small_stacks(std::uint32_t count, const std::function<void(std::uint32_t)>& work) {
+  constexpr std::size_t stack_bytes = std::size_t{256} << 10;
+
+  struct Call {
+    const std::function<void(std::uint32_t)>* work = nullptr;
+    std::latch* all_there = nullptr;
+    std::uint32_t thread = 0;
+  };
+
+  std::latch all_there(count);
+
+  std::vector<Call> calls(count);
+  std::vector<pthread_t> threads;
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, stack_bytes), 0);
+  for (std::uint32_t thread = 0; thread < count; ++thread) {
+    calls[thread] = {&work, &all_there, thread};
+    const auto run = [](void* given) -> void* {
+      const Call& call = *static_cast<Call*>(given);
+      call.all_there->arrive_and_wait();
+      (*call.work)(call.thread);
+      return nullptr;
+    };
+    pthread_t made{};
+    const int failure = pthread_create(&made, &attributes, run, &calls[thread]);
+    EXPECT_EQ(failure, 0) << "thread " << thread;
+    if (failure != 0) {
+      all_there.count_down(count - thread);
+      break;
+    }
+    threads.push_back(made);
+  }
+  for (const pthread_t thread : threads) {
+    EXPECT_EQ(pthread_join(thread, nullptr), 0);
+  }
+  EXPECT_EQ(pthread_attr_destroy(&attributes), 0);
+}
 
 class QueueHammer : public ::testing::TestWithParam<Hammering> {};
 
 TEST_P(QueueHammer, every_command_is_answered_once_and_to_its_own_thread) {
   const Hammering given = GetParam();
-  const auto each = static_cast<std::uint64_t>(rounds_of(160));
+  const auto each = static_cast<std::uint64_t>(rounds_of(given.each));
   TestQueue queue(given.depth, given.base);
   std::atomic<std::uint64_t> wrong{0};
   std::uint64_t served = 0;
   {
     EchoController controller(queue.pair(), given.base, 12);
-    std::vector<std::thread> threads;
-    for (std::uint32_t thread = 0; thread < given.threads; ++thread) {
-      threads.emplace_back([&, thread] { wrong.fetch_add(submit_and_check(queue, thread, each)); });
-    }
-    for (std::thread& thread : threads) {
-      thread.join();
-    }
+    on_small_stacks(given.threads, [&](std::uint32_t thread) {
+      wrong.fetch_add(submit_and_check(queue, thread, each));
+    });
     served = controller.served();
   }
   EXPECT_EQ(wrong.load(), 0U);
@@ -168,6 +208,9 @@ INSTANTIATE_TEST_SUITE_P(
     QueueHammer,
     ::testing::Values(Hammering{.depth = 4, .base = 0, .threads = 64},
                       Hammering{.depth = 1024, .base = 0, .threads = 256},
+                      Hammering{
+                          .depth = 1024, .base = UINT64_MAX - 9000, .threads = 3000, .each = 20},
+                      Hammering{.depth = 256, .base = UINT32_MAX - 300, .threads = 1500, .each = 8},
                       Hammering{.depth = 64, .base = UINT64_MAX - 5000, .threads = 96},
                       Hammering{.depth = 8, .base = UINT64_MAX - 3, .threads = 64},
                       Hammering{.depth = 256, .base = UINT32_MAX - 999, .threads = 128},
