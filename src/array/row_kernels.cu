@@ -61,17 +61,17 @@ __device__ void move_all(const RowMoves& moves) {
 
 // Two groups a multiprocessor: where more must fit the compiler spills registers.
 extern "C" __global__ void __launch_bounds__(row_kernel_threads, 2)
-    hippogriff_array_gather(const RowMoves moves) {
+    hippogriff_array_gather(const __grid_constant__ RowMoves moves) {
   move_all<false>(moves);
 }
 
 extern "C" __global__ void __launch_bounds__(row_kernel_threads, 2)
-    hippogriff_array_scatter(const RowMoves moves) {
+    hippogriff_array_scatter(const __grid_constant__ RowMoves moves) {
   move_all<true>(moves);
 }
 
 extern "C" __global__ void __launch_bounds__(row_kernel_threads, 2)
-    hippogriff_array_flush(const RowMoves moves) {
+    hippogriff_array_flush(const __grid_constant__ RowMoves moves) {
   const uint64_t lane = thread_index() % 32;
   for (uint64_t place = thread_index() - lane; place < moves.cache.places.place_count();
        place += thread_count()) {
@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(row_kernel_threads, 2)
 
 // A lane a line; a warp that finds no slot asks for no more.
 extern "C" __global__ void __launch_bounds__(row_kernel_threads, 2)
-    hippogriff_array_prefetch(const RowMoves moves) {
+    hippogriff_array_prefetch(const __grid_constant__ RowMoves moves) {
   const uint64_t count = moves.ask_count();
   for (uint64_t first = thread_index() / 32 * 32; first < count; first += thread_count()) {
     if (!moves.ask(Lanes::warp(), first)) {
@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(row_kernel_threads, 2)
 
 // A warp a row.
 extern "C" __global__ void __launch_bounds__(row_kernel_threads)
-    hippogriff_array_zero_copy(const RowMoves moves) {
+    hippogriff_array_zero_copy(const __grid_constant__ RowMoves moves) {
   for (uint64_t row = thread_index() / 32; row < moves.count; row += thread_count() / 32) {
     moves.read_past(Lanes::warp(), row);
   }
