@@ -49,7 +49,8 @@ typedef struct hippogriff_array_options {
                          the page cache when it is opened is more than memory has room for */
   const char* load; /**< what of it is in the cache when it is open: "all" (in large pieces; refused
                        where it does not fit), "none" (lines come as they are touched), "auto"
-                       (NULL): all where it fits and is predicted to take at most 0.1 s */
+                       (NULL): all where it fits and is predicted to take at most 0.1 s, but memory.
+                       What is written to the file by others later is not seen in what was loaded */
 } hippogriff_array_options;
 
 typedef struct hippogriff_array_statistics {

@@ -88,7 +88,7 @@ class StorageArray:
     load : str
         What of it is in the cache when it is open: ``"all"`` (read in large pieces; refused where
         it does not fit), ``"none"`` (lines come when they are touched), or ``"auto"``: all where
-        it fits and is predicted to take at most 0.1 s. `explain` says what was chosen, and why.
+        it fits and is predicted to take at most 0.1 s: what others write later is not seen then.
 
     Raises
     ------

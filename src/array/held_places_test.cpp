@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <random>
 #include <vector>
 
@@ -179,6 +180,37 @@ TEST(HeldPlaces, what_fails_beside_a_cursor_is_told_and_the_array_goes_on) {
   array.array().check();
   cursor.let_go();
   array.array().flush();
+}
+
+// Sets share the spare place: who could not load into it must not give it back twice.
+TEST(HeldPlaces, reads_of_many_threads_that_fail_beside_cursors_give_nothing_wrong) {
+  TestArray array({.size_bytes = std::uint64_t{96} << 10,
+                   .cache_bytes = std::uint64_t{16} * 512,
+                   .wait_limit = std::chrono::seconds(20)});
+  const auto view = array.view<std::uint32_t>();
+  const std::vector<std::uint32_t> before = elements_of<std::uint32_t>(array.stored());
+  std::deque<array_cursor<std::uint32_t>> cursors;
+  for (std::uint64_t line = 0; line < 100; ++line) {
+    cursors.emplace_back(view);
+    ASSERT_EQ(cursors.back()[line * 128], before[line * 128]);
+  }
+  array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::error, .times = 1500});
+  std::atomic<int> wrong{0};
+  std::atomic<int> failed{0};
+  on_threads(thread_count, [&](int thread) {
+    std::mt19937 random(static_cast<std::uint32_t>(thread));
+    for (int i = 0; i < 250; ++i) {
+      const std::uint64_t index = random() % before.size();
+      std::uint32_t value = 0;
+      const NvmeStatus status = view.read(index, value);
+      failed += status == NvmeStatus::unrecovered_read ? 1 : 0;
+      wrong += status == NvmeStatus::success            ? (value == before[index] ? 0 : 1)
+               : status == NvmeStatus::unrecovered_read ? 0
+                                                        : 1;
+    }
+  });
+  EXPECT_EQ(wrong.load(), 0);
+  EXPECT_GT(failed.load(), 0);
 }
 
 TEST(HeldPlaces, an_array_that_has_ended_says_so_also_when_it_is_cleared) {

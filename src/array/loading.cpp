@@ -16,7 +16,9 @@ namespace hippogriff::ondemand {
 
 namespace {
 
-constexpr double memory_bytes_per_second = 10e9;  // to a GPU, from memory that may not be pinned
+// A device that is the host gets its pages as they are written.
+constexpr double new_pages_bytes_per_second = 3e9;
+constexpr double stripe_seconds = 12e-6;  // each is a transfer
 constexpr std::size_t under_way_max = 16;
 constexpr std::chrono::seconds device_patience{60};
 
@@ -29,12 +31,14 @@ std::string seconds_text(double seconds) {
 // By the router; files one after the other.
 std::optional<double> predicted_seconds(StorageArray& array, Runtime& runtime) {
   const Backing& backing = array.backing();
-  if (backing.in_memory()) {
-    return static_cast<double>(backing.size_bytes) / memory_bytes_per_second;
+  const auto bytes = static_cast<double>(backing.size_bytes);
+  double seconds =
+      array.device().info().can.host_addressable ? bytes / new_pages_bytes_per_second : 0;
+  if (backing.stripe_bytes != 0) {
+    seconds += stripe_seconds * bytes / static_cast<double>(backing.stripe_bytes);
   }
   try {
     DeviceState& state = runtime.locate(array.lines()).state;
-    double seconds = 0;
     const std::size_t files = backing.stripe_bytes == 0 ? 1 : backing.files.size();
     for (std::size_t i = 0; i < files; ++i) {
       const Range extent{backing.file_offset, backing.layout().bytes_in(backing.size_bytes, i)};
@@ -71,7 +75,8 @@ void load_memory(StorageArray& array) {
 // write where memory is given back then.
 class Loads {
  public:
-  explicit Loads(Runtime& runtime) : runtime_(runtime) {}
+  Loads(Runtime& runtime, std::chrono::milliseconds patience)
+      : runtime_(runtime), patience_(patience) {}
 
   ~Loads() {
     for (const auto& transfer : under_way_) {
@@ -106,7 +111,17 @@ class Loads {
  private:
   void finish_one() {
     const std::shared_ptr<Transfer> transfer = under_way_.front();
-    transfer->wait(std::chrono::milliseconds(-1));
+    std::uint64_t before = 0;
+    while (!transfer->wait(patience_)) {
+      const std::uint64_t done = transfer->bytes_done();
+      if (done == before) {
+        throw Error({.status = Status::timed_out,
+                     .operation = "load array",
+                     .object = transfer->file().facts().path,
+                     .detail = "nothing came for " + std::to_string(patience_.count()) + " ms"});
+      }
+      before = done;
+    }
     if (transfer->failed()) {
       throw Error(transfer->failure());
     }
@@ -114,12 +129,13 @@ class Loads {
   }
 
   Runtime& runtime_;
+  std::chrono::milliseconds patience_;
   std::deque<std::shared_ptr<Transfer>> under_way_;
 };
 
 void load_files(StorageArray& array, Runtime& runtime) {
   const Backing& backing = array.backing();
-  Loads loads(runtime);
+  Loads loads(runtime, array.wait_limit());
   for (std::uint64_t offset = 0; offset < backing.size_bytes;) {
     const FilePart part = backing.part_at(offset, backing.size_bytes - offset, 0);
     loads.begin(part, {array.lines().value + offset});
@@ -160,8 +176,8 @@ LoadChoice choose_load(const LoadFacts& facts) {
   if (facts.kind != LoadKind::automatic) {
     return {facts.kind == LoadKind::all, "asked for"};
   }
-  if (facts.copies_memory) {
-    return {false, "it is memory of this process already"};
+  if (facts.in_memory) {
+    return {false, "it is memory of this process, which may change it"};
   }
   if (!facts.predicted) {
     return {false, "nobody can say how long it would take to load all of it"};
@@ -179,15 +195,15 @@ LoadChoice choose_load(const LoadFacts& facts) {
 void load_at_opening(StorageArray& array, Runtime& runtime, LoadKind kind) {
   const Backing& backing = array.backing();
   const bool fits = array.cache().places.whole;
-  const bool asks = fits && !backing.is_new && kind == LoadKind::automatic;
-  LoadChoice choice = choose_load(
-      {.kind = kind,
-       .size_bytes = array.size_bytes(),
-       .cache_bytes = array.cache_bytes(),
-       .fits = fits,
-       .is_new = backing.is_new,
-       .copies_memory = backing.in_memory() && array.device().info().can.host_addressable,
-       .predicted = asks ? predicted_seconds(array, runtime) : std::nullopt});
+  const bool asks = fits && !backing.is_new && !backing.in_memory() && kind == LoadKind::automatic;
+  LoadChoice choice =
+      choose_load({.kind = kind,
+                   .size_bytes = array.size_bytes(),
+                   .cache_bytes = array.cache_bytes(),
+                   .fits = fits,
+                   .is_new = backing.is_new,
+                   .in_memory = backing.in_memory(),
+                   .predicted = asks ? predicted_seconds(array, runtime) : std::nullopt});
   try {
     if (choice.loads) {
       if (backing.in_memory()) {

@@ -29,7 +29,7 @@ struct LoadFacts {
   std::uint64_t cache_bytes = 0;
   bool fits = false;                // the cache has a place for each line
   bool is_new = false;              // mode w+: there is nothing to load
-  bool copies_memory = false;       // host memory, to host memory
+  bool in_memory = false;           // of this process, which may fill it later
   std::optional<double> predicted;  // seconds; nothing where nobody can say
 };
 

@@ -58,7 +58,7 @@ TEST(Loading, all_is_loaded_where_it_fits_and_takes_no_time_or_is_asked_for) {
   unknown.predicted.reset();
   EXPECT_FALSE(choose_load(unknown).loads);
   LoadFacts memory = fits;
-  memory.copies_memory = true;
+  memory.in_memory = true;
   EXPECT_FALSE(choose_load(memory).loads);
   LoadFacts fresh = fits;
   fresh.is_new = true;

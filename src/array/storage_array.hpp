@@ -66,6 +66,8 @@ class StorageArray {
 
   [[nodiscard]] const Backing& backing() const { return options_.backing; }
 
+  [[nodiscard]] std::chrono::milliseconds wait_limit() const { return options_.wait_limit; }
+
   // Of the lines: what was asked for, or all of the array if that is less, in whole sets.
   [[nodiscard]] std::uint64_t cache_bytes() const {
     return std::uint64_t{cache_.places.place_count()} * options_.line_bytes;

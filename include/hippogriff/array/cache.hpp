@@ -320,7 +320,7 @@ struct Cache {
       const NvmeStatus status = load(group, line, found.place);
       if (status != NvmeStatus::success) {
         if (in_spare && group.leads() && status != NvmeStatus::aborted) {
-          places.leave_spare(line);
+          places.unlock_set(line);
         }
         found = {Step::failed, 0, static_cast<uint64_t>(status)};
       }

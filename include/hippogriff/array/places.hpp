@@ -215,6 +215,11 @@ struct PlaceTable {
   // Gives the spare place and the set's lock back.
   HIPPO_ANYWHERE void leave_spare(uint64_t line) const {
     word_at(spare()).store(PlaceWord::of(no_line, 0), release);
+    unlock_set(line);
+  }
+
+  // By who has taken the spare place for the line and has given it up: others may have it by now.
+  HIPPO_ANYWHERE void unlock_set(uint64_t line) const {
     shared_ref<uint32_t>(sets[set_of(line)].lock).store(0, release);
   }
 
@@ -428,7 +433,13 @@ struct PlaceTable {
     const uint32_t dirty = seen.which([](uint64_t word) { return (word & PlaceWord::dirty) != 0; });
     const uint32_t state = sets[set].hand;
     const Clock clock{state & hand_bits, ways};
-    for (uint32_t open = idle & ~dirty; open != 0;) {
+    uint32_t open = idle & ~dirty;
+    if (whole) {  // There is a place for the line: nobody need leave.
+      const uint32_t empty =
+          open & seen.which([](uint64_t word) { return PlaceWord::line(word) == no_line; });
+      open = empty != 0 ? empty : open;
+    }
+    while (open != 0) {
       const uint32_t way = clock.next(open, used);
       if (take_clean(first + way, seen.of(way), line)) {
         unmark(first, clock.passed(way, open, used));
@@ -456,7 +467,7 @@ struct PlaceTable {
     }
     // Where two are on their way already one of them is waited for: else all of a cache that is
     // written faster than the storage takes it would be, a line at a time, and none beside others.
-    const uint32_t open = idle & dirty;
+    open = idle & dirty;
     const uint32_t busy =
         places_of_set() & seen.which([](uint64_t word) { return (word & PlaceWord::busy) != 0; });
     if (open == 0 || count_ones(busy) >= 2) {

@@ -27,7 +27,7 @@ HIPPO_ANYWHERE bool Cache::take_around(
   bool has = claimed && group.rank() == claimer;
   if (!has && group.rank() < together) {
     mine.line = mine.line - claimer + group.rank();
-    mine.place = places.place_with(mine.line);
+    mine.place = mine.line << line_shift < size_bytes ? places.place_with(mine.line) : no_place;
     has = mine.place != no_place && places.take_dirty(mine.place, mine.line, marks);
   }
   const bool is_alone = count_ones(group.vote(has)) <= 1;
