@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from reproduce_programs import fake_programs
 
 from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce import children
@@ -26,9 +29,6 @@ from hippogriff.reproduce.bench import (
 )
 from hippogriff.reproduce.children import Surroundings
 from hippogriff.reproduce.together import mps
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _LONG_SECONDS = 60.0
 _GOOD = '{"seconds": [1, 2], "cpu_seconds": [1, 2], "cached_before": [0, 0]}'
@@ -73,6 +73,60 @@ def test_an_interrupt_while_a_program_starts_leaves_none(
     with pytest.raises(KeyboardInterrupt):
         children.run(["sleep", "600"], Surroundings({}, (), _LONG_SECONDS))
     assert [process.returncode for process in started] == [-signal.SIGTERM]
+
+
+@pytest.mark.parametrize("second", ["INT", "TERM", "HUP"])
+def test_second_signal_while_inputs_are_removed_leaves_none(tmp_path: Path, second: str) -> None:
+    programs = fake_programs(tmp_path / "bin", hotspot="kill -HUP $PPID; exec sleep 600")
+    script = (
+        "import os, shutil, signal, sys; remove = shutil.rmtree\n"
+        "def interrupted(path, **options):\n"
+        f"    os.kill(os.getpid(), signal.SIG{second}); remove(path, **options)\n"
+        "shutil.rmtree = interrupted\n"
+        "from hippogriff.cli import main; main()\n"
+    )
+    words = ["reproduce", "--quick", "--experiments", "E1", "--device", "host", "--no-report"]
+    places = ["--out", str(tmp_path / "out"), "--programs", str(programs)]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words, *places],
+        capture_output=True,
+        text=True,
+        timeout=_LONG_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.endswith("interrupted; nothing was left behind\n")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"measurements.jsonl", "results.json"} <= names
+    assert not [name for name in names if name.startswith("hippogriff-reproduce-")]
+
+
+def test_child_that_does_not_end_kindly_is_ended_also_after_a_second_signal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = subprocess.Popen(
+        ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert children.first_line(process, _LONG_SECONDS) == "ready"
+    monkeypatch.setattr(children, "_GRACE_SECONDS", 1.0)
+    wait = process.wait
+
+    def interrupted(timeout: float | None = None) -> int:
+        signal.raise_signal(signal.SIGINT)
+        return wait(timeout)
+
+    child = children._Child(process, io.BytesIO(), io.BytesIO(), 0.0)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(process, "wait", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                children.end_all([child])
+        assert process.poll() == -signal.SIGKILL
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize("obeys", [True, False])
@@ -129,15 +183,19 @@ def test_folder_of_files_is_one_runs_and_the_next_removes_what_a_killed_one_left
         assert node == bench.environment()["HIPPOGRIFF_NODE"]
         with pytest.raises(InvalidArgument, match=r"another process measures .* by --dir"):
             bench.begin()
-        left, kept = bench.files / "result.out", bench.files / "nn-tiny"
-        books = [left, kept] if node == "off" else [left, kept, type(left)(node)]
+        names = ("result.out", "nn-tiny", "nw-tiny.writing")
+        books = [bench.files / name for name in names]
+        books += [] if node == "off" else [Path(node)]
         for path in books:
             path.write_bytes(b"x")
     finally:
         process.kill()
         process.communicate()
     bench.begin()
-    assert [path.exists() for path in books] == [False, True, False][: len(books)]
+    assert [path.exists() for path in books] == [False, True, False, False][: len(books)]
+    books[2].write_bytes(b"x")
+    bench.clean(keep_inputs=True)
+    assert [path.exists() for path in books[1:3]] == [True, False]
     bench.clean(keep_inputs=False)
 
 

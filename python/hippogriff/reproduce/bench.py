@@ -32,8 +32,6 @@ STATES = (COLD, CACHED)
 ROUTES = ("direct", "mapped", "pipelined", "parked")  # that E2 asks for by name
 NO_SUCH_ROUTE = 4  # the exit status of `_transfer` where there is none
 _COLD_MOST = 0.1  # A share of a file in the page cache that is cold still.
-ROUTES = ("direct", "mapped", "pipelined", "parked")  # that E2 asks for by name
-NO_SUCH_ROUTE = 4  # the exit status of `_transfer` where there is none
 _CACHED_LEAST = 0.99
 _ROOM_BYTES = 256 << 20
 _SHOWN_CHARACTERS = 200
@@ -100,9 +98,7 @@ class Bench:
             raise InvalidArgument(
                 f"another process measures with files in {self.files}: name another folder by --dir"
             ) from None
-        self._node.unlink(missing_ok=True)
-        for path in self.files.glob("result.*"):
-            path.unlink()
+        self._remove_all_but_inputs()
 
     @property
     def calibration(self) -> Path:
@@ -252,12 +248,15 @@ class Bench:
 
     def clean(self, *, keep_inputs: bool) -> None:
         """Remove results, and inputs unless they are kept."""
-        self._node.unlink(missing_ok=True)
-        if keep_inputs:
-            for path in self.files.glob("result.*"):
-                path.unlink(missing_ok=True)
-        else:
+        self._remove_all_but_inputs()
+        if not keep_inputs:
             shutil.rmtree(self.files, ignore_errors=True)
+
+    def _remove_all_but_inputs(self) -> None:
+        self._node.unlink(missing_ok=True)
+        for pattern in ("result.*", "*.writing"):  # Of inputs that were being made, too.
+            for path in self.files.glob(pattern):
+                path.unlink(missing_ok=True)
 
     def whole_program(
         self,

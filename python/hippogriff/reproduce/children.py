@@ -95,7 +95,7 @@ def _on_cores(cores: Sequence[int]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Hold back the signals that would interrupt the block until its end."""
     came: list[int] = []
     before = {number: signal.getsignal(number) for number in _INTERRUPTING}
@@ -134,7 +134,7 @@ def _start_all(
 ) -> None:
     """Start one by one: those in `children` are to be ended if the next does not start."""
     for command in commands:
-        with _uninterrupted():  # Else one could run that nobody knows of.
+        with uninterrupted():  # Else one could run that nobody knows of.
             children.append(_start(command, around))
 
 
@@ -162,15 +162,16 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def end_all(children: Iterable[_Child]) -> None:
     """End each and forget what it said; an interruption on the way does not spare the others."""
     interrupted: BaseException | None = None
-    for child in children:
-        try:
-            child.output.close()
-            child.errors.close()
-            end(child.process)
-        except BaseException as error:
-            interrupted = error
-    if interrupted is not None:
-        raise interrupted
+    with uninterrupted():  # Else one that does not end kindly could go on.
+        for child in children:
+            try:
+                child.output.close()
+                child.errors.close()
+                end(child.process)
+            except BaseException as error:
+                interrupted = error
+        if interrupted is not None:
+            raise interrupted
 
 
 def first_line(process: subprocess.Popen[bytes], timeout_seconds: float) -> str:

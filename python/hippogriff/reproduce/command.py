@@ -13,6 +13,7 @@ from hippogriff._console import print_json
 from hippogriff.errors import HippogriffError, InvalidArgument, io_error
 from hippogriff.reproduce import machine
 from hippogriff.reproduce.bench import Bench, Places
+from hippogriff.reproduce.children import uninterrupted
 from hippogriff.reproduce.effort import EFFORTS, EXPERIMENTS, cut
 from hippogriff.reproduce.experiments import Experiments
 from hippogriff.reproduce.journal import Journal
@@ -104,8 +105,9 @@ def run(options: Options) -> int:
     try:
         summary = measure(units, journal, options.budget_seconds, quiet=options.json)
     finally:
-        bench.clean(keep_inputs=options.keep_inputs)
-        results = journal.write_results()
+        with uninterrupted():  # A second signal, as service managers send, would leave inputs.
+            bench.clean(keep_inputs=options.keep_inputs)
+            results = journal.write_results()
     page = write_report([options.out], options.out / "report") if options.report else None
     if options.json:
         print_json(as_dict(summary, results, page))
