@@ -1,6 +1,6 @@
 """Registers, stack and spills of the kernels over arrays, and how many of their warps run at once.
 
-python3 -m bench.kernel_resources measure  compiles them: bench/results/kernel-resources.json
+python3 -m bench.kernel_resources measure  compiles them: bench/results/kernels/resources.json
 python3 -m bench.kernel_resources page     writes docs/array_kernels.md from that file
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench/results/kernel-resources.json"
+RESULTS = ROOT / "bench/results/kernels/resources.json"
 PAGE = ROOT / "docs/array_kernels.md"
 SCHEMA = "hippogriff-kernel-resources/1"
 
@@ -130,7 +130,7 @@ def page(results: dict[str, Any]) -> str:
         "# Kernels over arrays: registers and occupancy",
         "",
         "Made by `python3 -m bench.kernel_resources page` from",
-        "[results](../bench/results/kernel-resources.json) of",
+        "[results](../bench/results/kernels/resources.json) of",
         "`python3 -m bench.kernel_resources measure`, which compiles for",
         f"{' and '.join(ARCHITECTURES)} with nvcc {results['nvcc']}: no GPU is needed. Spills are",
         "those of the kernel and of all functions that it calls, stores and loads together.",

@@ -328,7 +328,8 @@ void check_errors(const std::string& path) {
   write_file(path, elements<Word>(100'000));
   // Held in the page cache and mapped the bytes would stay: an odd offset keeps it from being
   // mapped.
-  const array<Word> data(path, {.device = "cuda:0", .cache_size = 1 << 20, .offset = 8});
+  const array<Word> data(path,
+                         {.device = "cuda:0", .cache_size = 1 << 20, .offset = 8, .load = "none"});
   std::filesystem::resize_file(path, 4096);
   DeviceNumber failed;
   run("truncated file", kernel_limit, [&] {
