@@ -8,7 +8,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 HIPPOGRIFF_CUDA ?= ON
 WERROR ?= $(if $(CI),ON,OFF)
-FUZZ_SECONDS ?= $(if $(CI),8,20)
+FUZZ_SECONDS ?= $(if $(CI),5,20)
 BENCH_SECONDS ?= 120
 VENV := $(CURDIR)/.venv
 

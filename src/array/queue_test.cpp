@@ -209,8 +209,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Hammering{.depth = 4, .base = 0, .threads = 64},
                       Hammering{.depth = 1024, .base = 0, .threads = 256},
                       Hammering{
-                          .depth = 1024, .base = UINT64_MAX - 9000, .threads = 3000, .each = 20},
-                      Hammering{.depth = 256, .base = UINT32_MAX - 300, .threads = 1500, .each = 8},
+                          .depth = 1024, .base = UINT64_MAX - 2000, .threads = 3000, .each = 8},
+                      Hammering{.depth = 256, .base = UINT32_MAX - 300, .threads = 1500, .each = 4},
                       Hammering{.depth = 64, .base = UINT64_MAX - 5000, .threads = 96},
                       Hammering{.depth = 8, .base = UINT64_MAX - 3, .threads = 64},
                       Hammering{.depth = 256, .base = UINT32_MAX - 999, .threads = 128},
