@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -15,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from hippogriff import _library
 from hippogriff._measurement import make_cold, warm
 from hippogriff._sizes import format_size
-from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce import children
 from hippogriff.reproduce.children import Surroundings
 from hippogriff.reproduce.instructions import Counter
+from hippogriff.reproduce.journal import lock_folder
 from hippogriff.reproduce.page_cache import residency
 
 if TYPE_CHECKING:
@@ -91,13 +90,8 @@ class Bench:
             When another process measures with files in it.
         """
         self.files.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.files, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InvalidArgument(
-                f"another process measures with files in {self.files}: name another folder by --dir"
-            ) from None
+        words = f"another process measures with files in {self.files}: name another folder by --dir"
+        self._lock = lock_folder(self.files, words)
         self._remove_all_but_inputs()
 
     @property

@@ -74,6 +74,23 @@ def _record_of(line: bytes) -> Record:
     return record
 
 
+def lock_folder(folder: Path, words: str) -> int:
+    """Lock a folder as long as the descriptor that is returned is open.
+
+    Raises
+    ------
+    InvalidArgument
+        When another process has it; `words` say so.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise InvalidArgument(words) from None
+    return descriptor
+
+
 class Journal:
     """The measurements of a folder, by context and key; of those with both the last counts.
 
@@ -136,13 +153,9 @@ class Journal:
         InvalidArgument
             When another does.
         """
-        self._lock = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InvalidArgument(
-                f"another process measures into {self.path.parent}: name another folder by --out"
-            ) from None
+        folder = self.path.parent
+        words = f"another process measures into {folder}: name another folder by --out"
+        self._lock = lock_folder(folder, words)
 
     def begin_run(self, facts: Record) -> None:
         """Note who measures now: only what was measured in the same context counts as done."""
