@@ -44,27 +44,28 @@ def read_cases(paths: list[Path]) -> tuple[list[Case], list[dict[str, Any]]]:
     for document in documents:
         for case in document["cases"]:
             key = (case["workload"], case["instances"], case["mode"])
-            if "seconds" in case or key not in cases:
-                cases[key] = case
+            if ended(case) or not ended(cases.get(key, case)):
+                cases[key] = case | {"gain": gain(document["cases"], case)}
     return list(cases.values()), documents
+
+
+def ended(case: Case) -> bool:
+    """Whether a case came to its end."""
+    return "seconds" in case and not case["cut"]
 
 
 def measured(cases: list[Case], workload: str) -> list[Case]:
     """Return a workload's cases that came to their end."""
-    return [
-        case
-        for case in cases
-        if case["workload"] == workload and "seconds" in case and not case["cut"]
-    ]
+    return [case for case in cases if case["workload"] == workload and ended(case)]
 
 
 def gain(cases: list[Case], case: Case) -> float | None:
-    """Return how much faster a case was than the same instances one after the other."""
-    if case["failures"] or case["wrong"]:
+    """Return how much faster a case was than the same instances one after the other, in one run."""
+    if not ended(case) or case["failures"] or case["wrong"]:
         return None
     for other in cases:
         same = (other["workload"], other["instances"]) == (case["workload"], case["instances"])
-        if same and other["mode"] == _SEQUENTIAL and not other["failures"]:
+        if same and other["mode"] == _SEQUENTIAL and ended(other) and not other["failures"]:
             return float(other["seconds"] / case["seconds"])
     return None
 
@@ -77,9 +78,9 @@ def goal_lines(cases: list[Case]) -> list[str]:
         ours = [case for case in of_workload if case["mode"].startswith(OURS)]
         most = max((case["instances"] for case in ours), default=0)
         gains = [
-            (value, case["mode"])
+            (case["gain"], case["mode"])
             for case in ours
-            if case["instances"] == most and (value := gain(of_workload, case)) is not None
+            if case["instances"] == most and case["gain"] is not None
         ]
         if gains:
             value, mode = max(gains)
@@ -107,7 +108,7 @@ def table_lines(cases: list[Case], workload: str) -> list[str]:
     ]
     of_workload = measured(cases, workload)
     for case in sorted(of_workload, key=lambda case: int(case["instances"])):
-        value = gain(of_workload, case)
+        value = case["gain"]
         mode = f"**{case['mode']}**" if case["mode"].startswith(OURS) else case["mode"]
         cells = [
             str(case["instances"]),
@@ -124,7 +125,7 @@ def table_lines(cases: list[Case], workload: str) -> list[str]:
     absent = {
         f"{case['mode']} ({case.get('why_absent', 'cut short')})"
         for case in cases
-        if case["workload"] == workload and ("seconds" not in case or case["cut"])
+        if case["workload"] == workload and not ended(case)
     }
     if absent:
         lines += ["", f"Not measured, or not everywhere: {'; '.join(sorted(absent))}."]
@@ -223,7 +224,8 @@ def page_lines(paths: list[Path], output: Path, *, plots: bool) -> list[str]:
         "of device memory. `run-` is `hippogriff run` around unmodified programs, `late-` the same "
         "with `--wait first-use`, `share-` are programs that call schedGPU's functions themselves, "
         "all under the policy named; `packed` knows all sizes beforehand, `all` starts everything "
-        "at once. The gain is over `sequential`. What a program of `late-` waits is in its run.",
+        "at once. The gain is over `sequential` of the same run, whose machine may be another "
+        "one of the kind. What a program of `late-` waits is in its run.",
         "",
         *(f"- {each['started']}: `{each['command_line']}`" for each in documents),
         "",

@@ -241,15 +241,28 @@ def test_gains_are_over_the_same_instances_one_after_the_other(tmp_path: Path) -
 
 
 def test_later_runs_replace_earlier_ones_unless_they_came_to_nothing(tmp_path: Path) -> None:
-    first = [case_of("align", "sequential", 30.0), case_of("align", "run-mmu", 10.0)]
-    second = [case_of("align", "sequential", 20.0), case_of("align", "run-mmu", None)]
+    first = [
+        case_of("align", "sequential", 30.0),
+        case_of("align", "run-mmu", 10.0),
+        case_of("align", "run-fifo", 12.0),
+        case_of("align", "mps", 5.0, cut=True),
+    ]
+    second = [
+        case_of("align", "sequential", 20.0),
+        case_of("align", "run-mmu", None),
+        case_of("align", "run-fifo", 1.0, cut=True),
+        case_of("align", "mps", 16.0),
+    ]
     paths = [
         write_document(tmp_path / "a.json", first),
         write_document(tmp_path / "b.json", second),
     ]
     page = "\n".join(page_lines(paths, tmp_path / "page.md", plots=False))
     assert "| 12 | sequential | 20.00 | 1.00 |" in page
-    assert "| 12 | **run-mmu** | 10.00 | 2.00 |" in page
+    assert "| 12 | **run-mmu** | 10.00 | 3.00 |" in page  # over what ran beside it
+    assert "| 12 | **run-fifo** | 12.00 | 2.50 |" in page
+    assert "| 12 | mps | 16.00 | 1.25 |" in page
+    assert "Not measured" not in page
 
 
 def test_results_of_several_machines_are_not_mixed(tmp_path: Path) -> None:
