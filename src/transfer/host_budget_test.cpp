@@ -39,7 +39,7 @@ void use_slots(Pinbuffer& pinbuffer, HostBudget& budget) {
   for (int turn = 0; turn < 20; ++turn) {
     std::vector<std::byte*> slots;
     while (slots.size() < 3 && budget.take(Pinbuffer::slot_bytes)) {
-      slots.push_back(pinbuffer.acquire(std::chrono::seconds(10), Pinbuffer::Growth::one_by_one));
+      slots.push_back(pinbuffer.acquire(std::chrono::seconds(10)));
       ASSERT_NE(slots.back(), nullptr);
     }
     for (std::byte* slot : slots) {

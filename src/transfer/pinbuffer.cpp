@@ -13,8 +13,7 @@ Pinbuffer::Pinbuffer(Device& device, std::size_t limit_bytes)
     : device_(device), segments_max_(std::max<std::size_t>(1, limit_bytes / segment_bytes)) {}
 
 Pinbuffer::~Pinbuffer() {
-  HIPPO_ASSERT(free_.size() + abandoned_.size() ==
-               (segments_.size() + ordinary_segments_.size()) * segment_slots);
+  HIPPO_ASSERT(free_.size() + abandoned_.size() == segment_count() * segment_slots);
   const auto is_in_use = [this](const std::byte* segment) {
     return std::any_of(abandoned_.begin(), abandoned_.end(), [segment](const std::byte* slot) {
       return slot >= segment && slot < segment + segment_bytes;
@@ -33,20 +32,20 @@ Pinbuffer::~Pinbuffer() {
   }
 }
 
-std::byte* Pinbuffer::acquire(std::chrono::nanoseconds timeout, Growth growth) {
+std::byte* Pinbuffer::acquire(std::chrono::nanoseconds timeout,
+                              const std::function<bool()>& wanted) {
   std::unique_lock lock(mutex_);
   do {
-    if (growth == Growth::one_by_one) {
-      slot_free_.wait_for(lock, device_timeout, [this] { return !free_.empty() || growing_ == 0; });
+    slot_free_.wait_for(lock, timeout, [this] { return !free_.empty() || !growing_; });
+    if (!wanted()) {
+      return nullptr;
     }
-    if (free_.empty() && segments_reserved_ < segments_max_) {
+    if (free_.empty() && !growing_ && segment_count() < segments_max_) {
       if (std::byte* slot = grow(lock); slot != nullptr) {
         return slot;
       }
     }
-    // Wakes also when the last segment that was on its way did not come.
-    if (!slot_free_.wait_for(
-            lock, timeout, [this] { return !free_.empty() || segments_reserved_ == 0; })) {
+    if (!slot_free_.wait_for(lock, timeout, [this] { return !free_.empty(); })) {
       return nullptr;
     }
   } while (free_.empty());
@@ -55,27 +54,22 @@ std::byte* Pinbuffer::acquire(std::chrono::nanoseconds timeout, Growth growth) {
   return slot;
 }
 
-// Allocates outside the lock: several lanes may grow at once. A machine that will not pin more
+// Allocates outside the lock: who has memory meanwhile goes on. A machine that will not pin more
 // leaves us with what we have.
 std::byte* Pinbuffer::grow(std::unique_lock<std::mutex>& lock) {
-  ++segments_reserved_;
-  ++growing_;
-  lock.unlock();
+  growing_ = true;
   std::byte* segment = nullptr;
   try {
-    segment = new_segment();
-  } catch (const Error&) {
-    lock.lock();
-    --segments_reserved_;
-    --growing_;
+    segment = new_segment(lock);
+  } catch (...) {
+    growing_ = false;
     slot_free_.notify_all();
-    if (segments_reserved_ == 0) {
+    if (segment_count() == 0) {
       throw;
     }
     return nullptr;
   }
-  lock.lock();
-  --growing_;
+  growing_ = false;
   for (std::size_t index = 1; index < segment_slots; ++index) {
     free_.push_back(segment + index * slot_bytes);
   }
@@ -83,39 +77,31 @@ std::byte* Pinbuffer::grow(std::unique_lock<std::mutex>& lock) {
   return segment;
 }
 
-// A driver that pins no memory at all leaves us ordinary memory; one that pins some, just that.
-std::byte* Pinbuffer::new_segment() {
-  {
-    const std::lock_guard lock(mutex_);
-    segments_.reserve(segments_max_);
-    if (!refusal_.empty()) {
-      return new_ordinary_segment();
-    }
-    ++pinning_;
+// Holds the lock when it returns or throws. A driver that pins no memory at all leaves us ordinary
+// memory; one that pins some, just that.
+std::byte* Pinbuffer::new_segment(std::unique_lock<std::mutex>& lock) {
+  if (!refusal_.empty()) {
+    return new_ordinary_segment();
   }
+  segments_.reserve(segments_max_);
+  lock.unlock();
   try {
     std::byte* segment = device_.allocate_pinned(segment_bytes);
-    const std::lock_guard lock(mutex_);
-    --pinning_;
+    lock.lock();
     segments_.push_back(segment);
-    slot_free_.notify_all();
     return segment;
   } catch (const Error& error) {
-    std::unique_lock lock(mutex_);
-    --pinning_;
-    slot_free_.notify_all();
-    // Others that pin at the same moment may be luckier.
-    slot_free_.wait_for(lock, device_timeout, [this] {
-      return pinning_ == 0 || !segments_.empty() || !refusal_.empty();
-    });
+    lock.lock();
     // Without a word of the driver's it is the machine that has no memory.
     if (!segments_.empty() || error.failure().device_status == 0) {
       throw;
     }
     std::byte* segment = new_ordinary_segment();
     refusal_ = error.what();
-    slot_free_.notify_all();
     return segment;
+  } catch (...) {
+    lock.lock();
+    throw;
   }
 }
 
@@ -151,7 +137,7 @@ void Pinbuffer::abandon(std::byte* slot) noexcept {
 
 std::size_t Pinbuffer::allocated_bytes() const {
   const std::lock_guard lock(mutex_);
-  return (segments_.size() + ordinary_segments_.size()) * segment_bytes;
+  return segment_count() * segment_bytes;
 }
 
 std::string Pinbuffer::refusal() const {

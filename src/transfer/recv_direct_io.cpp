@@ -39,6 +39,8 @@ class DirectIoRecv {
       claiming = claiming && start_copies();
       if (queue_.in_flight() == 0) {
         submit_writes();
+        // The next copies run beside these writes, which may be all at once what is waited for.
+        claiming = claiming && start_copies();
       }
       collect_writes();
     }

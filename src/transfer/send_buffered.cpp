@@ -41,6 +41,9 @@ LaneOutcome send_buffered(LaneContext& context, Transfer& transfer) {
       break;
     }
     Slot* slot = ring.try_idle();
+    if (slot == nullptr && transfer.work.unclaimed_bytes() == 0) {
+      transfer.ends_soon();
+    }
     if (slot == nullptr && ring.starved()) {
       break;
     }

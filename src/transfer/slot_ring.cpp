@@ -16,7 +16,11 @@ SlotRing::SlotRing(LaneContext& context,
                    Transfer& transfer,
                    std::size_t capacity,
                    CopyStream& stream)
-    : context_(context), budget_(transfer.host_memory), capacity_(capacity), stream_(stream) {}
+    : context_(context),
+      transfer_(transfer),
+      budget_(transfer.host_memory),
+      capacity_(capacity),
+      stream_(stream) {}
 
 SlotRing::~SlotRing() {
   for (Slot* slot : copying_) {
@@ -43,27 +47,16 @@ Slot* SlotRing::try_idle() {
     idle_.pop_back();
     return slot;
   }
-  if (slots_.size() >= capacity_) {
+  if (slots_.size() >= capacity_ || transfer_.work.unclaimed_bytes() == 0) {
     return nullptr;
   }
   if (!budget_.take(Pinbuffer::slot_bytes)) {
     capacity_ = slots_.size();
     return nullptr;
   }
-  const auto patience =
-      slots_.empty() ? std::chrono::nanoseconds(device_timeout) : std::chrono::nanoseconds(0);
-  std::byte* memory = context_.pinbuffer.acquire(
-      patience,
-      budget_.bounded() ? Pinbuffer::Growth::one_by_one : Pinbuffer::Growth::side_by_side);
+  std::byte* memory = acquire();
   if (memory == nullptr) {
     budget_.give_back(Pinbuffer::slot_bytes);
-    if (slots_.empty()) {
-      throw Error({.status = Status::timed_out,
-                   .operation = "wait for the pinbuffer",
-                   .object = context_.device.info().name,
-                   .detail = "no slot came back in 60 s"});
-    }
-    capacity_ = slots_.size();
     return nullptr;
   }
   auto slot = std::make_unique<Slot>();
@@ -71,6 +64,23 @@ Slot* SlotRing::try_idle() {
   slots_.push_back(std::move(slot));
   slots_.back()->copied = stream_.create_copy();
   return slots_.back().get();
+}
+
+// Others may have claimed all there was to do before there was a slot.
+std::byte* SlotRing::acquire() {
+  const auto patience =
+      slots_.empty() ? std::chrono::nanoseconds(device_timeout) : std::chrono::nanoseconds(0);
+  bool wanted = true;
+  std::byte* memory = context_.pinbuffer.acquire(patience, [&] {
+    return wanted = !transfer_.stopping() && transfer_.work.unclaimed_bytes() > 0;
+  });
+  if (memory == nullptr && wanted && slots_.empty()) {
+    throw Error({.status = Status::timed_out,
+                 .operation = "wait for the pinbuffer",
+                 .object = context_.device.info().name,
+                 .detail = "no slot came back in 60 s"});
+  }
+  return memory;
 }
 
 // What joins the copies before it is queued is waited for, whatever is thrown.

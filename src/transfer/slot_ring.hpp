@@ -31,13 +31,13 @@ class SlotRing {
   SlotRing& operator=(const SlotRing&) = delete;
 
   // A slot nobody uses: an idle one, else one more from the pinbuffer while the ring is below its
-  // capacity and the transfer within its host memory. nullptr when there is none now: retire a copy
-  // first. Waits for the pinbuffer only when the ring has no slot at all; throws Error(timed_out)
-  // after device_timeout.
+  // capacity, the transfer within its host memory, and something left to claim. nullptr when there
+  // is none now: retire a copy first. Waits for the pinbuffer only when the ring has no slot at
+  // all; throws Error(timed_out) after device_timeout.
   Slot* try_idle();
 
-  // After try_idle gave none: the transfer's other lanes have all of its host memory. The lane
-  // should end; what it leaves is carried when they have ended.
+  // After try_idle gave none: the transfer's other lanes have all of its host memory, or all that
+  // was left to do. The lane should end; what it leaves is carried when they have ended.
   [[nodiscard]] bool starved() const { return slots_.empty(); }
 
   // Starts a copy of `slot.piece`, which lies at `memory` in the slot, to where it belongs; the
@@ -57,9 +57,11 @@ class SlotRing {
   [[nodiscard]] std::size_t size() const { return slots_.size(); }
 
  private:
+  std::byte* acquire();
   void copy_ended(const Slot& slot) const;
 
   LaneContext& context_;
+  const Transfer& transfer_;
   HostBudget& budget_;
   std::size_t capacity_;
   CopyStream& stream_;

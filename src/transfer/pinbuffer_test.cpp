@@ -1,0 +1,133 @@
+// How the pool of pinned memory grows, and what lanes do while it does.
+#include "transfer/pinbuffer.hpp"
+
+#include "testing/eventually.hpp"
+#include "testing/faulty_device.hpp"
+#include "testing/faulty_storage.hpp"
+#include "testing/runtime_fixture.hpp"
+#include "transfer/report.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <thread>
+
+namespace hippogriff {
+namespace {
+
+constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
+constexpr std::uint64_t segment_bytes = Pinbuffer::slot_bytes * Pinbuffer::segment_slots;
+constexpr std::chrono::milliseconds long_enough{60'000};
+
+class PinbufferTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<DeviceFaults> faults_ = std::make_shared<DeviceFaults>();
+  std::shared_ptr<Device> device_ = make_faulty_device(linked_device(), faults_);
+};
+
+TEST_F(PinbufferTest, one_segment_is_allocated_at_a_time) {
+  faults_->delay(DeviceOperation::allocate_pinned, 1, std::chrono::milliseconds(5), 1000);
+  Pinbuffer pinbuffer(*device_, 64 * mebibyte);
+  std::array<std::byte*, 7> slots{};
+  {
+    std::vector<std::jthread> lanes;
+    for (std::byte*& slot : slots) {
+      lanes.emplace_back([&] { slot = pinbuffer.acquire(long_enough); });
+    }
+  }
+  for (std::byte* slot : slots) {
+    ASSERT_NE(slot, nullptr);
+    pinbuffer.release(slot);
+  }
+  EXPECT_EQ(faults_->calls(DeviceOperation::allocate_pinned), 4U) << "two slots each";
+  EXPECT_EQ(pinbuffer.allocated_bytes(), 4 * segment_bytes);
+}
+
+TEST_F(PinbufferTest, who_is_not_needed_any_more_after_a_wait_gets_nothing_and_allocates_nothing) {
+  faults_->block(DeviceOperation::allocate_pinned);
+  Pinbuffer pinbuffer(*device_, 64 * mebibyte);
+  std::byte* first = nullptr;
+  std::atomic<bool> needed = true;
+  std::array<std::byte*, 5> others{};
+  std::byte anything{};
+  others.fill(&anything);
+  std::vector<std::jthread> lanes;
+  lanes.emplace_back([&] { first = pinbuffer.acquire(long_enough); });
+  EXPECT_TRUE(faults_->wait_until_held(1, long_enough));
+  for (std::byte*& slot : others) {
+    lanes.emplace_back(
+        [&] { slot = pinbuffer.acquire(long_enough, [&] { return needed.load(); }); });
+  }
+  // Who has slots does not wait for more.
+  EXPECT_EQ(pinbuffer.acquire(std::chrono::seconds(0)), nullptr);
+  needed = false;
+  faults_->release_held();
+  lanes.clear();
+  ASSERT_NE(first, nullptr);
+  for (const std::byte* slot : others) {
+    EXPECT_EQ(slot, nullptr);
+  }
+  EXPECT_EQ(faults_->calls(DeviceOperation::allocate_pinned), 1U);
+  pinbuffer.release(first);
+}
+
+class FirstTransferTest : public PinbufferTest {
+ protected:
+  void TearDown() override { EXPECT_TRUE(runtime_->shutdown(long_enough)); }
+
+  // More cores than CI has, so that plans are wide.
+  void start(std::shared_ptr<Storage> storage) {
+    Settings settings = test_settings();
+    settings.cores = 16;
+    runtime_ = std::make_unique<Runtime>(settings, std::move(storage), std::vector{device_});
+  }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<Runtime> runtime_;
+};
+
+// Pinning takes longer than moving a small file does: two lanes that have memory do all of it.
+TEST_F(FirstTransferTest, of_a_small_file_pins_little) {
+  faults_->delay(DeviceOperation::allocate_pinned, 1, std::chrono::milliseconds(150), 1000);
+  const std::string path = folder_.file("data");
+  const auto content = random_bytes(6 * mebibyte, 31);
+  write_whole(path, content);
+  start(make_system_storage());
+  const auto transfer = runtime_->submit({.path = path, .route = Route::pipelined});
+  EXPECT_TRUE(transfer->wait(long_enough));
+  EXPECT_EQ(transfer->status(), Status::ok) << transfer->failure_message();
+  EXPECT_GE(transfer->decision().choice().plan.buffered_channels, 6U) << report_json(*transfer);
+  EXPECT_EQ(std::memcmp(device_bytes(transfer->address()), content.data(), content.size()), 0);
+  EXPECT_LE(runtime_->device("linked").engine->pinned_bytes(), 2 * segment_bytes);
+}
+
+// Where copies are much faster than the drive, all writes that are under way end together.
+TEST_F(FirstTransferTest, back_to_a_file_copies_ahead_before_it_waits_for_the_drive) {
+  const auto plan = std::make_shared<FaultPlan>();
+  plan->add({.point = FaultPoint::submit,
+             .kind = FaultKind::delay,
+             .times = 1000,
+             .delay = std::chrono::milliseconds(5)});
+  plan->add({.point = FaultPoint::reap, .kind = FaultKind::hold});
+  start(make_faulty_storage(make_system_storage(), plan));
+  const auto content = random_bytes(16 * mebibyte, 32);
+  const DeviceAddress memory = runtime_->device("linked").allocate(content.size());
+  std::memcpy(device_bytes(memory), content.data(), content.size());
+  const std::string path = folder_.file("out");
+  const auto transfer = runtime_->submit({.direction = Direction::recv,
+                                          .path = path,
+                                          .address = memory,
+                                          .size = content.size(),
+                                          .route = Route::pipelined});
+  ASSERT_GT(transfer->decision().choice().plan.direct_io_depth, 0U);
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return plan->seen(FaultPoint::reap) > 0; }));
+  EXPECT_GT(faults_->calls(DeviceOperation::copy_to_host), 2U);
+  plan->release();
+  EXPECT_TRUE(transfer->wait(long_enough));
+  EXPECT_EQ(transfer->status(), Status::ok) << transfer->failure_message();
+  EXPECT_TRUE(read_whole(path) == content);
+}
+
+}  // namespace
+}  // namespace hippogriff
