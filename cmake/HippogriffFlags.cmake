@@ -32,9 +32,12 @@ target_include_directories(hippogriff_flags INTERFACE
                            $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
 target_compile_definitions(hippogriff_flags INTERFACE _GNU_SOURCE _FILE_OFFSET_BITS=64)
 # Members left out of a designated initialiser have their defaults: that is what they are for.
-target_compile_options(hippogriff_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion
+target_compile_options(hippogriff_flags INTERFACE -Wall -Wextra -Wconversion
                                                   -Wno-missing-field-initializers
                                                   -fstack-protector-strong)
+if(NOT HIPPOGRIFF_UNITY)  # Together, a local name may be that of another file's constant.
+  target_compile_options(hippogriff_flags INTERFACE -Wshadow)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlaps in std::string's own concatenation (GCC bug 105651).
   target_compile_options(hippogriff_flags INTERFACE -Wno-restrict)
@@ -51,10 +54,12 @@ set(HIPPOGRIFF_HAS_FUZZERS OFF)
 if(HIPPOGRIFF_SANITIZE STREQUAL "address")
   set(hippogriff_sanitizers -fsanitize=address,undefined -fno-sanitize-recover=all)
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-    # The fuzzers are made of the same objects as the tests. Not checked: the types of functions found
-    # by name in drivers, where stand-ins have their own, and virtual tables, for which the sanitizer
-    # wants descriptors where tests leave none.
-    list(APPEND hippogriff_sanitizers -fsanitize=fuzzer-no-link -fno-sanitize=function,vptr)
+    # Not checked: the types of functions found by name in drivers, where stand-ins have their own, and
+    # virtual tables, for which the sanitizer wants descriptors where tests leave none.
+    list(APPEND hippogriff_sanitizers -fno-sanitize=function,vptr)
+    # What fuzzers are to find their way in: the library, of whose objects tests are made too, and
+    # their own sources. Tests compile in two thirds of the time without.
+    set(hippogriff_fuzzed -fsanitize=fuzzer-no-link)
     set(HIPPOGRIFF_HAS_FUZZERS ON)
   endif()
 elseif(HIPPOGRIFF_SANITIZE STREQUAL "thread")

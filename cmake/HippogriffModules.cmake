@@ -88,7 +88,10 @@ function(hippogriff_add_library)
                                                   hippogriff_uring hippogriff_xxhash)
   hippogriff_add_kernels()
   set_target_properties(hippogriff_objects PROPERTIES CXX_VISIBILITY_PRESET hidden
-                                                      VISIBILITY_INLINES_HIDDEN ON)
+                                                      VISIBILITY_INLINES_HIDDEN ON
+                                                      UNITY_BUILD ${HIPPOGRIFF_UNITY}
+                                                      UNITY_BUILD_BATCH_SIZE 12)
+  target_compile_options(hippogriff_objects PRIVATE ${hippogriff_fuzzed})
   target_precompile_headers(hippogriff_objects PRIVATE ${hippogriff_precompiled})
 
   set(exports "${PROJECT_SOURCE_DIR}/cmake/exports.map")
@@ -194,6 +197,7 @@ function(hippogriff_add_fuzzers)
     "${workloads}/graph/graph_file.cpp" "${workloads}/risk/risk_input.cpp"
     "${workloads}/sharing/fasta.cpp" "${workloads}/sharing/options.cpp")
   target_link_libraries(workloads_inputs_fuzz PRIVATE hippogriff_flags)
+  target_compile_options(workloads_inputs_fuzz PRIVATE ${hippogriff_fuzzed})
   target_link_options(workloads_inputs_fuzz PRIVATE -fsanitize=fuzzer)
   add_dependencies(fuzzers workloads_inputs_fuzz)
   foreach(module IN LISTS hippogriff_modules)
@@ -202,6 +206,7 @@ function(hippogriff_add_fuzzers)
       cmake_path(GET source STEM stem)
       add_executable(${module}_${stem} "${source}")
       target_link_libraries(${module}_${stem} PRIVATE hippogriff_testing hippogriff_objects)
+      target_compile_options(${module}_${stem} PRIVATE ${hippogriff_fuzzed})
       target_link_options(${module}_${stem} PRIVATE -fsanitize=fuzzer)
       add_dependencies(fuzzers ${module}_${stem})
     endforeach()

@@ -20,7 +20,6 @@ namespace {
 constexpr double new_pages_bytes_per_second = 3e9;
 constexpr double stripe_seconds = 12e-6;  // each is a transfer
 constexpr std::size_t under_way_max = 16;
-constexpr std::chrono::seconds device_patience{60};
 
 std::string seconds_text(double seconds) {
   std::array<char, 32> text{};

@@ -21,9 +21,8 @@ namespace hippogriff::ondemand {
 
 namespace {
 
-constexpr std::chrono::seconds device_patience{60};
 constexpr std::chrono::seconds drive_patience{10};
-constexpr std::uint64_t page_bytes = 4096;
+constexpr std::uint64_t registered_page_bytes = 4096;
 
 // Beside so many ordinary ones: queues of commands that nobody waits for.
 std::uint32_t pending_queues(std::uint32_t ordinary) {
@@ -115,7 +114,7 @@ struct StorageArray::Layout {
     set_states = place(own_end, sizeof(SetState) * sets);
     place(shared_end, queue.shared_bytes() * queues);
     words_of_all = place(shared_end, sizeof(ReachedWords));
-    shared_end = align_up(shared_end, page_bytes);
+    shared_end = align_up(shared_end, registered_page_bytes);
     staging = shared_end;
     if (is_staged(options)) {
       shared_end += std::uint64_t{queues} * options.queue_depth * options.line_bytes;
@@ -233,9 +232,10 @@ void StorageArray::reach_backing() {
   try {
     if (!backing.in_memory()) {
       backing.windows = windows_of_file();
-    } else if (reinterpret_cast<std::uintptr_t>(backing.memory.data()) % page_bytes == 0) {
+    } else if (reinterpret_cast<std::uintptr_t>(backing.memory.data()) % registered_page_bytes ==
+               0) {
       device.register_host(backing.memory.data(),
-                           align_up(backing.memory.size(), page_bytes),
+                           align_up(backing.memory.size(), registered_page_bytes),
                            HostAccess::read_write);
       registered_ = backing.memory.data();
       answers_with_addresses_ = true;
@@ -250,7 +250,8 @@ void StorageArray::reach_backing() {
 std::shared_ptr<FileWindows> StorageArray::windows_of_file() const {
   const Backing& backing = options_.backing;
   if (backing.files.size() != 1 || backing.is_new || backing.is_direct ||
-      !options_.device->info().can.registers_read_only || backing.file_offset % page_bytes != 0 ||
+      !options_.device->info().can.registers_read_only ||
+      backing.file_offset % registered_page_bytes != 0 ||
       backing.files[0].file->size_now() < backing.file_offset + backing.size_bytes) {
     return nullptr;
   }

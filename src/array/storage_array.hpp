@@ -19,6 +19,9 @@
 
 namespace hippogriff::ondemand {
 
+// Whatever a stream of the device is waited for.
+inline constexpr std::chrono::seconds device_patience{60};
+
 struct StorageArrayOptions {
   Backing backing;
   std::shared_ptr<Device> device;

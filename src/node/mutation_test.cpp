@@ -54,7 +54,9 @@ int work(const NodeOptions& options, std::uint64_t seed, std::chrono::seconds ti
   }
   Node& node = *joined;
   if (retried([&] { device = node.add_device("gpu", 1000); }) != Status::ok ||
-      retried([&] { base = node.reserve({.device = device, .size_bytes = 10}); }) != Status::ok) {
+      retried([&] {
+        base = node.reserve({.device = device, .size_bytes = 10, .timeout = milliseconds(10'000)});
+      }) != Status::ok) {
     return 3;
   }
   const auto array = node.notice_array();

@@ -56,13 +56,6 @@ SegmentHeader own_header() {
   return header;
 }
 
-[[noreturn]] void refuse(const std::string& path, std::string detail) {
-  throw Error({.status = Status::unsupported,
-               .operation = "open segment",
-               .object = path,
-               .detail = std::move(detail)});
-}
-
 [[noreturn]] void refuse_stopped(const std::string& path) {
   throw Error({.status = Status::busy,
                .operation = "open segment",
@@ -358,10 +351,10 @@ Segment::State Segment::state() const {
   }
   const ssize_t size = ::pread(fd_, &header, sizeof(header), 0);
   if (size != static_cast<ssize_t>(sizeof(header))) {
-    refuse(path(), "it is no segment: remove it, or name another");
+    refuse_segment(path(), "it is no segment: remove it, or name another");
   }
   if (header.magic != segment_magic && facts.st_size != static_cast<off_t>(sizeof(SegmentLayout))) {
-    refuse(path(), "it is no segment: remove it, or name another");
+    refuse_segment(path(), "it is no segment: remove it, or name another");
   }
   if (header.magic != segment_magic || header.checksum != header_checksum(header)) {
     const bool whole = facts.st_size == static_cast<off_t>(sizeof(SegmentLayout));
@@ -371,9 +364,9 @@ Segment::State Segment::state() const {
     return State::outdated;
   }
   if (header.version != segment_version) {
-    refuse(path(),
-           "it is of version " + std::to_string(header.version) + " and this library of " +
-               std::to_string(segment_version) + ": end the programs that use it");
+    refuse_segment(path(),
+                   "it is of version " + std::to_string(header.version) + " and this library of " +
+                       std::to_string(segment_version) + ": end the programs that use it");
   }
   const bool whole = header.segment_bytes == sizeof(SegmentLayout) &&
                      facts.st_size == static_cast<off_t>(sizeof(SegmentLayout));
@@ -402,9 +395,9 @@ void Segment::remove_useless(bool waited) const {
       if (unfinished(fd_)) {
         refuse_stopped(path());
       }
-      refuse(path(),
-             "it is damaged or of another version, and only user " + std::to_string(ours.st_uid) +
-                 " may remove it");
+      refuse_segment(path(),
+                     "it is damaged or of another version, and only user " +
+                         std::to_string(ours.st_uid) + " may remove it");
     }
     throw_io("remove damaged segment", path(), no_offset, errno);
   }

@@ -43,14 +43,14 @@ gid_t group_of(const std::string& name, const std::string& what) {
   return found->gr_gid;
 }
 
-[[noreturn]] void refuse(const std::string& path, std::string detail) {
+}  // namespace
+
+void refuse_segment(const std::string& path, std::string detail) {
   throw Error({.status = Status::unsupported,
                .operation = "open segment",
                .object = path,
                .detail = std::move(detail)});
 }
-
-}  // namespace
 
 std::optional<GroupPlace> GroupPlace::parse(const std::string& address, const std::string& object) {
   if (!address.starts_with(group_scheme)) {
@@ -90,25 +90,25 @@ void refuse_foreign(int fd, const SegmentPlace& place) {
     throw_io("open segment", place.path, no_offset, errno);
   }
   if (!S_ISREG(facts.st_mode)) {
-    refuse(place.path, "it is not a regular file");
+    refuse_segment(place.path, "it is not a regular file");
   }
   if (place.group) {
     if (facts.st_gid != *place.group) {
-      refuse(place.path,
-             "it belongs to group " + std::to_string(facts.st_gid) + ", not " +
-                 std::to_string(*place.group));
+      refuse_segment(place.path,
+                     "it belongs to group " + std::to_string(facts.st_gid) + ", not " +
+                         std::to_string(*place.group));
     }
     if ((facts.st_mode & 07U) != 0) {
-      refuse(place.path, "users outside the group may open it; its mode must be 0660");
+      refuse_segment(place.path, "users outside the group may open it; its mode must be 0660");
     }
     return;
   }
   if (facts.st_uid != ::geteuid()) {
-    refuse(place.path, "it belongs to user " + std::to_string(facts.st_uid));
+    refuse_segment(place.path, "it belongs to user " + std::to_string(facts.st_uid));
   }
   if ((facts.st_mode & 077U) != 0) {
-    refuse(place.path,
-           "other users may open it; its mode must be 0600 (a group's: say group:NAME)");
+    refuse_segment(place.path,
+                   "other users may open it; its mode must be 0600 (a group's: say group:NAME)");
   }
 }
 

@@ -28,6 +28,9 @@ struct SegmentPlace {
   static SegmentPlace parse(const std::string& address);
 };
 
+// Throws Error(unsupported) of opening the segment at `path`.
+[[noreturn]] void refuse_segment(const std::string& path, std::string detail);
+
 // Throws Error(unsupported) unless the open file is this user's alone, or the group's alone.
 void refuse_foreign(int fd, const SegmentPlace& place);
 

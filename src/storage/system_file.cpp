@@ -24,7 +24,7 @@ constexpr std::uint64_t offset_max = INT64_MAX;
 constexpr std::uint64_t allocation_step_bytes_max = std::uint64_t{1} << 30;
 constexpr std::uint64_t allocation_step_bytes_min = std::uint64_t{1} << 20;
 constexpr int interruptions_max = 1000;
-constexpr std::uint64_t page_bytes = 4096;
+constexpr std::uint64_t cached_page_bytes = 4096;
 
 // Allocates a range in steps. Returns 0 or errno. A signal makes some file systems undo the whole
 // step, so steps shrink until one fits between two signals.
@@ -260,7 +260,7 @@ void SystemFile::cut_back(std::uint64_t size) {
   if (size_now() <= size || !own.valid()) {
     return;
   }
-  std::vector<char> rest(align_up(size + 1, page_bytes) - size);
+  std::vector<char> rest(align_up(size + 1, cached_page_bytes) - size);
   const ssize_t got = ::pread(own.get(), rest.data(), rest.size(), static_cast<off_t>(size));
   const bool zeros = got >= 0 && std::all_of(rest.begin(), rest.begin() + got, [](char byte) {
                        return byte == 0;
