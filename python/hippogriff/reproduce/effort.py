@@ -36,7 +36,7 @@ class Effort:
     repetitions: int
     few: int  # repetitions of what takes long
     transfer_bytes: tuple[int, ...]
-    routed_bytes: tuple[int, ...]  # of transfers by each route
+    routed_bytes: tuple[int, ...]  # of these, by each route too
     transfer_repetitions: int  # of one process: no slice has fewer
     counted_programs: tuple[str, ...]  # whose instructions callgrind counts
     counted_scale: str

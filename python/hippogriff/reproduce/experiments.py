@@ -269,13 +269,11 @@ class Experiments:
     def _transfers(self) -> Iterator[Unit]:
         kinds = [("send", COLD), ("send", CACHED), ("recv", COLD)]
         for size_bytes in self._effort.transfer_bytes:
+            # Routes beside the default: a drive may be another one minutes later.
+            routes = ROUTES if size_bytes in self._effort.routed_bytes else ()
             for direction, state in kinds:
-                for way in (CONVENTIONAL, ONE_CHANNEL, OURS):
+                for way in (CONVENTIONAL, ONE_CHANNEL, OURS, *routes):
                     yield self._transfer(size_bytes, direction, state, way)
-        for size_bytes in self._effort.routed_bytes:
-            for direction, state in kinds:
-                for route in ROUTES:
-                    yield self._transfer(size_bytes, direction, state, route)
 
     def _transfer(self, size_bytes: int, direction: str, state: str, way: str) -> Unit:
         def act() -> Record:
