@@ -37,7 +37,7 @@ PYTEST := -m pytest -n $(PYTEST_JOBS) --dist worksteal $(if $(CI),--reruns 1 -rR
 LIBRARY := $(abspath $(BUILD))/libhippogriff.so
 
 # What ThreadSanitizer would not see: processes that are killed, and arithmetic of one thread.
-NO_THREADS := Crash|AtEveryStep|random_kills|AtomicFiles|AbiProcessTest|removing_at_any_moment|RouterSimulation|RouterPromise
+NO_THREADS := node_test: Crash|AtEveryStep|random_kills|AtomicFiles|crash_in|removing_at_any_moment|RouterSimulation|RouterPromise
 
 # Address space randomisation beyond what TSan expects makes it give up; setarch -R takes it away.
 NO_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)

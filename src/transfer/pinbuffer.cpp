@@ -9,6 +9,15 @@
 
 namespace hippogriff {
 
+namespace {
+
+// How often who waits asks whether it is still needed: nobody tells it of a transfer that is
+// cancelled, or that others have finished.
+constexpr std::chrono::milliseconds wanted_interval{20};
+constexpr std::chrono::seconds refused_interval{1};
+
+}  // namespace
+
 Pinbuffer::Pinbuffer(Device& device, std::size_t limit_bytes)
     : device_(device), segments_max_(std::max<std::size_t>(1, limit_bytes / segment_bytes)) {}
 
@@ -34,28 +43,36 @@ Pinbuffer::~Pinbuffer() {
 
 std::byte* Pinbuffer::acquire(std::chrono::nanoseconds timeout,
                               const std::function<bool()>& wanted) {
+  const auto end = std::chrono::steady_clock::now() + timeout;
   std::unique_lock lock(mutex_);
-  do {
-    slot_free_.wait_for(lock, timeout, [this] { return !free_.empty() || !growing_; });
+  while (free_.empty()) {
     if (!wanted()) {
       return nullptr;
     }
-    if (free_.empty() && !growing_ && segment_count() < segments_max_) {
+    if (may_grow()) {
       if (std::byte* slot = grow(lock); slot != nullptr) {
         return slot;
       }
+      continue;
     }
-    if (!slot_free_.wait_for(lock, timeout, [this] { return !free_.empty(); })) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= end) {
       return nullptr;
     }
-  } while (free_.empty());
+    slot_free_.wait_until(lock, std::min(end, now + wanted_interval));
+  }
   std::byte* slot = free_.back();
   free_.pop_back();
   return slot;
 }
 
+bool Pinbuffer::may_grow() const {
+  return !growing_ && segment_count() < segments_max_ &&
+         std::chrono::steady_clock::now() >= next_growth_;
+}
+
 // Allocates outside the lock: who has memory meanwhile goes on. A machine that will not pin more
-// leaves us with what we have.
+// leaves us with what we have, and is asked again a while later.
 std::byte* Pinbuffer::grow(std::unique_lock<std::mutex>& lock) {
   growing_ = true;
   std::byte* segment = nullptr;
@@ -67,6 +84,7 @@ std::byte* Pinbuffer::grow(std::unique_lock<std::mutex>& lock) {
     if (segment_count() == 0) {
       throw;
     }
+    next_growth_ = std::chrono::steady_clock::now() + refused_interval;
     return nullptr;
   }
   growing_ = false;
@@ -80,6 +98,8 @@ std::byte* Pinbuffer::grow(std::unique_lock<std::mutex>& lock) {
 // Holds the lock when it returns or throws. A driver that pins no memory at all leaves us ordinary
 // memory; one that pins some, just that.
 std::byte* Pinbuffer::new_segment(std::unique_lock<std::mutex>& lock) {
+  free_.reserve(segments_max_ * segment_slots);
+  abandoned_.reserve(segments_max_ * segment_slots);
   if (!refusal_.empty()) {
     return new_ordinary_segment();
   }

@@ -42,9 +42,9 @@ class Pinbuffer {
   Pinbuffer& operator=(const Pinbuffer&) = delete;
 
   // A slot of slot_bytes, or nullptr when all are lent and none came back within `timeout`, or when
-  // `wanted` says after a wait that it is not any more. Grows before it waits, by one segment at a
-  // time: there are never more than the slots in use need. Throws Error when the first segment
-  // cannot be allocated.
+  // `wanted`, asked now and then under a lock, says that it is not any more. Grows before it waits,
+  // by one segment at a time: there are never more than the slots in use need. Throws Error when
+  // the first segment cannot be allocated.
   [[nodiscard]] std::byte* acquire(
       std::chrono::nanoseconds timeout, const std::function<bool()>& wanted = [] { return true; });
   void release(std::byte* slot) noexcept;
@@ -64,6 +64,7 @@ class Pinbuffer {
     return segments_.size() + ordinary_segments_.size();
   }
 
+  [[nodiscard]] bool may_grow() const;
   std::byte* grow(std::unique_lock<std::mutex>& lock);
   std::byte* new_segment(std::unique_lock<std::mutex>& lock);
   std::byte* new_ordinary_segment();
@@ -78,6 +79,7 @@ class Pinbuffer {
   std::string refusal_;
   std::vector<std::byte*> abandoned_;
   bool growing_ = false;  // a segment is being allocated
+  std::chrono::steady_clock::time_point next_growth_;
 };
 
 }  // namespace hippogriff

@@ -58,7 +58,7 @@ class DirectIoSend {
     while (wants_slots() && queue_.in_flight() + ring_.copies_in_flight() < slots_) {
       Slot* slot = ring_.try_idle();
       if (slot == nullptr) {
-        claiming_ = claiming_ && !ring_.starved();
+        claiming_ = claiming_ && !ring_.starved() && transfer_.work.unclaimed_bytes() > 0;
         return;
       }
       const auto piece = transfer_.work.claim_cold(read_bytes_);
