@@ -110,9 +110,12 @@ fuzz: ## Every fuzzer for FUZZ_SECONDS
 	@cmake --build $(BUILD)-address -j $(JOBS) --target fuzzers
 	@JOBS=$(JOBS) tools/fuzz $(BUILD)-address $(FUZZ_SECONDS) $(VENV)/bin/python
 
+# In continuous integration the library alone is analysed, several files at a time.
 lint: configure ## Formatting, static analysis, types, spelling, project rules
 	@tools/bootstrap check
-	@$(VENV)/bin/python tools/lint.py --build $(BUILD) --jobs $(JOBS)
+	@$(if $(CI),$(CONFIGURE) -B $(BUILD)-unity -DHIPPOGRIFF_UNITY=ON -DHIPPOGRIFF_TESTS=OFF -DHIPPOGRIFF_BENCH=OFF \
+	  -DHIPPOGRIFF_WORKLOADS=OFF)
+	@$(VENV)/bin/python tools/lint.py --build $(BUILD) $(if $(CI),--unity $(BUILD)-unity) --jobs $(JOBS)
 
 format: ## Rewrite the sources as clang-format and ruff want them
 	@tools/bootstrap check
@@ -149,4 +152,4 @@ wheel: all ## The Python package with the library in it, in dist/
 	@$(VENV)/bin/python tools/make_wheel.py --library $(LIBRARY) --output dist
 
 clean: ## Remove what was built, not .venv
-	rm -rf $(BUILD) $(BUILD)-address $(BUILD)-thread $(BUILD)-without-cuda dist python/*.egg-info
+	rm -rf $(BUILD) $(BUILD)-address $(BUILD)-thread $(BUILD)-unity $(BUILD)-without-cuda dist python/*.egg-info

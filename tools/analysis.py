@@ -23,14 +23,22 @@ EXTRA_ARGUMENTS = [
     "--extra-arg=-Wno-unknown-warning-option",
     "--extra-arg=-Wno-unused-command-line-argument",
 ]
+# Files that CMake's unity builds make include sources.
+UNITY_ARGUMENTS = ["--checks=-bugprone-suspicious-include"]
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One C++ file of the compilation database."""
+    """One C++ file of a compilation database."""
 
+    build: Path
     path: Path
     command: str
+
+    @property
+    def is_unity(self) -> bool:
+        """Whether it stands for the sources that it includes."""
+        return self.path.parent.name == "Unity"
 
 
 def read_units(build: Path, repository: Path) -> list[Unit]:
@@ -39,10 +47,21 @@ def read_units(build: Path, repository: Path) -> list[Unit]:
     units = {}
     for entry in entries:
         path = Path(entry["directory"], entry["file"]).resolve()
-        if path.is_relative_to(repository) and path.suffix in {".cpp", ".c"}:
+        if path.is_relative_to(repository) and path.suffix in {".cpp", ".c", ".cxx"}:
             command = entry.get("command") or shlex.join(entry["arguments"])
-            units[path] = Unit(path, command)
+            units[path] = Unit(build, path, command)
     return [units[path] for path in sorted(units)]
+
+
+def joined(units: list[Unit], unity: list[Unit]) -> list[Unit]:
+    """Return the files of a unity build that include several of the units, instead of these."""
+    together = [unit for unit in unity if unit.is_unity]
+    included = {
+        Path(name)
+        for unit in together
+        for name in INCLUDE.findall(unit.path.read_text(encoding="utf-8"))
+    }
+    return together + [unit for unit in units if unit.path not in included]
 
 
 def own_files(path: Path, roots: list[Path], seen: dict[Path, str]) -> None:
@@ -70,20 +89,22 @@ def fingerprint(unit: Unit, repository: Path) -> str:
     return digest.hexdigest()
 
 
-def examine(program: str, build: Path, unit: Unit) -> tuple[Unit, int, str]:
+def examine(program: str, unit: Unit) -> tuple[Unit, int, str]:
     """Run clang-tidy on one file; return its exit status and what it said."""
-    command = [program, "-p", str(build), "--quiet", *EXTRA_ARGUMENTS, str(unit.path)]
+    extra = EXTRA_ARGUMENTS + (UNITY_ARGUMENTS if unit.is_unity else [])
+    command = [program, "-p", str(unit.build), "--quiet", *extra, str(unit.path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     output = result.stdout if result.returncode == 0 else result.stdout + result.stderr
     return unit, result.returncode, output
 
 
 def analyze(
-    program: str, build: Path, repository: Path, jobs: int, *, everything: bool = True
+    program: str, build: Path, repository: Path, jobs: int, unity: Path | None = None
 ) -> int:
     """Examine every file that is not known to be clean; return 1 when there are findings.
 
-    Without `everything` only the library's own files: no tests, workloads and benchmarks.
+    With a folder that is configured as a `unity` build only the library's own files, several at a
+    time: no tests, workloads and benchmarks. Headers that all include are read once for them.
     """
     memory_file = build / "clang_tidy_clean.json"
     try:
@@ -91,12 +112,13 @@ def analyze(
     except (OSError, ValueError):
         clean = {}
     units = read_units(build, repository)
-    if not everything:
-        units = [
+    if unity is not None:
+        own = [
             unit
             for unit in units
             if unit.path.is_relative_to(repository / "src") and not unit.path.stem.endswith("_test")
         ]
+        units = joined(own, read_units(unity, repository))
     if not units:
         print(f"clang-tidy: {build} holds no files of ours", file=sys.stderr)
         return 1
@@ -104,7 +126,7 @@ def analyze(
     wanted = [unit for unit in units if clean.get(str(unit.path)) != prints[unit.path]]
     failed = 0
     with ThreadPoolExecutor(jobs) as pool:
-        for unit, status, output in pool.map(lambda u: examine(program, build, u), wanted):
+        for unit, status, output in pool.map(lambda u: examine(program, u), wanted):
             if status == 0:
                 clean[str(unit.path)] = prints[unit.path]
             else:

@@ -45,12 +45,13 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def examined(repository: Path, expected_status: int = 0) -> list[str]:
+def examined(repository: Path, expected_status: int = 0, *, unity: Path | None = None) -> list[str]:
     """Run once and return the files that were looked at."""
     log = repository / "log"
     log.write_text("", encoding="utf-8")
     program = str(repository / "fake-clang-tidy")
-    assert analysis.analyze(program, repository / "build", repository, 2) == expected_status
+    status = analysis.analyze(program, repository / "build", repository, 2, unity)
+    assert status == expected_status
     return sorted(log.read_text(encoding="utf-8").split())
 
 
@@ -89,3 +90,15 @@ def test_files_with_findings_are_looked_at_until_they_are_clean(repository: Path
 def test_a_folder_without_our_files_is_an_error(repository: Path) -> None:
     (repository / "build/compile_commands.json").write_text("[]", encoding="utf-8")
     examined(repository, expected_status=1)
+
+
+def test_a_file_of_a_unity_build_stands_for_those_it_includes(repository: Path) -> None:
+    unity = repository / "build-unity"
+    together = unity / "Unity/unity_0_cxx.cxx"
+    together.parent.mkdir(parents=True)
+    together.write_text(f'#include "{repository}/src/base/a.cpp"\n', encoding="utf-8")
+    command = {"directory": str(unity), "file": str(together), "command": f"c++ -c {together}"}
+    (unity / "compile_commands.json").write_text(json.dumps([command]), encoding="utf-8")
+    assert examined(repository, unity=unity) == ["b.cpp", "unity_0_cxx.cxx"]
+    (repository / "src/base/a.hpp").write_text("// Another.\n", encoding="utf-8")
+    assert examined(repository, unity=unity) == ["unity_0_cxx.cxx"]
