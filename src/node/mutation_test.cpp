@@ -34,7 +34,8 @@ using hippogriff::testing::TemporarySegment;
 using hippogriff::testing::waiting;
 using std::chrono::milliseconds;
 
-// Holds 10 all the time and more now and then; ends well when it could always go on.
+// Holds 10 all the time and more now and then; ends well when it could always go on, else
+// says where not, and with which status.
 int work(const NodeOptions& options, std::uint64_t seed, std::chrono::seconds time) {
   std::mt19937_64 random(seed);
   std::unique_ptr<Node> joined;
@@ -53,11 +54,14 @@ int work(const NodeOptions& options, std::uint64_t seed, std::chrono::seconds ti
     return 2;
   }
   Node& node = *joined;
-  if (retried([&] { device = node.add_device("gpu", 1000); }) != Status::ok ||
-      retried([&] {
-        base = node.reserve({.device = device, .size_bytes = 10, .timeout = milliseconds(10'000)});
-      }) != Status::ok) {
-    return 3;
+  if (const Status status = retried([&] { device = node.add_device("gpu", 1000); });
+      status != Status::ok) {
+    return 10 + static_cast<int>(status);
+  }
+  if (const Status status =
+          retried([&] { base = node.reserve({.device = device, .size_bytes = 10}); });
+      status != Status::ok) {
+    return 40 + static_cast<int>(status);
   }
   const auto array = node.notice_array();
   array->show({.device = 1, .size_bytes = 1000, .cache_bytes = 100, .line_bytes = 10});

@@ -3,9 +3,9 @@
 // devices are parts of one (Settings).
 //
 // It grows by one segment at a time, while lanes that have slots do what others still wait to do.
-// Pinning takes locks of the kernel and the driver: on an H100 machine 12 segments took 12 ms one
-// after the other and 11 ms at once, when the first was there after 1 ms and after 8. The first
-// send of 16 MiB took 4.7 ms so, and 10 with all at once.
+// Pinning takes locks of the kernel and the driver: on an H100 machine registering a segment took
+// 0.3 ms, and 4 to 5 ms beside eleven others; 12 segments took 12 ms one after the other and 11 ms
+// at once. The first send of 16 MiB took 4.7 ms so, and 10 with all at once.
 #pragma once
 
 #include "device/device.hpp"
