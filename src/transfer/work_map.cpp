@@ -29,6 +29,16 @@ Range take_back(Range& run, std::uint64_t most_bytes) {
 
 }  // namespace
 
+void WorkMap::Runs::push_front(Range range) {
+  ranges.push_front(range);
+  bytes += range.size;
+}
+
+void WorkMap::Runs::push_back(Range range) {
+  ranges.push_back(range);
+  bytes += range.size;
+}
+
 WorkMap::WorkMap(Range extent, Classifier classifier, Warmth otherwise)
     : classifier_(std::move(classifier)), unknown_(extent), unclaimed_bytes_(extent.size) {
   if (classifier_ || extent.empty()) {
@@ -39,25 +49,29 @@ WorkMap::WorkMap(Range extent, Classifier classifier, Warmth otherwise)
 }
 
 // Claims from one end of a queue of runs.
-std::optional<Range> WorkMap::take(std::deque<Range>& runs, std::uint64_t most_bytes, End end) {
-  if (runs.empty()) {
+std::optional<Range> WorkMap::take(Runs& runs, std::uint64_t most_bytes, End end) {
+  if (runs.ranges.empty()) {
     return std::nullopt;
   }
-  Range& run = end == End::back ? runs.back() : runs.front();
+  Range& run = end == End::back ? runs.ranges.back() : runs.ranges.front();
   const Range piece = end == End::back ? take_back(run, most_bytes) : take_front(run, most_bytes);
   if (run.empty()) {
     if (end == End::back) {
-      runs.pop_back();
+      runs.ranges.pop_back();
     } else {
-      runs.pop_front();
+      runs.ranges.pop_front();
     }
   }
+  runs.bytes -= piece.size;
   unclaimed_bytes_ -= piece.size;
   return piece;
 }
 
 std::optional<Range> WorkMap::claim_warm(std::uint64_t most_bytes) {
   std::unique_lock lock(mutex_);
+  if (warm_front_.bytes < front_block_bytes_ && !unknown_.empty() && !front_busy_) {
+    classify_next(lock, End::front);
+  }
   while (true) {
     if (auto piece = take(warm_front_, most_bytes, End::front)) {
       return piece;
@@ -92,6 +106,23 @@ std::optional<Range> WorkMap::claim_cold(std::uint64_t most_bytes) {
   }
 }
 
+// Cuts a block off one end of the unknown middle.
+Range WorkMap::next_block(End end) {
+  if (end == End::back) {
+    const std::uint64_t start =
+        std::max(unknown_.offset, align_down(unknown_.end() - 1, block_bytes));
+    const Range block{start, unknown_.end() - start};
+    unknown_.size = start - unknown_.offset;
+    return block;
+  }
+  const std::uint64_t stop = std::min(
+      unknown_.end(), align_down(unknown_.offset, front_block_bytes_) + front_block_bytes_);
+  const Range block{unknown_.offset, stop - unknown_.offset};
+  unknown_ = {stop, unknown_.end() - stop};
+  front_block_bytes_ = std::min(2 * front_block_bytes_, block_bytes);
+  return block;
+}
+
 // Looks the next block up at one end of the unknown middle, or waits for the thread that does.
 // False when nothing is unknown any more and nobody is looking.
 bool WorkMap::classify_next(std::unique_lock<std::mutex>& lock, End end) {
@@ -104,18 +135,7 @@ bool WorkMap::classify_next(std::unique_lock<std::mutex>& lock, End end) {
     return true;
   }
   busy = true;
-  Range block;
-  if (end == End::front) {
-    const std::uint64_t stop =
-        std::min(unknown_.end(), align_down(unknown_.offset, block_bytes) + block_bytes);
-    block = {unknown_.offset, stop - unknown_.offset};
-    unknown_ = {stop, unknown_.end() - stop};
-  } else {
-    const std::uint64_t start =
-        std::max(unknown_.offset, align_down(unknown_.end() - 1, block_bytes));
-    block = {start, unknown_.end() - start};
-    unknown_.size = start - unknown_.offset;
-  }
+  const Range block = next_block(end);
   lock.unlock();
   std::vector<WarmRange> runs = classifier_(block);
   lock.lock();
@@ -138,11 +158,13 @@ bool WorkMap::classify_next(std::unique_lock<std::mutex>& lock, End end) {
 
 void WorkMap::hold_back(std::uint64_t begin) {
   const std::lock_guard lock(mutex_);
-  HIPPO_ASSERT(unknown_.empty() && warm_front_.size() + cold_.size() == 1);
-  Range& all = warm_front_.empty() ? cold_.front() : warm_front_.front();
+  HIPPO_ASSERT(unknown_.empty() && warm_front_.ranges.size() + cold_.ranges.size() == 1);
+  Runs& runs = warm_front_.ranges.empty() ? cold_ : warm_front_;
+  Range& all = runs.ranges.front();
   HIPPO_ASSERT(begin > all.offset && begin < all.end());
   held_ = {begin, all.end() - begin};
   all.size = begin - all.offset;
+  runs.bytes -= held_.size;
 }
 
 bool WorkMap::release_held() {
@@ -162,13 +184,7 @@ std::uint64_t WorkMap::held_bytes() const {
 
 std::uint64_t WorkMap::perhaps_warm_bytes() const {
   const std::lock_guard lock(mutex_);
-  std::uint64_t bytes = unknown_.size;
-  for (const auto* runs : {&warm_front_, &warm_back_}) {
-    for (const Range& run : *runs) {
-      bytes += run.size;
-    }
-  }
-  return bytes;
+  return unknown_.size + warm_front_.bytes + warm_back_.bytes;
 }
 
 void WorkMap::give_back(Range range, Warmth warmth) {

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <future>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -97,6 +100,50 @@ TEST(WorkMap, cold_claimer_finds_the_cold_end_of_a_warm_file) {
   const auto piece = work.claim_cold(4 * mebibyte);
   ASSERT_TRUE(piece);
   EXPECT_EQ(piece->offset, size - WorkMap::block_bytes);
+}
+
+TEST(WorkMap, first_claim_looks_a_small_block_up_and_later_ones_little_more_than_they_need) {
+  std::uint64_t looked_up_bytes = 0;
+  WorkMap work(
+      {0, 10 * WorkMap::block_bytes},
+      [&](Range block) -> std::vector<WarmRange> {
+        looked_up_bytes += block.size;
+        return {{block, Warmth::warm}};
+      },
+      Warmth::cold);
+  ASSERT_TRUE(work.claim_warm(mebibyte));
+  EXPECT_EQ(looked_up_bytes, WorkMap::first_block_bytes);
+  std::uint64_t most_ahead_bytes = 0;
+  for (std::uint64_t claimed_bytes = mebibyte; work.claim_warm(mebibyte);) {
+    claimed_bytes += mebibyte;
+    most_ahead_bytes = std::max(most_ahead_bytes, looked_up_bytes - claimed_bytes);
+  }
+  EXPECT_EQ(looked_up_bytes, 10 * WorkMap::block_bytes);
+  EXPECT_LT(most_ahead_bytes, 2 * WorkMap::block_bytes);
+}
+
+// Two threads claim where one of them looks up the block after what is known: the other goes on.
+TEST(WorkMap, claims_go_on_while_the_next_block_is_looked_up) {
+  std::promise<void> looking;
+  std::promise<void> claimed;
+  int blocks = 0;
+  WorkMap work(
+      {0, 10 * WorkMap::block_bytes},
+      [&](Range block) -> std::vector<WarmRange> {
+        if (++blocks == 2) {
+          looking.set_value();
+          EXPECT_EQ(claimed.get_future().wait_for(std::chrono::seconds(60)),
+                    std::future_status::ready);
+        }
+        return {{block, Warmth::warm}};
+      },
+      Warmth::cold);
+  ASSERT_TRUE(work.claim_warm(4096));
+  std::thread second([&] { EXPECT_TRUE(work.claim_warm(4096)); });
+  ASSERT_EQ(looking.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  EXPECT_EQ(work.claim_warm(4096), (Range{4096, 4096}));
+  claimed.set_value();
+  second.join();
 }
 
 // The property: claimed by many threads from all sides, every byte is claimed once, with its
