@@ -35,7 +35,11 @@ void WorkMap::Runs::push_front(Range range) {
 }
 
 void WorkMap::Runs::push_back(Range range) {
-  ranges.push_back(range);
+  if (!ranges.empty() && ranges.back().end() == range.offset) {
+    ranges.back().size += range.size;
+  } else {
+    ranges.push_back(range);
+  }
   bytes += range.size;
 }
 

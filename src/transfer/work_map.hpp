@@ -35,8 +35,8 @@ class WorkMap {
   // What is looked up at once, at most.
   static constexpr std::uint64_t block_bytes = std::uint64_t{64} << 20;
   // The first block at the front: looking it up delays the first copy (45 ns for each of its pages
-  // on one machine). The blocks after it double.
-  static constexpr std::uint64_t first_block_bytes = std::uint64_t{2} << 20;
+  // on one machine). The blocks after it double. No less than what is parked as one piece.
+  static constexpr std::uint64_t first_block_bytes = std::uint64_t{4} << 20;
   static constexpr std::uint64_t cut_bytes = 4096;  // pieces end at multiples, but for the extent's
 
   // With a classifier nothing is known at first; without, all is of `otherwise`.
@@ -74,7 +74,7 @@ class WorkMap {
     std::uint64_t bytes = 0;
 
     void push_front(Range range);
-    void push_back(Range range);
+    void push_back(Range range);  // joined with the last one where it follows
   };
 
   std::optional<Range> take(Runs& runs, std::uint64_t most_bytes, End end);
