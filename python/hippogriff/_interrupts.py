@@ -1,4 +1,4 @@
-"""Waiting for what is being stopped, whatever interrupts."""
+"""Interrupts: of calls of C that wait, of waits for what is being stopped, of whole commands."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from hippogriff import _abi
 from hippogriff._handle import SLICE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from hippogriff import _storage_abi
 
 
 class Ended(KeyboardInterrupt):
@@ -70,3 +74,36 @@ def outlast(has_ended: Callable[[float], bool], limit_seconds: float) -> None:
                 break
     if interrupt is not None:
         raise interrupt
+
+
+def let_interrupt(
+    options: _abi.ReserveOptions | _storage_abi.ArrayOptions, raised: list[BaseException]
+) -> None:
+    """Have a call with these options end once something was raised.
+
+    Threads but the main one get no signals, and must not call back while the interpreter exits.
+    """
+    if threading.current_thread() is threading.main_thread():
+        options.interrupted = _abi.Interrupted(lambda _context: len(raised))
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[list[BaseException]]:
+    """Collect what the handler of Ctrl-C raises, where C calls back: C could not carry it on."""
+    raised: list[BaseException] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield raised
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        try:
+            before(number, frame)
+        except BaseException as error:
+            raised.append(error)
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield raised
+    finally:
+        signal.signal(signal.SIGINT, before)

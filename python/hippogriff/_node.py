@@ -5,20 +5,17 @@ from __future__ import annotations
 import ctypes
 import operator
 import os
-import signal
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hippogriff import _abi
+from hippogriff._interrupts import interruptible, let_interrupt
 from hippogriff._library import lib
 from hippogriff._runtime import device_name, encode_device, take_json
 from hippogriff._sizes import as_bytes
 from hippogriff.errors import InvalidArgument, check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType, TracebackType
+    from types import TracebackType
 
 _MS = 1000.0
 TIMEOUT_SECONDS_MAX = 10.0**8
@@ -77,7 +74,7 @@ class Reservation:
         """
         if self._handle is None:
             raise InvalidArgument("resize a reservation: it has been released")
-        with _interruptible() as raised:
+        with interruptible() as raised:
             options = _options(raised, timeout)
             status = lib.hippogriff_reservation_resize(
                 self._handle, _size_bytes(size), ctypes.byref(options)
@@ -176,7 +173,7 @@ def _reserve(
 ) -> Reservation:
     number = _whole("priority", priority, -(2**31), 2**31 - 1)
     handle = ctypes.c_void_p()
-    with _interruptible() as raised:
+    with interruptible() as raised:
         options = _options(raised, timeout, device=encode_device(device_name(device)))
         options.priority = number
         options.flags = flags
@@ -208,7 +205,7 @@ def claim(device: object = None) -> None:
     name = device_name(device)
     if name in _claimed:
         return
-    with _interruptible() as raised:
+    with interruptible() as raised:
         options = _options(raised, None, device=encode_device(name))
         status = lib.hippogriff_claim(ctypes.byref(options))
     if raised:
@@ -224,32 +221,8 @@ def _options(
     options = _abi.ReserveOptions(
         struct_size=ctypes.sizeof(_abi.ReserveOptions), timeout_ms=_timeout_ms(timeout), **members
     )
-    if threading.current_thread() is threading.main_thread():
-        # Others get no signals, and must not call back while the interpreter exits.
-        options.interrupted = _abi.Interrupted(lambda _context: len(raised))
+    let_interrupt(options, raised)
     return options
-
-
-@contextmanager
-def _interruptible() -> Iterator[list[BaseException]]:
-    """Collect what the handler of Ctrl-C raises, where C calls back: C could not carry it on."""
-    raised: list[BaseException] = []
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield raised
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        try:
-            before(number, frame)
-        except BaseException as error:
-            raised.append(error)
-
-    signal.signal(signal.SIGINT, handle)
-    try:
-        yield raised
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def node_status() -> dict[str, Any]:

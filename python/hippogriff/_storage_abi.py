@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from hippogriff._abi import Interrupted
+
 
 class ArrayOptions(ctypes.Structure):
     """`hippogriff_array_options`; sizes in bytes, times in milliseconds."""
@@ -29,6 +31,8 @@ class ArrayOptions(ctypes.Structure):
         ("overlay_folder", ctypes.c_char_p),
         ("io", ctypes.c_char_p),
         ("load", ctypes.c_char_p),
+        ("interrupted", Interrupted),
+        ("context", ctypes.c_void_p),
     )
 
 

@@ -26,6 +26,7 @@ from hippogriff._storage_options import (
     find_mode,
     find_paths,
     make_options,
+    open_array,
     refuse_longer,
     size_of,
 )
@@ -86,9 +87,9 @@ class StorageArray:
         aligned; else cached), or ``"auto"``: direct when what is not in the page cache now is more
         than memory has room for.
     load : str
-        What of it is in the cache when it is open: ``"all"`` (read in large pieces; refused where
-        it does not fit), ``"none"`` (lines come when they are touched), or ``"auto"``: all where
-        it fits and is predicted to take at most 0.1 s: what others write later is not seen then.
+        What of it is in the cache when it is open: ``"all"`` (in large pieces, ended by Ctrl-C;
+        refused where it does not fit), ``"none"`` (lines come when touched), or ``"auto"``: all
+        where it fits and is predicted to take 0.1 s at most: what others write later is not seen.
 
     Raises
     ------
@@ -140,10 +141,9 @@ class StorageArray:
         ensure()
         if self._on_gpu:
             claim(self._device)
-        check(lib.hippogriff_array_open(options, self._handle))
         try:
-            size = ctypes.c_uint64()
-            check(lib.hippogriff_array_size(self._handle, size))
+            open_array(options, self._handle)
+            check(lib.hippogriff_array_size(self._handle, size := ctypes.c_uint64()))
             lengths = fit_shape(shape, element.itemsize_bytes, size.value)
         except BaseException:
             self.close()

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from hippogriff import _storage_abi
 from hippogriff._dtypes import known_size_bytes
+from hippogriff._interrupts import interruptible, let_interrupt
+from hippogriff._library import lib
 from hippogriff._runtime import default_device, device_name, encode_device, encode_path
 from hippogriff._sizes import as_bytes
-from hippogriff.errors import InvalidArgument
+from hippogriff.errors import InvalidArgument, check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -189,6 +191,22 @@ def make_options(
             raise InvalidArgument(f'overlay is for mode "c", and the mode is "{wishes.mode}"')
         options.overlay_folder = encode_path(wishes.overlay)
     return options
+
+
+def open_array(options: _storage_abi.ArrayOptions, handle: ctypes.c_void_p) -> None:
+    """Open an array; Ctrl-C ends that while it is loaded. The handle may be there all the same.
+
+    Raises
+    ------
+    HippogriffError
+        When it cannot be.
+    """
+    with interruptible() as raised:
+        let_interrupt(options, raised)
+        status = lib.hippogriff_array_open(options, handle)
+    if raised:
+        raise raised[0]
+    check(status)
 
 
 def _text(name: str, value: object) -> bytes:

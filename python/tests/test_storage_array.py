@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -248,6 +249,26 @@ def test_a_load_that_cannot_be_is_refused_or_left_out(numbers: tuple[Path, Any])
             hippogriff.StorageArray(path, "float32", cache=8192, load=load)  # type: ignore[arg-type]
     with hippogriff.StorageArray(path, "float32", cache=8192) as array:
         assert array.explain()["load_reason"] == "it is larger than the cache"
+
+
+def test_ctrl_c_ends_a_load_and_the_next_one_works(tmp_path: Path) -> None:
+    path = tmp_path / "zeros"
+    path.touch()
+    os.truncate(path, 768 << 20)  # a tenth of a second and more
+    opened = []
+    timer = threading.Timer(0.03, os.kill, (os.getpid(), signal.SIGINT))
+
+    def load() -> None:
+        timer.start()
+        opened.append(hippogriff.StorageArray(path, "uint8", cache="1GiB", line="1MiB", load="all"))
+        timer.join()
+
+    with pytest.raises(KeyboardInterrupt):
+        load()
+    assert not opened, "0.03 s were enough to load it"
+    os.truncate(path, 1 << 20)
+    with hippogriff.StorageArray(path, "uint8", load="all") as array:
+        assert array.statistics()["loaded_bytes"] == 1 << 20
 
 
 def test_mode_c_changes_the_array_and_no_file(numbers: tuple[Path, Any], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 #include "transfer/runtime.hpp"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -20,6 +21,8 @@ namespace {
 constexpr double new_pages_bytes_per_second = 3e9;
 constexpr double stripe_seconds = 12e-6;  // each is a transfer
 constexpr std::size_t under_way_max = 16;
+constexpr std::chrono::milliseconds look_interval{20};
+constexpr std::chrono::milliseconds end_patience{10'000};
 
 std::string seconds_text(double seconds) {
   std::array<char, 32> text{};
@@ -70,19 +73,23 @@ void load_memory(StorageArray& array) {
   }
 }
 
-// Transfers of one array. Those that are left when it ends are cancelled, and waited for: they
-// write where memory is given back then.
+// Transfers of one array. Those that are left when it ends are cancelled. Where one does not end, a
+// drive being stuck, the array keeps the memory that it may write to.
 class Loads {
  public:
-  Loads(Runtime& runtime, std::chrono::milliseconds patience)
-      : runtime_(runtime), patience_(patience) {}
+  Loads(StorageArray& array, Runtime& runtime, const std::function<bool()>& interrupted)
+      : array_(array), runtime_(runtime), interrupted_(interrupted) {}
 
   ~Loads() {
     for (const auto& transfer : under_way_) {
       transfer->cancel();
     }
+    const auto end = Clock::now() + std::min(array_.wait_limit(), end_patience);
     for (const auto& transfer : under_way_) {
-      transfer->wait_released(std::chrono::milliseconds(-1));
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
+      if (!transfer->wait_released(std::max(left, std::chrono::milliseconds(0)))) {
+        array_.keep_memory();
+      }
     }
   }
 
@@ -110,16 +117,25 @@ class Loads {
  private:
   void finish_one() {
     const std::shared_ptr<Transfer> transfer = under_way_.front();
-    std::uint64_t before = 0;
-    while (!transfer->wait(patience_)) {
+    const std::chrono::milliseconds patience = array_.wait_limit();
+    std::uint64_t before = transfer->bytes_done();
+    auto since = Clock::now();
+    while (!transfer->wait(std::min(look_interval, patience))) {
+      if (interrupted_ && interrupted_()) {
+        throw Error({.status = Status::cancelled,
+                     .operation = "load array",
+                     .object = transfer->file().facts().path});
+      }
       const std::uint64_t done = transfer->bytes_done();
-      if (done == before) {
+      if (done != before) {
+        before = done;
+        since = Clock::now();
+      } else if (Clock::now() - since >= patience) {
         throw Error({.status = Status::timed_out,
                      .operation = "load array",
                      .object = transfer->file().facts().path,
-                     .detail = "nothing came for " + std::to_string(patience_.count()) + " ms"});
+                     .detail = "nothing came for " + std::to_string(patience.count()) + " ms"});
       }
-      before = done;
     }
     if (transfer->failed()) {
       throw Error(transfer->failure());
@@ -127,14 +143,15 @@ class Loads {
     under_way_.pop_front();
   }
 
+  StorageArray& array_;
   Runtime& runtime_;
-  std::chrono::milliseconds patience_;
+  const std::function<bool()>& interrupted_;
   std::deque<std::shared_ptr<Transfer>> under_way_;
 };
 
-void load_files(StorageArray& array, Runtime& runtime) {
+void load_files(StorageArray& array, Runtime& runtime, const std::function<bool()>& interrupted) {
   const Backing& backing = array.backing();
-  Loads loads(runtime, array.wait_limit());
+  Loads loads(array, runtime, interrupted);
   for (std::uint64_t offset = 0; offset < backing.size_bytes;) {
     const FilePart part = backing.part_at(offset, backing.size_bytes - offset, 0);
     loads.begin(part, {array.lines().value + offset});
@@ -191,7 +208,10 @@ LoadChoice choose_load(const LoadFacts& facts) {
               " to load"};
 }
 
-void load_at_opening(StorageArray& array, Runtime& runtime, LoadKind kind) {
+void load_at_opening(StorageArray& array,
+                     Runtime& runtime,
+                     LoadKind kind,
+                     const std::function<bool()>& interrupted) {
   const Backing& backing = array.backing();
   const bool fits = array.cache().places.whole;
   const bool asks = fits && !backing.is_new && !backing.in_memory() && kind == LoadKind::automatic;
@@ -208,12 +228,12 @@ void load_at_opening(StorageArray& array, Runtime& runtime, LoadKind kind) {
       if (backing.in_memory()) {
         load_memory(array);
       } else {
-        load_files(array, runtime);
+        load_files(array, runtime, interrupted);
       }
       array.mark_loaded();
     }
   } catch (const Error& error) {
-    if (kind == LoadKind::all) {
+    if (kind == LoadKind::all || error.failure().status == Status::cancelled) {
       throw;
     }
     choice = {false, std::string("loading all of it failed: ") + error.what()};

@@ -4,6 +4,7 @@
 #include "array/storage_array.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,7 +47,11 @@ struct LoadChoice {
 
 // Chooses for an array that was opened on a device of the runtime and that nobody uses yet, loads
 // it where that is chosen, and has it say so. A load that was not asked for and fails leaves lines
-// to be had as they are touched; one that was throws its Error.
-void load_at_opening(StorageArray& array, Runtime& runtime, LoadKind kind);
+// to be had as they are touched; one that was throws its Error. Files: `interrupted`, which may be
+// empty, is asked 50 times a second whether to throw Error(cancelled) instead.
+void load_at_opening(StorageArray& array,
+                     Runtime& runtime,
+                     LoadKind kind,
+                     const std::function<bool()>& interrupted = nullptr);
 
 }  // namespace hippogriff::ondemand

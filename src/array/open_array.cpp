@@ -217,7 +217,11 @@ std::unique_ptr<hippogriff_storage_array> open_array(const hippogriff_array_opti
   }
   auto handle = std::make_unique<hippogriff_storage_array>();
   handle->array = std::make_unique<StorageArray>(given);
-  load_at_opening(*handle->array, *runtime, load);
+  std::function<bool()> interrupted;
+  if (options.interrupted != nullptr) {
+    interrupted = [&options] { return options.interrupted(options.context) != 0; };
+  }
+  load_at_opening(*handle->array, *runtime, load, interrupted);
   if (!given.device->info().can.host_addressable) {
     handle->device_access = std::make_unique<DeviceAccess>(*handle->array);
   }

@@ -470,8 +470,9 @@ void StorageArray::close() noexcept {
     return;
   }
   closed_ = true;
-  if (attached_ && !(options_.controller->detach(served_, drive_patience) && kernels_ended() &&
-                     windows_closed())) {
+  const bool ended = !attached_ || (options_.controller->detach(served_, drive_patience) &&
+                                    kernels_ended() && windows_closed());
+  if (!ended || kept_) {
     std::fprintf(stderr,
                  "hippogriff: a drive or a kernel has not ended for array %s: its memory stays\n",
                  options_.backing.name.c_str());

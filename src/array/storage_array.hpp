@@ -84,6 +84,9 @@ class StorageArray {
 
   [[nodiscard]] std::uint64_t loaded_bytes() const { return loaded_bytes_; }
 
+  // Says that somebody else may still write into the lines: close() leaves all memory where it is.
+  void keep_memory() { kept_ = true; }
+
   // Why it was loaded when it was opened, or not: a clause for people.
   void explain_loading(std::string why) { load_reason_ = std::move(why); }
 
@@ -168,6 +171,7 @@ class StorageArray {
   bool answers_with_addresses_ = true;
   bool attached_ = false;
   bool closed_ = false;
+  bool kept_ = false;
   std::shared_ptr<ServedArray> served_;
 };
 
