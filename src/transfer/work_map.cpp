@@ -119,8 +119,10 @@ Range WorkMap::next_block(End end) {
     unknown_.size = start - unknown_.offset;
     return block;
   }
-  const std::uint64_t stop = std::min(
-      unknown_.end(), align_down(unknown_.offset, front_block_bytes_) + front_block_bytes_);
+  // Not less than half of it, wherever the extent begins.
+  const std::uint64_t size = front_block_bytes_;
+  const std::uint64_t stop =
+      std::min(unknown_.end(), align_down(unknown_.offset + size / 2, size) + size);
   const Range block{unknown_.offset, stop - unknown_.offset};
   unknown_ = {stop, unknown_.end() - stop};
   front_block_bytes_ = std::min(2 * front_block_bytes_, block_bytes);
@@ -140,9 +142,11 @@ bool WorkMap::classify_next(std::unique_lock<std::mutex>& lock, End end) {
   }
   busy = true;
   const Range block = next_block(end);
+  looking_bytes_ += block.size;
   lock.unlock();
   std::vector<WarmRange> runs = classifier_(block);
   lock.lock();
+  looking_bytes_ -= block.size;
   if (end == End::back) {
     std::reverse(runs.begin(), runs.end());
   }
@@ -188,7 +192,7 @@ std::uint64_t WorkMap::held_bytes() const {
 
 std::uint64_t WorkMap::perhaps_warm_bytes() const {
   const std::lock_guard lock(mutex_);
-  return unknown_.size + warm_front_.bytes + warm_back_.bytes;
+  return unknown_.size + looking_bytes_ + warm_front_.bytes + warm_back_.bytes;
 }
 
 void WorkMap::give_back(Range range, Warmth warmth) {

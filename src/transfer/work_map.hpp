@@ -32,10 +32,10 @@ class WorkMap {
   // without the lock, by up to two threads at once.
   using Classifier = std::function<std::vector<WarmRange>(Range block)>;
 
-  // What is looked up at once, at most.
+  // What is looked up at once, and up to half of it more, so that blocks end at its multiples.
   static constexpr std::uint64_t block_bytes = std::uint64_t{64} << 20;
   // The first block at the front: looking it up delays the first copy (45 ns for each of its pages
-  // on one machine). The blocks after it double. No less than what is parked as one piece.
+  // on one machine). Those after it double. As much as is parked as one piece.
   static constexpr std::uint64_t first_block_bytes = std::uint64_t{4} << 20;
   static constexpr std::uint64_t cut_bytes = 4096;  // pieces end at multiples, but for the extent's
 
@@ -70,7 +70,7 @@ class WorkMap {
   enum class End : std::uint8_t { front, back };
 
   struct Runs {
-    std::deque<Range> ranges;  // ascending
+    std::deque<Range> ranges;  // of warm ones ascending, but for what was given back
     std::uint64_t bytes = 0;
 
     void push_front(Range range);
@@ -87,6 +87,7 @@ class WorkMap {
   Range unknown_;
   bool front_busy_ = false;
   bool back_busy_ = false;
+  std::uint64_t looking_bytes_ = 0;                      // in the blocks that are looked up now
   std::uint64_t front_block_bytes_ = first_block_bytes;  // the next one at the front
   Runs warm_front_;                                      // found before the unknown middle
   Runs warm_back_;                                       // found behind it
