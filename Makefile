@@ -41,7 +41,7 @@ LIBRARY := $(abspath $(BUILD))/libhippogriff.so
 ARITHMETIC := RouterSimulation|RouterPromise
 PROCESSES := node_test: (Crash|Making|ClientSlot|LegacyTest.(removing|whatever|a_lock|who_was))
 PROCESSES := $(PROCESSES)|AtEveryStep|random_kills|AtomicFiles|crash_in
-MUCH := sends_are_mixed_with|do_not_make_mapping_possible|windows_mapped_beside_reads|DeviceChecksumTest
+MUCH := RuntimeTest.sends_(are_mixed_with|to_several_destinations_do)|DestinationsTest.windows_mapped_beside
 MUCH := $(MUCH)|Random.what_a_pool_is_refused
 
 # Address space randomisation beyond what TSan expects makes it give up; setarch -R takes it away.
@@ -91,12 +91,12 @@ check: $(CHECKS) ## Tests, benchmarks built, sanitizers, fuzzers, linters, docs
 # Compiled quickly: what it asks is whether it compiles, links and starts. The later -D counts.
 without-cuda: ## The library and some programs as HIPPOGRIFF_CUDA=OFF builds them, tried
 	@HIPPOGRIFF_CUDA=OFF tools/bootstrap check
-	@$(CONFIGURE) -B $(BUILD)-without-cuda -DHIPPOGRIFF_CUDA=OFF -DHIPPOGRIFF_WERROR=$(WERROR) -DHIPPOGRIFF_UNITY=ON \
+	@$(CONFIGURE) -B $(BUILD)-no-cuda -DHIPPOGRIFF_CUDA=OFF -DHIPPOGRIFF_WERROR=$(WERROR) -DHIPPOGRIFF_UNITY=ON \
 	  -DHIPPOGRIFF_TESTS=OFF -DHIPPOGRIFF_BENCH=OFF \
 	  -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ \
 	  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0 -DCMAKE_CXX_FLAGS_DEBUG=-O0
-	@cmake --build $(BUILD)-without-cuda -j $(JOBS) --target hippogriff quickstart_c quickstart_cpp lud
-	@tools/try-without-cuda $(BUILD)-without-cuda $(VENV)/bin/python
+	@cmake --build $(BUILD)-no-cuda -j $(JOBS) --target hippogriff quickstart_c quickstart_cpp lud
+	@tools/try-without-cuda $(BUILD)-no-cuda $(VENV)/bin/python
 
 sanitize-address: ## The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/bootstrap check
@@ -158,4 +158,4 @@ wheel: all ## The Python package with the library in it, in dist/
 	@$(VENV)/bin/python tools/make_wheel.py --library $(LIBRARY) --output dist
 
 clean: ## Remove what was built, not .venv
-	rm -rf $(BUILD) $(BUILD)-address $(BUILD)-thread $(BUILD)-unity $(BUILD)-without-cuda dist python/*.egg-info
+	rm -rf $(BUILD) $(BUILD)-address $(BUILD)-thread $(BUILD)-unity $(BUILD)-no-cuda dist python/*.egg-info

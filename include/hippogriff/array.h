@@ -51,8 +51,8 @@ typedef struct hippogriff_array_options {
                        where it does not fit), "none" (lines come as they are touched), "auto"
                        (NULL): all where it fits and is predicted to take at most 0.1 s, but memory.
                        What is written to the file by others later is not seen in what was loaded */
-  /** Called now and then (50 times a second) by the thread that opens, while files are loaded;
-   *  non-zero ends that: HIPPOGRIFF_CANCELLED, and no array. NULL: none. */
+  /** Called now and then (up to 50 times a second) by the thread that opens, while files are
+   * loaded; non-zero ends that: HIPPOGRIFF_CANCELLED, and no array. NULL: none. */
   int (*interrupted)(void* context);
   void* context;
 } hippogriff_array_options;

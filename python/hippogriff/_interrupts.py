@@ -6,7 +6,7 @@ import contextlib
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hippogriff import _abi
 from hippogriff._handle import SLICE_SECONDS
@@ -89,21 +89,26 @@ def let_interrupt(
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[list[BaseException]]:
-    """Collect what the handler of Ctrl-C raises, where C calls back: C could not carry it on."""
+    """Collect what handlers of signals raise, where C calls back: C could not carry it on."""
     raised: list[BaseException] = []
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield raised
-        return
+    handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
+    if threading.current_thread() is threading.main_thread():
+        for each in signal.valid_signals():
+            handler = signal.getsignal(each)
+            if callable(handler):
+                handlers[each] = handler
 
     def handle(number: int, frame: FrameType | None) -> None:
         try:
-            before(number, frame)
+            handlers[number](number, frame)
         except BaseException as error:
             raised.append(error)
 
-    signal.signal(signal.SIGINT, handle)
+    for number in handlers:
+        signal.signal(number, handle)
     try:
         yield raised
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is handle:  # else a handler has set another one
+                signal.signal(number, handler)

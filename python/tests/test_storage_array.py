@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 import hippogriff
-from hippogriff import _storage_abi
+from hippogriff import _storage_abi, _storage_options
+from hippogriff._abi import Status
+from hippogriff._library import lib
 
 np = pytest.importorskip("numpy")
 _HEADER = Path(__file__).resolve().parents[2] / "include" / "hippogriff" / "array.h"
@@ -251,21 +253,37 @@ def test_a_load_that_cannot_be_is_refused_or_left_out(numbers: tuple[Path, Any])
         assert array.explain()["load_reason"] == "it is larger than the cache"
 
 
-def test_ctrl_c_ends_a_load_and_the_next_one_works(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_ends_a_load_and_the_next_one_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    def end(_number: int, _frame: object) -> None:
+        raise RuntimeError("the handler's own")
+
+    class Library:
+        """What is called while a signal is on its way."""
+
+        status: int | None = None
+
+        def hippogriff_array_open(self, options: Any, handle: Any) -> int:
+            threading.Timer(0.03, os.kill, (os.getpid(), number)).start()
+            self.status = lib.hippogriff_array_open(options, handle)
+            return self.status
+
+    library = Library()
     path = tmp_path / "zeros"
     path.touch()
-    os.truncate(path, 768 << 20)  # a tenth of a second and more
-    opened = []
-    timer = threading.Timer(0.03, os.kill, (os.getpid(), signal.SIGINT))
-
-    def load() -> None:
-        timer.start()
-        opened.append(hippogriff.StorageArray(path, "uint8", cache="1GiB", line="1MiB", load="all"))
-        timer.join()
-
-    with pytest.raises(KeyboardInterrupt):
-        load()
-    assert not opened, "0.03 s were enough to load it"
+    os.truncate(path, 512 << 20)  # a tenth of a second and more
+    before = signal.signal(number, end)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(_storage_options, "lib", library)
+            with pytest.raises(RuntimeError, match="the handler's own"):
+                hippogriff.StorageArray(path, "uint8", cache="1GiB", line="1MiB", load="all")
+        assert signal.getsignal(number) is end
+    finally:
+        signal.signal(number, before)
+    assert library.status == Status.CANCELLED
     os.truncate(path, 1 << 20)
     with hippogriff.StorageArray(path, "uint8", load="all") as array:
         assert array.statistics()["loaded_bytes"] == 1 << 20

@@ -24,7 +24,8 @@ class HeldLoad : public ::testing::Test {
 
   // What loading throws, with how long it took.
   std::pair<Failure, Clock::duration> load(std::chrono::milliseconds wait_limit,
-                                           const std::function<bool()>& interrupted) {
+                                           const std::function<bool()>& interrupted,
+                                           ondemand::LoadKind kind = ondemand::LoadKind::all) {
     array_ =
         std::make_unique<ondemand::TestArray>(ondemand::TestArrayOptions{.size_bytes = 64 << 10,
                                                                          .cache_bytes = 64 << 10,
@@ -34,9 +35,8 @@ class HeldLoad : public ::testing::Test {
     plan_->add({.point = FaultPoint::read_cached, .kind = FaultKind::hold, .times = 1000});
     plan_->add({.point = FaultPoint::queued_read, .kind = FaultKind::hold, .times = 1000});
     const auto begin = Clock::now();
-    const Failure failure = failure_of([&] {
-      ondemand::load_at_opening(array_->array(), runtime_, ondemand::LoadKind::all, interrupted);
-    });
+    const Failure failure = failure_of(
+        [&] { ondemand::load_at_opening(array_->array(), runtime_, kind, interrupted); });
     return {failure, Clock::now() - begin};
   }
 
@@ -68,6 +68,36 @@ TEST_F(HeldLoad, ends_when_it_is_interrupted_and_gives_the_memory_back) {
   EXPECT_LT(took, std::chrono::seconds(20));
   array_.reset();
   EXPECT_EQ(device_->memory().free_bytes, free_before);
+}
+
+// Stripes are transfers of their own, each of which ends before anybody looks.
+TEST_F(HeldLoad, of_many_stripes_ends_when_it_is_interrupted) {
+  array_ = std::make_unique<ondemand::TestArray>(ondemand::TestArrayOptions{.size_bytes = 64 << 10,
+                                                                            .cache_bytes = 64 << 10,
+                                                                            .files = 2,
+                                                                            .stripe_bytes = 512,
+                                                                            .device = device_});
+  plan_->add({.point = FaultPoint::read,
+              .kind = FaultKind::delay,
+              .times = 1000,
+              .delay = std::chrono::milliseconds(2)});
+  plan_->add({.point = FaultPoint::read_cached,
+              .kind = FaultKind::delay,
+              .times = 1000,
+              .delay = std::chrono::milliseconds(2)});
+  const Failure failure = failure_of([&] {
+    ondemand::load_at_opening(
+        array_->array(), runtime_, ondemand::LoadKind::all, [] { return true; });
+  });
+  EXPECT_EQ(failure.status, Status::cancelled);
+}
+
+// What is not asked for is left out when it fails, but not where it may be written to later.
+TEST_F(HeldLoad, that_nobody_asked_for_fails_too_where_a_read_does_not_end) {
+  const auto [failure, took] =
+      load(std::chrono::milliseconds(200), nullptr, ondemand::LoadKind::automatic);
+  EXPECT_EQ(failure.status, Status::timed_out);
+  EXPECT_TRUE(array_->array().keeps_memory());
 }
 
 }  // namespace

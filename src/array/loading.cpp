@@ -22,7 +22,8 @@ constexpr double new_pages_bytes_per_second = 3e9;
 constexpr double stripe_seconds = 12e-6;  // each is a transfer
 constexpr std::size_t under_way_max = 16;
 constexpr std::chrono::milliseconds look_interval{20};
-constexpr std::chrono::milliseconds end_patience{10'000};
+constexpr std::chrono::milliseconds end_patience_min{2'000};  // of a drive that is well
+constexpr std::chrono::milliseconds end_patience_max{10'000};
 
 std::string seconds_text(double seconds) {
   std::array<char, 32> text{};
@@ -84,7 +85,8 @@ class Loads {
     for (const auto& transfer : under_way_) {
       transfer->cancel();
     }
-    const auto end = Clock::now() + std::min(array_.wait_limit(), end_patience);
+    const auto end =
+        Clock::now() + std::clamp(array_.wait_limit(), end_patience_min, end_patience_max);
     for (const auto& transfer : under_way_) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
       if (!transfer->wait_released(std::max(left, std::chrono::milliseconds(0)))) {
@@ -115,17 +117,27 @@ class Loads {
   }
 
  private:
+  // Also where each transfer ends at once.
+  void stop_if_interrupted() {
+    if (Clock::now() < next_look_) {
+      return;
+    }
+    next_look_ = Clock::now() + look_interval;
+    if (interrupted_ && interrupted_()) {
+      throw Error({.status = Status::cancelled,
+                   .operation = "load array",
+                   .object = array_.backing().name});
+    }
+  }
+
   void finish_one() {
+    stop_if_interrupted();
     const std::shared_ptr<Transfer> transfer = under_way_.front();
     const std::chrono::milliseconds patience = array_.wait_limit();
     std::uint64_t before = transfer->bytes_done();
     auto since = Clock::now();
     while (!transfer->wait(std::min(look_interval, patience))) {
-      if (interrupted_ && interrupted_()) {
-        throw Error({.status = Status::cancelled,
-                     .operation = "load array",
-                     .object = transfer->file().facts().path});
-      }
+      stop_if_interrupted();
       const std::uint64_t done = transfer->bytes_done();
       if (done != before) {
         before = done;
@@ -146,6 +158,7 @@ class Loads {
   StorageArray& array_;
   Runtime& runtime_;
   const std::function<bool()>& interrupted_;
+  Clock::time_point next_look_ = Clock::now() + look_interval;
   std::deque<std::shared_ptr<Transfer>> under_way_;
 };
 
@@ -214,7 +227,8 @@ void load_at_opening(StorageArray& array,
                      const std::function<bool()>& interrupted) {
   const Backing& backing = array.backing();
   const bool fits = array.cache().places.whole;
-  const bool asks = fits && !backing.is_new && !backing.in_memory() && kind == LoadKind::automatic;
+  const bool predicts =
+      fits && !backing.is_new && !backing.in_memory() && kind == LoadKind::automatic;
   LoadChoice choice =
       choose_load({.kind = kind,
                    .size_bytes = array.size_bytes(),
@@ -222,18 +236,21 @@ void load_at_opening(StorageArray& array,
                    .fits = fits,
                    .is_new = backing.is_new,
                    .in_memory = backing.in_memory(),
-                   .predicted = asks ? predicted_seconds(array, runtime) : std::nullopt});
+                   .predicted = predicts ? predicted_seconds(array, runtime) : std::nullopt});
+  bool ended = false;
+  const std::function<bool()> asks = [&] { return ended = interrupted && interrupted(); };
   try {
     if (choice.loads) {
       if (backing.in_memory()) {
         load_memory(array);
       } else {
-        load_files(array, runtime, interrupted);
+        load_files(array, runtime, asks);
       }
       array.mark_loaded();
     }
   } catch (const Error& error) {
-    if (kind == LoadKind::all || error.failure().status == Status::cancelled) {
+    // Nobody may use what a transfer may still write to.
+    if (kind == LoadKind::all || ended || array.keeps_memory()) {
       throw;
     }
     choice = {false, std::string("loading all of it failed: ") + error.what()};

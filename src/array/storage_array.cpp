@@ -12,6 +12,8 @@
 #include <bit>
 #include <cstdio>
 #include <cstring>
+#include <list>
+#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
@@ -33,6 +35,23 @@ std::uint32_t pending_queues(std::uint32_t ordinary) {
 // Whether commands name staging memory, because the host does not reach the lines.
 bool is_staged(const StorageArrayOptions& options) {
   return options.staged || !options.device->info().can.host_addressable;
+}
+
+// Device, file and controller of an array that somebody may still write to: they stay, as its
+// memory does.
+void keep_for_ever(const StorageArrayOptions& options) noexcept {
+  struct Kept {
+    std::mutex mutex;
+    std::list<StorageArrayOptions> options;
+  };
+
+  try {
+    static Kept& kept = *new Kept;
+    const std::lock_guard lock(kept.mutex);
+    kept.options.push_back(options);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "hippogriff: no memory is left for what must stay\n");
+  }
 }
 
 // Of a cache whose memory this thread reaches.
@@ -476,8 +495,7 @@ void StorageArray::close() noexcept {
     std::fprintf(stderr,
                  "hippogriff: a drive or a kernel has not ended for array %s: its memory stays\n",
                  options_.backing.name.c_str());
-    // Never deleted: they may still write there, so device, file and controller stay as well.
-    static_cast<void>(new (std::nothrow) StorageArrayOptions(options_));
+    keep_for_ever(options_);
     return;
   }
   if (options_.notice != nullptr) {

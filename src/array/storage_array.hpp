@@ -87,6 +87,8 @@ class StorageArray {
   // Says that somebody else may still write into the lines: close() leaves all memory where it is.
   void keep_memory() { kept_ = true; }
 
+  [[nodiscard]] bool keeps_memory() const { return kept_; }
+
   // Why it was loaded when it was opened, or not: a clause for people.
   void explain_loading(std::string why) { load_reason_ = std::move(why); }
 
