@@ -3,7 +3,7 @@
 
 namespace hippogriff {
 
-// ThreadSanitizer calls a race what is one by design, too.
+// Tests of races that are there by design leave those to builds without it.
 #if defined(__has_feature)
 inline constexpr bool thread_sanitized = __has_feature(thread_sanitizer);
 inline constexpr bool address_sanitized = __has_feature(address_sanitizer);
