@@ -27,8 +27,12 @@ class PageCache : public ::testing::Test {
       write_all(*target, pattern(offset, std::min<std::uint64_t>(1 << 20, size - offset)), offset);
     }
     target->sync();
-    // The whole goes: pages that were written together may only go together.
-    ASSERT_EQ(::posix_fadvise(target->fd(), 0, 0, POSIX_FADV_DONTNEED), 0);
+    // The whole goes: pages that were written together may only go together. Not at once where the
+    // system is at work with one of them.
+    ASSERT_TRUE(testing::eventually([&] {
+      return ::posix_fadvise(target->fd(), 0, 0, POSIX_FADV_DONTNEED) == 0 &&
+             resident_bytes_by_cachestat(target->fd(), {0, size}).value_or(0) == 0;
+    }));
     ASSERT_EQ(::posix_fadvise(target->fd(), 0, 0, POSIX_FADV_RANDOM), 0);
     for (const Range& range : kept) {
       std::vector<std::byte> bytes(range.size);
