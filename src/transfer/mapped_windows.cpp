@@ -5,6 +5,7 @@
 #include <sys/sysinfo.h>
 
 #include <algorithm>
+#include <cerrno>
 
 namespace hippogriff {
 
@@ -39,6 +40,16 @@ std::uint64_t pinned_bytes(Device& device, const Transfer& transfer) {
   // could wait for the work of others: it must not pile up then.
   const bool at_leisure = device.registers_aside(std::chrono::milliseconds(0));
   return std::max(at_leisure ? most / tasks : 0, 2 * window_bytes_max);
+}
+
+// The driver faults the small pages of tmpfs in one by one while nobody else can register: on an
+// H100 machine 94 ms a GiB, of which this leaves 36. Four lanes that map alone get half as much
+// again done. Files of a disk have larger folios, of which four lanes lost 3 % by it. What cannot
+// be had here is left for the driver to report.
+void fault_in(std::span<std::byte> pages) noexcept {
+  constexpr int advise_populate_read = 22;  // MADV_POPULATE_READ, Linux 5.14
+  while (madvise(pages.data(), pages.size(), advise_populate_read) != 0 && errno == EINTR) {
+  }
 }
 
 }  // namespace
@@ -171,6 +182,9 @@ bool MappedWindows::open(Range piece, Window& window) {
   window.copied = context_.device.create_event();
   try {
     const auto mapping = transfer_.file().map(pages, FileAccess::read);
+    if (transfer_.file().facts().in_memory && !context_.device.info().can.host_addressable) {
+      fault_in(mapping);
+    }
     window.pages =
         RegisteredWindow(context_.device, transfer_.request().file, mapping, HostAccess::read_only);
   } catch (const Error&) {
