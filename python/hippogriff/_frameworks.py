@@ -13,7 +13,7 @@ from hippogriff._runtime import device_name
 from hippogriff.errors import HippogriffError, InvalidArgument, OutOfHostMemory, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
     from contextlib import AbstractContextManager
 
 # What safetensors calls an element type, by what NumPy, ml_dtypes and torch call it.
@@ -66,15 +66,6 @@ _SMALL_BYTES, _ROUNDED = 1 << 20, 512
 _HOST = Region(0, 0, "host", True, None, None)
 
 
-class Wanted(Protocol):
-    """What an array shall be, as `Framework.empty` has it."""
-
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-
 class Framework(Protocol):
     """Makes arrays and tells about them."""
 
@@ -88,10 +79,10 @@ class Framework(Protocol):
         `dtype` is safetensors' name ("BF16"), the common one ("bfloat16"), or a dtype of NumPy's.
         """
 
-    def prepare(self, sizes_bytes: Iterable[int]) -> None:
+    def prepare(self, sizes_bytes: Sequence[int]) -> None:
         """Tell that arrays of these sizes will be made now."""
 
-    def empties(self, wanted: Sequence[Wanted]) -> list[Any]:
+    def empties(self, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
         """Make thousands of arrays at the price of few, in C order; all or none."""
 
     def address(self, array: Any) -> int:
@@ -248,12 +239,11 @@ class _Torch:
         stream = int(self._torch.cuda.current_stream(self._device).cuda_stream)
         return Region(0, 0, str(self._device), False, stream, None)
 
-    def empties(self, wanted: Sequence[Wanted]) -> list[Any]:
+    def empties(self, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
         # `empty_like` takes two thirds of the time of `empty`, and models have many alike.
         like, arrays = self._torch.empty_like, []
         alike: dict[tuple[str, tuple[int, ...]], Any] = {}
-        for each in wanted:
-            kind = each.dtype, each.shape
+        for kind in zip(dtypes, shapes, strict=True):
             first = alike.get(kind)
             if first is None:
                 first = alike[kind] = self.empty(*kind)
@@ -270,13 +260,13 @@ class _Torch:
         self._dtypes[dtype] = theirs
         return theirs
 
-    def prepare(self, sizes_bytes: Iterable[int]) -> None:
+    def prepare(self, sizes_bytes: Sequence[int]) -> None:
         """Get the memory from the driver at once, for torch's cache to cut the arrays out of.
 
         It takes as long for one array as for all, and holds up copies under way. Of small arrays
         torch's cache keeps pages of their own.
         """
-        if self._device.type != "cuda":
+        if self._device.type != "cuda" or max(sizes_bytes, default=0) <= _SMALL_BYTES:
             return
         large = sum(-(-size // _ROUNDED) * _ROUNDED for size in sizes_bytes if size > _SMALL_BYTES)
         if large < _PREPARED_BYTES:
@@ -309,7 +299,7 @@ class _Torch:
         return int(array.data_ptr())
 
     def addresses(self, arrays: list[Any]) -> list[int]:
-        return [array.data_ptr() for array in arrays]
+        return list(map(self._torch.Tensor.data_ptr, arrays))
 
     def copy_of(self, array: Any) -> Any:
         return array.to(self._device, non_blocking=True, copy=True)
@@ -336,11 +326,10 @@ class _Numpy:
         theirs = numpy_dtype(dtype) if isinstance(dtype, str) else dtype
         return self._ndarray(shape, theirs, order=order)
 
-    def empties(self, wanted: Sequence[Wanted]) -> list[Any]:
-        ndarray = self._ndarray
-        return [ndarray(each.shape, numpy_dtype(each.dtype)) for each in wanted]
+    def empties(self, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+        return list(map(self._ndarray, shapes, map(numpy_dtype, dtypes)))
 
-    def prepare(self, sizes_bytes: Iterable[int]) -> None:
+    def prepare(self, sizes_bytes: Sequence[int]) -> None:
         pass
 
     def address(self, array: Any) -> int:
@@ -381,13 +370,12 @@ class _Cupy:
         with self._device:
             return self._cupy.empty(shape, dtype=numpy_dtype(dtype), order=order)
 
-    def empties(self, wanted: Sequence[Wanted]) -> list[Any]:
-        empty = self._cupy.empty
+    def empties(self, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
         claim(self._device.id)
         with self._device:
-            return [empty(each.shape, dtype=numpy_dtype(each.dtype)) for each in wanted]
+            return list(map(self._cupy.empty, shapes, map(numpy_dtype, dtypes)))
 
-    def prepare(self, sizes_bytes: Iterable[int]) -> None:
+    def prepare(self, sizes_bytes: Sequence[int]) -> None:
         pass
 
     def address(self, array: Any) -> int:

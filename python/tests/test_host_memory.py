@@ -43,8 +43,8 @@ _PROGRAM = """
         def empty(self, dtype, shape, order="C"):
             return hippogriff.empty(shape, dtype="uint8", device="host")
 
-        def empties(self, wanted):
-            return [self.empty(each.dtype, each.shape) for each in wanted]
+        def empties(self, dtypes, shapes):
+            return list(map(self.empty, dtypes, shapes))
 
         def prepare(self, sizes_bytes):
             pass

@@ -19,15 +19,12 @@ if TYPE_CHECKING:
 
     from hippogriff._regions import Region
     from hippogriff.safetensors._load import Batch
-    from hippogriff.safetensors._tensor import TensorInfo
     from hippogriff.safetensors._verify import Verifier
 
     class Finder(Protocol):
         """Says which checksums tensors should have: a `Verifier` or a `Follower`."""
 
-        def find(
-            self, tensors: Sequence[TensorInfo], sizes_bytes: Iterable[int], /
-        ) -> array[int]: ...
+        def find(self, names: Sequence[str], sizes_bytes: Iterable[int], /) -> array[int]: ...
 
 
 # So much is compared at once, or more: less leaves parts of a GPU idle, and what is left at the end
@@ -50,8 +47,8 @@ class _Comparison:
         self._keep: list[object] = []
 
     def add(self, batch: Batch, expected: array[int]) -> None:
-        tensors, addresses, sizes, checksums = self._landed
-        tensors.extend(batch.tensors)
+        pieces, addresses, sizes, checksums = self._landed
+        pieces.append(batch.columns)
         addresses.extend(batch.addresses)
         sizes.extend(batch.sizes)
         checksums.extend(expected)
@@ -145,7 +142,7 @@ class Checks:
 
         def take(batch: Batch) -> None:
             nonlocal last
-            expected = found.find(batch.tensors, batch.sizes)
+            expected = found.find(batch.columns.names, batch.sizes)
             if last is None or not self._gathered or self._gathered[-1] is not last:
                 last = _Comparison(verifier, where)
                 self._gathered.append(last)

@@ -12,7 +12,7 @@ import itertools
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo, count_bits
+from hippogriff.safetensors._tensor import DTYPE_BITS, Columns, count_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,10 +32,12 @@ class _Kind(NamedTuple):
 
     shape: tuple[int, ...]
     size_bytes: int
+    # What an entry has between its name and its offsets.
+    written: str
 
 
 class Entries:
-    """Iterates over tensors as long as their entries are as writers write them.
+    """Iterates over some tensors at a time, as long as entries are as writers write them.
 
     Parameters
     ----------
@@ -62,18 +64,18 @@ class Entries:
         self._position = position
         self.complete = self._is_complete(data_offset)
 
-    def __iter__(self) -> Iterator[TensorInfo]:
+    def __iter__(self) -> Iterator[Columns]:
         kinds: dict[tuple[str, str], _Kind | None] = {}
         offset = self._data_offset
         while not self.complete:
             tensors = self._take(kinds, offset)
-            if not tensors:
+            if tensors is None:
                 return
-            offset = tensors[-1].offset + tensors[-1].size_bytes
-            yield from tensors
+            offset = tensors.offsets[-1] + tensors.sizes[-1]
+            yield tensors
 
-    def _take(self, kinds: dict[tuple[str, str], _Kind | None], offset: int) -> list[TensorInfo]:
-        """Return the tensors of the next piece of text; none when it is not as it should be.
+    def _take(self, kinds: dict[tuple[str, str], _Kind | None], offset: int) -> Columns | None:
+        """Return the tensors of the next piece of text; None when it is not as it should be.
 
         What is found in the piece is right when a writer would write the same text of it.
         """
@@ -86,14 +88,14 @@ class Entries:
         keys = list(zip(dtypes, lengths, strict=True))
         for key in {*keys} - kinds.keys():
             kinds[key] = _read_kind(*key)
-        found = [kinds[key] for key in keys]
-        sizes = [kind.size_bytes if kind else -1 for kind in found]
+        found = [kind for key in keys if (kind := kinds[key])]
+        sizes = [kind.size_bytes for kind in found]
         offsets = list(itertools.accumulate(sizes, initial=offset - self._data_offset))
         end = self._data_offset + offsets[-1]
         together = "".join(names)
         if (
             not names
-            or None in found
+            or len(found) != len(names)
             or end > self._file_bytes
             # Escapes, and what JSON has only as escapes.
             or "\\" in together
@@ -102,25 +104,23 @@ class Entries:
             or not self.names.isdisjoint(names)
             or "__metadata__" in names
         ):
-            return []
+            return None
         written = ",".join(
-            f'"{name}":{{"dtype":"{dtype}","shape"{shape}"data_offsets":[{begin},{behind}]}}'
-            for name, dtype, shape, begin, behind in zip(
-                names, dtypes, lengths, offsets, offsets[1:], strict=False
-            )
+            f'"{name}{kind.written}{begin},{behind}]}}'
+            for name, kind, begin, behind in zip(names, found, offsets, offsets[1:], strict=False)
         )
         if not last:
             written += ","
         if not piece.startswith(written):
-            return []
+            return None
         self._position += len(written)
         self.complete = last and self._is_complete(end)
         if last and not self.complete:
-            return []
+            return None
         self.names.update(names)
-        shapes = [kind.shape for kind in found if kind]
+        shapes = [kind.shape for kind in found]
         begins = [self._data_offset + begin for begin in offsets[:-1]]
-        return list(map(TensorInfo._make, zip(names, dtypes, shapes, begins, sizes, strict=True)))
+        return Columns(names, dtypes, shapes, begins, sizes)
 
     def _is_complete(self, offset: int) -> bool:
         """Whether only the closing brace is left of the header, and nothing of the file."""
@@ -133,4 +133,6 @@ def _read_kind(dtype: str, lengths: str) -> _Kind | None:
         return None
     shape = tuple(map(int, match[1].split(","))) if match[1] else ()
     bits = count_bits(DTYPE_BITS[dtype], shape)
-    return None if bits < 0 or bits % 8 else _Kind(shape, bits // 8)
+    if bits < 0 or bits % 8:
+        return None
+    return _Kind(shape, bits // 8, f'":{{"dtype":"{dtype}","shape"{lengths}"data_offsets":[')

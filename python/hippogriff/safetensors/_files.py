@@ -18,15 +18,15 @@ from hippogriff.safetensors._header import (
     SafetensorError,
     header_bytes,
     parse_header,
-    stream_tensors,
+    stream_columns,
     unique,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from hippogriff._runtime import PathLike
-    from hippogriff.safetensors._tensor import TensorInfo
+    from hippogriff.safetensors._tensor import Columns
 
 
 @contextlib.contextmanager
@@ -61,16 +61,17 @@ def _read_header(file: File) -> tuple[bytes, int]:
 
 
 def _read(descriptor: int, offset: int, size: int) -> bytes:
-    text = bytearray()
+    text = b""
     while len(text) < size:
         piece = os.pread(descriptor, size - len(text), offset + len(text))
         if not piece:
             raise SafetensorError("the file ends early; was it truncated meanwhile?")
-        text += piece
-    return bytes(text)
+        # Nearly always it is all, which is not copied again before anything is on its way.
+        text = text + piece if text else piece
+    return text
 
 
-def stream_file(file: File) -> Iterator[TensorInfo]:
+def stream_file(file: File) -> Iterator[Columns]:
     """Yield the tensors of an open file in the order of their data.
 
     The first come before all of the header is parsed.
@@ -81,7 +82,7 @@ def stream_file(file: File) -> Iterator[TensorInfo]:
         When it is no safetensors file, possibly after the first tensors; the message names it.
     """
     with _naming(file):
-        yield from stream_tensors(*_read_header(file))
+        yield from stream_columns(*_read_header(file))
 
 
 def read_header(file: File) -> Header:
@@ -124,24 +125,24 @@ def opened_files(
             file, header = open_file(shard.path)
             opened.append((stack.enter_context(file), header))
             expect_promised(shard, header)
-            add_names(names, header.tensors, file)
+            expect_new(names, header.tensors, file)
+            names.update(header.tensors)
         yield opened
 
 
-def add_names(names: set[str], more: Iterable[str], file: File) -> None:
-    """Add the names of a file to those before.
+def expect_new(names: Collection[str], more: Mapping[str, object], file: File) -> None:
+    """Refuse a file that has a name of those before.
 
     Raises
     ------
     SafetensorError
-        When one is there already.
+        Names one.
     """
-    twice = names.intersection(more)
+    twice = more.keys() & names if names else ()
     if twice:
         raise SafetensorError(
             f"{file.path}: tensor {min(twice)!r} is also in a file before it", object=file.path
         )
-    names.update(more)
 
 
 class Shard(NamedTuple):

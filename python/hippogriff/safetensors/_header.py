@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hippogriff._collector import Pause
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._entries import Entries
-from hippogriff.safetensors._tensor import DTYPE_BITS, OFFSET_MAX, TensorInfo, count_bits
+from hippogriff.safetensors._tensor import (
+    DTYPE_BITS,
+    OFFSET_MAX,
+    Columns,
+    TensorInfo,
+    count_bits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -143,7 +149,7 @@ def parse_header(text: bytes, file_bytes: int) -> Header:
     """
     with Pause():  # Nothing here is garbage, and looking for some takes as long as parsing.
         entries, metadata = _find_entries(text, file_bytes)
-        tensors = {tensor.name: tensor for tensor in entries}
+        tensors = {tensor.name: tensor for piece in entries for tensor in piece.tensors()}
         if entries.complete:
             return Header(tensors, metadata, _PREFIX_BYTES + len(text))
         return _parse(text, file_bytes)
@@ -154,11 +160,19 @@ def stream_tensors(text: bytes, file_bytes: int) -> Iterator[TensorInfo]:
 
     Takes and raises what `parse_header` does, but possibly after the first tensors.
     """
+    for piece in stream_columns(text, file_bytes):
+        yield from piece.tensors()
+
+
+def stream_columns(text: bytes, file_bytes: int) -> Iterator[Columns]:
+    """Yield what `stream_tensors` does, some tensors at a time."""
     entries, _ = _find_entries(text, file_bytes)
     yield from entries
     if not entries.complete:
         tensors = parse_header(text, file_bytes).tensors
-        yield from (tensor for tensor in tensors.values() if tensor.name not in entries.names)
+        rest = [tensor for tensor in tensors.values() if tensor.name not in entries.names]
+        if rest:
+            yield Columns.of(rest)
 
 
 def _find_entries(text: bytes, file_bytes: int) -> tuple[Entries, dict[str, str] | None]:

@@ -20,6 +20,7 @@ from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors
 from hippogriff.safetensors._report import Watch
 from hippogriff.safetensors._targets import find_place, memory_of
+from hippogriff.safetensors._tensor import Columns, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Transfer
     from hippogriff.safetensors._report import LoadReport
-    from hippogriff.safetensors._tensor import TensorInfo
     from hippogriff.safetensors._verify import Verifier, Verify
 
 # So many bytes at most are converted at a time, or one tensor.
@@ -218,7 +218,7 @@ def _then(take: Callable[[Batch], None] | None, parts: list[_Part]) -> Callable[
     tensors, regions = map(list, zip(*parts, strict=True))
     addresses = array("Q", [region.address for region in regions])
     sizes = array("Q", [tensor.size_bytes for tensor in tensors])
-    return functools.partial(take, Batch(tensors, regions, addresses, sizes))
+    return functools.partial(take, Batch(Columns.of(tensors), regions, addresses, sizes))
 
 
 class _Filled:
@@ -266,7 +266,7 @@ def _convert(job: _Job, tensors: list[TensorInfo]) -> None:
         with Checks() as checks:
             landed = checks.of(job.verifier, framework.region)
             loaded = load_tensors(
-                job.file, chosen, framework, job.watch, landed, host_memory=job.host_memory
+                job.file, [chosen], framework, job.watch, landed, host_memory=job.host_memory
             )
         for name, found in loaded.items():
             if first[0] == "pt":

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import operator
 from array import array
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._collector import Pause
@@ -18,14 +20,15 @@ from hippogriff._transfer import Request
 from hippogriff.errors import HippogriffError
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import (
-    add_names,
     check_backend,
+    expect_new,
     expect_promised,
     read_header,
     shards_of,
     stream_file,
 )
 from hippogriff.safetensors._report import Watch
+from hippogriff.safetensors._tensor import Columns
 from hippogriff.safetensors._verify import Follower, open_verifiers
 
 if TYPE_CHECKING:
@@ -59,15 +62,20 @@ _GAP_BYTES = 1 << 20
 class Batch(NamedTuple):
     """Tensors that one transfer loads, and the arrays they become."""
 
-    tensors: list[TensorInfo]
+    columns: Columns
     arrays: list[Any]
     addresses: array[int]
     sizes: array[int]
 
+    @property
+    def tensors(self) -> list[TensorInfo]:
+        """Each as an object, made anew."""
+        return self.columns.tensors()
+
 
 def load_tensors(
     file: File,
-    tensors: Iterable[TensorInfo],
+    pieces: Iterable[Columns],
     framework: Framework,
     watch: Watch | None = None,
     landed: Callable[[Batch], object] | None = None,
@@ -77,10 +85,11 @@ def load_tensors(
 ) -> dict[str, Any]:
     """Load tensors of an open file, given in the order of their data, into arrays of their own.
 
-    `landed` is called for each batch once it is there, while later ones are on their way; batches
-    have about `landing_bytes` at most then. `to` names the device in the report; `host_memory` is
-    the most of the pinbuffer that its transfers use together, in bytes, 0 for any. Whatever ends it
-    early stops what is under way first.
+    They come some at a time: the first are on their way before the next are asked for. `landed` is
+    called for each batch once it is there, while later ones are on their way; batches have about
+    `landing_bytes` at most then. `to` names the device in the report; `host_memory` is the most of
+    the pinbuffer that its transfers use together, in bytes, 0 for any. Whatever ends it early
+    stops what is under way first.
     """
     watch = watch or Watch(progress=False)
     watch.open(file, to)
@@ -90,16 +99,15 @@ def load_tensors(
     # Arrays are what the collector looks through, again and again the more there are: of 10,000 it
     # took a fifth of the time in a process that has imported torch.
     with Flights(in_flight, watch.wait) as flights, Pause() as pause:
-        for group in _batches(tensors, most_bytes):
+        for group in _batches(pieces, most_bytes):
             pause.look()
-            names, _, _, offsets, sizes = zip(*group, strict=True)
-            framework.prepare(sizes)
+            framework.prepare(group.sizes)
             arrays = make_arrays(framework, group)
             addresses = framework.addresses(arrays)
-            loaded.update(zip(names, arrays, strict=True))
-            batch = Batch(group, arrays, array("Q", addresses), array("Q", sizes))
-            segments = _segments(offsets, batch)
-            watch.start(len(group), sum(sizes))
+            loaded.update(zip(group.names, arrays, strict=True))
+            batch = Batch(group, arrays, array("Q", addresses), array("Q", group.sizes))
+            segments = _segments(batch)
+            watch.start(len(arrays), sum(group.sizes))
             then = None if landed is None else functools.partial(landed, batch)
             if segments:
                 flights.make_room()
@@ -111,20 +119,20 @@ def load_tensors(
     return loaded
 
 
-def _segments(offsets: Sequence[int], batch: Batch) -> array[int]:
+def _segments(batch: Batch) -> array[int]:
     """Say where in the file is what, and where it goes, without tensors of no bytes."""
-    columns = [array("Q", offsets), batch.sizes, batch.addresses]
+    columns = [array("Q", batch.columns.offsets), batch.sizes, batch.addresses]
     if 0 in batch.sizes:
         columns = [array("Q", itertools.compress(each, batch.sizes)) for each in columns]
     return interleave(*columns)
 
 
-def make_arrays(framework: Framework, tensors: list[TensorInfo]) -> list[Any]:
+def make_arrays(framework: Framework, tensors: Columns) -> list[Any]:
     """Make the arrays of tensors; what the framework cannot have is told with the name."""
     try:
-        return framework.empties(tensors)
+        return framework.empties(tensors.dtypes, tensors.shapes)
     except (HippogriffError, ValueError, OverflowError, MemoryError):
-        return [_make_array(framework, tensor) for tensor in tensors]
+        return [_make_array(framework, tensor) for tensor in tensors.tensors()]
 
 
 def _make_array(framework: Framework, tensor: TensorInfo) -> Any:
@@ -134,31 +142,79 @@ def _make_array(framework: Framework, tensor: TensorInfo) -> Any:
         raise type(error)(f"tensor {tensor.name!r}: {error}") from None
 
 
-def by_offset(tensors: Iterable[TensorInfo]) -> list[TensorInfo]:
+def by_offset(tensors: Iterable[TensorInfo]) -> Columns:
     """Return tensors in the order of their data."""
-    return sorted(tensors, key=lambda tensor: tensor.offset)
+    return Columns.of(sorted(tensors, key=lambda tensor: tensor.offset))
 
 
-def _batches(tensors: Iterable[TensorInfo], bytes_max: int) -> Iterator[list[TensorInfo]]:
-    """Cut an ascending stream where a hole is, or where a batch is large enough."""
-    batch: list[TensorInfo] = []
-    size_bytes, most_bytes, many, end = 0, _FIRST_BYTES, _FIRST_TENSORS, 0
-    for tensor in tensors:
-        large = (
-            size_bytes >= most_bytes
-            or (size_bytes >= _FIRST_BYTES and len(batch) >= many)
-            or len(batch) == _BATCH_TENSORS_MAX
+class _Gathering:
+    """A batch in the making: the rows of it, and how large the next ones may be."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._most_bytes = _FIRST_BYTES
+        self._many = _FIRST_TENSORS
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.rows = Columns([], [], [], [], [])
+        self.size_bytes = 0
+
+    def take(self, piece: Columns, sums: Sequence[int], begin: int) -> int:
+        """Take rows of a piece from one on, as many as fit; return where the next one begins.
+
+        `sums` has the bytes before each row of the piece, and of all.
+        """
+        count, base = len(self.rows.names), sums[begin] - self.size_bytes
+        several = bisect_left(sums, base + _FIRST_BYTES, begin)
+        end = min(
+            bisect_left(sums, base + self._most_bytes, begin),
+            max(several, begin + self._many - count),
+            begin + _BATCH_TENSORS_MAX - count,
+            len(piece.names),
         )
-        if batch and (large or tensor.offset - end > _GAP_BYTES):
-            yield batch
-            batch, size_bytes = [], 0
-            most_bytes = min(most_bytes * _BATCH_GROWTH, bytes_max)
-            many = min(2 * many, _BATCH_TENSORS)
-        batch.append(tensor)
-        size_bytes += tensor.size_bytes
-        end = tensor.offset + tensor.size_bytes
-    if batch:
-        yield batch
+        for column, more in zip(self.rows, piece.cut(begin, end), strict=True):
+            column.extend(more)  # type: ignore[attr-defined]
+        self.size_bytes += sums[end] - sums[begin]
+        return end
+
+    def finish(self) -> Columns:
+        """Return the batch; the next may be larger."""
+        batch = self.rows
+        self._begin_anew()
+        self._most_bytes = min(self._most_bytes * _BATCH_GROWTH, self._bytes_max)
+        self._many = min(2 * self._many, _BATCH_TENSORS)
+        return batch
+
+
+def _batches(pieces: Iterable[Columns], bytes_max: int) -> Iterator[Columns]:
+    """Cut an ascending stream where a hole is, or where a batch is large enough."""
+    gathering, end = _Gathering(bytes_max), 0
+    for whole in pieces:
+        for piece in _without_holes(whole):
+            if gathering.rows.names and piece.offsets[0] - end > _GAP_BYTES:
+                yield gathering.finish()
+            sums = list(itertools.accumulate(piece.sizes, initial=0))
+            position, count = gathering.take(piece, sums, 0), len(piece.names)
+            while position < count:
+                yield gathering.finish()
+                position = gathering.take(piece, sums, position)
+            end = piece.offsets[-1] + piece.sizes[-1]
+    if gathering.rows.names:
+        yield gathering.finish()
+
+
+def _without_holes(piece: Columns) -> Iterator[Columns]:
+    """Cut rows where a hole between them is."""
+    ends = map(operator.add, piece.offsets, piece.sizes)
+    holes = list(map(operator.sub, piece.offsets[1:], ends))
+    if max(holes, default=0) <= _GAP_BYTES:
+        if piece.names:
+            yield piece
+        return
+    cuts = [position for position, hole in enumerate(holes, 1) if hole > _GAP_BYTES]
+    for begin, end in itertools.pairwise([0, *cuts, len(piece.names)]):
+        yield piece.cut(begin, end)
 
 
 def load_file(
@@ -220,7 +276,6 @@ def load_file(
     budget = host_memory_bytes(host_memory)
     maker = make_framework(framework, device)
     loaded: dict[str, Any] = {}
-    names: set[str] = set()
     with Watch(explain, progress, host_memory=budget) as watch, contextlib.ExitStack() as stack:
         sources = _open(filename, verify, stack)
         for source in sources:
@@ -228,8 +283,11 @@ def load_file(
         checks = stack.enter_context(Checks())
         for source in sources:
             tensors = _load_all(source, maker, watch, checks, budget)
-            add_names(names, tensors, source.file)
-            loaded.update(tensors)
+            expect_new(loaded, tensors, source.file)
+            if loaded:
+                loaded.update(tensors)
+            else:  # Of one file nothing is left to do once all is there.
+                loaded = tensors
     return loaded
 
 
@@ -270,8 +328,8 @@ def _load_all(
     file, verifier, header = source
     follower = None if verifier is None else Follower(verifier)
     landed = checks.of(verifier, maker.region, follower)
-    stream = stream_file(file) if header is None else header.tensors.values()
-    tensors = load_tensors(file, stream, maker, watch, landed, host_memory=host_memory)
+    pieces = stream_file(file) if header is None else [Columns.of(header.tensors.values())]
+    tensors = load_tensors(file, pieces, maker, watch, landed, host_memory=host_memory)
     if follower is not None:
         follower.finish()
     return tensors

@@ -14,7 +14,7 @@ from hippogriff.safetensors._files import check_backend, open_file
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import by_offset, load_tensors, make_arrays
 from hippogriff.safetensors._report import Watch
-from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
+from hippogriff.safetensors._tensor import DTYPE_BITS, Columns, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
@@ -125,11 +125,11 @@ class safe_open:  # noqa: N801 (safetensors' name)
         wanted = self._known.tensors if names is None else dict.fromkeys(names)
         found = by_offset(map(self._find, wanted))
         with Watch(progress=self._progress) as watch, Checks() as checks:
-            watch.expect(sum(tensor.size_bytes for tensor in found))
+            watch.expect(sum(found.sizes))
             checked = checks.of(self._verifier, self._framework.region)
             return load_tensors(
                 self._file,
-                found,
+                [found],
                 self._framework,
                 watch,
                 checked,
@@ -178,7 +178,8 @@ class Slice:
         bits = DTYPE_BITS[tensor.dtype]
         if bits % 8:
             raise InvalidArgument(f"{tensor.dtype} is packed: load the whole tensor")
-        array = make_arrays(opened._framework, [tensor._replace(shape=selection.shape)])[0]
+        shaped = tensor._replace(shape=selection.shape)
+        array = make_arrays(opened._framework, Columns.of([shaped]))[0]
         extent = Extent(tensor.offset, tensor.shape, tensor.dtype, bits // 8)
         target = target_of(opened._framework, array)
         with Following("load", opened._progress) as following:

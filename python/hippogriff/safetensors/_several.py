@@ -19,7 +19,7 @@ from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors, make_arrays
 from hippogriff.safetensors._report import Watch
-from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
+from hippogriff.safetensors._tensor import DTYPE_BITS, Columns, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class _Loader:
 
         loaded = load_tensors(
             file,
-            by_offset(part.tensor for part in parts if part.scattered is None),
+            [by_offset(part.tensor for part in parts if part.scattered is None)],
             maker,
             self._watch,
             take,
@@ -285,7 +285,7 @@ class _Loader:
 
     def _fill(self, file: File, part: _Part, selection: Selection) -> Any:
         maker = self._makers[self._device]
-        array = make_arrays(maker, [part.tensor])[0]
+        array = make_arrays(maker, Columns.of([part.tensor]))[0]
         self._watch.start(1, part.tensor.size_bytes)
         wait = self._watch.wait_uncounted
         extent, target = _extent(part.whole), target_of(maker, array)

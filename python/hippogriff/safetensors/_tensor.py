@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 OFFSET_MAX = 2**63 - 1
 
@@ -44,6 +44,32 @@ class TensorInfo(NamedTuple):
     shape: tuple[int, ...]
     offset: int
     size_bytes: int
+
+
+class Columns(NamedTuple):
+    """Some tensors, each a row: for thousands in a fraction of the time that objects take."""
+
+    names: Sequence[str]
+    dtypes: Sequence[str]
+    shapes: Sequence[tuple[int, ...]]
+    offsets: Sequence[int]
+    sizes: Sequence[int]
+
+    @classmethod
+    def of(cls, tensors: Iterable[TensorInfo]) -> Columns:
+        """Return the rows of some tensors."""
+        rows = list(tensors)
+        return cls(*zip(*rows, strict=True)) if rows else cls((), (), (), (), ())
+
+    def cut(self, begin: int, end: int) -> Columns:
+        """Return the rows from `begin` on, up to `end`."""
+        names, dtypes, shapes, offsets, sizes = self
+        cut = slice(begin, end)
+        return Columns(names[cut], dtypes[cut], shapes[cut], offsets[cut], sizes[cut])
+
+    def tensors(self) -> list[TensorInfo]:
+        """Return each row as an object."""
+        return list(map(TensorInfo._make, zip(*self, strict=True)))
 
 
 def count_bits(bits: int, shape: Sequence[Any]) -> int:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hippogriff._regions import Region
     from hippogriff._runtime import PathLike
     from hippogriff.safetensors._header import Header
-    from hippogriff.safetensors._tensor import TensorInfo
+    from hippogriff.safetensors._tensor import Columns, TensorInfo
 
     Verify = bool | PathLike | None
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Landed(NamedTuple):
     """Tensors that are there: their addresses and sizes, and the checksums they should have."""
 
-    tensors: list[TensorInfo]
+    pieces: list[Columns]
     addresses: array[int]
     sizes: array[int]
     expected: array[int]
@@ -83,16 +83,16 @@ class Verifier:
         self.finish(firsts.pop())
         self._first_blocks = dict(zip(tensors, firsts, strict=True))
 
-    def find(self, tensors: Sequence[TensorInfo], sizes_bytes: Iterable[int]) -> array[int]:
+    def find(self, names: Sequence[str], sizes_bytes: Iterable[int]) -> array[int]:
         """Return the checksums of some tensors, which nearly always follow each other."""
         counts = list(self.count(sizes_bytes))
-        begin = self._first_blocks[tensors[0].name]
+        begin = self._first_blocks[names[0]]
         end = begin + sum(counts)
-        if self._first_blocks[tensors[-1].name] + counts[-1] == end:
+        if self._first_blocks[names[-1]] + counts[-1] == end:
             return self._sidecar.checksums[begin:end]
         expected = array("Q")
-        for tensor, count in zip(tensors, counts, strict=True):
-            first = self._first_blocks[tensor.name]
+        for name, count in zip(names, counts, strict=True):
+            first = self._first_blocks[name]
             expected.extend(self._sidecar.checksums[first : first + count])
         return expected
 
@@ -139,7 +139,7 @@ class Verifier:
         ChecksumMismatch
             When some differ; names the tensors and bytes.
         """
-        tensors, addresses, sizes, expected = landed
+        pieces, addresses, sizes, expected = landed
         if not expected:
             return
         block_bytes = self._sidecar.block_bytes
@@ -150,7 +150,8 @@ class Verifier:
                 self._path,
                 [
                     mismatch_at(tensor, number, block_bytes, right, wrong)
-                    for tensor in tensors
+                    for piece in pieces
+                    for tensor in piece.tensors()
                     for number in range(count_blocks(tensor.size_bytes, block_bytes))
                     for right, wrong in [next(pairs)]
                     if right != wrong
@@ -165,7 +166,7 @@ class Follower:
         self.verifier = verifier
         self._block = 0
 
-    def find(self, _: Sequence[TensorInfo], sizes_bytes: Iterable[int]) -> array[int]:
+    def find(self, _: Sequence[str], sizes_bytes: Iterable[int]) -> array[int]:
         """Return the checksums of the tensors that come next.
 
         Raises
