@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import itertools
+import operator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hippogriff._node import claim
@@ -64,6 +66,8 @@ _PREPARED_BYTES = 64 << 20
 _SMALL_BYTES, _ROUNDED = 1 << 20, 512
 
 _HOST = Region(0, 0, "host", True, None, None)
+
+_UNKNOWN = object()
 
 
 class Framework(Protocol):
@@ -217,6 +221,15 @@ def _name_of(dtype: Hashable) -> str | None:
     return _NAMES.get(str(dtype).removeprefix("torch."))  # NumPy takes microseconds for it.
 
 
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return torch's strides of an array in C order; None where one is beyond 63 bits."""
+    if not shape:
+        return ()
+    lengths = [max(length, 1) for length in shape[:0:-1]]
+    strides = tuple(itertools.accumulate(lengths, operator.mul, initial=1))[::-1]
+    return strides if strides[0] < 1 << 63 else None
+
+
 class _Torch:
     def __init__(self, device: object) -> None:
         self._torch = _import("torch", "torch")
@@ -230,6 +243,7 @@ class _Torch:
         elif self._device.type != "cpu":
             raise InvalidArgument(f"torch device {self._device} is neither a CPU nor a CUDA device")
         self._dtypes: dict[str, Any] = {}  # By what `empty` was asked for.
+        self._strided: Any = _UNKNOWN
 
     @property
     def region(self) -> Region:
@@ -240,6 +254,23 @@ class _Torch:
         return Region(0, 0, str(self._device), False, stream, None)
 
     def empties(self, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+        kinds = set(dtypes)
+        if self._device.type == "cuda":
+            claim(self._device)
+        with self._is_current():
+            if self._strided is _UNKNOWN:
+                self._strided = self._find_strided()
+            make = self._strided
+            strides = {shape: _strides(shape) for shape in set(shapes)}
+            if make is None or "F4" in kinds or None in strides.values():
+                return self._make_alike(dtypes, shapes)
+            theirs = {dtype: self._dtypes.get(dtype) or self._find_dtype(dtype) for dtype in kinds}
+            return [
+                make(shape, strides[shape], theirs[dtype])
+                for dtype, shape in zip(dtypes, shapes, strict=True)
+            ]
+
+    def _make_alike(self, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
         # `empty_like` takes two thirds of the time of `empty`, and models have many alike.
         like, arrays = self._torch.empty_like, []
         alike: dict[tuple[str, tuple[int, ...]], Any] = {}
@@ -251,6 +282,29 @@ class _Torch:
             else:
                 arrays.append(like(first))
         return arrays
+
+    def _find_strided(self) -> Callable[..., Any] | None:
+        """Find what torch's compiler has its code make tensors with; None where it is not as known.
+
+        The same allocator makes the same tensors, without the way there through the dispatcher. It
+        is not public, and makes tensors on the device that is current.
+        """
+        try:
+            found = getattr(self._torch._C._dynamo.guards, f"_empty_strided_{self._device.type}")
+            made, dtype = found((2, 3), (3, 1), self._torch.int16), self._torch.int16
+            plain = self._torch.empty((2, 3), dtype=dtype, device=self._device)
+            right = type(made) is type(plain) and all(
+                getattr(made, fact) == getattr(plain, fact)
+                for fact in ("device", "dtype", "shape", "layout", "requires_grad")
+            )
+            right = right and made.stride() == plain.stride() and made.storage_offset() == 0
+        except (AttributeError, TypeError, RuntimeError):
+            return None
+        return found if right else None
+
+    def _is_current(self) -> AbstractContextManager[object]:
+        cuda = self._device.type == "cuda"
+        return self._torch.cuda.device(self._device) if cuda else contextlib.nullcontext()
 
     def _find_dtype(self, dtype: Any) -> Any:
         plain = _TORCH_NAMES.get(dtype, dtype) if isinstance(dtype, str) else ""

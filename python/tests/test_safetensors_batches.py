@@ -1,4 +1,4 @@
-"""How a stream of tensors is cut into transfers."""
+"""How a stream of tensors is cut into transfers, and what the tensors of torch are made by."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import itertools
 from typing import Any
 from unittest import mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hippogriff import _frameworks
+from hippogriff._frameworks import make_framework
 from hippogriff.safetensors import _load
 from hippogriff.safetensors._load import _batches
 from hippogriff.safetensors._tensor import Columns, TensorInfo
@@ -66,3 +69,57 @@ def test_batches_are_those_of_a_stream_of_single_tensors(
         batches = list(_batches(stream, bytes_max))
     assert [list(batch.names) for batch in batches] == _cut_one_by_one(tensors, bytes_max)
     assert [tensor for batch in batches for tensor in batch.tensors()] == tensors
+
+
+def _facts(array: Any) -> tuple[Any, ...]:
+    own = array.untyped_storage().nbytes() == array.numel() * array.element_size()
+    return array.shape, array.stride(), array.dtype, array.device, array.is_inference(), own
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+def test_tensors_made_together_are_as_those_that_are_made_alone(
+    monkeypatch: pytest.MonkeyPatch, known: bool, inference: bool
+) -> None:
+    torch: Any = pytest.importorskip("torch")
+    shapes: list[tuple[int, ...]] = [(), (0,), (7,), (2, 0, 3), (1, 5, 1), (3, 4, 2), (7,)]
+    dtypes = list(_frameworks._TORCH_NAMES.keys() - {"F4"})
+    if not known:
+        monkeypatch.delattr(torch._C._dynamo.guards, "_empty_strided_cpu")
+    kinds = list(itertools.product(dtypes, shapes))
+    maker: Any = make_framework("pt", "cpu")
+    with torch.inference_mode(inference):
+        arrays = maker.empties(*zip(*kinds, strict=True))
+        alone = [torch.empty(shape, dtype=maker.empty(dtype, ()).dtype) for dtype, shape in kinds]
+    assert (maker._strided is not None) == known
+    assert list(map(_facts, arrays)) == list(map(_facts, alone))
+    addresses = [array.data_ptr() for array in arrays if array.numel()]
+    assert len(set(addresses)) == len(addresses)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda torch: torch.empty((2, 3), dtype=torch.int32),
+        lambda torch: torch.empty((3, 2), dtype=torch.int16),
+        lambda torch: torch.empty((2, 3), dtype=torch.int16, device="meta"),
+        lambda torch: torch.empty((3, 2), dtype=torch.int16).t(),
+    ],
+)
+def test_what_makes_other_tensors_than_expected_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, other: Any
+) -> None:
+    torch: Any = pytest.importorskip("torch")
+    monkeypatch.setattr(torch._C._dynamo.guards, "_empty_strided_cpu", lambda *_: other(torch))
+    [array] = make_framework("pt", "cpu").empties(["F32"], [(5, 4)])
+    assert (array.dtype, array.shape) == (torch.float32, (5, 4))
+
+
+def test_lengths_that_torch_refuses_are_refused_in_its_words() -> None:
+    torch: Any = pytest.importorskip("torch")
+    shape = 0, 2**40, 2**40
+    with pytest.raises(RuntimeError) as alone:
+        torch.empty(shape)
+    with pytest.raises(RuntimeError) as together:
+        make_framework("pt", "cpu").empties(["U8", "U8"], [(2,), shape])
+    assert str(together.value) == str(alone.value)
