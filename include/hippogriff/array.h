@@ -49,7 +49,9 @@ typedef struct hippogriff_array_options {
                          the page cache when it is opened is more than memory has room for */
   const char* load; /**< what of it is in the cache when it is open: "all" (in large pieces; refused
                        where it does not fit), "none" (lines come as they are touched), "auto"
-                       (NULL): all where it fits and is predicted to take at most 0.1 s, but memory.
+                       (NULL): all where it fits and is predicted to take at most 0.1 s, but memory;
+                       and gathers on a GPU's stream read past the cache (zero-copy) what is only
+                       read, is whole in memory, and is predicted to come sooner that way.
                        What is written to the file by others later is not seen in what was loaded */
   /** Called now and then (up to 50 times a second) by the thread that opens, while files are
    * loaded; non-zero ends that: HIPPOGRIFF_CANCELLED, and no array. NULL: none. */
@@ -67,13 +69,14 @@ typedef struct hippogriff_array_statistics {
   uint64_t writes;
   uint64_t written_bytes;
   uint64_t failures;
-  uint64_t metadata_bytes; /**< of the device's memory, beside the lines */
-  uint64_t other_copies;   /**< times that a read went on with another copy of the array */
-  uint64_t accesses;       /**< lines that threads asked for; a cursor asks once for the line it
-                              keeps. Of a GPU those of kernels that count (array/counting.hpp) */
-  uint64_t hits;           /**< those that no miss answered */
-  uint64_t in_flight;      /**< commands that are not answered now: the queues' depth */
-  uint64_t loaded_bytes;   /**< all of the array, if it was loaded when it was opened, else 0 */
+  uint64_t metadata_bytes;  /**< of the device's memory, beside the lines */
+  uint64_t other_copies;    /**< times that a read went on with another copy of the array */
+  uint64_t accesses;        /**< lines that threads asked for; a cursor asks once for the line it
+                               keeps. Of a GPU those of kernels that count (array/counting.hpp) */
+  uint64_t hits;            /**< those that no miss answered */
+  uint64_t in_flight;       /**< commands that are not answered now: the queues' depth */
+  uint64_t loaded_bytes;    /**< all of the array, if it was loaded when it was opened, else 0 */
+  uint64_t zero_copy_bytes; /**< rows queued on a GPU that are read past the cache by themselves */
 } hippogriff_array_statistics;
 
 HIPPOGRIFF_API int hippogriff_array_open(const hippogriff_array_options* options,

@@ -122,6 +122,8 @@ def show_array(told: Mapping[str, Any]) -> None:
         f"cache of {format_size(told['cache_bytes'])}, lines of {told['line_bytes']} bytes",
         f"lines come from {told['source']}{in_place}: {told['reason']}",
         *([f"by {told['io_queue']}"] if "io_queue" in told else []),
+        f"rows on a GPU {'past' if told['zero_copy'] else 'through'} the cache: "
+        f"{told['zero_copy_reason']}",
         f"better: {told['better']}: {told['why']}",
         *([_load_sentence(load)] if load else []),
     ):

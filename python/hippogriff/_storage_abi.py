@@ -55,6 +55,7 @@ class ArrayStatistics(ctypes.Structure):
         ("hits", ctypes.c_uint64),
         ("in_flight", ctypes.c_uint64),
         ("loaded_bytes", ctypes.c_uint64),
+        ("zero_copy_bytes", ctypes.c_uint64),
     )
 
 

@@ -286,8 +286,10 @@ def test_explain_tells_of_a_file_as_an_array(big_file: Path) -> None:
     told = _json("explain", big_file, "--array", "--cache", "1MiB", "--line", "512")
     assert told["line_bytes"] == 512
     assert told["better"] in ("map", "array")
+    assert told["zero_copy"] is False
     done = _run("explain", big_file, "--array", "--cache", "4GiB")
     assert "all of it was loaded into the cache when it was opened" in done.stdout
+    assert "rows on a GPU through the cache: threads of the host" in done.stdout
     _assert_one_line(_run("explain", big_file, "--array", "--line", "1000"))
 
 

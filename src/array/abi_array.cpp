@@ -378,7 +378,8 @@ int hippogriff_array_get_statistics(hippogriff_storage_array* array,
                    .accesses = lines.accesses,
                    .hits = lines.hits(),
                    .in_flight = served.in_flight,
-                   .loaded_bytes = the_array.loaded_bytes()};
+                   .loaded_bytes = the_array.loaded_bytes(),
+                   .zero_copy_bytes = the_array.past_bytes()};
   });
 }
 

@@ -125,8 +125,14 @@ std::string explain_array(StorageArray& array, const std::string& queue_kind) {
             {"line_bytes", array.cache().line_bytes()},
             {"loaded_bytes", array.loaded_bytes()},
             {"load_reason", array.load_reason()},
+            {"zero_copy", array.row_reads().past != nullptr},
+            {"zero_copy_reason", array.row_reads().why},
             {"source", words_for(source)},
             {"reason", reason_for(source, backing)}};
+  if (array.row_reads().cache_seconds != 0) {
+    told["cache_seconds"] = array.row_reads().cache_seconds;
+    told["zero_copy_seconds"] = array.row_reads().past_seconds;
+  }
   if (!backing.in_memory()) {
     told["io_queue"] = queue_kind;
     told["cached_bytes"] = resident_bytes;

@@ -215,7 +215,16 @@ void DeviceAccess::queue_rows(Direction direction, const DeviceRows& rows) {
   const DeviceScope scope(device_);
   require_device_memory(rows.numbers, rows.count * rows.number_bytes, "the row numbers");
   require_device_memory(rows.memory, rows.count * rows.row_bytes, "the rows");
-  launch_on(kernel_for(direction), moves_of(rows), rows.stream);
+  RowMoves moves = moves_of(rows);
+  if (direction == Direction::from_array && array_.row_reads().past != nullptr) {
+    moves.storage = address_of(array_.row_reads().past);
+    if (moves.reads_past_quickly()) {
+      launch_on(RowKernel::zero_copy, moves, rows.stream);
+      array_.note_past(rows.count * rows.row_bytes);
+      return;
+    }
+  }
+  launch_on(kernel_for(direction), moves, rows.stream);
 }
 
 RowMoves DeviceAccess::moves_of(const DeviceRows& rows) const {

@@ -54,11 +54,16 @@ unsigned window_shift_for(std::uint64_t size_bytes) {
   return static_cast<unsigned>(std::bit_width(least - 1));
 }
 
+}  // namespace
+
 std::uint64_t copies_ns(std::uint64_t copies, std::uint64_t bytes) {
   return copies * copy_ns + bytes / copied_bytes_a_ns;
 }
 
-}  // namespace
+std::uint64_t worth_copies(std::uint64_t bytes, std::uint32_t line_bytes) {
+  const std::uint64_t all = (bytes + line_bytes - 1) / line_bytes;
+  return line_bytes >= long_line_bytes ? all : all / worth_share;
+}
 
 FileWindows::FileWindows(std::shared_ptr<Device> device,
                          std::shared_ptr<File> file,

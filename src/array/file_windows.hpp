@@ -19,6 +19,12 @@
 
 namespace hippogriff::ondemand {
 
+// What a thread takes for so many copies of so many bytes together, about.
+[[nodiscard]] std::uint64_t copies_ns(std::uint64_t copies, std::uint64_t bytes);
+
+// After how many copies of lines so many bytes, which lie together, are worth registering.
+[[nodiscard]] std::uint64_t worth_copies(std::uint64_t bytes, std::uint32_t line_bytes);
+
 // Registering a file's pages takes as long as reading them at some 16 GB/s, one window after the
 // other, and pins them. So nobody waits for it: what is not registered yet is copied. Thread-safe.
 class FileWindows {

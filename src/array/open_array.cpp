@@ -5,6 +5,7 @@
 #include "array/io_choice.hpp"
 #include "array/loading.hpp"
 #include "array/overlay.hpp"
+#include "array/read_choice.hpp"
 #include "transfer/abi.hpp"
 #include "transfer/runtime.hpp"
 
@@ -48,16 +49,21 @@ SharedController& shared_controller() {
   return *shared;
 }
 
+std::uint32_t controller_threads() {
+  return std::clamp(usable_cores() / 2, 1U, controller_threads_max);
+}
+
+std::uint32_t copiers() {
+  return usable_cores() < crewed_cores ? 0 : std::min(usable_cores() / 2, copiers_max);
+}
+
 std::shared_ptr<Controller> controller_for(Runtime& runtime) {
   SharedController& shared = shared_controller();
   const std::scoped_lock lock(shared.mutex);
   auto controller = shared.controller.lock();
   if (controller == nullptr || !controller->works()) {
-    const std::uint32_t threads = std::clamp(usable_cores() / 2, 1U, controller_threads_max);
-    const std::uint32_t copiers =
-        usable_cores() < crewed_cores ? 0 : std::min(usable_cores() / 2, copiers_max);
     controller = std::make_shared<Controller>(
-        runtime.shared_storage(), threads, CopyCrewOptions{.threads = copiers});
+        runtime.shared_storage(), controller_threads(), CopyCrewOptions{.threads = copiers()});
     shared.controller = controller;
   }
   return controller;
@@ -222,6 +228,8 @@ std::unique_ptr<hippogriff_storage_array> open_array(const hippogriff_array_opti
     interrupted = [&options] { return options.interrupted(options.context) != 0; };
   }
   load_at_opening(*handle->array, *runtime, load, interrupted);
+  // They share out copies, or whoever serves the queue copies itself.
+  choose_reads_at_opening(*handle->array, load, std::max(copiers(), controller_threads()));
   if (!given.device->info().can.host_addressable) {
     handle->device_access = std::make_unique<DeviceAccess>(*handle->array);
   }

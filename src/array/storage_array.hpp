@@ -8,6 +8,7 @@
 #include <hippogriff/array/cache.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -35,6 +36,14 @@ struct StorageArrayOptions {
   bool staged = false;  // for tests: as where the host reaches no line
   // Shows it to the machine's other processes until close(); null: it is not shown.
   std::shared_ptr<node::ArrayNotice> notice;
+};
+
+// How rows that the library's kernels read for a GPU come, and why.
+struct RowReads {
+  const std::byte* past = nullptr;  // the cache: all of the array, for the device; null: through it
+  std::string why;                  // a clause for people
+  double cache_seconds = 0;         // predicted (read_choice.hpp); 0: the other way cannot be
+  double past_seconds = 0;
 };
 
 // Lines of the cache, since the array was opened.
@@ -93,6 +102,18 @@ class StorageArray {
   void explain_loading(std::string why) { load_reason_ = std::move(why); }
 
   [[nodiscard]] const std::string& load_reason() const { return load_reason_; }
+
+  // Before anybody uses the array, all of which is in place where rows are read past the cache.
+  void choose_reads(RowReads reads) { row_reads_ = std::move(reads); }
+
+  [[nodiscard]] const RowReads& row_reads() const { return row_reads_; }
+
+  // Rows that were queued past the cache because that was chosen.
+  void note_past(std::uint64_t bytes) { past_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
+
+  [[nodiscard]] std::uint64_t past_bytes() const {
+    return past_bytes_.load(std::memory_order_relaxed);
+  }
 
   // Whether threads read the backing's memory themselves.
   [[nodiscard]] bool answers_with_addresses() const { return answers_with_addresses_; }
@@ -165,6 +186,8 @@ class StorageArray {
   std::uint64_t own_bytes_ = 0;
   std::uint64_t loaded_bytes_ = 0;
   std::string load_reason_;
+  RowReads row_reads_;
+  std::atomic<std::uint64_t> past_bytes_{0};
   bool stages_ = false;          // as Controller::stages_for knows
   std::byte* shared_ = nullptr;  // pinned
   DeviceAddress own_;
