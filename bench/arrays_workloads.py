@@ -8,6 +8,7 @@ measured is kept when a run is cut off.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
@@ -159,7 +160,8 @@ class Bench:
             folder = Path(tempfile.mkdtemp(prefix=f"{program}-", dir=options.folder))
             try:
                 if program == "gather":
-                    self._gather(folder)
+                    gather = self._gather if on_host(options) else self._gather_on_device
+                    gather(folder)
                     continue
                 for case in CASES[program](options.build.resolve() / "bin", folder, sizes):
                     for state in options.states:
@@ -189,6 +191,42 @@ class Bench:
             self._results["cases"].append(entry)
             print(words_of(entry), flush=True)
         save(self._options.json, self._results)
+
+    def _gather_on_device(self, folder: Path) -> None:
+        """Run all ways in turns, in this process."""
+        from bench import gather_device  # It wants NumPy, as below.
+
+        options = self._options
+        size_bytes = options.gather_bytes // options.row_bytes * options.row_bytes
+        cache_bytes = options.cache or max(1 << 20, size_bytes // options.cache_part)
+        sizes = gather_device.Sizes(
+            size_bytes, options.gather_rows, options.row_bytes, cache_bytes, options.line
+        )
+        bench = gather_device.Gather(
+            folder / "rows", sizes, options.device, options.build.resolve() / "bin"
+        )
+        for state in options.states:
+            entries = [
+                new_entry("gather", mode, state, size_bytes, cache_bytes)
+                for mode in gather_device.MODES[state]
+            ]
+            for number in range(options.rounds):
+                for entry in (each for each in entries if "why_absent" not in each):
+                    if time.monotonic() >= self._deadline:
+                        entry["why_absent"] = "the time was over"
+                        continue
+                    try:
+                        parts, reads = bench.measure(entry["mode"], state, number)
+                    except gather_device.AbsentError as error:
+                        entry["why_absent"] = str(error)
+                    except ValueError as error:
+                        entry.update({"why_absent": str(error), "wrong": True})
+                    else:
+                        total = {"seconds": parts, "total_seconds": sum(parts.values())}
+                        entry["repetitions"].append(
+                            {**total, "amplification": None, **({"reads": reads} if reads else {})}
+                        )
+            self._keep(entries)
 
     def _gather(self, folder: Path) -> None:
         """Run the program that measures all its ways and both states at once."""
@@ -352,9 +390,8 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     if len({path.name for path in options.graphs}) < len(options.graphs):
         parser.error("--graphs: two of the same name, which are cases' names")
     if options.programs is None:
-        options.programs = [each for each in PROGRAMS if each != "gather" or on_host(options)]
-    elif "gather" in options.programs and not on_host(options):
-        parser.error("gather runs on --device host alone")
+        with_numpy = importlib.util.find_spec("numpy") is not None
+        options.programs = [each for each in PROGRAMS if each != "gather" or with_numpy]
     return options
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import arrays_workloads, arrays_workloads_page, gather_runs
+from bench import arrays_workloads, arrays_workloads_page, gather_device, gather_runs
 
 RUN = '{"seconds": {"compute": 1}, "total_seconds": 2, "amplification": %s, "mode": "%s"}'
 # A program that makes its data, or notes its words and answers.
@@ -134,13 +134,82 @@ def test_unknown_programs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "sort: not among graph, queries, vectoradd, gather" in capsys.readouterr().err
 
 
-def test_gather_is_for_device_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gather_is_for_every_device_where_there_is_numpy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = ["--json", str(tmp_path)]
+    assert "gather" in arrays_workloads.parse_arguments(words).programs
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     assert "gather" not in arrays_workloads.parse_arguments(words).programs
-    assert "gather" in arrays_workloads.parse_arguments([*words, "--device", "host"]).programs
-    with pytest.raises(SystemExit):
-        arrays_workloads.parse_arguments([*words, "--programs", "gather"])
-    assert "on --device host alone" in capsys.readouterr().err
+
+
+# As on a GPU, whose memory a host's stands for.
+def gather_as_on_a_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[Any, dict[str, Any]]:
+    library = Path(os.environ.get("HIPPOGRIFF_LIBRARY", "build/libhippogriff.so"))
+    monkeypatch.setattr(arrays_workloads, "on_host", lambda _options: False)
+    cases = gather(folder, library.parent, "--row-bytes", "512", "--cache", "256KiB")
+    return {(each["mode"], each["state"]): each for each in cases}
+
+
+def test_gather_for_a_gpu_has_its_baselines_in_the_same_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = gather_as_on_a_gpu(tmp_path, monkeypatch)
+    assert not any(each.get("wrong") for each in cases.values())
+    for state in ("cold", "cached"):
+        for mode in ("array", "resident", "zero-copy", "numpy"):
+            assert len(cases[mode, state]["repetitions"]) == 2, (mode, state)
+    parts = cases["resident", "cold"]["repetitions"][0]["seconds"]
+    assert set(parts) == {"load", "compute"}
+    direct = cases["past page cache", "cold"]
+    assert "why_absent" in direct or direct["repetitions"][0]["reads"] > 0
+    assert set(cases["loaded before", "cached"]["repetitions"][0]["seconds"]) == {"compute"}
+    torch = cases["torch", "cached"]
+    assert torch.get("why_absent", "torch is not installed") == "torch is not installed"
+    limit = cases["io_uring", "cold"]  # absent where there is no program, io_uring or O_DIRECT
+    assert ("why_absent" in limit) != ("summary" in limit)
+    page = arrays_workloads_page.page_lines(
+        [tmp_path / "results.json"], tmp_path / "p.md", plots=False
+    )
+    assert any(
+        "| numpy | torch | loaded before | past page cache | io_uring |" in each for each in page
+    )
+
+
+def test_a_gather_for_a_gpu_tells_rows_that_are_wrong_and_the_end_of_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather_device, "_MULTIPLIER", np.uint64(3))
+    make = gather_device.make_file
+
+    def make_other(path: Path, size_bytes: int) -> None:
+        make(path, size_bytes)
+        path.write_bytes(bytes(size_bytes))
+
+    monkeypatch.setattr(gather_device, "make_file", make_other)
+    cases = gather_as_on_a_gpu(tmp_path, monkeypatch)
+    assert cases["array", "cached"]["wrong"]
+    assert cases["array", "cached"]["why_absent"] == "WRONG: rows by array"
+    assert "summary" not in cases["numpy", "cold"]
+
+
+def test_cold_misses_are_held_against_the_drive(tmp_path: Path) -> None:
+    run(tmp_path)
+    path = tmp_path / "results.json"
+    results = json.loads(path.read_text())
+
+    def entry(mode: str, seconds: float) -> dict[str, Any]:
+        told = arrays_workloads.new_entry("gather", mode, "cold", 1, 1)
+        taken = {"seconds": {"compute": seconds}, "total_seconds": 9, "amplification": None}
+        taken["reads"] = 300 if mode == "io_uring" else 600
+        told["repetitions"] = [taken] * 2
+        return {**told, "summary": arrays_workloads.summary([taken])}
+
+    for seconds, words in ((4.0, "0.95): 1.00, met"), (4.4, "0.95): 0.91, not met")):
+        results["cases"] = [entry("past page cache", seconds), entry("io_uring", 2.0)]
+        path.write_text(json.dumps(results))
+        page = "\n".join(arrays_workloads_page.page_lines([path], tmp_path / "p", plots=False))
+        assert words in page
 
 
 def gather(folder: Path, build: Path, *words: str) -> list[dict[str, Any]]:
