@@ -71,6 +71,7 @@ class SharedDrives {
     std::uint64_t answers = 0;  // at the last look
     std::uint64_t answered_bytes = 0;
     std::uint64_t request_bytes = 4096;  // the mean of the last that were answered
+    std::uint64_t crowded_looks = 0;     // since others came
   };
 
   void share(Watched& watched,

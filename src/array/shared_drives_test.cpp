@@ -66,8 +66,12 @@ TEST_F(DriveOfTwo, grows_while_requests_are_quick) {
   drive.note_mean(200'000);
   EXPECT_EQ(drive.least_ns, 80'000U);
   turn(true);
-  turn(true);
-  EXPECT_EQ(drive.each_thread, 2U);
+  for (int look = 0; look < 2; ++look) {  // which everybody keeps calm
+    drive.answers += 50'000;
+    drive.answered_bytes += 50'000 * 4096ULL;
+    turn(true);
+    EXPECT_EQ(drive.each_thread, 2U);
+  }
   drive.answers += 50'000;  // 500,000 a second: 80 requests take 160 us
   drive.answered_bytes += 50'000 * 4096ULL;
   turn(true);
