@@ -170,5 +170,22 @@ TEST(Loading, a_cache_takes_no_more_memory_than_all_of_the_array) {
   EXPECT_EQ(told.at("better"), "array");
 }
 
+// With the queues of the device host. Below it is more: they are as many for a cache of any size.
+TEST(Metadata, is_at_most_a_fiftieth_of_caches_from_6_MiB_on_in_4_KiB_lines) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("bytes");
+  write_bytes(path, {});
+  std::filesystem::resize_file(path, std::uint64_t{1} << 30);
+  const auto share = [&](std::uint64_t cache_bytes) {
+    const array<std::byte> opened(path, {.device = "host", .cache_size = cache_bytes});
+    return static_cast<double>(opened.statistics().metadata_bytes) /
+           static_cast<double>(cache_bytes);
+  };
+  for (const std::uint64_t mib : {6, 7, 8, 13, 64, 256}) {
+    EXPECT_LE(share(mib << 20), 0.02) << mib;
+  }
+  EXPECT_GT(share(std::uint64_t{4} << 20), 0.02) << "docs/storage_arrays.md says from where on";
+}
+
 }  // namespace
 }  // namespace hippogriff

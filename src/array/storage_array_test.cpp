@@ -533,11 +533,6 @@ TEST(StorageArray, commands_that_name_memory_or_blocks_of_others_are_refused) {
             NvmeStatus::invalid_opcode);
 }
 
-TEST(StorageArray, its_own_data_is_less_than_two_hundredths_of_a_cache_of_4_KiB_lines) {
-  TestArray array({.cache_bytes = std::uint64_t{8} << 20, .line_bytes = 4096, .queue_depth = 256});
-  EXPECT_LE(array.array().metadata_bytes() * 50, std::uint64_t{8} << 20);
-}
-
 TEST(StorageArray, options_that_cannot_be_are_refused) {
   for (const std::uint32_t line : {0U, 256U, 513U, 1000U, 1U << 21U}) {
     EXPECT_EQ(failure_of([&] { TestArray array({.line_bytes = line}); }).status,

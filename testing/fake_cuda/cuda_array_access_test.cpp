@@ -432,5 +432,25 @@ TEST_F(CudaArrayAccessTest, a_read_of_a_file_that_was_cut_fails_with_what_happen
   std::filesystem::resize_file(folder_.file("array"), size_bytes);
 }
 
+TEST_F(CudaArrayAccessTest, metadata_is_at_most_a_fiftieth_of_caches_from_2_MiB_on) {
+  std::filesystem::resize_file(folder_.file("array"), std::uint64_t{1} << 30);
+  AlignedMemory memory(std::size_t{300} << 20);
+  const auto share = [&](std::uint64_t cache_bytes, const char* mode) {
+    ++starts_;
+    const array_options options{.mode = mode, .device = "cuda:0", .cache_size = cache_bytes};
+    const auto opened = mode == nullptr
+                            ? std::make_unique<array<std::byte>>(memory.bytes(), options)
+                            : std::make_unique<array<std::byte>>(folder_.file("array"), options);
+    return static_cast<double>(opened->statistics().metadata_bytes) /
+           static_cast<double>(cache_bytes);
+  };
+  for (const char* mode : {"r", "r+", static_cast<const char*>(nullptr)}) {
+    for (const std::uint64_t mib : {2, 3, 5, 8, 31, 32, 63, 64, 127, 128, 256}) {
+      EXPECT_LE(share(mib << 20, mode), 0.02) << mib << (mode == nullptr ? "" : mode);
+    }
+    EXPECT_GT(share(1 << 20, mode), 0.02) << "docs/storage_arrays.md says from where on";
+  }
+}
+
 }  // namespace
 }  // namespace hippogriff
