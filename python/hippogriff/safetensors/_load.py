@@ -284,10 +284,15 @@ def load_file(
         for source in sources:
             tensors = _load_all(source, maker, watch, checks, budget)
             expect_new(loaded, tensors, source.file)
-            if loaded:
-                loaded.update(tensors)
-            else:  # Of one file nothing is left to do once all is there.
-                loaded = tensors
+            loaded = _joined(loaded, tensors)
+    return loaded
+
+
+def _joined(loaded: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
+    """Add to what is loaded; of one file nothing is left to do once all is there."""
+    if not loaded:
+        return tensors
+    loaded.update(tensors)
     return loaded
 
 
