@@ -227,7 +227,7 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...] | None:
         return ()
     lengths = [max(length, 1) for length in shape[:0:-1]]
     strides = tuple(itertools.accumulate(lengths, operator.mul, initial=1))[::-1]
-    return strides if strides[0] < 1 << 63 else None
+    return strides if max(strides[0], shape[0]) < 1 << 63 else None
 
 
 class _Torch:
