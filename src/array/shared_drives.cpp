@@ -11,9 +11,11 @@ namespace {
 constexpr auto relaxed_order = std::memory_order_relaxed;
 constexpr std::uint64_t timed_min = 16;  // fewer say little
 
-// When others come everybody has few requests for so many looks, so that what a request takes which
-// nobody is in the way of is seen also where the drive has been crowded from the first one on.
-constexpr std::uint64_t calm_looks = 2;
+// When others come everybody has the least for so many looks, so that what a request takes which
+// nobody is in the way of is seen also where the drive has been crowded from the first one on. Who
+// comes and goes must not hold others back each time: they pause again after so many looks alone.
+constexpr std::uint64_t calm_looks = 3;
+constexpr std::uint64_t forgotten_looks = 100;
 
 }  // namespace
 
@@ -88,11 +90,16 @@ void SharedDrives::share(Watched& watched,
   if (own_ns != 0) {
     crowd.least_ns = crowd.least_ns == 0 ? own_ns : std::min(crowd.least_ns, own_ns);
   }
-  watched.crowded_looks = crowd.others.empty() ? 0 : watched.crowded_looks + 1;
-  if (watched.crowded_looks <= calm_looks) {
-    crowd.least_ns = 0;
+  if (crowd.others.empty()) {
+    if (++watched.looks_alone >= forgotten_looks) {
+      watched.crowded_looks = 0;
+    }
+  } else {
+    watched.looks_alone = 0;
+    ++watched.crowded_looks;
   }
-  const std::uint64_t share = drive_share(crowd);
+  const bool calm = !crowd.others.empty() && watched.crowded_looks <= calm_looks;
+  const std::uint64_t share = calm ? drive_share_min : drive_share(crowd);
   watched.drive.share.store(share, relaxed_order);
   watched.drive.each_thread.store((share + threads_ - 1) / threads_, relaxed_order);
 }

@@ -71,7 +71,8 @@ class SharedDrives {
     std::uint64_t answers = 0;  // at the last look
     std::uint64_t answered_bytes = 0;
     std::uint64_t request_bytes = 4096;  // the mean of the last that were answered
-    std::uint64_t crowded_looks = 0;     // since others came
+    std::uint64_t crowded_looks = 0;     // since others came whom nobody remembered
+    std::uint64_t looks_alone = 0;       // since others were there
   };
 
   void share(Watched& watched,

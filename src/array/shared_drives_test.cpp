@@ -66,7 +66,7 @@ TEST_F(DriveOfTwo, grows_while_requests_are_quick) {
   drive.note_mean(200'000);
   EXPECT_EQ(drive.least_ns, 80'000U);
   turn(true);
-  for (int look = 0; look < 2; ++look) {  // which everybody keeps calm
+  for (int look = 0; look < 3; ++look) {  // which everybody keeps calm
     drive.answers += 50'000;
     drive.answered_bytes += 50'000 * 4096ULL;
     turn(true);
@@ -76,6 +76,27 @@ TEST_F(DriveOfTwo, grows_while_requests_are_quick) {
   drive.answered_bytes += 50'000 * 4096ULL;
   turn(true);
   EXPECT_EQ(drive.each_thread, 19U);
+}
+
+TEST_F(DriveOfTwo, who_comes_and_goes_holds_others_back_once) {
+  SharedDrive& drive = drives_.drive("vda");
+  drive.note_mean(80'000);
+  const auto answer = [&] {
+    drive.answers += 50'000;
+    drive.answered_bytes += 50'000 * 4096ULL;
+  };
+  for (int look = 0; look < 5; ++look) {
+    answer();
+    turn(true);
+  }
+  ASSERT_GT(drive.each_thread, drive_share_min / 4);
+  for (int look = 0; look < 5; ++look) {
+    answer();
+    turn(false);
+  }
+  answer();
+  turn(true);
+  EXPECT_GT(drive.each_thread, drive_share_min / 4);
 }
 
 TEST_F(DriveOfTwo, is_looked_at_now_and_then_only) {
