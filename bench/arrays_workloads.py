@@ -26,6 +26,7 @@ from typing import Any
 from bench.gpu_samples import gpu_facts
 from bench.sharing import machine, save
 from hippogriff._sizes import parse_size
+from hippogriff.errors import HippogriffError
 
 SCHEMA = "hippogriff-arrays-workloads/1"
 ALGORITHMS = ("bfs", "bfs --top-down", "cc", "pagerank")
@@ -217,7 +218,7 @@ class Bench:
                         continue
                     try:
                         parts, reads = bench.measure(entry["mode"], state, number)
-                    except gather_device.AbsentError as error:
+                    except (gather_device.AbsentError, HippogriffError) as error:
                         entry["why_absent"] = str(error)
                     except ValueError as error:
                         entry.update({"why_absent": str(error), "wrong": True})

@@ -210,13 +210,21 @@ void DeviceAccess::require_device_memory(DeviceAddress address,
   }
 }
 
+// The pages that a file no longer has may hold zeros now: its reads tell, through the cache.
+bool DeviceAccess::has_all_to_read() {
+  const Backing& backing = array_.backing();
+  return backing.in_memory() ||
+         backing.files.front().file->size_now() >= backing.file_offset + backing.size_bytes;
+}
+
 void DeviceAccess::queue_rows(Direction direction, const DeviceRows& rows) {
   const std::lock_guard lock(mutex_);
   const DeviceScope scope(device_);
   require_device_memory(rows.numbers, rows.count * rows.number_bytes, "the row numbers");
   require_device_memory(rows.memory, rows.count * rows.row_bytes, "the rows");
   RowMoves moves = moves_of(rows);
-  if (direction == Direction::from_array && array_.row_reads().past != nullptr) {
+  if (direction == Direction::from_array && array_.row_reads().past != nullptr &&
+      has_all_to_read()) {
     moves.storage = address_of(array_.row_reads().past);
     if (moves.reads_past_quickly()) {
       launch_on(RowKernel::zero_copy, moves, rows.stream);

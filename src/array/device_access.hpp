@@ -82,6 +82,7 @@ class DeviceAccess {
   [[nodiscard]] bool may_ask();
   void launch_on(RowKernel kernel, const RowMoves& moves, void* stream);
   [[nodiscard]] RowMoves moves_of_array(std::uint64_t row_bytes) const;
+  [[nodiscard]] bool has_all_to_read();
   [[nodiscard]] RowMoves moves_of(const DeviceRows& rows) const;
   void require_device_memory(DeviceAddress address, std::uint64_t size_bytes, const char* what);
 

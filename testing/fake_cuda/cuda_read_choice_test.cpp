@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -173,6 +174,30 @@ TEST_F(CudaReadChoiceTest, of_a_file_the_way_that_is_predicted_to_be_faster_is_t
   const bool past = told.at("zero_copy_seconds") < told.at("cache_seconds");
   EXPECT_EQ(told.at("zero_copy"), past) << "by the machine's processors";
   EXPECT_EQ(array_->statistics().zero_copy_bytes != 0, past);
+}
+
+TEST_F(CudaReadChoiceTest, of_a_file_that_was_cut_nothing_is_read_past_the_cache) {
+  ++starts_;
+  array_ = std::make_unique<array<std::byte>>(folder_.file("array"), small_cache());
+  if (explained().at("zero_copy") == false) {
+    GTEST_SKIP() << "many processors copy lines sooner: " << explained().at("zero_copy_reason");
+  }
+  expect_rows();
+  const std::uint64_t before = array_->statistics().zero_copy_bytes;
+  EXPECT_GT(before, 0U);
+  std::filesystem::resize_file(folder_.file("array"), size_bytes - row_bytes);
+  std::byte* number = device_memory(8);
+  std::memset(number, 0, 8);
+  const hippogriff_device_rows first{
+      .struct_size = sizeof(hippogriff_device_rows),
+      .numbers = reinterpret_cast<std::uint64_t>(number),
+      .memory = reinterpret_cast<std::uint64_t>(device_memory(row_bytes)),
+      .count = 1,
+      .row_size = row_bytes,
+      .number_size = 8};
+  EXPECT_EQ(hippogriff_array_gather_async(array_->get(), &first), HIPPOGRIFF_OK);
+  EXPECT_EQ(hippogriff_array_wait(array_->get()), HIPPOGRIFF_OK);
+  EXPECT_EQ(array_->statistics().zero_copy_bytes, before);
 }
 
 // A file by one thread that copies, whatever machine this is.
