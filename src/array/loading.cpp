@@ -25,12 +25,6 @@ constexpr std::chrono::milliseconds look_interval{20};
 constexpr std::chrono::milliseconds end_patience_min{2'000};  // of a drive that is well
 constexpr std::chrono::milliseconds end_patience_max{10'000};
 
-std::string seconds_text(double seconds) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2g s", seconds);
-  return text.data();
-}
-
 // By the router; files one after the other.
 std::optional<double> predicted_seconds(StorageArray& array, Runtime& runtime) {
   const Backing& backing = array.backing();
@@ -174,6 +168,12 @@ void load_files(StorageArray& array, Runtime& runtime, const std::function<bool(
 }
 
 }  // namespace
+
+std::string seconds_text(double seconds) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.2g s", seconds);
+  return text.data();
+}
 
 LoadKind load_kind_of(std::string_view name) {
   if (name == "auto") {

@@ -24,6 +24,9 @@ enum class LoadKind : std::uint8_t {
 // A prediction of more than this is noticed by who opens an array and wants little of it.
 inline constexpr double unnoticed_load_seconds = 0.1;
 
+// Like "0.12 s", for people.
+[[nodiscard]] std::string seconds_text(double seconds);
+
 struct LoadFacts {
   LoadKind kind = LoadKind::automatic;
   std::uint64_t size_bytes = 0;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 
 namespace hippogriff::ondemand {
 
@@ -45,12 +44,6 @@ MeasuredLine line_of(double bytes) {
           between(low.zero_copy_reads * low.bytes, above->zero_copy_reads * above->bytes) / bytes,
           between(low.misses_of_it, above->misses_of_it),
           between(low.hit_bytes, above->hit_bytes)};
-}
-
-std::string seconds_text(double seconds) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2g s", seconds);
-  return text.data();
 }
 
 std::string obstacle(const ReadFacts& facts) {
