@@ -292,6 +292,32 @@ HIPPOGRIFF_API int hippogriff_checksum(const hippogriff_memory* parts,
                                        uint64_t* checksums,
                                        size_t checksum_count);
 
+/** A tensor of a file's header: where its name begins and ends in the text, where its kind begins
+ *  (dtype and shape, as `BF16","shape":[2,3]`, which end with the first bracket), and its data
+ * among all data. The kind may be that of an entry before, which has the same. */
+typedef struct hippogriff_tensor_entry {
+  uint64_t name_begin;
+  uint64_t name_end;
+  uint64_t kind_begin;
+  uint64_t data_begin;
+  uint64_t data_end;
+} hippogriff_tensor_entry;
+
+/** Finds entries in the header of a safetensors file, from `*position` on, which moves behind them
+ *  and the comma after the last; stores up to `capacity` of them, and their number in `*count`.
+ *  For headers as writers write them, from anybody: each entry is
+ *  `"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}` without a blank, its name printable
+ *  ASCII without escapes, and its data begin where the one before ends, the first's at
+ *  `data_begin`. What looks otherwise ends the search, and may be right nevertheless. Whether a
+ * kind is one, and makes as many bytes, is for the caller to see. Needs no hippogriff_init. */
+HIPPOGRIFF_API int hippogriff_find_tensors(const char* text,
+                                           size_t text_bytes,
+                                           size_t* position,
+                                           uint64_t data_begin,
+                                           hippogriff_tensor_entry* entries,
+                                           size_t capacity,
+                                           size_t* count);
+
 /** Streams, for programs without CUDA and for tests: work in order on a device. `function` runs
  *  when all work before it has finished; it must not call hippogriff. */
 HIPPOGRIFF_API int hippogriff_stream_create(const char* device, void** stream);

@@ -107,6 +107,18 @@ class Memory(ctypes.Structure):
     _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_uint64))
 
 
+class TensorEntry(ctypes.Structure):
+    """`hippogriff_tensor_entry`, in bytes."""
+
+    _fields_ = (
+        ("name_begin", ctypes.c_uint64),
+        ("name_end", ctypes.c_uint64),
+        ("kind_begin", ctypes.c_uint64),
+        ("data_begin", ctypes.c_uint64),
+        ("data_end", ctypes.c_uint64),
+    )
+
+
 class Error(ctypes.Structure):
     """`hippogriff_error`."""
 
@@ -197,6 +209,18 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             _options_p,
             ctypes.POINTER(ctypes.c_uint64),
             _size,
+        ],
+    ),
+    "hippogriff_find_tensors": (
+        _int,
+        [
+            _string,
+            _size,
+            ctypes.POINTER(ctypes.c_size_t),
+            ctypes.c_uint64,
+            ctypes.POINTER(TensorEntry),
+            _size,
+            ctypes.POINTER(ctypes.c_size_t),
         ],
     ),
     "hippogriff_stream_create": (_int, [_string, _void_pp]),

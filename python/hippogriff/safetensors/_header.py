@@ -182,12 +182,12 @@ def _find_entries(text: bytes, file_bytes: int) -> tuple[Entries, dict[str, str]
     decoded, position, metadata = _decode(text), 1, None
     found = _METADATA_FIRST.match(decoded)
     if found:
-        position = found.end()
+        position = len(found[0].encode())
         try:
             metadata = _parse_metadata(_parse_json(found[1]))
         except SafetensorError:
-            position = len(decoded)  # Where nothing is: it is told where in the whole it is.
-    return Entries(decoded, position, _PREFIX_BYTES + len(text), file_bytes), metadata
+            position = len(text)  # Where nothing is: it is told where in the whole it is.
+    return Entries(text, position, _PREFIX_BYTES + len(text), file_bytes), metadata
 
 
 def _decode(text: bytes) -> str:
