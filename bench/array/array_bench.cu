@@ -1,17 +1,17 @@
 // Measures arrays on a GPU over host memory: misses, hits and writes, beside zero-copy reads of the
-// same blocks in the same run. Results are checked. Prints JSON lines. usage: array_bench
-// [GIB_OF_DATA [GIB_OF_CACHE [QUEUES [GIB_READ]]]]
+// same blocks in the same run, and rows gathered on a stream. Results are checked. Prints JSON
+// lines. usage: array_bench [--only accesses|gather] [GIB_OF_DATA [GIB_OF_CACHE [QUEUES
+// [GIB_READ]]]]
 #include "array_check.cuh"
+#include "array_data.cuh"
+#include "gathers.cuh"
 
 #include <hippogriff/array.cuh>
-
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,31 +27,6 @@ using hippogriff::ondemand::NvmeStatus;
 
 constexpr double kernel_limit = 100;
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
-
-struct alignas(16) Sixteen {
-  std::uint64_t first;
-  std::uint64_t second;
-};
-
-// What stands at a place: checked by all who read it.
-__host__ __device__ std::uint64_t value_at(std::uint64_t index) {
-  return index * 0x9E3779B97F4A7C15U;
-}
-
-__device__ std::uint64_t warp_number() {
-  return (static_cast<std::uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
-}
-
-// Reads a block whole, a warp together; the number of wrong values.
-__device__ unsigned long long wrong_in(const Sixteen* block, std::uint64_t first, unsigned bytes) {
-  unsigned long long wrong = 0;
-  for (unsigned i = threadIdx.x % 32; i < bytes / 16; i += 32) {
-    const Sixteen value = block[i];
-    wrong += value.first == value_at(first + 2 * i) ? 0 : 1;
-    wrong += value.second == value_at(first + 2 * i + 1) ? 0 : 1;
-  }
-  return wrong;
-}
 
 __device__ std::uint64_t picked(std::uint64_t round, std::uint64_t salt, std::uint64_t count) {
   return __umul64hi(mixed((warp_number() << 20U) + round + (salt << 50U)), count);
@@ -204,48 +179,13 @@ __global__ void overwrite(array_view<std::uint64_t> view,
   }
 }
 
-// Page-aligned host memory full of known values.
-class Data {
- public:
-  explicit Data(std::uint64_t bytes) : bytes_(bytes) {
-    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
-      throw std::runtime_error("no host memory");
-    }
-    static_cast<void>(madvise(memory, bytes, MADV_HUGEPAGE));
-    values_ = static_cast<std::uint64_t*>(memory);
-    const unsigned count = std::max(1U, std::thread::hardware_concurrency());
-    std::vector<std::thread> threads;
-    for (unsigned thread = 0; thread < count; ++thread) {
-      threads.emplace_back([this, thread, count] {
-        const std::uint64_t all = bytes_ / 8;
-        for (std::uint64_t i = all * thread / count; i < all * (thread + 1) / count; ++i) {
-          values_[i] = value_at(i);
-        }
-      });
-    }
-    for (std::thread& thread : threads) {
-      thread.join();
-    }
-  }
-
-  ~Data() { static_cast<void>(munmap(values_, bytes_)); }
-
-  Data(const Data&) = delete;
-  Data& operator=(const Data&) = delete;
-
-  [[nodiscard]] std::span<std::uint64_t> values() const { return {values_, bytes_ / 8}; }
-
- private:
-  std::uint64_t bytes_;
-  std::uint64_t* values_ = nullptr;
-};
-
 struct Sizes {
   std::uint64_t data = 8 * gib;
   std::uint64_t cache = gib;
   std::uint32_t queues = 0;
   double moved = 4;  // GiB that each kernel reads
+  bool accesses = true;
+  bool gathers = true;
 };
 
 unsigned long long wrong_values = 0;
@@ -443,24 +383,50 @@ void measure_all(const Sizes& sizes) {
       static_cast<unsigned long long>(sizes.cache));
   const Data data(sizes.data);
   DeviceNumber wrong;
-  for (const unsigned line : {512U, 4096U, 8192U, 65536U}) {
-    measure_misses(data, sizes, line, wrong);
-    measure_hits(data, sizes, line, wrong);
-    measure_writes(data, sizes, line, wrong);
+  if (sizes.accesses) {
+    for (const unsigned line : {512U, 4096U, 8192U, 65536U}) {
+      measure_misses(data, sizes, line, wrong);
+      measure_hits(data, sizes, line, wrong);
+      measure_writes(data, sizes, line, wrong);
+    }
   }
+  if (sizes.gathers) {
+    wrong_values += measure_gathers(data, sizes.queues);
+  }
+}
+
+// Takes `--only PART` out of the words; false where there is no such part.
+bool take_only(std::vector<std::string>& words, Sizes& sizes) {
+  const auto option = std::ranges::find(words, "--only");
+  if (option == words.end()) {
+    return true;
+  }
+  const std::string part = option + 1 == words.end() ? "" : option[1];
+  if (part != "accesses" && part != "gather") {
+    return false;
+  }
+  sizes.accesses = part == "accesses";
+  sizes.gathers = part == "gather";
+  words.erase(option, option + 2);
+  return true;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Sizes sizes;
-  const auto number = [&](int place, double fallback) {
-    return argc > place ? std::strtod(argv[place], nullptr) : fallback;
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (!take_only(words, sizes)) {
+    std::fputs("--only takes accesses or gather\n", stderr);
+    return 2;
+  }
+  const auto number = [&](std::size_t place, double fallback) {
+    return words.size() > place ? std::strtod(words[place].c_str(), nullptr) : fallback;
   };
-  sizes.data = static_cast<std::uint64_t>(number(1, 8) * gib) / 65536 * 65536;
-  sizes.cache = static_cast<std::uint64_t>(number(2, 1) * gib) / 65536 * 65536;
-  sizes.queues = static_cast<std::uint32_t>(number(3, 0));
-  sizes.moved = number(4, 4);
+  sizes.data = static_cast<std::uint64_t>(number(0, 8) * gib) / 65536 * 65536;
+  sizes.cache = static_cast<std::uint64_t>(number(1, 1) * gib) / 65536 * 65536;
+  sizes.queues = static_cast<std::uint32_t>(number(2, 0));
+  sizes.moved = number(3, 4);
   try {
     measure_all(sizes);
   } catch (const std::exception& error) {

@@ -21,20 +21,14 @@ inline double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Runs `launch` and waits for it, at most `limit` seconds: a kernel that hangs cannot be ended, so
-// then the process does. Returns the seconds it took.
-template <typename Launch>
-double timed(const char* what, double limit, Launch launch) {
-  cudaEvent_t event = nullptr;
-  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), what);
+// Waits for what was recorded, at most `limit` seconds: a kernel that hangs cannot be ended, so
+// then the process does.
+inline void wait_for(cudaEvent_t event, const char* what, double limit) {
   const double begin = seconds_now();
-  launch();
-  check_cuda(cudaGetLastError(), what);
-  check_cuda(cudaEventRecord(event, nullptr), what);
   for (;;) {
     const cudaError_t state = cudaEventQuery(event);
     if (state == cudaSuccess) {
-      break;
+      return;
     }
     if (state != cudaErrorNotReady) {
       check_cuda(state, what);
@@ -46,6 +40,18 @@ double timed(const char* what, double limit, Launch launch) {
     }
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
+}
+
+// Runs `launch` and waits for it, at most `limit` seconds. Returns the seconds it took.
+template <typename Launch>
+double timed(const char* what, double limit, Launch launch) {
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), what);
+  const double begin = seconds_now();
+  launch();
+  check_cuda(cudaGetLastError(), what);
+  check_cuda(cudaEventRecord(event, nullptr), what);
+  wait_for(event, what, limit);
   const double seconds = seconds_now() - begin;
   check_cuda(cudaEventDestroy(event), what);
   return seconds;
