@@ -22,6 +22,7 @@ using Words = hippogriff::array<std::uint64_t>;
 constexpr double gather_limit = 100;
 constexpr std::uint64_t row_count = std::uint64_t{1} << 20;
 constexpr unsigned rounds = 9;
+constexpr unsigned warm_ups_min = 20;  // an array that reads past its cache samples one of sixteen
 constexpr std::uint64_t small_cache = std::uint64_t{64} << 20;
 constexpr unsigned check_blocks = 132 * 16;
 constexpr unsigned check_threads = 128;
@@ -207,9 +208,10 @@ unsigned long long measure_case(Gatherer& gatherer, const Arrays& arrays, const 
     }
     ++salt;
   };
-  // As many as fill the cache with nearly all that it will have of these rows.
-  const std::uint64_t filling = 4 * std::min(each.cache_bytes, each.range_bytes);
-  for (std::uint64_t moved = 0; moved < filling; moved += gatherer.bytes()) {
+  // As many as fill the cache with nearly all that it will have of these rows, and as let the array
+  // see what kind they are of.
+  const std::uint64_t filling = 4 * std::min(each.cache_bytes, each.range_bytes) / gatherer.bytes();
+  for (std::uint64_t i = 0; i < std::max<std::uint64_t>(filling, warm_ups_min); ++i) {
     round(false);
   }
   const auto automatic = arrays.automatic.statistics();

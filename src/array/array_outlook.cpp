@@ -5,6 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cmath>
+#include <optional>
+#include <string>
+
 namespace hippogriff::ondemand {
 
 namespace {
@@ -110,9 +114,23 @@ BetterWay better_way(const ArrayFacts& facts) {
   return {"array", "it is larger than the cache, and than the device's free memory"};
 }
 
+// Why rows take the way that they do: as was predicted, or by what has been seen since.
+std::string why_rows(const RowReads& reads, const std::optional<ReuseWatch::Seen>& seen) {
+  if (!seen || !seen->hits) {
+    return reads.why;
+  }
+  const auto percent = [](double share) { return std::to_string(std::lround(100 * share)) + " %"; };
+  return percent(*seen->hits) +
+         " of the lines that rows asked for lately were in the cache, which "
+         "is quicker from " +
+         percent(seen->hits_enough) + " on";
+}
+
 std::string explain_array(StorageArray& array, const std::string& queue_kind) {
   const Backing& backing = array.backing();
   const LineSource source = source_of(array);
+  const ReuseWatch* const reuse = array.reuse();
+  const auto seen = reuse == nullptr ? std::nullopt : std::optional(reuse->seen());
   std::uint64_t resident_bytes = 0;
   Json told{{"array", backing.name},
             {"layout", layout_of(backing)},
@@ -125,13 +143,16 @@ std::string explain_array(StorageArray& array, const std::string& queue_kind) {
             {"line_bytes", array.cache().line_bytes()},
             {"loaded_bytes", array.loaded_bytes()},
             {"load_reason", array.load_reason()},
-            {"zero_copy", array.row_reads().past != nullptr},
-            {"zero_copy_reason", array.row_reads().why},
+            {"zero_copy", seen && seen->past},
+            {"zero_copy_reason", why_rows(array.row_reads(), seen)},
             {"source", words_for(source)},
             {"reason", reason_for(source, backing)}};
   if (array.row_reads().cache_seconds != 0) {
     told["cache_seconds"] = array.row_reads().cache_seconds;
     told["zero_copy_seconds"] = array.row_reads().past_seconds;
+  }
+  if (seen && seen->hits) {
+    told["hits_seen"] = *seen->hits;
   }
   if (!backing.in_memory()) {
     told["io_queue"] = queue_kind;

@@ -192,6 +192,7 @@ void DeviceAccess::move_rows(Direction direction,
     memory += count * row_bytes;
     numbers = numbers.subspan(count);
   }
+  note_ahead();
 }
 
 void DeviceAccess::require_device_memory(DeviceAddress address,
@@ -217,16 +218,21 @@ bool DeviceAccess::has_all_to_read() {
          backing.files.front().file->size_now() >= backing.file_offset + backing.size_bytes;
 }
 
+bool DeviceAccess::takes_cache(const DeviceRows& rows) {
+  const std::uint64_t line_bytes = array_.cache().line_bytes();
+  const std::uint64_t lines_of_each = (rows.row_bytes + line_bytes - 1) / line_bytes;
+  return array_.reuse()->takes_cache(rows.count * lines_of_each, array_.served().reads);
+}
+
 void DeviceAccess::queue_rows(Direction direction, const DeviceRows& rows) {
   const std::lock_guard lock(mutex_);
   const DeviceScope scope(device_);
   require_device_memory(rows.numbers, rows.count * rows.number_bytes, "the row numbers");
   require_device_memory(rows.memory, rows.count * rows.row_bytes, "the rows");
   RowMoves moves = moves_of(rows);
-  if (direction == Direction::from_array && array_.row_reads().past != nullptr &&
-      has_all_to_read()) {
+  if (direction == Direction::from_array && array_.reuse() != nullptr && has_all_to_read()) {
     moves.storage = address_of(array_.row_reads().past);
-    if (moves.reads_past_quickly()) {
+    if (moves.reads_past_quickly() && !takes_cache(rows)) {
       launch_on(RowKernel::zero_copy, moves, rows.stream);
       array_.note_past(rows.count * rows.row_bytes);
       return;
@@ -259,6 +265,14 @@ void DeviceAccess::queue_prefetch(const DeviceRows& rows) {
   const DeviceScope scope(device_);
   require_device_memory(rows.numbers, rows.count * rows.number_bytes, "the row numbers");
   launch_on(RowKernel::prefetch, moves_of(rows), rows.stream);
+  note_ahead();
+}
+
+// The rows will be in the cache.
+void DeviceAccess::note_ahead() {
+  if (array_.reuse() != nullptr) {
+    array_.reuse()->asked_ahead();
+  }
 }
 
 void DeviceAccess::queue_zero_copy(const DeviceRows& rows) {
@@ -308,6 +322,7 @@ void DeviceAccess::prefetch(std::uint64_t offset, std::uint64_t size) {
   kernels_->launch(RowKernel::prefetch, moves, stream);
   asked_for_.push_back(device_.create_event());
   stream.record(*asked_for_.back());
+  note_ahead();
 }
 
 // Waits for the launches, of which each is over when the commands are posted: the numbers are in

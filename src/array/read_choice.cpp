@@ -111,6 +111,12 @@ ReadSeconds read_seconds(const ReadFacts& facts) {
   return seconds;
 }
 
+double hits_enough(std::uint32_t line_bytes) {
+  const MeasuredLine line = line_of(line_bytes);
+  const double hit = line.bytes / line.hit_bytes * line.zero_copy_reads;  // to a read
+  return (1 / line.misses_of_it - 1) / (1 / line.misses_of_it - hit);
+}
+
 ReadChoice choose_reads(const ReadFacts& facts) {
   if (std::string why = obstacle(facts); !why.empty()) {
     return {false, std::move(why), std::nullopt};
@@ -136,6 +142,7 @@ void choose_reads_at_opening(StorageArray& array, LoadKind kind, std::uint32_t c
     choice.why = "its pages could not be registered";
   }
   array.choose_reads({.past = there,
+                      .hits_enough = hits_enough(array.cache().line_bytes()),
                       .why = std::move(choice.why),
                       .cache_seconds = choice.seconds ? choice.seconds->cache : 0,
                       .past_seconds = choice.seconds ? choice.seconds->zero_copy : 0});

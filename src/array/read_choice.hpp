@@ -49,6 +49,9 @@ struct ReadChoice {
 // By what an H100 was measured to read from host memory, in lines of 512 B to 64 KiB.
 [[nodiscard]] ReadSeconds read_seconds(const ReadFacts& facts);
 
+// Of 1: the share of lines found in the cache from which on it is quicker than zero-copy.
+[[nodiscard]] double hits_enough(std::uint32_t line_bytes);
+
 // Zero-copy where it can be, is predicted to be faster, and nobody would notice the time to
 // register what it needs.
 [[nodiscard]] ReadChoice choose_reads(const ReadFacts& facts);

@@ -384,6 +384,13 @@ void StorageArray::write_there(DeviceAddress there, std::span<const std::byte> i
   }
 }
 
+void StorageArray::choose_reads(RowReads reads) {
+  row_reads_ = std::move(reads);
+  if (row_reads_.past != nullptr) {
+    reuse_.emplace(row_reads_.hits_enough, cache_.places.place_count());
+  }
+}
+
 void StorageArray::mark_loaded() {
   constexpr std::uint64_t most = std::uint64_t{1} << 20;
   const DeviceScope scope(*options_.device);

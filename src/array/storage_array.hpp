@@ -2,6 +2,7 @@
 #pragma once
 
 #include "array/controller.hpp"
+#include "array/reuse_watch.hpp"
 #include "device/device.hpp"
 #include "node/arrays.hpp"
 
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -38,9 +40,10 @@ struct StorageArrayOptions {
   std::shared_ptr<node::ArrayNotice> notice;
 };
 
-// How rows that the library's kernels read for a GPU come, and why.
+// How rows that the library's kernels read for a GPU come, and why, as predicted.
 struct RowReads {
   const std::byte* past = nullptr;  // the cache: all of the array, for the device; null: through it
+  double hits_enough = 0;           // of 1: from so many on the cache is quicker all the same
   std::string why;                  // a clause for people
   double cache_seconds = 0;         // predicted (read_choice.hpp); 0: the other way cannot be
   double past_seconds = 0;
@@ -104,9 +107,12 @@ class StorageArray {
   [[nodiscard]] const std::string& load_reason() const { return load_reason_; }
 
   // Before anybody uses the array, all of which is in place where rows are read past the cache.
-  void choose_reads(RowReads reads) { row_reads_ = std::move(reads); }
+  void choose_reads(RowReads reads);
 
   [[nodiscard]] const RowReads& row_reads() const { return row_reads_; }
+
+  // Where rows may be read past the cache: which way they take. Null elsewhere.
+  [[nodiscard]] ReuseWatch* reuse() { return reuse_ ? &*reuse_ : nullptr; }
 
   // Rows that were queued past the cache because that was chosen.
   void note_past(std::uint64_t bytes) { past_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
@@ -187,6 +193,7 @@ class StorageArray {
   std::uint64_t loaded_bytes_ = 0;
   std::string load_reason_;
   RowReads row_reads_;
+  std::optional<ReuseWatch> reuse_;
   std::atomic<std::uint64_t> past_bytes_{0};
   bool stages_ = false;          // as Controller::stages_for knows
   std::byte* shared_ = nullptr;  // pinned

@@ -30,8 +30,6 @@ namespace {
 
 constexpr std::uint64_t size_bytes = std::uint64_t{3} << 20;
 constexpr std::uint64_t row_bytes = 512;
-constexpr std::array<std::uint64_t, 5> rows_wanted{
-    3, 6143, 3, 17, 6144};  // the last is out of range
 
 class CudaReadChoiceTest : public ::testing::Test {
  protected:
@@ -75,24 +73,24 @@ class CudaReadChoiceTest : public ::testing::Test {
 
   // Gathers the rows and compares them; `wide` is a row's length.
   void expect_rows(std::uint64_t wide = row_bytes, std::uint64_t offset = 0) {
-    std::byte* numbers = device_memory(rows_wanted.size() * 8);
-    std::memcpy(numbers, rows_wanted.data(), rows_wanted.size() * 8);
-    std::byte* memory = device_memory(rows_wanted.size() * wide);
+    std::byte* numbers = device_memory(rows_.size() * 8);
+    std::memcpy(numbers, rows_.data(), rows_.size() * 8);
+    std::byte* memory = device_memory(rows_.size() * wide);
     const hippogriff_device_rows rows{.struct_size = sizeof(hippogriff_device_rows),
                                       .numbers = reinterpret_cast<std::uint64_t>(numbers),
                                       .memory = reinterpret_cast<std::uint64_t>(memory),
-                                      .count = rows_wanted.size(),
+                                      .count = rows_.size(),
                                       .row_size = wide,
                                       .number_size = 8};
     ASSERT_EQ(hippogriff_array_gather_async(array_->get(), &rows), HIPPOGRIFF_OK);
     ASSERT_EQ(hippogriff_array_wait(array_->get()), HIPPOGRIFF_OK);
     std::uint64_t size = 0;
     ASSERT_EQ(hippogriff_array_size(array_->get(), &size), HIPPOGRIFF_OK);
-    for (std::size_t i = 0; i < rows_wanted.size(); ++i) {
-      const bool there = rows_wanted[i] < size / wide;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      const bool there = rows_[i] < size / wide;
       for (std::size_t byte = 0; byte < wide; ++byte) {
         ASSERT_EQ(memory[i * wide + byte],
-                  there ? pattern_at(offset + rows_wanted[i] * wide + byte) : std::byte{0});
+                  there ? pattern_at(offset + rows_[i] * wide + byte) : std::byte{0});
       }
     }
   }
@@ -113,6 +111,7 @@ class CudaReadChoiceTest : public ::testing::Test {
     EXPECT_EQ(explained().at("zero_copy_reason"), why);
   }
 
+  std::vector<std::uint64_t> rows_{3, 6143, 3, 17, 6144};  // the last is out of range
   TemporaryFolder folder_;
   AlignedMemory memory_{size_bytes};
   std::optional<testing::FakeCuda> fake_;
@@ -124,7 +123,7 @@ class CudaReadChoiceTest : public ::testing::Test {
 TEST_F(CudaReadChoiceTest, rows_of_memory_are_read_past_a_cache_of_little_of_it) {
   open_memory(small_cache());
   expect_rows();
-  EXPECT_EQ(array_->statistics().zero_copy_bytes, rows_wanted.size() * row_bytes);
+  EXPECT_EQ(array_->statistics().zero_copy_bytes, rows_.size() * row_bytes);
   EXPECT_EQ(array_->statistics().misses, 0U);
   EXPECT_EQ(hippogriff_array_check(array_->get()), HIPPOGRIFF_INVALID_ARGUMENT) << "row 6,144";
   const auto told = explained();
@@ -135,6 +134,45 @@ TEST_F(CudaReadChoiceTest, rows_of_memory_are_read_past_a_cache_of_little_of_it)
   ASSERT_EQ(hippogriff_array_read(array_->get(), 17 * row_bytes, &byte, 1), HIPPOGRIFF_OK);
   EXPECT_EQ(byte, pattern_at(17 * row_bytes)) << "what goes through the cache is as right";
   EXPECT_EQ(array_->statistics().misses, 1U);
+}
+
+TEST_F(CudaReadChoiceTest, rows_that_are_asked_for_again_come_through_the_cache) {
+  open_memory(small_cache());
+  for (int gather = 0; gather < 60; ++gather) {
+    expect_rows();
+  }
+  EXPECT_EQ(array_->statistics().zero_copy_bytes, rows_.size() * row_bytes) << "the first ones";
+  EXPECT_EQ(array_->statistics().misses, 3U);
+  const auto told = explained();
+  EXPECT_EQ(told.at("zero_copy"), false);
+  EXPECT_GT(told.at("hits_seen").get<double>(), 0.9);
+  EXPECT_EQ(told.at("zero_copy_reason"),
+            "99 % of the lines that rows asked for lately were in the cache, which is quicker from "
+            "21 % on");
+}
+
+TEST_F(CudaReadChoiceTest, rows_that_are_not_asked_for_again_are_read_past_it) {
+  open_memory(small_cache());
+  for (std::uint64_t gather = 0; gather < 200; ++gather) {
+    for (std::uint64_t i = 0; i < rows_.size(); ++i) {
+      rows_[i] = rows_.size() * gather + i;
+    }
+    expect_rows();
+  }
+  const auto told = explained();
+  EXPECT_EQ(told.at("zero_copy"), true);
+  EXPECT_EQ(told.at("hits_seen"), 0.0);
+  EXPECT_GT(array_->statistics().zero_copy_bytes, 130 * rows_.size() * row_bytes);
+}
+
+TEST_F(CudaReadChoiceTest, rows_that_were_asked_for_ahead_come_through_the_cache) {
+  open_memory(small_cache());
+  const std::uint64_t first = 0;
+  ASSERT_EQ(hippogriff_array_prefetch(array_->get(), first, 64 * row_bytes), HIPPOGRIFF_OK);
+  expect_rows();
+  EXPECT_EQ(array_->statistics().zero_copy_bytes, 0U);
+  expect_rows();
+  EXPECT_GT(array_->statistics().zero_copy_bytes, 0U);
 }
 
 TEST_F(CudaReadChoiceTest, rows_of_other_than_sixteens_of_bytes_go_through_the_cache) {
