@@ -11,7 +11,7 @@ namespace {
 // So many digits do not overflow 63 bits.
 constexpr std::size_t digits_max = 18;
 
-bool is_digit(char letter) {
+bool is_figure(char letter) {
   return letter >= '0' && letter <= '9';
 }
 
@@ -44,7 +44,7 @@ class Cursor {
 
   // As JSON has it: without zeros before it.
   std::optional<std::uint64_t> take_number() {
-    const std::string_view digits = take_while(is_digit);
+    const std::string_view digits = take_while(is_figure);
     const bool padded = digits.size() > 1 && digits.front() == '0';
     if (digits.empty() || digits.size() > digits_max || padded) {
       return std::nullopt;
@@ -63,9 +63,9 @@ class Cursor {
 // Capitals, digits and underscores, and numbers with commas: what they mean is not looked at.
 bool take_kind(Cursor& cursor) {
   const auto of_dtype = [](char letter) {
-    return (letter >= 'A' && letter <= 'Z') || is_digit(letter) || letter == '_';
+    return (letter >= 'A' && letter <= 'Z') || is_figure(letter) || letter == '_';
   };
-  const auto of_shape = [](char letter) { return is_digit(letter) || letter == ','; };
+  const auto of_shape = [](char letter) { return is_figure(letter) || letter == ','; };
   cursor.take_while(of_dtype);
   if (!cursor.take(R"(","shape":[)")) {
     return false;

@@ -9,7 +9,7 @@ namespace hippogriff {
 
 namespace {
 
-constexpr std::uint32_t depth_max = DepthController::tried_max;
+constexpr std::uint32_t writes_max = DepthController::tried_max;
 constexpr std::size_t copies_ahead = 2;
 
 class DirectIoRecv {
@@ -17,12 +17,12 @@ class DirectIoRecv {
   DirectIoRecv(LaneContext& context, Transfer& transfer)
       : context_(context),
         transfer_(transfer),
-        depth_(make_depth_controller(transfer, depth_max)),
+        depth_(make_depth_controller(transfer, writes_max)),
         share_(transfer, depth_),
-        slots_max_(direct_io_slots(transfer, depth_max + copies_ahead)),
+        slots_max_(direct_io_slots(transfer, writes_max + copies_ahead)),
         write_bytes_(request_bytes(transfer, DirectQueue::write_bytes, slots_max_)),
         ring_(context, transfer, slots_max_, context.stream),
-        queue_(context, transfer, depth_max) {}
+        queue_(context, transfer, writes_max) {}
 
   LaneOutcome run() {
     LaneOutcome outcome = LaneOutcome::finished;
