@@ -71,7 +71,7 @@ def test_assigning_changes_the_file_at_the_flush(numbers: tuple[Path, Any]) -> N
 def test_random_rows_move_as_numpy_would(tmp_path: Path) -> None:
     random = np.random.default_rng(7)
     path = tmp_path / "rows"
-    for turn in range(60):
+    for turn in range(36):
         rows, row, line = (
             int(random.integers(1, 400)),
             int(random.integers(1, 3000)),
