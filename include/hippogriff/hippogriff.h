@@ -307,9 +307,10 @@ typedef struct hippogriff_tensor_entry {
  *  and the comma after the last; stores up to `capacity` of them, and their number in `*count`.
  *  For headers as writers write them, from anybody: each entry is
  *  `"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}` without a blank, its name printable
- *  ASCII without escapes, and its data begin where the one before ends, the first's at
- *  `data_begin`. What looks otherwise ends the search, and may be right nevertheless. Whether a
- * kind is one, and makes as many bytes, is for the caller to see. Needs no hippogriff_init. */
+ *  ASCII without escapes, its shape 1 KiB at most, and its data begin where the one before ends,
+ * the first's at `data_begin`. What looks otherwise ends the search, and may be right nevertheless.
+ * Whether a kind is one, and makes as many bytes, is for the caller to see. Needs no
+ * hippogriff_init. */
 HIPPOGRIFF_API int hippogriff_find_tensors(const char* text,
                                            size_t text_bytes,
                                            size_t* position,

@@ -229,6 +229,10 @@ def compact_headers(draw: st.DrawFn) -> tuple[bytes, int]:
     return bytes(text), file_bytes
 
 
+def _place(tensor: Any) -> tuple[int, int]:
+    return tensor.offset, tensor.size_bytes
+
+
 @settings(max_examples=1000)
 @given(compact_headers(), st.sampled_from([1024, 2, 1]))
 def test_entries_taken_early_are_what_the_strict_parser_finds(
@@ -246,7 +250,9 @@ def test_entries_taken_early_are_what_the_strict_parser_finds(
     strict = outcome(_parse)
     assert outcome(parse_header) == strict
     with mock.patch.multiple(_entries, _FIRST=most, _MOST=most):
-        streamed = outcome(lambda *header: list(stream_tensors(*header)))
+        streamed = outcome(
+            lambda *header: sorted(stream_tensors(*header), key=_place)
+        )  # empty ones
     assert streamed == (strict if isinstance(strict, str) else list(strict.tensors.values()))
 
 

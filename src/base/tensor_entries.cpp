@@ -10,6 +10,8 @@ namespace {
 
 // So many digits do not overflow 63 bits.
 constexpr std::size_t digits_max = 18;
+// Of a shape's lengths: who looks at them takes many times their memory.
+constexpr std::size_t shape_bytes_max = 1024;
 
 bool is_figure(char letter) {
   return letter >= '0' && letter <= '9';
@@ -70,8 +72,7 @@ bool take_kind(Cursor& cursor) {
   if (!cursor.take(R"(","shape":[)")) {
     return false;
   }
-  cursor.take_while(of_shape);
-  return cursor.take("]");
+  return cursor.take_while(of_shape).size() <= shape_bytes_max && cursor.take("]");
 }
 
 }  // namespace

@@ -17,9 +17,9 @@ struct TensorEntry {
 
 // Takes entries one after the other, from bytes that anybody may have written: each is
 // "name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}, without a blank, begins in the data
-// where the one before ends, and has a name of printable ASCII without escapes. What looks
-// otherwise is not taken: it may still be JSON. Whether dtype and shape are right, and make so many
-// bytes, is for who reads them.
+// where the one before ends, has a name of printable ASCII without escapes and a shape of 1 KiB at
+// most. What looks otherwise is not taken: it may still be JSON. Whether dtype and shape are right,
+// and make so many bytes, is for who reads them.
 class TensorEntries {
  public:
   // `position` is where in the text the first one begins, and `data_begin` where its data does.

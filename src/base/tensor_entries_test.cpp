@@ -79,6 +79,18 @@ TEST(TensorEntries, are_not_what_looks_otherwise) {
                    .has_value());
 }
 
+TEST(TensorEntries, have_no_endless_shapes) {
+  const auto shaped = [](std::size_t lengths) {
+    std::string text = R"("a":{"dtype":"U8","shape":[1)";
+    for (std::size_t i = 1; i < lengths; ++i) {
+      text += ",1";
+    }
+    return text + R"(],"data_offsets":[0,1]})";
+  };
+  EXPECT_TRUE(TensorEntries(shaped(512), 0, 0).next().has_value());
+  EXPECT_FALSE(TensorEntries(shaped(513), 0, 0).next().has_value());
+}
+
 TEST(TensorEntries, stay_within_the_text_where_it_is_cut_anywhere) {
   const std::string text = std::string(first_entry) + ",";
   for (std::size_t size = 0; size < first_entry.size(); ++size) {

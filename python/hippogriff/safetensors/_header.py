@@ -158,7 +158,8 @@ def parse_header(text: bytes, file_bytes: int) -> Header:
 def stream_tensors(text: bytes, file_bytes: int) -> Iterator[TensorInfo]:
     """Yield the tensors of a header in the order of their data, the first before all is parsed.
 
-    Takes and raises what `parse_header` does, but possibly after the first tensors.
+    Empty ones may come later, where a header has them later. Takes and raises what `parse_header`
+    does, but possibly after the first tensors.
     """
     for piece in stream_columns(text, file_bytes):
         yield from piece.tensors()
