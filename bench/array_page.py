@@ -153,8 +153,9 @@ def gather_lines(path: Path) -> list[str]:
         f"{_size(about['data_bytes'])} of host memory, everything checked, medians of "
         f"{measured['rounds']} rounds, in each of which all ways gather the same rows: as the "
         'array chooses by itself, through its cache (`load="none"`), and past it (zero-copy). '
-        "Those asked for again are as many as a quarter of the cache holds; nothing of that is "
-        "known when an array chooses.",
+        "Those asked for again are as many as a quarter of the cache holds. Each gather has ended "
+        "before the next is queued, and some twenty are not counted, in which an array may see of "
+        "what kind they are; where the prediction speaks for the cache it chooses nothing more.",
         "",
         "| goal | line | bound | measured | |",
         "|---|--:|--:|--:|---|",

@@ -120,7 +120,7 @@ std::string why_rows(const RowReads& reads, const std::optional<ReuseWatch::Seen
     return reads.why;
   }
   const auto percent = [](double share) { return std::to_string(std::lround(100 * share)) + " %"; };
-  return percent(*seen->hits) +
+  return "about " + percent(*seen->hits) +
          " of the lines that rows asked for lately were in the cache, which "
          "is quicker from " +
          percent(seen->hits_enough) + " on";

@@ -192,7 +192,6 @@ void DeviceAccess::move_rows(Direction direction,
     memory += count * row_bytes;
     numbers = numbers.subspan(count);
   }
-  note_ahead();
 }
 
 void DeviceAccess::require_device_memory(DeviceAddress address,
@@ -218,12 +217,6 @@ bool DeviceAccess::has_all_to_read() {
          backing.files.front().file->size_now() >= backing.file_offset + backing.size_bytes;
 }
 
-bool DeviceAccess::takes_cache(const DeviceRows& rows) {
-  const std::uint64_t line_bytes = array_.cache().line_bytes();
-  const std::uint64_t lines_of_each = (rows.row_bytes + line_bytes - 1) / line_bytes;
-  return array_.reuse()->takes_cache(rows.count * lines_of_each, array_.served().reads);
-}
-
 void DeviceAccess::queue_rows(Direction direction, const DeviceRows& rows) {
   const std::lock_guard lock(mutex_);
   const DeviceScope scope(device_);
@@ -232,7 +225,8 @@ void DeviceAccess::queue_rows(Direction direction, const DeviceRows& rows) {
   RowMoves moves = moves_of(rows);
   if (direction == Direction::from_array && array_.reuse() != nullptr && has_all_to_read()) {
     moves.storage = address_of(array_.row_reads().past);
-    if (moves.reads_past_quickly() && !takes_cache(rows)) {
+    const std::uint64_t lines = moves.count * moves.lines_each();
+    if (moves.reads_past_quickly() && !array_.reuse()->takes_cache(lines, array_.served().reads)) {
       launch_on(RowKernel::zero_copy, moves, rows.stream);
       array_.note_past(rows.count * rows.row_bytes);
       return;
@@ -345,6 +339,7 @@ void DeviceAccess::prefetch_rows(std::span<const std::uint64_t> numbers, std::si
     run(RowKernel::prefetch, moves, stream);
     numbers = numbers.subspan(count);
   }
+  note_ahead();
 }
 
 void DeviceAccess::flush() {

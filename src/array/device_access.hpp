@@ -83,7 +83,6 @@ class DeviceAccess {
   void launch_on(RowKernel kernel, const RowMoves& moves, void* stream);
   [[nodiscard]] RowMoves moves_of_array(std::uint64_t row_bytes) const;
   [[nodiscard]] bool has_all_to_read();
-  [[nodiscard]] bool takes_cache(const DeviceRows& rows);
   void note_ahead();
   [[nodiscard]] RowMoves moves_of(const DeviceRows& rows) const;
   void require_device_memory(DeviceAddress address, std::uint64_t size_bytes, const char* what);

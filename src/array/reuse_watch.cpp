@@ -1,4 +1,4 @@
-// Looks one after the other, each decides for the time until the next.
+// Looks, each of which decides for the time until the next.
 #include "array/reuse_watch.hpp"
 
 #include <algorithm>
@@ -8,7 +8,9 @@ namespace hippogriff::ondemand {
 namespace {
 
 constexpr std::uint64_t look_caches = 2;
-constexpr std::uint64_t sampled_one_of = 16;
+constexpr std::uint64_t looks_between = 15;
+// Who asks ahead and never gathers must not have all gathers to come through the cache.
+constexpr std::uint64_t ahead_max = 64;
 
 }  // namespace
 
@@ -18,41 +20,43 @@ ReuseWatch::ReuseWatch(double hits_enough, std::uint64_t cache_lines)
 
 bool ReuseWatch::takes_cache(std::uint64_t lines, std::uint64_t reads) {
   const std::lock_guard lock(mutex_);
-  if (is_ahead_) {
-    is_ahead_ = false;
-    lines_ = 0;  // what was read ahead says nothing of reuse
-    return true;
+  if (stage_ == Stage::looking && lines_ >= look_lines_) {
+    conclude(reads);
+  } else if (stage_ == Stage::past && lines_ >= past_lines_) {
+    stage_ = Stage::looking;
+    lines_ = 0;
   }
-  if (lines_ >= look_lines_) {
-    look_at(reads);
-  }
-  const std::uint64_t number = gathers_++;
-  const bool samples = hits_ ? number % sampled_one_of == 0 : number > 0;
-  if (past_ && !samples) {
-    return false;
-  }
-  if (lines_ == 0) {
+  if (stage_ == Stage::looking && lines_ == 0) {
     reads_begin_ = reads;
   }
-  lines_ += lines;
-  return true;
+  const bool is_ahead = ahead_ > 0;
+  ahead_ -= is_ahead ? 1 : 0;
+  const bool through = is_ahead || stage_ == Stage::looking;
+  if (stage_ == Stage::first) {
+    stage_ = Stage::looking;
+  } else {
+    lines_ += lines;
+  }
+  return through;
 }
 
-void ReuseWatch::look_at(std::uint64_t reads) {
+void ReuseWatch::conclude(std::uint64_t reads) {
   const auto missed = static_cast<double>(reads - std::min(reads, reads_begin_));
   hits_ = 1 - std::min(1.0, missed / static_cast<double>(lines_));
-  past_ = *hits_ < hits_enough_;
+  chose_past_ = *hits_ < hits_enough_;
+  stage_ = chose_past_ ? Stage::past : Stage::looking;
+  past_lines_ = looks_between * lines_;
   lines_ = 0;
 }
 
 void ReuseWatch::asked_ahead() {
   const std::lock_guard lock(mutex_);
-  is_ahead_ = true;
+  ahead_ = std::min(ahead_ + 1, ahead_max);
 }
 
 ReuseWatch::Seen ReuseWatch::seen() const {
   const std::lock_guard lock(mutex_);
-  return {.past = past_, .hits = hits_, .hits_enough = hits_enough_};
+  return {.past = chose_past_, .hits = hits_, .hits_enough = hits_enough_};
 }
 
 }  // namespace hippogriff::ondemand
