@@ -303,18 +303,22 @@ typedef struct hippogriff_tensor_entry {
   uint64_t data_end;
 } hippogriff_tensor_entry;
 
-/** Finds entries in the header of a safetensors file, from `*position` on, which moves behind them
- *  and the comma after the last; stores up to `capacity` of them, and their number in `*count`.
- *  For headers as writers write them, from anybody: each entry is
+/** A header, and from where on its entries are searched: in the text, and in the data. Both move
+ *  behind what is found, and the comma after it. */
+typedef struct hippogriff_tensor_search {
+  const char* text;
+  uint64_t text_bytes;
+  uint64_t position;
+  uint64_t data_begin;
+} hippogriff_tensor_search;
+
+/** Finds entries in the header of a safetensors file; stores up to `capacity` of them, and their
+ *  number in `*count`. For headers as writers write them, from anybody: each entry is
  *  `"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}` without a blank, its name printable
- *  ASCII without escapes, its shape 1 KiB at most, and its data begin where the one before ends,
- * the first's at `data_begin`. What looks otherwise ends the search, and may be right nevertheless.
- * Whether a kind is one, and makes as many bytes, is for the caller to see. Needs no
- * hippogriff_init. */
-HIPPOGRIFF_API int hippogriff_find_tensors(const char* text,
-                                           size_t text_bytes,
-                                           size_t* position,
-                                           uint64_t data_begin,
+ *  ASCII without escapes, its shape 1 KiB at most, and its data begin where the one before ends.
+ *  What looks otherwise ends the search, and may be right nevertheless. Whether a kind is one, and
+ *  makes as many bytes, is for the caller to see. Needs no hippogriff_init. */
+HIPPOGRIFF_API int hippogriff_find_tensors(hippogriff_tensor_search* search,
                                            hippogriff_tensor_entry* entries,
                                            size_t capacity,
                                            size_t* count);

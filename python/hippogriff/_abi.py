@@ -107,6 +107,17 @@ class Memory(ctypes.Structure):
     _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_uint64))
 
 
+class TensorSearch(ctypes.Structure):
+    """`hippogriff_tensor_search`, in bytes."""
+
+    _fields_ = (
+        ("text", ctypes.c_char_p),
+        ("text_bytes", ctypes.c_uint64),
+        ("position", ctypes.c_uint64),
+        ("data_begin", ctypes.c_uint64),
+    )
+
+
 class TensorEntry(ctypes.Structure):
     """`hippogriff_tensor_entry`, in bytes."""
 
@@ -214,10 +225,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "hippogriff_find_tensors": (
         _int,
         [
-            _string,
-            _size,
-            ctypes.POINTER(ctypes.c_size_t),
-            ctypes.c_uint64,
+            ctypes.POINTER(TensorSearch),
             ctypes.POINTER(TensorEntry),
             _size,
             ctypes.POINTER(ctypes.c_size_t),

@@ -110,6 +110,7 @@ def test_structures_lie_in_memory_as_a_c_compiler_lays_them_out(tmp_path: Path) 
         "hippogriff_segment": _abi.Segment,
         "hippogriff_memory": _abi.Memory,
         "hippogriff_tensor_entry": _abi.TensorEntry,
+        "hippogriff_tensor_search": _abi.TensorSearch,
         "hippogriff_error": _abi.Error,
     }
     lines = ["#include <stdio.h>", "#include <hippogriff/hippogriff.h>", "int main(void) {"]

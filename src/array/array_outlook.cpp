@@ -91,6 +91,18 @@ Json files_of(const StorageArray& array, std::uint64_t& resident_bytes) {
   return files;
 }
 
+// Why rows take the way that they do: as was predicted, or by what has been seen since.
+std::string why_rows(const RowReads& reads, const std::optional<ReuseWatch::Seen>& seen) {
+  if (!seen || !seen->hits) {
+    return reads.why;
+  }
+  const auto percent = [](double share) { return std::to_string(std::lround(100 * share)) + " %"; };
+  return "about " + percent(*seen->hits) +
+         " of the lines that rows asked for lately were in the cache, which "
+         "is quicker from " +
+         percent(seen->hits_enough) + " on";
+}
+
 }  // namespace
 
 BetterWay better_way(const ArrayFacts& facts) {
@@ -112,18 +124,6 @@ BetterWay better_way(const ArrayFacts& facts) {
             "it where most of it is touched"};
   }
   return {"array", "it is larger than the cache, and than the device's free memory"};
-}
-
-// Why rows take the way that they do: as was predicted, or by what has been seen since.
-std::string why_rows(const RowReads& reads, const std::optional<ReuseWatch::Seen>& seen) {
-  if (!seen || !seen->hits) {
-    return reads.why;
-  }
-  const auto percent = [](double share) { return std::to_string(std::lround(100 * share)) + " %"; };
-  return "about " + percent(*seen->hits) +
-         " of the lines that rows asked for lately were in the cache, which "
-         "is quicker from " +
-         percent(seen->hits_enough) + " on";
 }
 
 std::string explain_array(StorageArray& array, const std::string& queue_kind) {

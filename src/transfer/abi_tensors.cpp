@@ -33,21 +33,18 @@ class Kinds {
 
 extern "C" {
 
-int hippogriff_find_tensors(const char* text,
-                            size_t text_bytes,
-                            size_t* position,
-                            uint64_t data_begin,
+int hippogriff_find_tensors(hippogriff_tensor_search* search,
                             hippogriff_tensor_entry* entries,
                             size_t capacity,
                             size_t* count) {
   return guarded([&] {
-    if (text == nullptr || position == nullptr || entries == nullptr || count == nullptr) {
-      throw_invalid("find tensors", "text, position, entries or count is NULL");
+    if (search == nullptr || search->text == nullptr || entries == nullptr || count == nullptr) {
+      throw_invalid("find tensors", "search, its text, entries or count is NULL");
     }
-    const auto place_of = [text](const char* letter) {
-      return static_cast<std::uint64_t>(letter - text);
+    const auto place_of = [search](const char* letter) {
+      return static_cast<std::uint64_t>(letter - search->text);
     };
-    TensorEntries found({text, text_bytes}, *position, data_begin);
+    TensorEntries found({search->text, search->text_bytes}, search->position, search->data_begin);
     Kinds kinds;
     *count = 0;
     for (hippogriff_tensor_entry& stored : std::span(entries, capacity)) {
@@ -62,9 +59,10 @@ int hippogriff_find_tensors(const char* text,
                 .kind_begin = place_of(kind.data()),
                 .data_begin = entry->data_begin,
                 .data_end = entry->data_end};
+      search->data_begin = entry->data_end;
       ++*count;
     }
-    *position = found.position();
+    search->position = found.position();
   });
 }
 

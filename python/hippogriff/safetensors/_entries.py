@@ -14,7 +14,7 @@ import re
 from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
-from hippogriff._abi import TensorEntry
+from hippogriff._abi import TensorEntry, TensorSearch
 from hippogriff._library import lib
 from hippogriff.errors import check
 from hippogriff.safetensors._tensor import DTYPE_BITS, Columns, count_bits
@@ -118,19 +118,11 @@ class Entries:
     def _find(self, data_begin: int, most: int) -> tuple[array[int], int]:
         """Return the fields of the next entries, and where in the text the ones after them are."""
         fields = array("Q", bytes(most * ctypes.sizeof(TensorEntry)))
-        position, count = ctypes.c_size_t(self._position), ctypes.c_size_t()
-        check(
-            lib.hippogriff_find_tensors(
-                self._text,
-                len(self._text),
-                ctypes.byref(position),
-                data_begin,
-                ctypes.cast(fields.buffer_info()[0], _ENTRIES_POINTER),
-                most,
-                ctypes.byref(count),
-            )
-        )
-        return fields[: count.value * _FIELDS], position.value
+        search = TensorSearch(self._text, len(self._text), self._position, data_begin)
+        count = ctypes.c_size_t()
+        entries = ctypes.cast(fields.buffer_info()[0], _ENTRIES_POINTER)
+        check(lib.hippogriff_find_tensors(ctypes.byref(search), entries, most, ctypes.byref(count)))
+        return fields[: count.value * _FIELDS], int(search.position)
 
     def _kind(self, begin: int) -> _Kind | None:
         text = self._letters[begin : self._letters.index("]", begin) + 1]
