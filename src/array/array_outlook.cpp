@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
-#include <optional>
 #include <string>
 
 namespace hippogriff::ondemand {
@@ -92,15 +91,15 @@ Json files_of(const StorageArray& array, std::uint64_t& resident_bytes) {
 }
 
 // Why rows take the way that they do: as was predicted, or by what has been seen since.
-std::string why_rows(const RowReads& reads, const std::optional<ReuseWatch::Seen>& seen) {
-  if (!seen || !seen->hits) {
+std::string why_rows(const RowReads& reads, const ReuseWatch::Seen& seen) {
+  if (!seen.hits) {
     return reads.why;
   }
   const auto percent = [](double share) { return std::to_string(std::lround(100 * share)) + " %"; };
-  return "about " + percent(*seen->hits) +
+  return "about " + percent(*seen.hits) +
          " of the lines that rows asked for lately were in the cache, which "
          "is quicker from " +
-         percent(seen->hits_enough) + " on";
+         percent(seen.hits_enough) + " on";
 }
 
 }  // namespace
@@ -130,7 +129,7 @@ std::string explain_array(StorageArray& array, const std::string& queue_kind) {
   const Backing& backing = array.backing();
   const LineSource source = source_of(array);
   const ReuseWatch* const reuse = array.reuse();
-  const auto seen = reuse == nullptr ? std::nullopt : std::optional(reuse->seen());
+  const ReuseWatch::Seen seen = reuse == nullptr ? ReuseWatch::Seen{.past = false} : reuse->seen();
   std::uint64_t resident_bytes = 0;
   Json told{{"array", backing.name},
             {"layout", layout_of(backing)},
@@ -143,7 +142,7 @@ std::string explain_array(StorageArray& array, const std::string& queue_kind) {
             {"line_bytes", array.cache().line_bytes()},
             {"loaded_bytes", array.loaded_bytes()},
             {"load_reason", array.load_reason()},
-            {"zero_copy", seen && seen->past},
+            {"zero_copy", seen.past},
             {"zero_copy_reason", why_rows(array.row_reads(), seen)},
             {"source", words_for(source)},
             {"reason", reason_for(source, backing)}};
@@ -151,8 +150,8 @@ std::string explain_array(StorageArray& array, const std::string& queue_kind) {
     told["cache_seconds"] = array.row_reads().cache_seconds;
     told["zero_copy_seconds"] = array.row_reads().past_seconds;
   }
-  if (seen && seen->hits) {
-    told["hits_seen"] = *seen->hits;
+  if (seen.hits) {
+    told["hits_seen"] = *seen.hits;
   }
   if (!backing.in_memory()) {
     told["io_queue"] = queue_kind;
