@@ -22,6 +22,11 @@ constexpr std::uint32_t parked_channels = 4;
 constexpr std::uint64_t joined_bytes_min = std::uint64_t{8} << 20;
 constexpr std::size_t joinable_max = 64;  // so many are looked at
 
+// Plans made beside others are narrow: so many buffered sends may run whatever was planned.
+std::size_t buffered_sends_min(std::size_t threads_max) {
+  return threads_max * 3 / 5;
+}
+
 }  // namespace
 
 Engine::Engine(std::shared_ptr<Device> device,
@@ -136,6 +141,9 @@ bool Engine::spawn_locked() {
 // The narrow lanes first: they are the ones that must not start late.
 void Engine::enqueue_plan_locked(const std::shared_ptr<Transfer>& transfer) {
   const Plan& plan = transfer->decision().choice().plan;
+  const bool alone = carried_.size() <= 1;
+  buffered_sends_max_ =
+      std::max<std::size_t>(alone ? 0 : buffered_sends_max_, plan.buffered_channels);
   if (transfer->request().direction == Direction::recv && plan.park) {
     // The device comes first: what the parking cannot take is rescued when it is drained.
     enqueue_locked(transfer, Lane::parked, 1);
@@ -208,14 +216,16 @@ void Engine::run_tasks(LaneContext& context) {
   std::unique_lock lock(mutex_);
   while (true) {
     ++idle_threads_;
-    task_queued_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    auto next = queue_.end();
+    task_queued_.wait(lock, [this, &next] {
+      next = startable_locked();
+      return stopping_ || next != queue_.end();
+    });
     --idle_threads_;
-    if (queue_.empty()) {
+    if (next == queue_.end()) {
       return;
     }
-    Task task = std::move(queue_.front());
-    queue_.pop_front();
-    --queued_;
+    Task task = take_locked(next);
     lock.unlock();
     const auto slice_end = Clock::now() + time_slice;
     context.should_yield = [this, slice_end] {
@@ -230,12 +240,14 @@ void Engine::run_tasks(LaneContext& context) {
       to_device_.forget_failures();
     }
     --busy_;
+    lock.lock();
+    leave_locked(task);
     if (outcome == LaneOutcome::yielded) {
-      lock.lock();
       queue_.push_back(std::move(task));
       ++queued_;
       lock.unlock();
     } else {
+      lock.unlock();
       task_ended(task.transfer);
       task.transfer.reset();
     }
@@ -245,6 +257,39 @@ void Engine::run_tasks(LaneContext& context) {
       join_another_locked(lane);
     }
   }
+}
+
+bool Engine::is_buffered_send(const Task& task) {
+  return task.lane == Lane::buffered && task.transfer->request().direction == Direction::send;
+}
+
+// The first task that may begin now. Channels beyond those that fill the link take each other's
+// memory bandwidth: with 20 of several sends instead of 12 a load had 1 to 3 % more speed for 8 to
+// 10 % more CPU time (an H100 machine with 16 cores). No transfer waits for its first.
+std::deque<Engine::Task>::iterator Engine::startable_locked() {
+  const std::size_t most = std::max(buffered_sends_max_, buffered_sends_min(options_.threads_max));
+  return std::find_if(queue_.begin(), queue_.end(), [&](const Task& task) {
+    return stopping_ || buffered_sends_ < most || !is_buffered_send(task) ||
+           task.transfer->running_count == 0;
+  });
+}
+
+// Wakes one more thread where another task may begin beside it.
+Engine::Task Engine::take_locked(std::deque<Task>::iterator next) {
+  Task task = std::move(*next);
+  queue_.erase(next);
+  --queued_;
+  ++task.transfer->running_count;
+  buffered_sends_ += is_buffered_send(task) ? 1 : 0;
+  if (idle_threads_ > 0 && startable_locked() != queue_.end()) {
+    task_queued_.notify_one();
+  }
+  return task;
+}
+
+void Engine::leave_locked(const Task& task) {
+  --task.transfer->running_count;
+  buffered_sends_ -= is_buffered_send(task) ? 1 : 0;
 }
 
 // What a worker that runs `lane` would find to do in a transfer, for each that is there already.

@@ -68,6 +68,10 @@ class Engine {
   };
 
   void work(std::size_t index);
+  static bool is_buffered_send(const Task& task);
+  std::deque<Task>::iterator startable_locked();
+  Task take_locked(std::deque<Task>::iterator task);
+  void leave_locked(const Task& task);
   bool wait_for_task();
   void refuse_task(const Failure& failure);
   void run_tasks(LaneContext& context);
@@ -100,6 +104,9 @@ class Engine {
   std::condition_variable watch_again_;
   std::condition_variable thread_ended_;
   std::deque<Task> queue_;
+  std::size_t buffered_sends_ = 0;  // tasks that run
+  std::size_t buffered_sends_max_ =
+      0;  // as many as the widest plan wants, of those in flight together
   std::atomic<std::size_t> queued_{0};
   std::atomic<std::uint32_t> busy_{0};
   std::atomic<std::uint64_t> mappable_bytes_{0};    // that were read, and might have been mapped

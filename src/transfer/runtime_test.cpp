@@ -327,27 +327,6 @@ TEST_F(RuntimeTest, many_threads_move_many_extents_at_once) {
   }
 }
 
-TEST_F(RuntimeTest, what_was_planned_beside_others_gets_their_channels_when_they_end) {
-  const std::string path = folder_.file("data");
-  write_whole(path, random_bytes(48 * mebibyte, 9));
-  const auto device = make_host_device(
-      {.name = "slow", .memory_bytes = std::uint64_t{256} << 20, .link_bytes_per_second = 0.5e9});
-  Runtime runtime(test_settings(), make_system_storage(), {device});
-  const Submission submission{.path = path, .device = "slow", .route = Route::pipelined};
-  const auto first = runtime.submit(submission);
-  while (first->bytes_done() == 0 && !first->wait(std::chrono::milliseconds(1))) {
-  }
-  const auto second = runtime.submit(submission);
-  ASSERT_TRUE(first->wait(long_enough));
-  ASSERT_TRUE(second->wait(long_enough));
-  EXPECT_FALSE(second->failed());
-  EXPECT_GT(second->tally(Lane::buffered).channels,
-            second->decision().choice().plan.buffered_channels);
-  EXPECT_TRUE(runtime.free(first->address()));
-  EXPECT_TRUE(runtime.free(second->address()));
-  EXPECT_TRUE(runtime.shutdown(long_enough));
-}
-
 TEST_F(RuntimeTest, channels_do_not_join_for_what_only_the_drives_lane_may_take) {
   const std::string path = folder_.file("data");
   const auto content = random_bytes(160 * mebibyte, 3);
