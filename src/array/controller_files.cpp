@@ -234,7 +234,7 @@ void ControllerThread::read_around(const Pending& pending) {
     return;
   }
   const FilePart part = rest_of(pending);
-  if (const auto block = read_around_.note(*part.file->file, {part.offset, part.size_bytes})) {
+  if (const auto block = array->note_cold(part)) {
     hint({array, part.file, *block});
   }
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "array/copy_crew.hpp"
-#include "array/read_around.hpp"
 #include "array/served_array.hpp"
 #include "array/shared_drives.hpp"
 #include "array/window_registrar.hpp"
@@ -202,13 +201,12 @@ class ControllerThread {
   // The thread's own.
   std::unique_ptr<IoQueue> io_;
   std::vector<std::unique_ptr<Served>> served_;
-  std::size_t first_ = 0;        // of them, in the next round
-  std::vector<iovec> pieces_;    // of the one that begins
-  bool has_more_ = false;        // to begin, behind that
-  bool has_begun_ = false;       // or answered something in this round
-  std::vector<Pending*> batch_;  // to be copied, by the crew if there are more
-  std::size_t batch_bytes_ = 0;  // of it
-  ReadAround read_around_;
+  std::size_t first_ = 0;                             // of them, in the next round
+  std::vector<iovec> pieces_;                         // of the one that begins
+  bool has_more_ = false;                             // to begin, behind that
+  bool has_begun_ = false;                            // or answered something in this round
+  std::vector<Pending*> batch_;                       // to be copied, by the crew if there are more
+  std::size_t batch_bytes_ = 0;                       // of it
   std::size_t copied_by_crew_ = 0;                    // and not finished
   std::map<std::string, ThreadDrive> thread_drives_;  // by name; nothing is ever removed
   std::uint64_t changes_seen_ = 0;

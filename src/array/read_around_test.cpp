@@ -6,10 +6,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
-#include <fstream>
-#include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -21,33 +21,23 @@ constexpr std::uint64_t block = 128 * kib;
 
 class ReadAroundTest : public ::testing::Test {
  protected:
-  ReadAroundTest() : file_(open("one")), other_(open("other")) {}
-
-  std::shared_ptr<File> open(const char* name) {
-    std::ofstream(folder_.file(name)) << name;
-    return make_system_storage()->open(folder_.file(name), FileAccess::read);
+  [[nodiscard]] bool note(std::uint64_t offset, std::uint64_t size, std::size_t file = 0) {
+    return around_.note(file, {offset, size}).has_value();
   }
 
-  [[nodiscard]] bool note(std::uint64_t offset, std::uint64_t size) {
-    return around_.note(*file_, {offset, size}).has_value();
-  }
-
-  TemporaryFolder folder_;
-  std::shared_ptr<File> file_;
-  std::shared_ptr<File> other_;
-  ReadAround around_;
+  ReadAround around_{2, 64 * block + 100};
 };
 
-TEST_F(ReadAroundTest, takes_a_block_once_a_quarter_of_it_was_read) {
-  for (std::uint64_t line = 0; line < 7; ++line) {
+TEST_F(ReadAroundTest, takes_a_block_once_enough_of_it_was_read) {
+  for (std::uint64_t line = 0; line < 5; ++line) {
     EXPECT_FALSE(note(block + line * 16 * kib, 4 * kib)) << line;
   }
-  const auto all = around_.note(*file_, {2 * block - 4 * kib, 4 * kib});
+  const auto all = around_.note(0, {2 * block - 4 * kib, 4 * kib});
   ASSERT_TRUE(all);
   EXPECT_EQ(all->offset, block);
   EXPECT_EQ(all->size, block);
-  EXPECT_FALSE(note(block, 28 * kib)) << "it is on its way";
-  EXPECT_TRUE(note(block + 28 * kib, 4 * kib)) << "it is cold again";
+  EXPECT_FALSE(note(block, 20 * kib)) << "it is on its way";
+  EXPECT_TRUE(note(block + 20 * kib, 4 * kib)) << "it is cold again";
 }
 
 TEST_F(ReadAroundTest, leaves_one_long_line_alone) {
@@ -58,33 +48,69 @@ TEST_F(ReadAroundTest, leaves_one_long_line_alone) {
   EXPECT_TRUE(note(3 * block + 64 * kib, 512));
 }
 
+TEST_F(ReadAroundTest, counts_a_page_for_what_is_shorter) {
+  for (std::uint64_t line = 0; line < 5; ++line) {
+    EXPECT_FALSE(note(line * 20 * kib, 512)) << line;
+  }
+  EXPECT_TRUE(note(100 * kib, 512));
+}
+
 TEST_F(ReadAroundTest, tells_blocks_and_files_apart) {
-  EXPECT_FALSE(note(0, 28 * kib));
-  EXPECT_FALSE(note(block, 28 * kib));
-  EXPECT_FALSE(around_.note(*other_, {0, 28 * kib}));
+  EXPECT_FALSE(note(0, 20 * kib));
+  EXPECT_FALSE(note(block, 20 * kib));
+  EXPECT_FALSE(note(0, 20 * kib, 1));
   EXPECT_TRUE(note(block, 4 * kib));
+  EXPECT_TRUE(note(0, 4 * kib, 1));
 }
 
-// Two columns that are read in step, say.
-TEST_F(ReadAroundTest, has_room_for_the_same_blocks_of_several_files) {
-  int times = 0;
-  for (std::uint64_t offset = 0; offset < 64 * block; offset += 8 * kib) {
-    times += note(offset, 4 * kib) ? 1 : 0;
-    times += around_.note(*other_, {offset, 4 * kib}) ? 1 : 0;
-  }
-  EXPECT_GE(times, 2 * 64);
+TEST_F(ReadAroundTest, takes_what_a_file_has_of_its_last_block) {
+  EXPECT_FALSE(note(64 * block, 50));
+  const auto last = around_.note(0, {64 * block + 50, 50});
+  EXPECT_FALSE(last) << "nothing is left";
 }
 
-TEST_F(ReadAroundTest, forgets_blocks_when_there_are_too_many) {
-  constexpr std::uint64_t many = 100'000;
-  for (std::uint64_t number = 0; number < many; ++number) {
-    EXPECT_FALSE(note(number * block, 28 * kib));
+// However much was read elsewhere meanwhile.
+TEST_F(ReadAroundTest, forgets_no_block) {
+  for (std::uint64_t round = 0; round < 5; ++round) {
+    for (std::uint64_t number = 0; number < 64; ++number) {
+      EXPECT_FALSE(note(number * block + round * 8 * kib, 4 * kib));
+    }
   }
-  int known = 0;
-  for (std::uint64_t number = 0; number < many; ++number) {
-    known += note(number * block, 4 * kib) ? 1 : 0;
+  for (std::uint64_t number = 0; number < 64; ++number) {
+    EXPECT_TRUE(note(number * block + 64 * kib, 4 * kib));
   }
-  EXPECT_LE(known, 1024);
+}
+
+TEST(ReadAroundOfALongFile, has_longer_blocks) {
+  constexpr std::uint64_t tebibyte = std::uint64_t{1} << 40;
+  ReadAround around(1, tebibyte);
+  std::optional<Range> found;
+  std::uint64_t pages = 0;
+  while (!found && pages < 1000) {
+    found = around.note(0, {tebibyte / 2 + 4 * kib * pages++, 4 * kib});
+  }
+  ASSERT_TRUE(found);
+  EXPECT_GT(found->size, std::uint64_t{1} << 20);
+  EXPECT_EQ(pages, (found->size * 3 / 16 + 4 * kib - 1) / (4 * kib));
+}
+
+// Reads that come at once are counted once each: a block is taken as often as they are enough for.
+TEST(ReadAroundByThreads, takes_no_block_twice) {
+  ReadAround around(1, block);
+  std::atomic<int> taken{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      for (int line = 0; line < 6000; ++line) {
+        taken += around.note(0, {0, 4 * kib}) ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_LE(taken, 4000);
+  EXPECT_GE(taken, 1000);
 }
 
 // Moves each `step`-th of the lines of 4 KiB of a block of which nothing is in the page cache: has
@@ -120,8 +146,8 @@ bool is_read_around(const TestArrayOptions& options,
 TEST(ReadAround, of_an_array_is_where_lines_are_close_together) {
   const TestArrayOptions cached{.size_bytes = 4 * block, .cache_bytes = block, .line_bytes = 4096};
   EXPECT_TRUE(is_read_around(cached, 4, 1));
-  EXPECT_TRUE(is_read_around(cached, 1, 4));
-  EXPECT_TRUE(is_read_around(cached, 8, 0));
+  EXPECT_TRUE(is_read_around(cached, 1, 5));
+  EXPECT_TRUE(is_read_around(cached, 8, 0)) << "four are not enough";
   EXPECT_TRUE(is_read_around(cached, 1, 0, true)) << "what is written is not read";
   TestArrayOptions direct = cached;
   direct.io = IoKind::direct;

@@ -6,6 +6,7 @@
 #include "array/file_windows.hpp"
 #include "array/first_writes.hpp"
 #include "array/found_cached.hpp"
+#include "array/read_around.hpp"
 #include "array/shared_drives.hpp"
 #include "array/write_behind.hpp"
 #include "base/error.hpp"
@@ -62,6 +63,9 @@ class ServedArray {
       : options_(std::move(options)),
         counters_(options_.queues.size()),
         found_cached_(backing().size_bytes),
+        read_around_(
+            std::max<std::size_t>(backing().files.size(), 1),
+            backing().in_memory() ? 0 : backing().layout().bytes_in(backing().size_bytes, 0)),
         write_behind_(backing().size_bytes),
         first_writes_(backing().size_bytes) {}
 
@@ -99,6 +103,16 @@ class ServedArray {
   }
 
   [[nodiscard]] FoundCached& found_cached() { return found_cached_; }
+
+  // A part of a file is about to be read from its drive: the part, if any, that should be with it.
+  [[nodiscard]] std::optional<Range> note_cold(const FilePart& part) {
+    const auto file = static_cast<std::size_t>(part.file - backing().files.data());
+    auto around = read_around_.note(file, {part.offset - backing().file_offset, part.size_bytes});
+    if (around) {
+      around->offset += backing().file_offset;
+    }
+    return around;
+  }
 
   // Writes through the page cache take turns at a file's lock: more of them at once are no faster,
   // and what waits here may be joined by what lies beside it.
@@ -297,6 +311,7 @@ class ServedArray {
   Options options_;
   std::vector<Counter> counters_;
   FoundCached found_cached_;
+  ReadAround read_around_;
   WriteBehind write_behind_;
   FirstWrites first_writes_;
   static constexpr std::size_t writes_a_file = 4;
