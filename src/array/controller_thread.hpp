@@ -120,8 +120,7 @@ class ControllerThread {
   [[nodiscard]] bool has_room(const Pending& pending) const {
     const ThreadDrive* const drive = pending.served->drive;
     const std::size_t copied = copied_by_crew_ + batch_.size();
-    return io_->in_flight() + copied < io_depth &&
-           (drive == nullptr || drive->in_flight + copied < drive->limit()) &&
+    return io_->in_flight() + copied < io_depth && (drive == nullptr || drive->has_room(copied)) &&
            (pending.opcode != Opcode::write || io_->in_flight() == 0 ||
             pending.served->array->may_write() || has_ended(*pending.served));
   }

@@ -1,6 +1,8 @@
 // Counts what this process has answered, and sets what each of its threads may have.
 #include "array/shared_drives.hpp"
 
+#include "storage/drives.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -51,7 +53,19 @@ void ThreadDrive::note_mean() {
 
 SharedDrive& SharedDrives::drive(const std::string& name) {
   const std::scoped_lock lock(mutex_);
-  return drives_[name].drive;
+  const auto [entry, is_new] = drives_.try_emplace(name);
+  SharedDrive& drive = entry->second.drive;
+  if (is_new) {
+    drive.each_thread_wants = std::max<std::uint64_t>(requests_wanted_(name) / threads_, 1);
+  }
+  return drive;
+}
+
+std::uint64_t SharedDrives::requests_wanted_by(const std::string& drive) {
+  const auto facts = drive_facts(drive);
+  const std::uint64_t kept =
+      facts ? std::uint64_t{facts->request_count_max} * facts->request_queue_count : 0;
+  return kept == 0 ? drive_share_max : std::min(kept / 2 + 1, drive_share_max);
 }
 
 void SharedDrives::look(std::int64_t now_ns, const LookAtOthers& others) {

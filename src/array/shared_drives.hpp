@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace hippogriff::ondemand {
@@ -24,6 +25,8 @@ struct SharedDrive {
   // Requests that this process may have at it, and each of its threads: never 0.
   std::atomic<std::uint64_t> share{drive_share_max};
   std::atomic<std::uint64_t> each_thread{drive_share_max};
+  // What it is as fast with as with any number, for each thread. Set before others have it.
+  std::uint64_t each_thread_wants = drive_share_max;
 
   // The mean that some requests took which were in flight at the same time.
   void note_mean(std::uint64_t mean_ns);
@@ -39,8 +42,10 @@ struct ThreadDrive {
   std::uint64_t timed = 0;
   std::uint64_t took_ns = 0;
 
-  [[nodiscard]] std::uint64_t limit() const {
-    return shared->each_thread.load(std::memory_order_relaxed);
+  // For one more, beside `copies` each of which may become one.
+  [[nodiscard]] bool has_room(std::uint64_t copies) const {
+    return in_flight < shared->each_thread_wants &&
+           in_flight + copies < shared->each_thread.load(std::memory_order_relaxed);
   }
 
   void end(std::uint64_t bytes, std::uint64_t request_ns);
@@ -53,10 +58,18 @@ struct ThreadDrive {
 class SharedDrives {
  public:
   using LookAtOthers = std::function<std::vector<node::SeenArray>()>;
+  // By a drive's name.
+  using RequestsWanted = std::function<std::uint64_t(const std::string&)>;
 
   static constexpr std::int64_t look_interval_ns = 100'000'000;
 
-  explicit SharedDrives(std::size_t threads) : threads_(threads) {}
+  explicit SharedDrives(std::size_t threads, RequestsWanted requests_wanted = requests_wanted_by)
+      : threads_(threads), requests_wanted_(std::move(requests_wanted)) {}
+
+  // Half of those that the kernel keeps for a drive of the machine: who asks for one when none is
+  // left sleeps until one is. With 1024 requests a virtio drive that has 256 gave 6 to 12 % fewer
+  // random lines of 4 KiB than with 64 to 256. drive_share_max where nothing is known.
+  [[nodiscard]] static std::uint64_t requests_wanted_by(const std::string& drive);
 
   // Stays as long as this.
   SharedDrive& drive(const std::string& name);
@@ -81,6 +94,7 @@ class SharedDrives {
              std::int64_t now_ns) const;
 
   const std::size_t threads_;
+  const RequestsWanted requests_wanted_;
   std::atomic<std::int64_t> looked_ns_{0};
   std::mutex mutex_;  // guards the map, but for each `drive`
   std::map<std::string, Watched> drives_;

@@ -40,10 +40,33 @@ class DriveOfTwo : public ::testing::Test {
     drives_.look(now_ns_, [&] { return std::vector<SeenArray>{seen}; });
   }
 
-  SharedDrives drives_{4};
+  // So that the machine's own drives count for nothing.
+  SharedDrives drives_{4, [](const std::string&) { return drive_share_max; }};
   std::int64_t now_ns_ = 0;
   std::uint64_t answers_ = 0;
 };
+
+TEST(SharedDrives, leave_a_drive_what_it_is_as_fast_with) {
+  SharedDrives drives(
+      4, [](const std::string& name) { return std::uint64_t{name == "vda" ? 128U : 2U}; });
+  ThreadDrive thread{.shared = &drives.drive("vda"), .in_flight = 31};
+  EXPECT_EQ(&drives.drive("vda"), thread.shared);
+  EXPECT_TRUE(thread.has_room(0));
+  EXPECT_TRUE(thread.has_room(10'000)) << "what is copied takes nothing of it";
+  thread.in_flight = 32;
+  EXPECT_FALSE(thread.has_room(0));
+  thread.shared->each_thread = 40;  // of what others leave
+  thread.in_flight = 20;
+  EXPECT_TRUE(thread.has_room(19));
+  EXPECT_FALSE(thread.has_room(20)) << "what is copied may come to ask for that";
+  ThreadDrive slow{.shared = &drives.drive("slow")};
+  EXPECT_TRUE(slow.has_room(0)) << "each thread gets on";
+}
+
+TEST(SharedDrives, know_nothing_of_what_is_no_drive) {
+  EXPECT_EQ(SharedDrives::requests_wanted_by("no such drive"), drive_share_max);
+  EXPECT_EQ(SharedDrives::requests_wanted_by(""), drive_share_max);
+}
 
 TEST_F(DriveOfTwo, is_limited_for_each_thread_while_another_process_is_busy) {
   const SharedDrive& drive = drives_.drive("vda");

@@ -50,6 +50,16 @@ std::optional<Number> read_number(const fs::path& path) {
   return value;
 }
 
+std::uint32_t count_entries(const fs::path& folder) {
+  std::error_code error;
+  std::uint32_t count = 0;
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    ++count;
+  }
+  return count;
+}
+
 // The folder of a block device number, a drive's or a partition's; empty when there is none.
 fs::path device_folder(std::uint64_t device_number, const SystemTrees& trees) {
   const std::string number =
@@ -164,6 +174,7 @@ std::optional<DriveFacts> drive_facts(const std::string& name, const SystemTrees
       read_number<std::uint32_t>(queue / "physical_block_size").value_or(0);
   facts.request_bytes_max = read_number<std::uint64_t>(queue / "max_sectors_kb").value_or(0) * 1024;
   facts.request_count_max = read_number<std::uint32_t>(queue / "nr_requests").value_or(0);
+  facts.request_queue_count = count_entries(folder / "mq");
   facts.readahead_bytes = read_number<std::uint64_t>(queue / "read_ahead_kb").value_or(0) * 1024;
   facts.scheduler = chosen_of(read_attribute(queue / "scheduler"));
   facts.numa_node = read_number<int>(folder / "device" / "numa_node").value_or(-1);

@@ -26,7 +26,8 @@ struct DriveFacts {
   std::uint32_t logical_block_bytes = 0;
   std::uint32_t physical_block_bytes = 0;
   std::uint64_t request_bytes_max = 0;
-  std::uint32_t request_count_max = 0;
+  std::uint32_t request_count_max = 0;    // that the kernel keeps for it, in each of
+  std::uint32_t request_queue_count = 0;  // so many queues
   std::uint64_t readahead_bytes = 0;
   std::string scheduler;  // "none", "mq-deadline"
   int numa_node = -1;

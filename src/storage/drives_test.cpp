@@ -27,6 +27,8 @@ class Drives : public ::testing::Test {
     put("devices/pci/nvme0n1/queue/max_sectors_kb", "1280\n");
     put("devices/pci/nvme0n1/queue/nr_requests", "1023\n");
     put("devices/pci/nvme0n1/queue/read_ahead_kb", "128\n");
+    put("devices/pci/nvme0n1/mq/0/nr_tags", "1023\n");
+    put("devices/pci/nvme0n1/mq/1/nr_tags", "1023\n");
     put("devices/pci/nvme0n1/queue/scheduler", "[none] mq-deadline kyber\n");
     put("devices/pci/nvme0n1/nvme0n1p1/partition", "1\n");
     put("devices/virtual/loop0/size", "8\n");
@@ -76,6 +78,7 @@ TEST_F(Drives, facts_are_read_and_what_is_absent_is_empty) {
   EXPECT_EQ(facts->physical_block_bytes, 4096U);
   EXPECT_EQ(facts->request_bytes_max, 1280U * 1024);
   EXPECT_EQ(facts->request_count_max, 1023U);
+  EXPECT_EQ(facts->request_queue_count, 2U);
   EXPECT_EQ(facts->readahead_bytes, 128U * 1024);
   EXPECT_EQ(facts->scheduler, "none");
   EXPECT_EQ(facts->numa_node, 1);
@@ -83,6 +86,7 @@ TEST_F(Drives, facts_are_read_and_what_is_absent_is_empty) {
   ASSERT_TRUE(bare.has_value());
   EXPECT_EQ(bare->size_bytes, 0U);
   EXPECT_EQ(bare->rotational, std::nullopt);
+  EXPECT_EQ(bare->request_queue_count, 0U);
   EXPECT_EQ(bare->numa_node, -1);
 }
 
