@@ -22,10 +22,8 @@ constexpr std::uint32_t parked_channels = 4;
 constexpr std::uint64_t joined_bytes_min = std::uint64_t{8} << 20;
 constexpr std::size_t joinable_max = 64;  // so many are looked at
 
-// Plans made beside others are narrow: so many buffered sends may run whatever was planned.
-std::size_t buffered_sends_min(std::size_t threads_max) {
-  return threads_max * 3 / 5;
-}
+// Tasks that no thread is needed for, because as many as help are running, get their turn later.
+constexpr auto held_back_slice = std::chrono::milliseconds(16);
 
 }  // namespace
 
@@ -141,9 +139,10 @@ bool Engine::spawn_locked() {
 // The narrow lanes first: they are the ones that must not start late.
 void Engine::enqueue_plan_locked(const std::shared_ptr<Transfer>& transfer) {
   const Plan& plan = transfer->decision().choice().plan;
-  const bool alone = carried_.size() <= 1;
-  buffered_sends_max_ =
-      std::max<std::size_t>(alone ? 0 : buffered_sends_max_, plan.buffered_channels);
+  if (transfer->request().direction == Direction::send) {
+    const bool alone = carried_.size() <= 1;
+    copying_wide_ = std::max<std::size_t>(alone ? 0 : copying_wide_, plan.buffered_channels);
+  }
   if (transfer->request().direction == Direction::recv && plan.park) {
     // The device comes first: what the parking cannot take is rescued when it is drained.
     enqueue_locked(transfer, Lane::parked, 1);
@@ -194,18 +193,19 @@ void Engine::work(std::size_t index) {
 bool Engine::wait_for_task() {
   std::unique_lock lock(mutex_);
   ++idle_threads_;
-  task_queued_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+  task_queued_.wait(lock, [this] { return stopping_ || startable_locked() != queue_.end(); });
   --idle_threads_;
   return !queue_.empty();
 }
 
 void Engine::refuse_task(const Failure& failure) {
   std::unique_lock lock(mutex_);
-  if (queue_.empty()) {
+  const auto next = startable_locked();
+  if (next == queue_.end()) {
     return;
   }
-  const Task task = std::move(queue_.front());
-  queue_.pop_front();
+  const Task task = std::move(*next);
+  queue_.erase(next);
   --queued_;
   lock.unlock();
   task.transfer->fail(failure);
@@ -227,12 +227,11 @@ void Engine::run_tasks(LaneContext& context) {
     }
     Task task = take_locked(next);
     lock.unlock();
-    const auto slice_end = Clock::now() + time_slice;
-    context.should_yield = [this, slice_end] {
-      return queued_.load(std::memory_order_relaxed) > 0 && Clock::now() > slice_end;
+    const Lane lane = task.lane;
+    context.should_yield = [this, copying = copies(task), begin = Clock::now()] {
+      return should_yield(copying, begin);
     };
     ++busy_;
-    const Lane lane = task.lane;
     const LaneOutcome outcome = run_lane(context, *task.transfer, lane);
     if (task.transfer->failed()) {
       // The next transfer must not inherit the failure.
@@ -259,37 +258,64 @@ void Engine::run_tasks(LaneContext& context) {
   }
 }
 
-bool Engine::is_buffered_send(const Task& task) {
-  return task.lane == Lane::buffered && task.transfer->request().direction == Direction::send;
+// To tasks that want a thread. Those that are held back want one of the channels that copy.
+bool Engine::should_yield(bool copying, Clock::time_point begin) const {
+  if (queued_.load(std::memory_order_relaxed) == 0) {
+    return false;
+  }
+  const bool no_thread = idle_threads_.load(std::memory_order_relaxed) == 0;
+  return (no_thread && Clock::now() - begin > time_slice) ||
+         (copying && Clock::now() - begin > held_back_slice);
 }
 
-// The first task that may begin now. Channels beyond those that fill the link take each other's
-// memory bandwidth: with 20 of several sends instead of 12 a load had 1 to 3 % more speed for 8 to
-// 10 % more CPU time (an H100 machine with 16 cores). No transfer waits for its first.
+// Channels whose time is copying out of the page cache. Those that wait for a drive there need no
+// core, and leave the memory's bandwidth to others.
+bool Engine::copies(const Task& task) {
+  if (task.lane != Lane::buffered || task.transfer->request().direction != Direction::send) {
+    return false;
+  }
+  return !task.transfer->decision().channels_wait;
+}
+
+// Channels beyond those that fill the link take each other's memory bandwidth: with 20 of several
+// sends instead of 12 a load had 1 to 3 % more speed for 8 to 10 % more CPU time (an H100 machine
+// with 16 cores). Plans that are made beside others are narrow: three fifths of the threads may
+// copy whatever was planned.
+std::size_t Engine::copying_max() const {
+  return std::max(copying_wide_, options_.threads_max * 3 / 5);
+}
+
+// The first task that may begin now. Each send has a channel that is not held back, and nothing
+// is where nothing is left to do.
 std::deque<Engine::Task>::iterator Engine::startable_locked() {
-  const std::size_t most = std::max(buffered_sends_max_, buffered_sends_min(options_.threads_max));
+  const bool room = stopping_ || copying_ < copying_max();
   return std::find_if(queue_.begin(), queue_.end(), [&](const Task& task) {
-    return stopping_ || buffered_sends_ < most || !is_buffered_send(task) ||
-           task.transfer->running_count == 0;
+    return room || !copies(task) || task.transfer->copying_count == 0 ||
+           task.transfer->stopping() || task.transfer->work.unclaimed_bytes() == 0;
   });
 }
 
-// Wakes one more thread where another task may begin beside it.
 Engine::Task Engine::take_locked(std::deque<Task>::iterator next) {
   Task task = std::move(*next);
   queue_.erase(next);
   --queued_;
-  ++task.transfer->running_count;
-  buffered_sends_ += is_buffered_send(task) ? 1 : 0;
-  if (idle_threads_ > 0 && startable_locked() != queue_.end()) {
-    task_queued_.notify_one();
+  if (copies(task)) {
+    ++task.transfer->copying_count;
+    ++copying_;
   }
   return task;
 }
 
+// Its own thread may have more to do before it looks for another task.
 void Engine::leave_locked(const Task& task) {
-  --task.transfer->running_count;
-  buffered_sends_ -= is_buffered_send(task) ? 1 : 0;
+  if (!copies(task)) {
+    return;
+  }
+  --task.transfer->copying_count;
+  --copying_;
+  if (idle_threads_ > 0 && startable_locked() != queue_.end()) {
+    task_queued_.notify_one();
+  }
 }
 
 // What a worker that runs `lane` would find to do in a transfer, for each that is there already.
@@ -329,7 +355,9 @@ void Engine::join_another_locked(Lane lane) {
       most_bytes = each;
     }
   }
-  if (neediest != nullptr) {
+  const bool held_back = neediest != nullptr && copies(Task{neediest, lane}) &&
+                         copying_ >= copying_max() && neediest->copying_count > 0;
+  if (neediest != nullptr && !held_back) {
     ++neediest->task_count;
     queue_.push_back({std::move(neediest), lane});  // for this worker: no other is woken
     ++queued_;

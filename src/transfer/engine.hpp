@@ -68,7 +68,9 @@ class Engine {
   };
 
   void work(std::size_t index);
-  static bool is_buffered_send(const Task& task);
+  [[nodiscard]] bool should_yield(bool copying, Clock::time_point begin) const;
+  static bool copies(const Task& task);
+  [[nodiscard]] std::size_t copying_max() const;
   std::deque<Task>::iterator startable_locked();
   Task take_locked(std::deque<Task>::iterator task);
   void leave_locked(const Task& task);
@@ -104,9 +106,8 @@ class Engine {
   std::condition_variable watch_again_;
   std::condition_variable thread_ended_;
   std::deque<Task> queue_;
-  std::size_t buffered_sends_ = 0;  // tasks that run
-  std::size_t buffered_sends_max_ =
-      0;  // as many as the widest plan wants, of those in flight together
+  std::size_t copying_ = 0;       // tasks that run and copies() counts
+  std::size_t copying_wide_ = 0;  // channels of the widest plan of those since one was alone
   std::atomic<std::size_t> queued_{0};
   std::atomic<std::uint32_t> busy_{0};
   std::atomic<std::uint64_t> mappable_bytes_{0};    // that were read, and might have been mapped
@@ -114,7 +115,7 @@ class Engine {
   std::vector<std::shared_ptr<Transfer>> watched_;
   std::vector<std::thread> threads_;
   std::size_t workers_ = 0;
-  std::size_t idle_threads_ = 0;
+  std::atomic<std::size_t> idle_threads_{0};
   std::size_t to_wake_ = 0;
   std::size_t ended_threads_ = 0;
   bool watcher_started_ = false;

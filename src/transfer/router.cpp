@@ -365,6 +365,8 @@ RoutingDecision choose_route(const TransferFacts& facts,
   }
   decision.chosen =
       forced == Route::automatic ? leanest(decision, route_tolerance * fastest_seconds) : forced;
+  decision.channels_wait = facts.direction == Direction::send && model.cold_bytes() > 0 &&
+                           decision.choice().plan.direct_io_depth == 0;
   return decision;
 }
 

@@ -20,6 +20,7 @@ struct RoutingDecision {
   std::uint32_t channels_max = any_channels;  // no lane goes beyond that later
   std::uint32_t drive_depth = 1;  // requests that keep the drive busy: what a lane does alone
   TransferLoad load;              // that it was made for
+  bool channels_wait = false;     // its plan has the page cache ask the drive for what it lacks
 
   [[nodiscard]] const RoutePrediction& choice() const;
 };

@@ -176,7 +176,7 @@ class Transfer {
   void allocate();
 
   int task_count = 0;                 // queued or running; guarded by the engine's lock
-  int running_count = 0;              // of these; guarded in the same way
+  int copying_count = 0;              // of these, those that Engine::copies counts; the same lock
   std::atomic<bool> gate_open{true};  // the device memory may be used
   Clock::time_point memory_deadline;  // when waiting for memory ends
   // Asked, where there is one, before memory is allocated; what it throws is the transfer's
