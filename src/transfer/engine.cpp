@@ -295,7 +295,7 @@ std::deque<Engine::Task>::iterator Engine::startable_locked() {
   });
 }
 
-Engine::Task Engine::take_locked(std::deque<Task>::iterator next) {
+Engine::Task Engine::take_locked(const std::deque<Task>::iterator& next) {
   Task task = std::move(*next);
   queue_.erase(next);
   --queued_;

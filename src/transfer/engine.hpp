@@ -72,7 +72,7 @@ class Engine {
   static bool copies(const Task& task);
   [[nodiscard]] std::size_t copying_max() const;
   std::deque<Task>::iterator startable_locked();
-  Task take_locked(std::deque<Task>::iterator task);
+  Task take_locked(const std::deque<Task>::iterator& next);
   void leave_locked(const Task& task);
   bool wait_for_task();
   void refuse_task(const Failure& failure);
