@@ -83,6 +83,22 @@ def test_torch_tensors_are_what_the_reference_saved(
     assert not any(tensor.requires_grad for tensor in loaded.values())
 
 
+def test_each_gpu_is_loaded_whichever_is_current(
+    torch: Any, model: tuple[Path, dict[str, Any]]
+) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("there is one GPU")
+    path, tensors = model
+    for current, target in itertools.product((0, 1), (0, 1)):
+        with torch.cuda.device(current):
+            loaded = load_file(path, device=f"cuda:{target}")
+            assert {tensor.device.index for tensor in loaded.values()} == {target}
+            assert torch.cuda.current_device() == current
+        assert_same(torch, loaded, tensors)
+        for tensor in loaded.values():  # and it is there that it may be worked on
+            assert (tensor.reshape(-1)[:1] == tensor.reshape(-1)[:1]).device.index == target
+
+
 def test_every_tensor_owns_its_memory(torch: Any, model: tuple[Path, dict[str, Any]]) -> None:
     path, tensors = model
     first, second = load_file(path, device=_GPU), load_file(path, device=_GPU)
