@@ -98,14 +98,21 @@ std::optional<Range> WorkMap::claim_warm_window(std::uint64_t most_bytes) {
   }
 }
 
+// Looks at one end until a block there has nothing cold, then at the other: the drive stands still
+// until the first is found, and looking half of 8 GiB up takes 47 ms, at 45 ns for each page.
 std::optional<Range> WorkMap::claim_cold(std::uint64_t most_bytes) {
   std::unique_lock lock(mutex_);
   while (true) {
     if (auto piece = take(cold_, most_bytes, End::front)) {
       return piece;
     }
-    if (!classify_next(lock, End::front)) {
+    const bool others_look = cold_end_ == End::front ? front_busy_ : back_busy_;
+    const End other = cold_end_ == End::front ? End::back : End::front;
+    if (!classify_next(lock, others_look ? other : cold_end_)) {
       return std::nullopt;
+    }
+    if (cold_.ranges.empty()) {
+      cold_end_ = cold_end_ == End::front ? End::back : End::front;
     }
   }
 }

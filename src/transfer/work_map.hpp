@@ -92,6 +92,7 @@ class WorkMap {
   Runs warm_front_;                                      // found before the unknown middle
   Runs warm_back_;                                       // found behind it
   Runs cold_;
+  End cold_end_ = End::front;  // where claim_cold looks next
   Range held_;
   std::atomic<std::uint64_t> unclaimed_bytes_;
 };

@@ -102,6 +102,29 @@ TEST(WorkMap, cold_claimer_finds_the_cold_end_of_a_warm_file) {
   EXPECT_EQ(piece->offset, size - WorkMap::block_bytes);
 }
 
+TEST(WorkMap, cold_claimer_finds_either_end_soon) {
+  const std::uint64_t size = 16 * WorkMap::block_bytes;
+  for (const bool cold_first : {false, true}) {
+    std::uint64_t looked_up_bytes = 0;
+    WorkMap work(
+        {0, size},
+        [&](Range block) -> std::vector<WarmRange> {
+          looked_up_bytes += block.size;
+          return {{block, (block.offset < size / 2) == cold_first ? Warmth::cold : Warmth::warm}};
+        },
+        Warmth::warm);
+    ASSERT_TRUE(work.claim_cold(mebibyte));
+    EXPECT_LE(looked_up_bytes, WorkMap::first_block_bytes + WorkMap::block_bytes);
+    std::uint64_t cold_bytes = mebibyte;
+    while (const auto piece = work.claim_cold(mebibyte)) {
+      EXPECT_EQ(piece->offset < size / 2, cold_first);
+      cold_bytes += piece->size;
+    }
+    EXPECT_EQ(cold_bytes, size / 2);
+    EXPECT_EQ(looked_up_bytes, size);
+  }
+}
+
 TEST(WorkMap, first_claim_looks_a_small_block_up_and_later_ones_little_more_than_they_need) {
   std::uint64_t looked_up_bytes = 0;
   WorkMap work(
