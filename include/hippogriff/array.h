@@ -53,8 +53,8 @@ typedef struct hippogriff_array_options {
                        and gathers on a GPU's stream read past the cache (zero-copy) what is only
                        read, is whole in memory, and is predicted to come sooner that way.
                        What is written to the file by others later is not seen in what was loaded */
-  /** Called now and then (up to 50 times a second) by the thread that opens, while files are
-   * loaded; non-zero ends that: HIPPOGRIFF_CANCELLED, and no array. NULL: none. */
+  /** Called now and then (up to 50 times a second) by the thread that opens, while files or memory
+   * are loaded; non-zero ends that: HIPPOGRIFF_CANCELLED, and no array. NULL: none. */
   int (*interrupted)(void* context);
   void* context;
 } hippogriff_array_options;

@@ -92,6 +92,17 @@ TEST_F(HeldLoad, of_many_stripes_ends_when_it_is_interrupted) {
   EXPECT_EQ(failure.status, Status::cancelled);
 }
 
+TEST_F(HeldLoad, of_memory_ends_when_it_is_interrupted) {
+  array_ = std::make_unique<ondemand::TestArray>(ondemand::TestArrayOptions{
+      .size_bytes = 64 << 10, .cache_bytes = 64 << 10, .in_memory = true, .device = device_});
+  const Failure failure = failure_of([&] {
+    ondemand::load_at_opening(
+        array_->array(), runtime_, ondemand::LoadKind::all, [] { return true; });
+  });
+  EXPECT_EQ(failure.status, Status::cancelled);
+  EXPECT_FALSE(array_->array().keeps_memory());
+}
+
 // What is not asked for is left out when it fails, but not where it may be written to later.
 TEST_F(HeldLoad, that_nobody_asked_for_fails_too_where_a_read_does_not_end) {
   const auto [failure, took] =

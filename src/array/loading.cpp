@@ -22,7 +22,8 @@ constexpr double new_pages_bytes_per_second = 3e9;
 constexpr double stripe_seconds = 12e-6;  // each is a transfer
 constexpr std::size_t under_way_max = 16;
 constexpr std::chrono::milliseconds look_interval{20};
-constexpr std::chrono::milliseconds end_patience_min{2'000};  // of a drive that is well
+constexpr std::size_t memory_piece_bytes = std::size_t{64} << 20;  // 1 ms of a link, 20 of a core
+constexpr std::chrono::milliseconds end_patience_min{2'000};       // of a drive that is well
 constexpr std::chrono::milliseconds end_patience_max{10'000};
 
 // By the router; files one after the other.
@@ -50,21 +51,54 @@ std::optional<double> predicted_seconds(StorageArray& array, Runtime& runtime) {
   }
 }
 
-void load_memory(StorageArray& array) {
-  Device& device = array.device();
-  const std::span<std::byte> memory = array.backing().memory;
-  if (device.info().can.host_addressable) {
-    std::memcpy(reinterpret_cast<void*>(array.lines().value), memory.data(), memory.size());
-    return;
+// Asks now and then whether to go on.
+class Interruption {
+ public:
+  Interruption(const StorageArray& array, const std::function<bool()>& wanted)
+      : array_(array), wanted_(wanted) {}
+
+  // Throws Error(cancelled).
+  void look() {
+    if (Clock::now() < next_look_) {
+      return;
+    }
+    next_look_ = Clock::now() + look_interval;
+    if (wanted_ && wanted_()) {
+      throw Error({.status = Status::cancelled,
+                   .operation = "load array",
+                   .object = array_.backing().name});
+    }
   }
+
+ private:
+  const StorageArray& array_;
+  const std::function<bool()>& wanted_;
+  Clock::time_point next_look_;
+};
+
+void load_memory(StorageArray& array, const std::function<bool()>& interrupted) {
+  Device& device = array.device();
+  Interruption interruption(array, interrupted);
   const DeviceScope scope(device);
-  const auto stream = device.create_stream();
-  stream->copy_to_device(array.lines(), memory.data(), memory.size());
-  if (!wait_for(*stream, device_patience)) {
-    throw Error({.status = Status::timed_out,
-                 .operation = "load array " + array.backing().name,
-                 .object = device.info().name,
-                 .detail = "the device did not take it"});
+  const bool here = device.info().can.host_addressable;
+  const auto stream = here ? nullptr : device.create_stream();
+  std::span<const std::byte> left = array.backing().memory;
+  for (DeviceAddress to = array.lines(); !left.empty();) {
+    const auto piece = left.first(std::min(left.size(), memory_piece_bytes));
+    if (here) {
+      std::memcpy(reinterpret_cast<void*>(to.value), piece.data(), piece.size());
+    } else {
+      stream->copy_to_device(to, piece.data(), piece.size());
+      if (!wait_for(*stream, device_patience)) {
+        throw Error({.status = Status::timed_out,
+                     .operation = "load array " + array.backing().name,
+                     .object = device.info().name,
+                     .detail = "the device did not take it"});
+      }
+    }
+    to.value += piece.size();
+    left = left.subspan(piece.size());
+    interruption.look();
   }
 }
 
@@ -73,7 +107,7 @@ void load_memory(StorageArray& array) {
 class Loads {
  public:
   Loads(StorageArray& array, Runtime& runtime, const std::function<bool()>& interrupted)
-      : array_(array), runtime_(runtime), interrupted_(interrupted) {}
+      : array_(array), runtime_(runtime), interruption_(array, interrupted) {}
 
   ~Loads() {
     for (const auto& transfer : under_way_) {
@@ -111,27 +145,14 @@ class Loads {
   }
 
  private:
-  // Also where each transfer ends at once.
-  void stop_if_interrupted() {
-    if (Clock::now() < next_look_) {
-      return;
-    }
-    next_look_ = Clock::now() + look_interval;
-    if (interrupted_ && interrupted_()) {
-      throw Error({.status = Status::cancelled,
-                   .operation = "load array",
-                   .object = array_.backing().name});
-    }
-  }
-
   void finish_one() {
-    stop_if_interrupted();
+    interruption_.look();  // also where each transfer ends at once
     const std::shared_ptr<Transfer> transfer = under_way_.front();
     const std::chrono::milliseconds patience = array_.wait_limit();
     std::uint64_t before = transfer->bytes_done();
     auto since = Clock::now();
     while (!transfer->wait(std::min(look_interval, patience))) {
-      stop_if_interrupted();
+      interruption_.look();
       const std::uint64_t done = transfer->bytes_done();
       if (done != before) {
         before = done;
@@ -151,8 +172,7 @@ class Loads {
 
   StorageArray& array_;
   Runtime& runtime_;
-  const std::function<bool()>& interrupted_;
-  Clock::time_point next_look_ = Clock::now() + look_interval;
+  Interruption interruption_;
   std::deque<std::shared_ptr<Transfer>> under_way_;
 };
 
@@ -242,7 +262,7 @@ void load_at_opening(StorageArray& array,
   try {
     if (choice.loads) {
       if (backing.in_memory()) {
-        load_memory(array);
+        load_memory(array, asks);
       } else {
         load_files(array, runtime, asks);
       }

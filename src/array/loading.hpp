@@ -51,8 +51,8 @@ struct LoadChoice {
 // Chooses for an array that was opened on a device of the runtime and that nobody uses yet, loads
 // it where that is chosen, and has it say so. A load that was not asked for and fails leaves lines
 // to be had as they are touched; one that was throws its Error, and so does any that may write
-// later. Files: `interrupted`, which may be empty, is asked up to 50 times a second whether to
-// throw Error(cancelled) instead.
+// later. `interrupted`, which may be empty, is asked up to 50 times a second whether to throw
+// Error(cancelled) instead.
 void load_at_opening(StorageArray& array,
                      Runtime& runtime,
                      LoadKind kind,
