@@ -24,8 +24,8 @@ struct WarmRange {
 };
 
 // Thread-safe. Warm pieces are claimed from both ends (reads from the front, mapped windows from
-// the back, until they meet), cold ones from the front. Every byte is claimed once, unless given
-// back.
+// the back, until they meet), cold ones as they are found, at either end. Every byte is claimed
+// once, unless given back.
 class WorkMap {
  public:
   // Splits a block into runs of one warmth, ascending and without holes. Must not throw. Called
