@@ -65,7 +65,7 @@ std::uint64_t SharedDrives::requests_wanted_by(const std::string& drive) {
   const auto facts = drive_facts(drive);
   const std::uint64_t kept =
       facts ? std::uint64_t{facts->request_count_max} * facts->request_queue_count : 0;
-  return kept == 0 ? drive_share_max : std::min(kept / 2 + 1, drive_share_max);
+  return kept == 0 ? drive_share_max : std::min(kept / 2, drive_share_max);
 }
 
 void SharedDrives::look(std::int64_t now_ns, const LookAtOthers& others) {
