@@ -19,8 +19,10 @@ namespace {
 constexpr std::uint64_t line_bytes = 512;
 constexpr std::uint32_t lanes = 8;
 
-// So many sets that no two lanes claim in the same one, and find its lock taken.
+// So many sets that no two lanes claim in the same one, and find its lock taken; of an array that
+// is larger, since else neighbours share a set.
 constexpr std::uint64_t roomy = 4096 * line_bytes;
+constexpr std::uint64_t large = 2 * roomy;
 
 // Of a group whose lanes fetch every `step`-th line: how many came, with the right bytes.
 int fetched(TestArray& array, int first, int step) {
@@ -100,7 +102,7 @@ NvmeStatus write_and_flush(TestArray& array, std::uint64_t first, unsigned char 
 }
 
 TEST(GatheredCommands, of_lines_behind_each_other_read_once) {
-  TestArray array({.cache_bytes = roomy, .staged = true});
+  TestArray array({.size_bytes = large, .cache_bytes = roomy, .staged = true});
   EXPECT_EQ(fetched(array, 8, 1), 8);
   EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 1U);
   EXPECT_EQ(array.array().served().reads, 8U);
@@ -108,37 +110,40 @@ TEST(GatheredCommands, of_lines_behind_each_other_read_once) {
 }
 
 TEST(GatheredCommands, of_lines_whose_memory_is_apart_are_read_once_as_well) {
-  TestArray array({.cache_bytes = roomy});
+  TestArray array({.size_bytes = large, .cache_bytes = roomy});
   EXPECT_EQ(fetched(array, 8, 1), 8);
   EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 1U);
 }
 
 TEST(GatheredCommands, are_found_in_any_order) {
-  TestArray array({.cache_bytes = roomy, .staged = true});
+  TestArray array({.size_bytes = large, .cache_bytes = roomy, .staged = true});
   EXPECT_EQ(fetched(array, 15, -1), 8);
   EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 1U);
 }
 
 TEST(GatheredCommands, of_lines_apart_read_each) {
-  TestArray array({.cache_bytes = roomy, .staged = true});
+  TestArray array({.size_bytes = large, .cache_bytes = roomy, .staged = true});
   EXPECT_EQ(fetched(array, 8, 2), 8);
   EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 8U);
 }
 
 TEST(GatheredCommands, end_where_a_stripe_does) {
-  TestArray array(
-      {.cache_bytes = roomy, .staged = true, .files = 2, .stripe_bytes = 2 * line_bytes});
+  TestArray array({.size_bytes = large,
+                   .cache_bytes = roomy,
+                   .staged = true,
+                   .files = 2,
+                   .stripe_bytes = 2 * line_bytes});
   EXPECT_EQ(fetched(array, 8, 1), 8);
   EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 4U);
 }
 
 TEST(GatheredCommands, have_the_zeros_beyond_the_end_of_the_array) {
-  TestArray array({.size_bytes = 8 * line_bytes - 100, .cache_bytes = roomy, .staged = true});
+  TestArray array({.size_bytes = large - 100, .cache_bytes = roomy, .staged = true});
   const Cache& cache = array.array().cache();
   Crew crew(lanes);
   crew.run([&](const Crew::Member& all) {
     std::uint32_t place = 0;
-    ASSERT_TRUE(fetch(cache, all, all.rank(), true, place));
+    ASSERT_TRUE(fetch(cache, all, large / line_bytes - lanes + all.rank(), true, place));
     if (all.rank() == lanes - 1) {
       const std::vector<unsigned char> zeros(100);
       EXPECT_EQ(std::memcmp(cache.bytes_of(place) + line_bytes - 100, zeros.data(), 100), 0);
@@ -150,7 +155,7 @@ TEST(GatheredCommands, have_the_zeros_beyond_the_end_of_the_array) {
 }
 
 TEST(GatheredCommands, that_are_read_in_pieces_have_all_their_bytes) {
-  TestArray array({.cache_bytes = roomy, .staged = true});
+  TestArray array({.size_bytes = large, .cache_bytes = roomy, .staged = true});
   array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::shorten, .bytes = 700});
   array.plan().add({.point = FaultPoint::queued_read, .kind = FaultKind::shorten, .bytes = 1500});
   EXPECT_EQ(fetched(array, 0, 1), 8);
@@ -158,7 +163,7 @@ TEST(GatheredCommands, that_are_read_in_pieces_have_all_their_bytes) {
 }
 
 TEST(GatheredCommands, that_fail_are_asked_for_one_by_one) {
-  TestArray array({.cache_bytes = roomy, .staged = true});
+  TestArray array({.size_bytes = large, .cache_bytes = roomy, .staged = true});
   array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::error, .times = 3});
   EXPECT_EQ(fetched(array, 0, 1), 6) << "two lines cannot be read, and those alone fail";
   EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 9U);
@@ -166,7 +171,7 @@ TEST(GatheredCommands, that_fail_are_asked_for_one_by_one) {
 }
 
 TEST(GatheredCommands, that_the_queue_refuses_are_answered_one_by_one) {
-  TestArray array({.cache_bytes = roomy, .staged = true});
+  TestArray array({.size_bytes = large, .cache_bytes = roomy, .staged = true});
   array.plan().add(
       {.point = FaultPoint::read_cached, .kind = FaultKind::shorten, .times = 100, .bytes = 0});
   array.plan().add({.point = FaultPoint::submit, .kind = FaultKind::error, .times = 2});
@@ -195,7 +200,7 @@ TEST(GatheredCommands, that_fail_by_hundreds_are_each_told_of_the_drive) {
 }
 
 TEST(GatheredCommands, of_a_copy_that_fails_are_read_from_another_one_together) {
-  TestArray array({.cache_bytes = roomy, .staged = true, .files = 2});
+  TestArray array({.size_bytes = large, .cache_bytes = roomy, .staged = true, .files = 2});
   array.plan().add({.point = FaultPoint::read_cached, .kind = FaultKind::error});
   EXPECT_EQ(fetched(array, 0, 1), 8);
   EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 2U);
@@ -231,7 +236,7 @@ TEST(GatheredCommands, of_an_overlay_wait_for_room) {
 }
 
 TEST(GatheredCommands, of_a_file_that_was_cut_fail_where_bytes_are_lost) {
-  TestArray array({.cache_bytes = roomy, .staged = true});
+  TestArray array({.size_bytes = large, .cache_bytes = roomy, .staged = true});
   array.plan().add({.point = FaultPoint::queued_read,
                     .kind = FaultKind::truncate_file,
                     .bytes = 3 * line_bytes});
@@ -251,7 +256,7 @@ TEST(GatheredCommands, of_a_file_that_was_cut_fail_where_bytes_are_lost) {
 }
 
 TEST(GatheredCommands, of_dirty_lines_write_once_wherever_their_places_are) {
-  TestArray array({.cache_bytes = roomy, .staged = true});
+  TestArray array({.size_bytes = large, .cache_bytes = roomy, .staged = true});
   EXPECT_EQ(write_and_flush(array, 16, 77), NvmeStatus::success);
   EXPECT_EQ(array.plan().seen(FaultPoint::queued_write), 1U);
   EXPECT_EQ(array.array().served().writes, 8U);
@@ -263,7 +268,7 @@ TEST(GatheredCommands, of_dirty_lines_write_once_wherever_their_places_are) {
 }
 
 TEST(GatheredCommands, of_which_one_cannot_be_written_leave_that_line_dirty) {
-  TestArray array({.cache_bytes = roomy, .staged = true});
+  TestArray array({.size_bytes = large, .cache_bytes = roomy, .staged = true});
   array.plan().add({.point = FaultPoint::queued_write,
                     .kind = FaultKind::error,
                     .times = 2,
