@@ -11,12 +11,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Most small copies end within the spin; sleeping for them would double their time.
-constexpr std::chrono::microseconds spin_time{2};
-constexpr std::chrono::microseconds yield_time{10};
+constexpr std::chrono::microseconds spin_time{2};  // from then on others may run, too
 constexpr std::chrono::nanoseconds sleep_min = std::chrono::microseconds(10);
 
 template <typename Done>
-bool poll_until(Done done, std::chrono::nanoseconds timeout, std::chrono::nanoseconds sleep_max) {
+bool poll_until(Done done, std::chrono::nanoseconds timeout, const Polling& polling) {
   if (done()) {
     return true;
   }
@@ -31,9 +30,9 @@ bool poll_until(Done done, std::chrono::nanoseconds timeout, std::chrono::nanose
     if (elapsed >= timeout) {
       return false;
     }
-    if (elapsed >= yield_time) {
+    if (elapsed >= polling.spin) {
       std::this_thread::sleep_for(std::min(sleep, timeout - elapsed));
-      sleep = std::min(sleep * 3 / 2, sleep_max);
+      sleep = std::min(sleep * 3 / 2, polling.longest_sleep);
     } else if (elapsed >= spin_time) {
       std::this_thread::yield();
     }
@@ -48,14 +47,12 @@ void Stream::copy_all_to_device(std::span<const CopyPart> parts) {
   }
 }
 
-bool wait_for(Event& event,
-              std::chrono::nanoseconds timeout,
-              std::chrono::nanoseconds longest_sleep) {
-  return poll_until([&event] { return event.completed(); }, timeout, longest_sleep);
+bool wait_for(Event& event, std::chrono::nanoseconds timeout, const Polling& polling) {
+  return poll_until([&event] { return event.completed(); }, timeout, polling);
 }
 
 bool wait_for(Stream& stream, std::chrono::nanoseconds timeout) {
-  return poll_until([&stream] { return stream.idle(); }, timeout, usual_longest_sleep);
+  return poll_until([&stream] { return stream.idle(); }, timeout, Polling{});
 }
 
 }  // namespace hippogriff

@@ -183,13 +183,17 @@ class DeviceScope {
   const DeviceEntry entry_;
 };
 
-inline constexpr std::chrono::nanoseconds usual_longest_sleep = std::chrono::microseconds(100);
+// How a wait asks again: at once for a while, then after sleeps of 10 us and more.
+struct Polling {
+  std::chrono::nanoseconds spin = std::chrono::microseconds(10);
+  std::chrono::nanoseconds longest_sleep = std::chrono::microseconds(100);
+};
 
-// Waits for an event or for a stream to run dry by asking again: a short spin, then sleeps of 10 us
-// and more. Returns false when the timeout ends first. Never blocks in the driver.
+// Waits for an event or for a stream to run dry by asking again. Returns false when the timeout
+// ends first. Never blocks in the driver.
 [[nodiscard]] bool wait_for(Event& event,
                             std::chrono::nanoseconds timeout,
-                            std::chrono::nanoseconds longest_sleep = usual_longest_sleep);
+                            const Polling& polling = {});
 [[nodiscard]] bool wait_for(Stream& stream, std::chrono::nanoseconds timeout);
 
 }  // namespace hippogriff

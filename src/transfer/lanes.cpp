@@ -161,11 +161,8 @@ bool may_register(LaneContext& context,
   return true;
 }
 
-void await_copy(LaneContext& context,
-                Event& event,
-                const char* operation,
-                std::chrono::nanoseconds longest_sleep) {
-  if (!wait_for(event, device_timeout, longest_sleep)) {
+void await_copy(LaneContext& context, Event& event, const char* operation, const Polling& polling) {
+  if (!wait_for(event, device_timeout, polling)) {
     throw Error({.status = Status::device_error,
                  .operation = operation,
                  .object = context.device.info().name,

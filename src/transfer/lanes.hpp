@@ -102,6 +102,6 @@ inline constexpr std::chrono::milliseconds registrar_patience{1000};
 void await_copy(LaneContext& context,
                 Event& event,
                 const char* operation,
-                std::chrono::nanoseconds longest_sleep = usual_longest_sleep);
+                const Polling& polling = {});
 
 }  // namespace hippogriff

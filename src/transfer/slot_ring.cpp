@@ -7,8 +7,17 @@ namespace hippogriff {
 
 namespace {
 
-// Who waits for a slot keeps the link busy for all: some ask in time for the next batch.
-constexpr std::chrono::microseconds longest_sleep{50};
+// Who waits for a slot keeps the link busy for all: some ask in time for the next batch. A long
+// piece, alone on the link, takes twice as long as a spin: those of a load of 4 GiB cost 3 % of its
+// CPU time.
+Polling polling_for(std::uint64_t piece_bytes) {
+  constexpr std::uint64_t long_piece = 1 << 20;
+  Polling polling{.longest_sleep = std::chrono::microseconds(50)};
+  if (piece_bytes >= long_piece) {
+    polling.spin = {};
+  }
+  return polling;
+}
 
 }  // namespace
 
@@ -101,7 +110,7 @@ Slot* SlotRing::wait_copied(const char* operation) {
     return nullptr;
   }
   Slot* slot = copying_.front();
-  await_copy(context_, *slot->copied, operation, longest_sleep);
+  await_copy(context_, *slot->copied, operation, polling_for(slot->piece.size));
   copying_.pop_front();
   copy_ended(*slot);
   return slot;
