@@ -100,6 +100,7 @@ void gather(const StorageArray& array, const Rows& rows, unsigned char* to) {
   const auto threads = static_cast<std::uint32_t>(
       std::clamp<std::size_t>(count / rows_each, 1, asks_ahead ? cores : threads_max));
   const std::uint32_t window = hippogriff::ondemand::prefetch_window(cache, threads);
+  array.begin_gather(count * ((rows.size_bytes - 1) / cache.line_bytes() + 1));
   std::atomic<std::uint32_t> failed{0};
   const auto offset_of = [&](std::uint64_t row) { return rows.numbers[row] * rows.size_bytes; };
   const auto part = [&](std::size_t thread) {

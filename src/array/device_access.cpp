@@ -167,6 +167,9 @@ void DeviceAccess::move_rows(Direction direction,
   make_ready();
   follow(*device_.borrow_stream(nullptr));
   const std::size_t rows_max = std::min(exchanged_rows, exchanged_bytes / row_bytes);
+  if (direction == Direction::from_array) {
+    array_.begin_gather(numbers.size() * moves_of_array(row_bytes).lines_each());
+  }
   while (!numbers.empty()) {
     std::size_t count = std::min(numbers.size(), rows_max);
     if (direction == Direction::to_array) {  // of equal rows in one launch either might win
@@ -231,6 +234,9 @@ void DeviceAccess::queue_rows(Direction direction, const DeviceRows& rows) {
       array_.note_past(rows.count * rows.row_bytes);
       return;
     }
+  }
+  if (direction == Direction::from_array) {
+    array_.begin_gather(moves.count * moves.lines_each());
   }
   launch_on(kernel_for(direction), moves, rows.stream);
 }

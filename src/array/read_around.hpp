@@ -2,6 +2,7 @@
 // drive gives many short reads a fraction of what it gives long ones.
 #pragma once
 
+#include "array/read_forecast.hpp"
 #include "array/regions.hpp"
 
 #include <algorithm>
@@ -19,26 +20,37 @@ namespace hippogriff::ondemand {
 // once 3/16 of it was read, a page or more at a time. Where a page alone takes as long as r in
 // order, what is read here and there costs at most 1 + 4.3 / r times its time, and what is read all
 // over comes in order from then on; r was 4 to 7 on the drives at hand, and is less on quicker
-// ones. A block that is cold again was read for nothing, or memory is short: each time it takes
-// twice as much. Thread-safe.
+// ones. Of a gather that was told, it is read as soon as so much is foreseen. A block that is cold
+// again was read for nothing, or memory is short: each time it takes twice as much. Thread-safe.
 class ReadAround {
  public:
   // `files` that have so many bytes of the array each, or fewer.
   ReadAround(std::size_t files, std::uint64_t file_bytes)
       : regions_(file_bytes, block_bytes_min, blocks_max / files),
-        count_(files * regions_.count()) {}
+        count_(files * regions_.count()),
+        forecast_(count_) {}
+
+  // As ReadForecast::begin.
+  void begin_gather(std::uint64_t lines, std::uint64_t reads) noexcept {
+    forecast_.begin(lines, reads);
+  }
 
   // Of a part of a file that is about to be read from its drive, offsets from where the array
   // begins there: the block in which it begins, when enough of it was read, by several reads with
-  // this one. It counts from zero then.
-  [[nodiscard]] std::optional<Range> note(std::size_t file, const Range& part) noexcept {
+  // this one, or will be. It counts from zero then. `reads` is how many the array has read.
+  [[nodiscard]] std::optional<Range> note(std::size_t file,
+                                          const Range& part,
+                                          std::uint64_t reads = 0) noexcept {
     if (!has_counters()) {
       return std::nullopt;
     }
     const std::size_t number = regions_.number_at(part.offset);
     const Range block = regions_.part(number);
     const std::uint64_t pages = pages_of(block.size);
-    std::atomic<std::uint32_t>& counter = counters_[file * regions_.count() + number];
+    const std::size_t block_number = file * regions_.count() + number;
+    const double more_reads = forecast_.note(block_number, reads);
+    const double foreseen = more_reads * static_cast<double>(pages_of(part.size));
+    std::atomic<std::uint32_t>& counter = counters_[block_number];
     std::uint32_t before = counter.load(std::memory_order_relaxed);
     std::uint32_t after = 0;
     bool enough = false;
@@ -48,7 +60,9 @@ class ReadAround {
       const std::uint64_t read_before = before & read_max;
       read = std::min<std::uint64_t>(read_before + pages_of(part.size), read_max);
       const std::uint64_t worth = std::min<std::uint64_t>((pages * 3 / 16) << times, read_max);
-      enough = read_before != 0 && read >= worth;
+      enough =
+          (read_before != 0 && read >= worth) ||
+          (more_reads >= 1 && static_cast<double>(read) + foreseen >= static_cast<double>(worth));
       after = enough ? std::min(times + 1, times_max) << times_shift
                      : times << times_shift | static_cast<std::uint32_t>(read);
     } while (!counter.compare_exchange_weak(before, after, std::memory_order_relaxed));
@@ -83,6 +97,7 @@ class ReadAround {
 
   Regions regions_;
   std::size_t count_;
+  ReadForecast forecast_;
   std::once_flag made_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> counters_;
 };

@@ -104,10 +104,14 @@ class ServedArray {
 
   [[nodiscard]] FoundCached& found_cached() { return found_cached_; }
 
+  // A gather of so many lines is about to begin: see ReadForecast.
+  void begin_gather(std::uint64_t lines) noexcept { read_around_.begin_gather(lines, reads()); }
+
   // A part of a file is about to be read from its drive: the part, if any, that should be with it.
   [[nodiscard]] std::optional<Range> note_cold(const FilePart& part) {
     const auto file = static_cast<std::size_t>(part.file - backing().files.data());
-    auto around = read_around_.note(file, {part.offset - backing().file_offset, part.size_bytes});
+    const Range its{part.offset - backing().file_offset, part.size_bytes};
+    auto around = read_around_.note(file, its, reads());
     if (around) {
       around->offset += backing().file_offset;
     }
@@ -269,8 +273,8 @@ class ServedArray {
 
   [[nodiscard]] ServedCounts counts() const {
     ServedCounts sum;
+    sum.reads = reads();
     for (const Counter& counter : counters_) {
-      sum.reads += counter.reads.load(std::memory_order_relaxed);
       sum.read_bytes += counter.read_bytes.load(std::memory_order_relaxed);
       sum.writes += counter.writes.load(std::memory_order_relaxed);
       sum.written_bytes += counter.written_bytes.load(std::memory_order_relaxed);
@@ -282,6 +286,14 @@ class ServedArray {
     }
     sum.failures = failures_.load(std::memory_order_relaxed);
     sum.other_copies = other_copies_.load(std::memory_order_relaxed);
+    return sum;
+  }
+
+  [[nodiscard]] std::uint64_t reads() const noexcept {
+    std::uint64_t sum = 0;
+    for (const Counter& counter : counters_) {
+      sum += counter.reads.load(std::memory_order_relaxed);
+    }
     return sum;
   }
 

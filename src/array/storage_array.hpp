@@ -153,6 +153,10 @@ class StorageArray {
 
   [[nodiscard]] ServedCounts served() const { return served_->counts(); }
 
+  // Rows that lie in so many lines are about to be read through the cache: what is read of a cold
+  // file around the first ones may be what the others want.
+  void begin_gather(std::uint64_t lines) const { served_->begin_gather(lines); }
+
   // Whether a read of this copy has failed: others are asked first since.
   [[nodiscard]] bool copy_failed(std::uint64_t copy) const { return served_->copy_failed(copy); }
 

@@ -1,0 +1,123 @@
+// How many reads more a part of a cold file will get from a gather that is under way, by what the
+// gather has read of a sample of parts until now.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <span>
+
+namespace hippogriff::ondemand {
+
+// Of a file in blocks, one of each 16 of which is the sample. A gather's reads of it come in
+// phases, each as long as all before: what blocks that were read once in one phase get in the next
+// tells how often a block will be read again that is read for the first time. So rows all over the
+// file, rows in order, and few rows again and again are told apart by what happened, within some
+// hundredths of a gather. Thread-safe.
+class ReadForecast {
+ public:
+  explicit ReadForecast(std::size_t blocks) : groups_((blocks + group_blocks - 1) / group_blocks) {}
+
+  // A gather of so many lines begins; `reads` is how many the array has read until now. The latest
+  // one counts where several are under way, and what it finds in a cache makes it seem to last
+  // longer than it does.
+  void begin(std::uint64_t lines, std::uint64_t reads) noexcept {
+    const std::scoped_lock lock(mutex_);
+    reads_each_.store(0, std::memory_order_relaxed);
+    end_.store(reads + lines, std::memory_order_relaxed);
+    begins_ = true;
+  }
+
+  // A block is about to be read from its drive: how many reads more one gets that is read for the
+  // first time, for all that is known. 0 for blocks of the sample: they show what happens without.
+  [[nodiscard]] double note(std::size_t block, std::uint64_t reads) noexcept {
+    const std::uint64_t end = end_.load(std::memory_order_relaxed);
+    if (reads >= end) {
+      return 0;
+    }
+    const std::size_t group = block / group_blocks;
+    if (block % group_blocks == sampled_of(group)) {
+      sample(group);
+      return 0;
+    }
+    return reads_each_.load(std::memory_order_relaxed) * static_cast<double>(end - reads);
+  }
+
+ private:
+  // Of a sampled block: not read, once in this phase, once in the last one, more than that.
+  enum class Seen : std::uint8_t { never, once, once_before, often };
+
+  static constexpr std::size_t group_blocks = 16;
+  static constexpr std::uint64_t first_phase = 64;  // reads of the sample
+  static constexpr std::uint64_t again_enough = 8;
+
+  // Another one in each group, so that no stride misses the sample, or has only it.
+  static std::size_t sampled_of(std::size_t group) {
+    constexpr std::uint64_t golden = 0x9E3779B97F4A7C15;
+    return static_cast<std::size_t>((group + 1) * golden >> 60);
+  }
+
+  void sample(std::size_t group) noexcept {
+    const std::scoped_lock lock(mutex_);
+    if (!make_ready()) {
+      return;
+    }
+    Seen& seen = seen_[group];
+    again_ += seen == Seen::once_before ? 1 : 0;
+    if (seen == Seen::never || seen == Seen::once) {
+      seen = seen == Seen::never ? Seen::once : Seen::often;
+    }
+    if (++reads_ == phase_end_) {
+      end_phase();
+    }
+  }
+
+  void end_phase() noexcept {
+    const std::uint64_t phase = std::max(reads_ / 2, first_phase) * group_blocks;
+    const double each = static_cast<double>(again_) / static_cast<double>(once_before_) /
+                        static_cast<double>(phase);
+    reads_each_.store(again_ < again_enough ? 0 : each, std::memory_order_relaxed);
+    once_before_ = again_ = 0;
+    for (Seen& seen : std::span(seen_.get(), groups_)) {
+      if (seen == Seen::once) {
+        seen = Seen::once_before;
+        ++once_before_;
+      } else if (seen == Seen::once_before) {
+        seen = Seen::often;
+      }
+    }
+    phase_end_ = 2 * reads_;
+  }
+
+  // With the lock. False without memory: nothing is foreseen then.
+  bool make_ready() noexcept {
+    if (seen_ == nullptr) {
+      seen_.reset(new (std::nothrow) Seen[groups_]);
+      begins_ = true;
+    }
+    if (seen_ != nullptr && begins_) {
+      std::fill_n(seen_.get(), groups_, Seen::never);
+      reads_ = once_before_ = again_ = 0;
+      phase_end_ = first_phase;
+      begins_ = false;
+    }
+    return seen_ != nullptr;
+  }
+
+  const std::size_t groups_;
+  std::atomic<std::uint64_t> end_{0};
+  std::atomic<double> reads_each_{0};  // of a block, for each read of the gather
+  std::mutex mutex_;
+  bool begins_ = true;
+  std::unique_ptr<Seen[]> seen_;  // the sampled block of each group
+  std::uint64_t reads_ = 0;       // of the sample
+  std::uint64_t phase_end_ = first_phase;
+  std::uint64_t once_before_ = 0;  // blocks
+  std::uint64_t again_ = 0;        // reads of those in this phase
+};
+
+}  // namespace hippogriff::ondemand
