@@ -2,8 +2,8 @@
 
 The format, all numbers little-endian: 64 bytes (`_FIELDS`), of them the last 8 the checksum of the
 56 before; the checksums of all blocks, 8 bytes each; the checksum of those. A block is some bytes
-of a tensor, counted from the tensor's beginning; in files without tensors, of the file. The names
-of tensors are not here: the file has them, in what its head's checksum is of.
+of a tensor, counted from the tensor's beginning; in an `.npy` file, of what follows its header; in
+other files, of the file. The names of tensors are not here: the file has them, in its head.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Checksums of files: made once, compared at every later look.
 
-A file's checksums lie beside it, in ``NAME.xxh3``: XXH3 of every 256 KiB of every tensor, or of
-the file where it has none. `hippogriff.safetensors` compares what it loads with them when it is
-asked to (``verify=True``).
+A file's checksums lie beside it, in ``NAME.xxh3``: XXH3 of every 256 KiB of every tensor, of the
+array of an `.npy` file, or of another file. `hippogriff.safetensors` and `hippogriff.arrays`
+compare what they load with them when they are asked to (``verify=True``).
 
 Examples
 --------
@@ -41,7 +41,8 @@ from hippogriff._sidecar import (
     lay_out,
 )
 from hippogriff._xxh3 import checksum_parts, count_blocks
-from hippogriff.errors import ChecksumMismatch, InvalidArgument, Mismatch
+from hippogriff.arrays._header import PREFIX_BYTES, ArrayFormatError, header_end
+from hippogriff.errors import ChecksumMismatch, InvalidArgument, Mismatch, io_error
 from hippogriff.safetensors._files import read_header
 from hippogriff.safetensors._header import Header, SafetensorError
 
@@ -69,7 +70,8 @@ def write_checksums(
     Parameters
     ----------
     path : path-like
-        Any file; of a safetensors file each tensor gets checksums of its own.
+        Any file; of a safetensors file each tensor gets checksums of its own, of an `.npy` file
+        its array.
     where : path-like, optional
         A folder for the checksums, or a file for them.
     progress : callable, optional
@@ -130,27 +132,28 @@ def verify_checksums(
     """
     with File(path) as file:
         sidecar = read_checksums(file, where)
-        try:
-            layout = layout_of(file, sidecar.block_bytes)
-        except SafetensorError:
-            check_head(file, sidecar.head_bytes, sidecar)  # says more, when that is why
-            raise
+        check_head(file, sidecar.head_bytes, sidecar)
+        layout = layout_of(file, sidecar.block_bytes, head_bytes=sidecar.head_bytes)
         check_head(file, layout.head_bytes, sidecar)
         check_count(sidecar, layout.block_count, file.path)
         found = _checksum_file(file, layout, progress)
         raise_mismatches(file.path, _mismatches(layout, sidecar.checksums, found))
 
 
-def layout_of(file: File, block_bytes: int) -> Layout:
-    """Say how a file is cut: by its tensors where it is a safetensors file."""
+def layout_of(file: File, block_bytes: int, *, head_bytes: int | None = None) -> Layout:
+    """Say how a file is cut: by its tensors where it is a safetensors file.
+
+    An `.npy` file is cut from where its array begins, unless its checksums say that it has no head.
+    """
     with file.borrowed() as descriptor:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise InvalidArgument(f"{file.path} is no regular file", object=file.path)
     file_bytes = file.size
     header = _find_header(file)
     if header is None:
-        whole = [("", 0, file_bytes)] if file_bytes else []
-        return lay_out(file_bytes, 0, whole, block_bytes)
+        begin = 0 if head_bytes == 0 else _array_offset(file)
+        rest = [("", begin, file_bytes - begin)] if begin < file_bytes else []
+        return lay_out(file_bytes, begin, rest, block_bytes)
     tensors = header.tensors.values()
     spans = [(each.name, each.offset, each.size_bytes) for each in tensors if each.size_bytes]
     return lay_out(file_bytes, header.data_offset, spans, block_bytes)
@@ -163,6 +166,18 @@ def _find_header(file: File) -> Header | None:
         if file.path.endswith(".safetensors"):
             raise
         return None
+
+
+def _array_offset(file: File) -> int:
+    """Return where the array of an `.npy` file begins; 0 in other files."""
+    try:
+        with file.borrowed() as descriptor:
+            end = header_end(os.pread(descriptor, PREFIX_BYTES, 0))
+    except ArrayFormatError:
+        return 0
+    except OSError as error:
+        raise io_error("read", file.path, error) from None
+    return end if end <= file.size else 0
 
 
 def _mismatches(layout: Layout, expected: array[int], found: array[int]) -> Iterator[Mismatch]:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import hippogriff
+from hippogriff import ChecksumMismatch
 from hippogriff.arrays import load_npy, load_npz, open_npy, save_npy
+from hippogriff.integrity import write_checksums
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,6 +77,18 @@ def test_arrays_of_one_element_and_of_none_are_loaded(
 ) -> None:
     np.save(tmp_path / "x.npy", array)
     check(load_npy(tmp_path / "x.npy", where[1], framework=where[0]), array, where)
+
+
+def test_arrays_are_compared_with_their_checksums(tmp_path: Path, where: tuple[str, str]) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, make_array())
+    write_checksums(path)
+    check(load_npy(path, where[1], framework=where[0], verify=True), make_array(), where)
+    with path.open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\xff")
+    with pytest.raises(ChecksumMismatch, match="of the file: expected"):
+        load_npy(path, where[1], framework=where[0], verify=True)
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

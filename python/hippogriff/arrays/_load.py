@@ -24,6 +24,7 @@ from hippogriff.arrays._header import (
     parse_header,
 )
 from hippogriff.arrays._inflate import load_compressed
+from hippogriff.arrays._verify import find_checksums
 from hippogriff.errors import InvalidArgument, io_error
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from hippogriff._frameworks import Framework
     from hippogriff._runtime import PathLike
+    from hippogriff.arrays._verify import Verify
 
 # A hole larger than this between arrays is not read.
 _GAP_BYTES = 1 << 20
@@ -50,6 +52,7 @@ def load_npy(
     device: object = "cpu",
     *,
     framework: str = "np",
+    verify: Verify = False,
     host_memory: int | str | None = None,
     progress: bool | None = None,
 ) -> Any:
@@ -63,6 +66,9 @@ def load_npy(
         ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``1``.
     framework : {"np", "pt", "cupy"}
         Whose array. NumPy's can have any element type, the others' those that they have.
+    verify : bool or path-like
+        Compare all bytes, where they are loaded, with what `hippogriff checksum` made: beside the
+        file, or in this file or folder.
     host_memory : int or str, optional
         The most pinned host memory that it uses at one time, as in
         `hippogriff.safetensors.load_file`. On the CPU none is needed.
@@ -80,7 +86,10 @@ def load_npy(
     ArrayFormatError
         When it is no `.npy` file.
     Unsupported
-        When the framework is not installed or has no such element type.
+        When the framework is not installed or has no such element type; to `verify`, when the file
+        has more bytes than the array.
+    ChecksumMismatch, SidecarError
+        When the checksums are not of what was loaded (names its bytes), or are damaged.
     IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
         When loading fails; nothing is under way then.
     """
@@ -89,9 +98,12 @@ def load_npy(
     with File(path) as file, Following("load", progress) as following:
         with naming(file.path):
             header = _header_of(file)
+            checksums = find_checksums(file, header, verify)
             array = make_array_of(maker, header)
         following.expect(header.size_bytes)
         _load(file, [_Stored(header.data_offset, header, array)], maker, following, budget)
+        if checksums is not None:
+            checksums.compare(maker.address(array), maker.region)
     return array
 
 
