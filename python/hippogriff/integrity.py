@@ -1,8 +1,9 @@
 """Checksums of files: made once, compared at every later look.
 
 A file's checksums lie beside it, in ``NAME.xxh3``: XXH3 of every 256 KiB of every tensor, of the
-array of an `.npy` file, or of another file. `hippogriff.safetensors` and `hippogriff.arrays`
-compare what they load with them when they are asked to (``verify=True``).
+array of an `.npy` file, or of another file. `hippogriff.safetensors` and
+`hippogriff.arrays.load_npy` compare what they load with them when they are asked to
+(``verify=True``).
 
 Examples
 --------

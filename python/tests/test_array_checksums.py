@@ -11,7 +11,7 @@ import pytest
 from hippogriff import ChecksumMismatch, Unsupported, _sidecar
 from hippogriff._sidecar import Sidecar, format_sidecar, parse_sidecar
 from hippogriff._xxh3 import checksum_bytes
-from hippogriff.arrays import load_npy
+from hippogriff.arrays import ArrayFormatError, load_npy, load_npz
 from hippogriff.integrity import SidecarError, verify_checksums, write_checksums
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_a_changed_head_is_told(file: Path, place: int) -> None:
     flip(file, place)
     with pytest.raises(ChecksumMismatch, match="bytes 0 to 128 of the file"):
         verify_checksums(file)
-    with pytest.raises((ChecksumMismatch, ValueError)):
+    with pytest.raises((ChecksumMismatch, ArrayFormatError)):
         load_npy(file, verify=True)
 
 
@@ -108,6 +108,18 @@ def test_checksums_may_lie_elsewhere_and_must_be_there(file: Path, tmp_path: Pat
     beside.write_bytes(b"none")
     with pytest.raises(SidecarError):
         load_npy(file, verify=True)
+
+
+def test_checksums_that_are_more_or_of_an_archive_are_refused(file: Path) -> None:
+    beside = file.with_name("array.npy.xxh3")
+    sidecar = parse_sidecar(beside.read_bytes())
+    sidecar.checksums.append(1)
+    beside.write_bytes(format_sidecar(sidecar))
+    with pytest.raises(SidecarError, match="has 3 blocks, and its checksums are 4"):
+        load_npy(file, verify=True)
+    np.savez(file.with_name("a.npz"), a=np.zeros(3))
+    with pytest.raises(ValueError, match="give True or False"):
+        load_npz(file.with_name("a.npz"), verify=str(beside))  # type: ignore[arg-type]
 
 
 def test_checksums_of_the_file_as_a_whole_still_hold_for_it(file: Path) -> None:

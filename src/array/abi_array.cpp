@@ -124,6 +124,7 @@ void gather(const StorageArray& array, const Rows& rows, unsigned char* to) {
   }
   part(0);
   others.clear();
+  array.end_gather();
   if (const auto status = static_cast<NvmeStatus>(failed.load()); status != NvmeStatus::success) {
     array.throw_failed(status, [&](const Range& its) {
       return std::ranges::any_of(rows.numbers, [&](std::uint64_t row) {

@@ -195,6 +195,7 @@ void DeviceAccess::move_rows(Direction direction,
     memory += count * row_bytes;
     numbers = numbers.subspan(count);
   }
+  array_.end_gather();
 }
 
 void DeviceAccess::require_device_memory(DeviceAddress address,

@@ -30,10 +30,7 @@ class ReadAround {
         count_(files * regions_.count()),
         forecast_(count_) {}
 
-  // As ReadForecast::begin.
-  void begin_gather(std::uint64_t lines, std::uint64_t reads) noexcept {
-    forecast_.begin(lines, reads);
-  }
+  [[nodiscard]] ReadForecast& forecast() { return forecast_; }
 
   // Of a part of a file that is about to be read from its drive, offsets from where the array
   // begins there: the block in which it begins, when enough of it was read, by several reads with
@@ -49,7 +46,8 @@ class ReadAround {
     const std::uint64_t pages = pages_of(block.size);
     const std::size_t block_number = file * regions_.count() + number;
     const double more_reads = forecast_.note(block_number, reads);
-    const double foreseen = more_reads * static_cast<double>(pages_of(part.size));
+    const double foreseen =
+        std::min(more_reads * static_cast<double>(pages_of(part.size)), static_cast<double>(pages));
     std::atomic<std::uint32_t>& counter = counters_[block_number];
     std::uint32_t before = counter.load(std::memory_order_relaxed);
     std::uint32_t after = 0;
@@ -60,9 +58,9 @@ class ReadAround {
       const std::uint64_t read_before = before & read_max;
       read = std::min<std::uint64_t>(read_before + pages_of(part.size), read_max);
       const std::uint64_t worth = std::min<std::uint64_t>((pages * 3 / 16) << times, read_max);
-      enough =
-          (read_before != 0 && read >= worth) ||
-          (more_reads >= 1 && static_cast<double>(read) + foreseen >= static_cast<double>(worth));
+      enough = (read_before != 0 && read >= worth) ||
+               (more_reads >= 1 && read < pages &&
+                static_cast<double>(read) + foreseen >= static_cast<double>(worth));
       after = enough ? std::min(times + 1, times_max) << times_shift
                      : times << times_shift | static_cast<std::uint32_t>(read);
     } while (!counter.compare_exchange_weak(before, after, std::memory_order_relaxed));

@@ -14,23 +14,33 @@
 namespace hippogriff::ondemand {
 
 // Of a file in blocks, one of each 16 of which is the sample. A gather's reads of it come in
-// phases, each as long as all before: what blocks that were read once in one phase get in the next
-// tells how often a block will be read again that is read for the first time. So rows all over the
-// file, rows in order, and few rows again and again are told apart by what happened, within some
+// phases, each as long as all before: what blocks that were read once in one phase get in the
+// second half of the next tells how often a block will be read again that is read for the first
+// time; what comes between was under way together, whatever its order. So rows all over the file,
+// rows in order, and few rows again and again are told apart by what happened, within some
 // hundredths of a gather. Thread-safe.
 class ReadForecast {
  public:
   explicit ReadForecast(std::size_t blocks) : groups_((blocks + group_blocks - 1) / group_blocks) {}
 
-  // A gather of so many lines begins; `reads` is how many the array has read until now. The latest
-  // one counts where several are under way, and what it finds in a cache makes it seem to last
-  // longer than it does.
+  // A gather of so many lines begins; `reads` is how many the array has read until now. Of several
+  // under way the one counts that ends last. What a gather finds in a cache makes it seem to last
+  // longer than it does, unless end() is told.
   void begin(std::uint64_t lines, std::uint64_t reads) noexcept {
     const std::scoped_lock lock(mutex_);
-    reads_each_.store(0, std::memory_order_relaxed);
-    end_.store(reads + lines, std::memory_order_relaxed);
-    begins_ = true;
+    const std::uint64_t end = end_.load(std::memory_order_relaxed);
+    if (reads >= end) {
+      reads_each_.store(0, std::memory_order_relaxed);
+      begins_ = true;
+    }
+    end_.store(std::max(end, reads + lines), std::memory_order_relaxed);
   }
+
+  // No gather is under way any more.
+  void end() noexcept { end_.store(0, std::memory_order_relaxed); }
+
+  // Whether a gather was told that may be under way.
+  [[nodiscard]] bool is_told() const noexcept { return end_.load(std::memory_order_relaxed) != 0; }
 
   // A block is about to be read from its drive: how many reads more one gets that is read for the
   // first time, for all that is known. 0 for blocks of the sample: they show what happens without.
@@ -52,7 +62,9 @@ class ReadForecast {
   enum class Seen : std::uint8_t { never, once, once_before, often };
 
   static constexpr std::size_t group_blocks = 16;
-  static constexpr std::uint64_t first_phase = 64;  // reads of the sample
+  // Reads of the sample; half of a phase is with all others what a GPU may have under way, or more.
+  static constexpr std::uint64_t first_phase = 256;
+  static constexpr std::uint64_t once_enough = 16;
   static constexpr std::uint64_t again_enough = 8;
 
   // Another one in each group, so that no stride misses the sample, or has only it.
@@ -67,7 +79,7 @@ class ReadForecast {
       return;
     }
     Seen& seen = seen_[group];
-    again_ += seen == Seen::once_before ? 1 : 0;
+    again_ += seen == Seen::once_before && reads_ >= phase_end_ - phase_end_ / 4 ? 1 : 0;
     if (seen == Seen::never || seen == Seen::once) {
       seen = seen == Seen::never ? Seen::once : Seen::often;
     }
@@ -77,10 +89,12 @@ class ReadForecast {
   }
 
   void end_phase() noexcept {
-    const std::uint64_t phase = std::max(reads_ / 2, first_phase) * group_blocks;
-    const double each = static_cast<double>(again_) / static_cast<double>(once_before_) /
-                        static_cast<double>(phase);
-    reads_each_.store(again_ < again_enough ? 0 : each, std::memory_order_relaxed);
+    double each = 0;
+    if (again_ >= again_enough && once_before_ >= once_enough) {
+      each = static_cast<double>(again_) / static_cast<double>(once_before_) /
+             static_cast<double>(reads_ / 4 * group_blocks);
+    }
+    reads_each_.store(each, std::memory_order_relaxed);
     once_before_ = again_ = 0;
     for (Seen& seen : std::span(seen_.get(), groups_)) {
       if (seen == Seen::once) {
@@ -97,7 +111,6 @@ class ReadForecast {
   bool make_ready() noexcept {
     if (seen_ == nullptr) {
       seen_.reset(new (std::nothrow) Seen[groups_]);
-      begins_ = true;
     }
     if (seen_ != nullptr && begins_) {
       std::fill_n(seen_.get(), groups_, Seen::never);
@@ -117,7 +130,7 @@ class ReadForecast {
   std::uint64_t reads_ = 0;       // of the sample
   std::uint64_t phase_end_ = first_phase;
   std::uint64_t once_before_ = 0;  // blocks
-  std::uint64_t again_ = 0;        // reads of those in this phase
+  std::uint64_t again_ = 0;        // reads of those in the second half of this phase
 };
 
 }  // namespace hippogriff::ondemand

@@ -105,13 +105,16 @@ class ServedArray {
   [[nodiscard]] FoundCached& found_cached() { return found_cached_; }
 
   // A gather of so many lines is about to begin: see ReadForecast.
-  void begin_gather(std::uint64_t lines) noexcept { read_around_.begin_gather(lines, reads()); }
+  void begin_gather(std::uint64_t lines) noexcept { read_around_.forecast().begin(lines, reads()); }
+
+  // Where it is known that it has ended, and no other is under way, as far as is known.
+  void end_gather() noexcept { read_around_.forecast().end(); }
 
   // A part of a file is about to be read from its drive: the part, if any, that should be with it.
   [[nodiscard]] std::optional<Range> note_cold(const FilePart& part) {
     const auto file = static_cast<std::size_t>(part.file - backing().files.data());
     const Range its{part.offset - backing().file_offset, part.size_bytes};
-    auto around = read_around_.note(file, its, reads());
+    auto around = read_around_.note(file, its, read_around_.forecast().is_told() ? reads() : 0);
     if (around) {
       around->offset += backing().file_offset;
     }

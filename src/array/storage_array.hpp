@@ -157,6 +157,9 @@ class StorageArray {
   // file around the first ones may be what the others want.
   void begin_gather(std::uint64_t lines) const { served_->begin_gather(lines); }
 
+  // They were read, by who waited for it.
+  void end_gather() const { served_->end_gather(); }
+
   // Whether a read of this copy has failed: others are asked first since.
   [[nodiscard]] bool copy_failed(std::uint64_t copy) const { return served_->copy_failed(copy); }
 

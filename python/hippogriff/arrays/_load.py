@@ -90,6 +90,8 @@ def load_npy(
         has more bytes than the array.
     ChecksumMismatch, SidecarError
         When the checksums are not of what was loaded (names its bytes), or are damaged.
+    FileNotFoundError
+        When there is no file, or there are no checksums to `verify` it by.
     IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
         When loading fails; nothing is under way then.
     """
@@ -98,7 +100,8 @@ def load_npy(
     with File(path) as file, Following("load", progress) as following:
         with naming(file.path):
             header = _header_of(file)
-            checksums = find_checksums(file, header, verify)
+        checksums = find_checksums(file, header, verify)
+        with naming(file.path):
             array = make_array_of(maker, header)
         following.expect(header.size_bytes)
         _load(file, [_Stored(header.data_offset, header, array)], maker, following, budget)
@@ -205,6 +208,10 @@ def load_npz(
     """
     if isinstance(names, str):
         raise InvalidArgument("names is one string; give a list of names")
+    if not isinstance(verify, bool):
+        raise InvalidArgument(
+            f"verify={verify!r}: an archive's CRC-32 are in it; give True or False"
+        )
     budget = host_memory_bytes(host_memory)
     maker = make_framework(framework, device)
     arrays: dict[str, Any] = {}
