@@ -89,10 +89,11 @@ class ReadForecast {
   }
 
   void end_phase() noexcept {
+    const std::uint64_t half_a_phase = reads_ / 4 * group_blocks;
     double each = 0;
     if (again_ >= again_enough && once_before_ >= once_enough) {
       each = static_cast<double>(again_) / static_cast<double>(once_before_) /
-             static_cast<double>(reads_ / 4 * group_blocks);
+             static_cast<double>(half_a_phase);
     }
     reads_each_.store(each, std::memory_order_relaxed);
     once_before_ = again_ = 0;

@@ -206,12 +206,7 @@ def load_npz(
     IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
         When loading fails; nothing is under way then.
     """
-    if isinstance(names, str):
-        raise InvalidArgument("names is one string; give a list of names")
-    if not isinstance(verify, bool):
-        raise InvalidArgument(
-            f"verify={verify!r}: an archive's CRC-32 are in it; give True or False"
-        )
+    _check_choices(names, verify)
     budget = host_memory_bytes(host_memory)
     maker = make_framework(framework, device)
     arrays: dict[str, Any] = {}
@@ -237,6 +232,15 @@ def load_npz(
             for member in members:
                 archive.verify(member, following.add)
     return arrays
+
+
+def _check_choices(names: object, verify: object) -> None:
+    if isinstance(names, str):
+        raise InvalidArgument("names is one string; give a list of names")
+    if not isinstance(verify, bool):
+        raise InvalidArgument(
+            f"verify={verify!r}: an archive's CRC-32 are in it; give True or False"
+        )
 
 
 def _header_of(file: File) -> ArrayHeader:
