@@ -195,7 +195,9 @@ void DeviceAccess::move_rows(Direction direction,
     memory += count * row_bytes;
     numbers = numbers.subspan(count);
   }
-  array_.end_gather();
+  if (direction == Direction::from_array) {
+    array_.end_gather();
+  }
 }
 
 void DeviceAccess::require_device_memory(DeviceAddress address,

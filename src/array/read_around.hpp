@@ -20,8 +20,9 @@ namespace hippogriff::ondemand {
 // once 3/16 of it was read, a page or more at a time. Where a page alone takes as long as r in
 // order, what is read here and there costs at most 1 + 4.3 / r times its time, and what is read all
 // over comes in order from then on; r was 4 to 7 on the drives at hand, and is less on quicker
-// ones. Of a gather that was told, it is read as soon as so much is foreseen. A block that is cold
-// again was read for nothing, or memory is short: each time it takes twice as much. Thread-safe.
+// ones. Of a gather that was told, it is read as soon as so much is foreseen, in vain where
+// something else comes. A block that is cold again was read for nothing, or memory is short: each
+// time it takes twice as much. Thread-safe.
 class ReadAround {
  public:
   // `files` that have so many bytes of the array each, or fewer.

@@ -16,9 +16,9 @@ namespace hippogriff::ondemand {
 // Of a file in blocks, one of each 16 of which is the sample. A gather's reads of it come in
 // phases, each as long as all before: what blocks that were read once in one phase get in the
 // second half of the next tells how often a block will be read again that is read for the first
-// time; what comes between was under way together, whatever its order. So rows all over the file,
-// rows in order, and few rows again and again are told apart by what happened, within some
-// hundredths of a gather. Thread-safe.
+// time. What the first half reads may have been under way beside them, whatever its order. So rows
+// all over the file, rows in order, and few rows again and again are told apart by what happened,
+// within some hundredths of a gather. Thread-safe.
 class ReadForecast {
  public:
   explicit ReadForecast(std::size_t blocks) : groups_((blocks + group_blocks - 1) / group_blocks) {}
