@@ -11,11 +11,12 @@ from hippogriff._xxh3 import checksum_bytes
 from hippogriff.errors import ChecksumMismatch, InvalidArgument, Mismatch, io_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from array import array
+    from collections.abc import Iterable, Iterator
 
     from hippogriff._file import File
     from hippogriff._runtime import PathLike
-    from hippogriff._sidecar import Sidecar
+    from hippogriff._sidecar import Sidecar, Span
 
 _TOLD_MAX = 3
 
@@ -109,6 +110,15 @@ def _ranges(mismatches: tuple[Mismatch, ...]) -> tuple[tuple[int, int], ...]:
         else:
             ranges.append((each.offset, each.size))
     return tuple(ranges)
+
+
+def mismatches_in(
+    span: Span, block_bytes: int, expected: array[int], found: array[int]
+) -> Iterator[Mismatch]:
+    """Name the blocks of a span that differ; `expected` and `found` have those of it alone."""
+    for number, (right, wrong) in enumerate(zip(expected, found, strict=True)):
+        if right != wrong:
+            yield mismatch_at(span, number, block_bytes, right, wrong)
 
 
 def mismatch_at(span: Any, number: int, block_bytes: int, expected: int, found: int) -> Mismatch:

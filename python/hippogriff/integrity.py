@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hippogriff._compare import (
     check_head,
     checksum_head,
-    mismatch_at,
+    mismatches_in,
     raise_mismatches,
     read_checksums,
     target_sidecar,
@@ -186,11 +186,9 @@ def _mismatches(layout: Layout, expected: array[int], found: array[int]) -> Iter
     if expected == found:
         return
     for span in layout.spans:
-        blocks = count_blocks(span.size_bytes, layout.block_bytes)
-        for number in range(blocks):
-            block = span.first_block + number
-            if expected[block] != found[block]:
-                yield mismatch_at(span, number, layout.block_bytes, expected[block], found[block])
+        begin = span.first_block
+        end = begin + count_blocks(span.size_bytes, layout.block_bytes)
+        yield from mismatches_in(span, layout.block_bytes, expected[begin:end], found[begin:end])
 
 
 class _Chunk(NamedTuple):

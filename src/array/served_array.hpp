@@ -104,8 +104,13 @@ class ServedArray {
 
   [[nodiscard]] FoundCached& found_cached() { return found_cached_; }
 
-  // A gather of so many lines is about to begin: see ReadForecast.
-  void begin_gather(std::uint64_t lines) noexcept { read_around_.forecast().begin(lines, reads()); }
+  // A gather of so many lines is about to begin: see ReadForecast. Nothing is read around elsewhere
+  // than in files that come through the page cache.
+  void begin_gather(std::uint64_t lines) noexcept {
+    if (!backing().in_memory() && !backing().is_direct) {
+      read_around_.forecast().begin(lines, reads());
+    }
+  }
 
   // Where it is known that it has ended, and no other is under way, as far as is known.
   void end_gather() noexcept { read_around_.forecast().end(); }

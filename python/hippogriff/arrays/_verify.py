@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
-from hippogriff._compare import check_head, mismatch_at, raise_mismatches, read_checksums
+from hippogriff._compare import check_head, mismatches_in, raise_mismatches, read_checksums
 from hippogriff._sidecar import SidecarError, Span, check_count
 from hippogriff._xxh3 import checksum_memory, count_blocks
 from hippogriff.errors import Unsupported
@@ -40,14 +40,8 @@ class Checksums(NamedTuple):
         landed = region._replace(address=0, size_bytes=0, stream=None, owner=None)
         sizes = array("Q", [self.span.size_bytes])
         found = checksum_memory(array("Q", [address]), sizes, landed, self.block_bytes)
-        raise_mismatches(
-            self.path,
-            (
-                mismatch_at(self.span, number, self.block_bytes, right, wrong)
-                for number, (right, wrong) in enumerate(zip(self.blocks, found, strict=True))
-                if right != wrong
-            ),
-        )
+        differing = mismatches_in(self.span, self.block_bytes, self.blocks, found)
+        raise_mismatches(self.path, differing)
 
 
 def find_checksums(file: File, header: ArrayHeader, verify: Verify) -> Checksums | None:
