@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from hippogriff._file import File
     from hippogriff._transfer import Request, Transfer
 
+# Offset in the file and size, both in bytes, and address.
+Part = tuple[int, int, int]
+
 _SEGMENT_POINTER = ctypes.POINTER(_abi.Segment)
 
 
@@ -31,12 +34,12 @@ def interleave(*columns: array[int]) -> array[int]:
 
 def start_scatter(
     file: File,
-    parts: Iterable[tuple[int, int, int]],
+    parts: Iterable[Part],
     request: Request,
     keep: object,
     cancel_when_dropped: bool = False,
 ) -> Transfer[int]:
-    """Start a transfer of (offset, size, address) of each part.
+    """Start a transfer of some parts.
 
     `keep` holds their memory until it is finished.
     """

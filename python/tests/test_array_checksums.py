@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hippogriff import ChecksumMismatch, Unsupported, _sidecar
+from hippogriff._scatter import start_scatter
 from hippogriff._sidecar import Sidecar, format_sidecar, parse_sidecar
 from hippogriff._xxh3 import checksum_bytes
 from hippogriff.arrays import ArrayFormatError, load_npy, load_npz
@@ -16,6 +17,9 @@ from hippogriff.integrity import SidecarError, verify_checksums, write_checksums
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hippogriff._file import File
+    from hippogriff._scatter import Part
 
 _BLOCK = _sidecar.BLOCK_BYTES
 
@@ -83,6 +87,33 @@ def test_a_changed_head_is_told(file: Path, place: int) -> None:
         verify_checksums(file)
     with pytest.raises((ChecksumMismatch, ArrayFormatError)):
         load_npy(file, verify=True)
+
+
+def test_an_array_that_is_compared_in_pieces_tells_of_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hippogriff.arrays._verify._PIECE_BYTES_MIN", _BLOCK)
+    transfers: list[Part] = []
+
+    def start(file: File, parts: list[Part], *rest: Any, **options: Any) -> Any:
+        transfers.extend(parts)
+        return start_scatter(file, parts, *rest, **options)
+
+    monkeypatch.setattr("hippogriff.arrays._load.start_scatter", start)
+    path = folder / "array.npy"
+    array = np.random.default_rng(2).integers(0, 256, 21 * _BLOCK + 5, np.uint8)
+    np.save(path, array)
+    write_checksums(path)
+    assert np.array_equal(load_npy(path, verify=True), array)
+    assert [size for _, size, _ in transfers] == 7 * [3 * _BLOCK] + [5]
+    differing = [0, 2, 3, 11, 20, 21]
+    for block in differing:
+        flip(path, 128 + block * _BLOCK + 4)
+    with pytest.raises(ChecksumMismatch) as raised:
+        load_npy(path, verify=True)
+    assert [each.offset for each in raised.value.mismatches] == [
+        128 + block * _BLOCK for block in differing
+    ]
 
 
 def test_another_array_of_the_size_is_told(file: Path) -> None:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from hippogriff._frameworks import Framework
     from hippogriff._runtime import PathLike
-    from hippogriff.arrays._verify import Verify
+    from hippogriff._scatter import Part
+    from hippogriff.arrays._verify import Comparison, Verify
 
 # A hole larger than this between arrays is not read.
 _GAP_BYTES = 1 << 20
@@ -104,9 +105,11 @@ def load_npy(
         with naming(file.path):
             array = make_array_of(maker, header)
         following.expect(header.size_bytes)
-        _load(file, [_Stored(header.data_offset, header, array)], maker, following, budget)
-        if checksums is not None:
-            checksums.compare(maker.address(array), maker.region)
+        comparison = checksums and checksums.begin(maker.address(array), maker.region)
+        stored = _Stored(header.data_offset, header, array)
+        _load(file, [stored], maker, following, budget, comparison)
+        if comparison is not None:
+            comparison.finish()
     return array
 
 
@@ -273,32 +276,32 @@ def _load(
     framework: Framework,
     following: Following,
     host_memory: int,
+    comparison: Comparison | None = None,
 ) -> None:
-    filled = sorted(
-        (stored for stored in arrays if stored.header.size_bytes > 0),
-        key=lambda stored: stored.offset,
-    )
+    """Load arrays by as few transfers as serve them, or an only one in pieces that are compared."""
     in_flight, each = share_out(host_memory, _IN_FLIGHT)
+    batches = _batches(arrays, framework) if comparison is None else comparison.pieces()
+    landed = None if comparison is None else comparison.take
     with Flights(in_flight, following.wait) as flights:
-        for batch in _batches(filled):
+        for parts in batches:
             flights.make_room()
-            parts = [
-                (stored.offset, stored.header.size_bytes, framework.address(stored.array))
-                for stored in batch
-            ]
             request = Request("auto", region=framework.region, host_memory=each)
-            flights.add(start_scatter(file, parts, request, batch, cancel_when_dropped=True))
+            transfer = start_scatter(file, parts, request, arrays, cancel_when_dropped=True)
+            flights.add(transfer, landed)
 
 
-def _batches(arrays: list[_Stored]) -> Iterator[list[_Stored]]:
-    """Cut an ascending list where a hole is."""
-    batch: list[_Stored] = []
+def _batches(arrays: list[_Stored], framework: Framework) -> Iterator[list[Part]]:
+    """Put arrays into the order of the file, cut where a hole is."""
+    batch: list[Part] = []
     end = 0
-    for stored in arrays:
+    for stored in sorted(arrays, key=lambda stored: stored.offset):
+        size = stored.header.size_bytes
+        if not size:
+            continue
         if batch and stored.offset - end > _GAP_BYTES:
             yield batch
             batch = []
-        batch.append(stored)
-        end = stored.offset + stored.header.size_bytes
+        batch.append((stored.offset, size, framework.address(stored.array)))
+        end = stored.offset + size
     if batch:
         yield batch

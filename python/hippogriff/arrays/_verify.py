@@ -11,12 +11,20 @@ from hippogriff._xxh3 import checksum_memory, count_blocks
 from hippogriff.errors import Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hippogriff._file import File
     from hippogriff._regions import Region
     from hippogriff._runtime import PathLike
+    from hippogriff._scatter import Part
     from hippogriff.arrays._header import ArrayHeader
 
     Verify = bool | PathLike | None
+
+# A load is cut into so many pieces at most, of so many bytes at least: what is left to compare when
+# all is there takes little of its time, and as few transfers as may be carry it.
+_PIECES = 8
+_PIECE_BYTES_MIN = 64 << 20
 
 
 class Checksums(NamedTuple):
@@ -27,21 +35,59 @@ class Checksums(NamedTuple):
     block_bytes: int
     blocks: array[int]
 
-    def compare(self, address: int, region: Region) -> None:
-        """Compare the array that lies at `address` on the device of `region`, landed there.
+    def begin(self, address: int, region: Region) -> Comparison:
+        """Begin to compare the array that is to be at `address`, on the device of `region`."""
+        return Comparison(self, address, region)
+
+
+class Comparison:
+    """Of an array that is loaded in pieces: each is read again on its device once it is there.
+
+    So all but the last is compared while others are under way.
+    """
+
+    def __init__(self, checksums: Checksums, address: int, region: Region) -> None:
+        self._checksums = checksums
+        self._address = address
+        # A piece that has landed: no work on the array's stream is under way.
+        self._region = region._replace(address=0, size_bytes=0, stream=None, owner=None)
+        span = checksums.span
+        blocks = -(-len(checksums.blocks) // _PIECES)
+        step = max(blocks, _PIECE_BYTES_MIN // checksums.block_bytes, 1)
+        self._steps = range(0, span.size_bytes, step * checksums.block_bytes)
+        self._found = array("Q")
+        self._taken = 0
+
+    def pieces(self) -> Iterator[list[Part]]:
+        """Cut the array between blocks, so that each piece can be loaded, and then compared."""
+        offset = self._checksums.span.offset
+        for begin, size in map(self._piece, self._steps):
+            yield [(offset + begin, size, self._address + begin)]
+
+    def take(self) -> None:
+        """Take the next piece, which is there."""
+        begin, size = self._piece(self._steps[self._taken])
+        self._taken += 1
+        address = array("Q", [self._address + begin])
+        block_bytes = self._checksums.block_bytes
+        self._found += checksum_memory(address, array("Q", [size]), self._region, block_bytes)
+
+    def finish(self) -> None:
+        """Tell that all pieces have been taken.
 
         Raises
         ------
         ChecksumMismatch
-            When it has other bytes; names them all.
+            When some have other bytes; names them all.
         """
-        if not self.blocks:
-            return
-        landed = region._replace(address=0, size_bytes=0, stream=None, owner=None)
-        sizes = array("Q", [self.span.size_bytes])
-        found = checksum_memory(array("Q", [address]), sizes, landed, self.block_bytes)
-        differing = mismatches_in(self.span, self.block_bytes, self.blocks, found)
-        raise_mismatches(self.path, differing)
+        checksums = self._checksums
+        raise_mismatches(
+            checksums.path,
+            mismatches_in(checksums.span, checksums.block_bytes, checksums.blocks, self._found),
+        )
+
+    def _piece(self, begin: int) -> tuple[int, int]:
+        return begin, min(self._steps.step, self._checksums.span.size_bytes - begin)
 
 
 def find_checksums(file: File, header: ArrayHeader, verify: Verify) -> Checksums | None:
