@@ -1,50 +1,41 @@
 // Gathers numbers of a file that is larger than the cache, in a kernel, and compares them with the
 // file. Usage: gather_cuda FILE_OF_FLOATS
+// quickstart-begin
 #include <hippogriff/array.cuh>
 
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 
-#include <array>
-#include <cstdio>
-#include <cstring>
-#include <exception>
-#include <fstream>
 #include <stdexcept>
 #include <vector>
 
-namespace {
-
-constexpr int count = 1 << 20;
-
-void check_cuda(cudaError_t error) {
-  if (error != cudaSuccess) {
-    throw std::runtime_error(cudaGetErrorString(error));
-  }
-}
-
-// quickstart-begin
-__global__ void gather(hippogriff::array_view<float> data, float* out) {
+__global__ void gather(hippogriff::array_view<float> data, float* out, int count) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < count) {
     out[i] = data[i * 7919ULL % data.size()];  // what is not in the cache is read from the file
   }
 }
 
-std::vector<float> gathered(const char* path) {
+std::vector<float> gathered(const char* path, int count) {
   const hippogriff::array<float> data(path, {.device = "cuda:0", .cache_size = 1 << 20});
   float* out = nullptr;
-  check_cuda(cudaMalloc(&out, count * sizeof(float)));
-  gather<<<count / 256, 256>>>(data.view(), out);
-  check_cuda(cudaDeviceSynchronize());
+  cudaMallocManaged(&out, count * sizeof(float));
+  gather<<<(count + 255) / 256, 256>>>(data.view(), out, count);
+  if (const cudaError_t error = cudaDeviceSynchronize(); error != cudaSuccess) {
+    throw std::runtime_error(cudaGetErrorString(error));
+  }
   data.check_accesses();  // throws the first failure, with offset and errno
-  // quickstart-end
-  std::vector<float> result(count);
-  check_cuda(cudaMemcpy(result.data(), out, count * sizeof(float), cudaMemcpyDeviceToHost));
-  check_cuda(cudaFree(out));
-  return result;
+  const std::vector<float> numbers(out, out + count);
+  cudaFree(out);
+  return numbers;
 }
 
-}  // namespace
+// quickstart-end
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <fstream>
 
 int main(int argc, char** argv) {
   if (argc != 2) {
@@ -52,7 +43,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    const std::vector<float> result = gathered(argv[1]);
+    constexpr int count = 1 << 20;
+    const std::vector<float> result = gathered(argv[1], count);
     std::ifstream file(argv[1], std::ios::binary | std::ios::ate);
     const auto size = static_cast<unsigned long long>(file.tellg()) / sizeof(float);
     for (int i = 0; i < count; i += 97) {
