@@ -16,7 +16,7 @@ from array import array
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -84,20 +84,28 @@ def csv_batches(path: Path) -> Iterator[list[Sequence[float]]]:
 def parquet_batches(path: Path) -> Iterator[list[Sequence[float]]]:
     """Read a Parquet file some rows at a time."""
     try:
+        import pyarrow
         from pyarrow import parquet
     except ImportError as error:
         message = f"{path}: Parquet files need pyarrow"
         raise ConversionError(message) from error
-    with parquet.ParquetFile(path) as file:
-        names = file.schema_arrow.names
-        columns = [None if place is None else names[place] for place in places(path, names)]
-        wanted = [name for name in columns if name is not None]
-        for rows in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=wanted):
-            zeros = [0.0] * rows.num_rows
-            yield [
-                zeros if name is None else [value or 0.0 for value in rows.column(name).to_pylist()]
-                for name in columns
-            ]
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            columns = [None if place is None else names[place] for place in places(path, names)]
+            wanted = [name for name in columns if name is not None]
+            for rows in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=wanted):
+                zeros = [0.0] * rows.num_rows
+                yield [zeros if name is None else doubles(rows.column(name)) for name in columns]
+    except pyarrow.ArrowException as error:
+        message = f"{path}: {error}"
+        raise ConversionError(message) from error
+
+
+def doubles(column: Any) -> list[float]:
+    """Return Arrow's numbers; 0 where there is none."""
+    numbers: list[float] = column.cast("float64").fill_null(0.0).to_pylist()
+    return numbers
 
 
 def append(files: Sequence[BinaryIO], batch: list[Sequence[float]]) -> None:

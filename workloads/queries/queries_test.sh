@@ -81,6 +81,11 @@ if python3 -c 'import pyarrow.csv, pyarrow.parquet' 2>/dev/null; then
   for column in "$folder"/columns/*.f64; do
     cmp "$column" "$folder/same/$(basename "$column")"
   done
+  printf 'nothing of the kind' >"$folder/junk.parquet"
+  expect_status 1 python3 "$convert" "$folder/bad" "$folder/junk.parquet"
+  grep -q "junk.parquet: " "$folder/said"
+else
+  echo "no pyarrow: Parquet files are not tested"
 fi
 printf 'trip_distance,total_amount\n30,far\n' >"$folder/bad.csv"
 expect_status 1 python3 "$convert" "$folder/bad" "$folder/bad.csv"
