@@ -74,8 +74,10 @@ typedef struct hippogriff_array_statistics {
                                smaller ones and of shorter lines */
   uint64_t other_copies;    /**< times that a read went on with another copy of the array */
   uint64_t accesses;        /**< lines that threads asked for; a cursor asks once for the line it
-                               keeps. Of a GPU those of kernels that count (array/counting.hpp) */
-  uint64_t hits;            /**< those that no miss answered */
+                               keeps. Of a GPU those of the calls below, and of kernels that count
+                               (array/counting.hpp) */
+  uint64_t hits;            /**< those that no miss answered, misses of kernels that do not count
+                               taken away too */
   uint64_t in_flight;       /**< commands that are not answered now: the queues' depth */
   uint64_t loaded_bytes;    /**< all of the array, if it was loaded when it was opened, else 0 */
   uint64_t zero_copy_bytes; /**< rows queued on a GPU that are read past the cache by themselves */

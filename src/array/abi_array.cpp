@@ -195,11 +195,12 @@ int hippogriff_array_view(hippogriff_storage_array* array,
                           size_t view_size,
                           uint32_t layout) {
   return guarded([&] {
-    const StorageArray& the_array = array_of(array);
+    StorageArray& the_array = array_of(array);
     if (view == nullptr || view_size != sizeof(Cache) ||
         layout != hippogriff::ondemand::view_layout) {
       throw_invalid("view array", "the program was built with headers of another version");
     }
+    the_array.note_view();
     std::memcpy(view, &the_array.cache(), sizeof(Cache));
   });
 }

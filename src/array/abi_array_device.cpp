@@ -99,7 +99,8 @@ int hippogriff_array_element_view(hippogriff_storage_array* array,
     if (room != sizeof(View)) {
       throw_invalid("view array", "a view has " + std::to_string(sizeof(View)) + " bytes");
     }
-    const StorageArray& the_array = array_of(array);
+    StorageArray& the_array = array_of(array);
+    the_array.note_view();
     const View made(the_array.cache(), the_array.size_bytes() / checked_element(element_size));
     std::memcpy(view, &made, sizeof made);
   });

@@ -75,13 +75,20 @@ RowMoves DeviceAccess::moves_of_array(std::uint64_t row_bytes) const {
   return moves;
 }
 
+void DeviceAccess::launch(RowKernel kernel, const RowMoves& moves, Stream& stream) {
+  kernels_->launch(kernel, moves, stream);
+  if (kernel == RowKernel::gather || kernel == RowKernel::scatter) {
+    array_.note_asked(moves.count * moves.lines_each());
+  }
+}
+
 // Launches a kernel that uses the exchange, and waits for it. Throws what it met.
 void DeviceAccess::run(RowKernel kernel, const RowMoves& moves, Stream& stream) {
   Exchange& shared = exchange();
   shared.outcome = 0;
   RowMoves told = moves;
   told.outcome = address_of(&shared.outcome);
-  kernels_->launch(kernel, told, stream);
+  launch(kernel, told, stream);
   try {
     wait_for_stream(stream);
   } catch (...) {
@@ -259,7 +266,7 @@ void DeviceAccess::launch_on(RowKernel kernel, const RowMoves& moves, void* stre
   make_ready();
   const auto theirs = device_.borrow_stream(stream);
   theirs->record(*device_.create_event());  // refuses a stream that captures a graph
-  kernels_->launch(kernel, moves, *theirs);
+  launch(kernel, moves, *theirs);
   follow(*theirs);
 }
 
@@ -368,6 +375,7 @@ DeviceAddress DeviceAccess::view(std::size_t element_size) {
   if (known != views_.end()) {
     return known->second;
   }
+  array_.note_view();
   using View = array_view<std::byte>;
   const View view(array_.cache(), array_.size_bytes() / element_size);
   const DeviceScope scope(device_);

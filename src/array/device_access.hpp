@@ -75,6 +75,7 @@ class DeviceAccess {
 
   void make_ready();
   [[nodiscard]] Exchange& exchange();
+  void launch(RowKernel kernel, const RowMoves& moves, Stream& stream);
   void run(RowKernel kernel, const RowMoves& moves, Stream& stream);
   void follow(Stream& stream);
   void wait_for_stream(Stream& stream);

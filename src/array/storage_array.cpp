@@ -346,15 +346,19 @@ void StorageArray::initialize(const Layout& layout) {
 
 // Without this array, which may be gone before a drive that hangs has let the controller go. What a
 // GPU counts is in its memory; a line that it misses is one command, as is one that it writes back.
+// What was asked for is known there as long as only the library's kernels ask.
 std::function<void(const ServedCounts&)> StorageArray::shows_counts() const {
   if (options_.notice == nullptr) {
     return nullptr;
   }
   const bool on_host = options_.device->info().can.host_addressable;
-  return [notice = options_.notice, cache = cache_, on_host](const ServedCounts& served) {
-    const CacheCounts lines =
-        on_host ? read_counts(cache)
-                : CacheCounts{.misses = served.reads, .written_back = served.writes};
+  return [notice = options_.notice, cache = cache_, asks = asks_, on_host](
+             const ServedCounts& served) {
+    const CacheCounts lines = on_host
+                                  ? read_counts(cache)
+                                  : CacheCounts{.misses = served.reads,
+                                                .written_back = served.writes,
+                                                .accesses = asks->others ? 0 : asks->lines.load()};
     notice->count({.accesses = lines.accesses,
                    .misses = lines.misses,
                    .overwritten = lines.overwritten,
@@ -427,7 +431,7 @@ CacheCounts StorageArray::counts() {
                        {reinterpret_cast<std::uint64_t>(cache_.accesses)},
                        sizeof asked);
   static_cast<void>(wait_for(*stream, device_patience));
-  std::uint64_t accesses = 0;
+  std::uint64_t accesses = asks_->lines;
   for (const AccessCount& each : asked) {
     accesses += each.count;
   }

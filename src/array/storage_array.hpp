@@ -163,6 +163,12 @@ class StorageArray {
   // Whether a read of this copy has failed: others are asked first since.
   [[nodiscard]] bool copy_failed(std::uint64_t copy) const { return served_->copy_failed(copy); }
 
+  // The library's kernels, which do not count, ask for lines: so many, about.
+  void note_asked(std::uint64_t lines) { asks_->lines.fetch_add(lines, std::memory_order_relaxed); }
+
+  // Kernels of others may ask, too: of what is missed since, nobody knows who asked for it.
+  void note_view() { asks_->others = true; }
+
   [[nodiscard]] CacheCounts counts();
 
   // Throws Error(invalid_argument) or Error(unsupported) for what the constructor would refuse, and
@@ -180,6 +186,12 @@ class StorageArray {
 
  private:
   struct Layout;
+
+  // What kernels of the library's asked for. Outlives the array, as what shows it does.
+  struct Asks {
+    std::atomic<std::uint64_t> lines{0};
+    std::atomic<bool> others{false};
+  };
 
   [[nodiscard]] bool kernels_ended() noexcept;
   [[nodiscard]] bool windows_closed() const noexcept;
@@ -202,6 +214,7 @@ class StorageArray {
   RowReads row_reads_;
   std::optional<ReuseWatch> reuse_;
   std::atomic<std::uint64_t> past_bytes_{0};
+  const std::shared_ptr<Asks> asks_ = std::make_shared<Asks>();
   bool stages_ = false;          // as Controller::stages_for knows
   std::byte* shared_ = nullptr;  // pinned
   DeviceAddress own_;

@@ -34,7 +34,10 @@ _ARRAY_SIZES = {
     ),
 }
 _ARRAY_COUNTS = {
-    "array_accesses": ("accesses", "Lines that CPU threads asked an array for; 0 on a GPU."),
+    "array_accesses": (
+        "accesses",
+        "Lines that it was asked for; 0 where own kernels of a GPU use it.",
+    ),
     "array_misses": ("misses", "Lines that it read."),
     "array_overwritten": ("overwritten", "Lines that came without a read."),
     "array_written_back": ("written_back", "Lines that it wrote."),
