@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 import hippogriff
-from hippogriff import _slices
+from hippogriff import _report, _slices
 from hippogriff.integrity import write_checksums
 from hippogriff.safetensors import (
     LoadReport,
     SafetensorError,
     _load,
-    _report,
     _several,
     load_plan,
     save_file,

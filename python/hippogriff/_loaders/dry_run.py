@@ -12,7 +12,7 @@ from hippogriff.safetensors._load import load_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hippogriff.safetensors._report import LoadReport
+    from hippogriff._report import LoadReport
 
 
 def torch_device(device: str | None) -> str:

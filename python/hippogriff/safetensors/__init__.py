@@ -10,11 +10,11 @@ Every tensor owns its memory. Files are untrusted input: nothing is loaded from 
 not entirely as the format says.
 """
 
+from hippogriff._report import FileReport, LoadReport
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._into import LoadedNames, load_into
 from hippogriff.safetensors._load import load_file
 from hippogriff.safetensors._open import Slice, safe_open
-from hippogriff.safetensors._report import FileReport, LoadReport
 from hippogriff.safetensors._save import save_file
 from hippogriff.safetensors._several import load_plan
 

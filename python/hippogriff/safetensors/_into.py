@@ -12,13 +12,13 @@ from hippogriff._flights import Flights
 from hippogriff._frameworks import framework_of, make_framework
 from hippogriff._host_memory import host_memory_bytes, share_out
 from hippogriff._regions import note_changes
+from hippogriff._report import Watch
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors
-from hippogriff.safetensors._report import Watch
 from hippogriff.safetensors._targets import find_place, memory_of
 from hippogriff.safetensors._tensor import Columns, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from hippogriff._file import File
     from hippogriff._regions import Region, Streams
+    from hippogriff._report import LoadReport
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Transfer
-    from hippogriff.safetensors._report import LoadReport
     from hippogriff.safetensors._verify import Verifier, Verify
 
 # So many bytes at most are converted at a time, or one tensor.
@@ -107,7 +107,7 @@ def load_into(
         watch.expect(sum(found[name].size_bytes for name in places))
         for (file, header), verifier in zip(files, verifiers, strict=True):
             wanted = [tensor for tensor in header.tensors.values() if tensor.name in state]
-            watch.open(file)
+            watch.open(file.path)
             job = _Job(file, state, places, verifier, budget, watch)
             others = _fill(job, wanted)
             _convert(job, others)

@@ -15,6 +15,7 @@ from hippogriff._file import File
 from hippogriff._flights import Flights
 from hippogriff._frameworks import make_array, make_framework
 from hippogriff._host_memory import host_memory_bytes, share_out
+from hippogriff._report import Watch
 from hippogriff._scatter import interleave, start_segments
 from hippogriff._transfer import Request
 from hippogriff.errors import HippogriffError
@@ -27,7 +28,6 @@ from hippogriff.safetensors._files import (
     shards_of,
     stream_file,
 )
-from hippogriff.safetensors._report import Watch
 from hippogriff.safetensors._tensor import Columns
 from hippogriff.safetensors._verify import Follower, open_verifiers
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hippogriff._frameworks import Framework
+    from hippogriff._report import LoadReport
     from hippogriff._runtime import PathLike
     from hippogriff.safetensors._files import Shard
     from hippogriff.safetensors._header import Header
-    from hippogriff.safetensors._report import LoadReport
     from hippogriff.safetensors._tensor import TensorInfo
     from hippogriff.safetensors._verify import Verifier, Verify
 
@@ -92,7 +92,7 @@ def load_tensors(
     stops what is under way first.
     """
     watch = watch or Watch(progress=False)
-    watch.open(file, to)
+    watch.open(file.path, to)
     loaded: dict[str, Any] = {}
     most_bytes = _BATCH_BYTES if landed is None else landing_bytes or _LANDING_BYTES
     in_flight, each = share_out(host_memory, _IN_FLIGHT)

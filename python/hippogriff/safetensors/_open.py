@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from hippogriff._frameworks import make_framework
 from hippogriff._host_memory import host_memory_bytes
 from hippogriff._progress import Following
+from hippogriff._report import Watch
 from hippogriff._slices import Extent, fill, resolve, target_of
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import check_backend, open_file
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import by_offset, load_tensors, make_arrays
-from hippogriff.safetensors._report import Watch
 from hippogriff.safetensors._tensor import DTYPE_BITS, Columns, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
 

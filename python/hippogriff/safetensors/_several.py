@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hippogriff._frameworks import make_framework
 from hippogriff._host_memory import host_memory_bytes
 from hippogriff._interrupts import outlast
+from hippogriff._report import Watch
 from hippogriff._slices import Extent, Selection, fill, find_runs, resolve, target_of
 from hippogriff.errors import Cancelled, ChecksumMismatch, InvalidArgument
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors, make_arrays
-from hippogriff.safetensors._report import Watch
 from hippogriff.safetensors._tensor import DTYPE_BITS, Columns, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from hippogriff._file import File
     from hippogriff._frameworks import Framework
+    from hippogriff._report import LoadReport
     from hippogriff._runtime import PathLike
     from hippogriff.safetensors._header import Header
-    from hippogriff.safetensors._report import LoadReport
     from hippogriff.safetensors._verify import Verifier, Verify
 
     Wishes = Mapping[str, Any] | Iterable[str] | None

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from hippogriff._file import File
     from hippogriff._handle import Progress
     from hippogriff._transfer import Transfer
 
@@ -183,12 +182,12 @@ class Watch:
         """Return one for a part of the load on a thread of its own, with the same bar."""
         return Watch(bool(self._explain), bar=self._bar, stopping=stopping)
 
-    def open(self, file: File, device: str = "") -> None:
+    def open(self, path: str, device: str = "") -> None:
         """Tell that what follows is of this file."""
         files = self.report.files
-        if files and (files[-1].path, files[-1].device) == (file.path, device):
+        if files and (files[-1].path, files[-1].device) == (path, device):
             return
-        self.report.files.append(FileReport(file.path, device))
+        self.report.files.append(FileReport(path, device))
         self._file_begin = time.monotonic()
 
     def start(self, tensors: int, size_bytes: int) -> None:
