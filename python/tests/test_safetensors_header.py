@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -13,7 +14,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import hippogriff
-from hippogriff.safetensors import SafetensorError, _entries, load_file, safe_open
+from hippogriff.safetensors import (
+    SafetensorError,
+    _entries,
+    load_file,
+    load_into,
+    load_plan,
+    safe_open,
+)
 from hippogriff.safetensors._header import (
     _parse,
     format_header,
@@ -51,6 +59,18 @@ MALFORMED = {
     "a space first": raw_file(None, text=b" {}"),
     "not UTF-8": raw_file(None, text=b'{"\xff": {}}'),
     "lone surrogate": raw_file({"\ud800": one()["x"]}, _FOUR),
+    "nested in an ignored key": raw_file({"x": {**one()["x"], "y": [{}, {}]}}, _FOUR),
+    "object as an ignored key": raw_file({"x": {**one()["x"], "y": {"z": 1}}}, _FOUR),
+    "list in a shape": raw_file(one(shape=[[4]]), _FOUR),
+    "many ignored keys": raw_file(
+        {"x": {**one()["x"], **{str(key): 0 for key in range(50)}}}, _FOUR
+    ),
+    "very many ignored keys": raw_file(
+        {"x": {**one()["x"], **{str(key): 0 for key in range(50_000)}}}, _FOUR
+    ),
+    "list in the metadata": raw_file({"__metadata__": {"a": [[]]}, **one()}, _FOUR),
+    "metadata twice": raw_file(None, text=b'{"__metadata__":{"a":"b"},"__metadata__":{"a":"b"}}'),
+    "empty object": raw_file({"x": {}}),
     "deep": raw_file(None, text=b'{"x":' + b"[" * 200_000 + b"]" * 200_000 + b"}"),
     "huge number": raw_file(None, text=b'{"x":' + b"9" * 10_000 + b"}"),
     "trailing garbage": raw_file(None, text=b"{}x"),
@@ -122,8 +142,13 @@ def test_malformed_files_are_refused_by_name(tmp_path: Path, what: str) -> None:
     path.write_bytes(MALFORMED[what])
     with pytest.raises(SafetensorError, match=r"malformed\.safetensors: "):
         load_file(path, framework="np")
-    with pytest.raises(SafetensorError):
-        safe_open(path, "np")
+    for load in (
+        lambda: safe_open(path, "np"),
+        lambda: load_into({"x": np.zeros(4, np.uint8)}, path),
+        lambda: load_plan(path, {"cpu": None}, framework="np"),
+    ):
+        with pytest.raises(SafetensorError, match=r"malformed\.safetensors: "):
+            load()
 
 
 def test_the_reference_refuses_minus_zero_too(tmp_path: Path) -> None:
@@ -137,11 +162,55 @@ def test_the_reference_refuses_minus_zero_too(tmp_path: Path) -> None:
         raw_file(
             None,
             _FOUR,
-            b'{"-0":{"dtype":"U8","shape":[4],"data_offsets":[0,4],"more":[-0,-0.5,1]}}',
+            b'{"-0":{"dtype":"U8","shape":[4],"data_offsets":[0,4],"more":-0,"less":-0.5}}',
         )
     )
     assert load_file(path, framework="np")["-0"].tobytes() == _FOUR
     assert safetensors.numpy.load_file(path)["-0"].tobytes() == _FOUR
+
+
+_X = '{"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]'
+
+
+@pytest.mark.parametrize(
+    ("text", "piece", "words"),
+    [
+        (_X + ',"y":[@{}]}}', "{},", "tensor 'x' has an object or a list as 'y'"),
+        (_X + ',"a":1,"y":{@"z":[]}}}', '"z":[],', "as 'y'"),
+        (_X + '},"\\u0079":[@[]]}', "[],", "tensor 'y' is not an object"),
+        ('{"x":{"shape":[@[]]}}', "[],", "tensor 'x' has shape that are no list"),
+        (_X + '@,"z":0}}', ',"a":0', "tensor 'x' has more"),
+        ('{"__metadata__":{"a":[@[]]}}', "[],", "__metadata__ is not"),
+        ('{"__metadata__":{@"":""}}', '"":"",', "at most"),
+    ],
+)
+def test_what_no_header_has_is_refused_before_it_becomes_objects(
+    text: str, piece: str, words: str
+) -> None:
+    header = text.replace("@", piece * 2_000_000).encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(SafetensorError) as caught:
+            parse_header(header, 8 + len(header) + 4)
+        assert words in str(caught.value)
+        with pytest.raises(SafetensorError) as again:
+            list(stream_tensors(header, 8 + len(header) + 4))
+        assert str(again.value) == str(caught.value)
+        assert tracemalloc.get_traced_memory()[1] < 6 * len(header) + 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_ignored_keys_are_those_of_the_reference_where_they_are_few(tmp_path: Path) -> None:
+    path = tmp_path / "more.safetensors"
+    more: dict[str, Any] = {f"[{{{number}": value for number, value in enumerate(["}]", 1, None])}
+    entry = {**more, **one()["x"], "last": '"\\', "true": True}
+    for header in ({"x": entry}, {"x": dict(reversed(entry.items()))}):
+        path.write_bytes(raw_file({**header, "__metadata__": {"[{": '"}]'}}, _FOUR))
+        assert load_file(path, framework="np")["x"].tobytes() == _FOUR
+        assert safetensors.numpy.load_file(path)["x"].tobytes() == _FOUR
+        with safe_open(path, "np") as file:
+            assert file.metadata() == {"[{": '"}]'}
 
 
 def test_what_is_well_formed_but_odd_is_loaded(tmp_path: Path) -> None:

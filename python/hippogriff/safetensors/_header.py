@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hippogriff._collector import Pause
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._entries import Entries
+from hippogriff.safetensors._flat import METADATA_MAX, OTHER_KEYS_MAX, Excess, find_excess
 from hippogriff.safetensors._tensor import (
     DTYPE_BITS,
     OFFSET_MAX,
@@ -34,8 +35,13 @@ if TYPE_CHECKING:
 HEADER_BYTES_MAX = 100_000_000
 _PREFIX_BYTES = 8
 _METADATA = "__metadata__"
-# As writers write it; with a backslash or a brace inside it is left to the JSON parser.
-_METADATA_FIRST = re.compile(r'\{"__metadata__":(\{[^{}\\]*\})(?:,(?=")|(?=\}))')
+_WRONG_METADATA = f"{_METADATA} is not an object of strings, {METADATA_MAX} at most"
+# As writers write it; with a backslash or a brace inside it is left to the strict parser.
+_METADATA_FIRST = re.compile(
+    r'\{"__metadata__":(\{(?:[^"\\\[\]{}]++|"[^"\\{}]*+"){0,'
+    f"{METADATA_MAX}"
+    r'}+\})(?:,(?=")|(?=\}))'
+)
 
 
 class SafetensorError(InvalidArgument):
@@ -200,7 +206,11 @@ def _decode(text: bytes) -> str:
 
 def _parse(text: bytes, file_bytes: int) -> Header:
     data_offset = _PREFIX_BYTES + len(text)
-    fields = _parse_json(_decode(text))
+    decoded = _decode(text)
+    excess = find_excess(decoded)
+    if excess is not None:
+        _refuse(excess)
+    fields = _parse_json(decoded)
     metadata = _parse_metadata(fields.pop(_METADATA, None))
     if b"\\u" in text:  # only escapes can make what is no Unicode
         check_unicode([*fields, *(metadata or ()), *(metadata or {}).values()])
@@ -209,6 +219,29 @@ def _parse(text: bytes, file_bytes: int) -> Header:
     tensors.sort(key=lambda tensor: (tensor.offset, tensor.size_bytes))
     _check_cover(tensors, data_offset, file_bytes)
     return Header({tensor.name: tensor for tensor in tensors}, metadata, data_offset)
+
+
+def _refuse(excess: Excess) -> None:
+    """Say what is wrong with an entry, unless it is no JSON: then the parser says so."""
+    try:
+        name, key = (json.loads(text) if text else "" for text in excess[:2])
+        value = _parse_json(excess.value) if excess.whole and excess.value[0] == "{" else None
+    except ValueError:
+        return
+    if name == _METADATA:
+        if value and all(isinstance(each, str) for each in value.values()):
+            raise SafetensorError(f"the header has {_METADATA!r} twice")
+        raise SafetensorError(_WRONG_METADATA)
+    tensor = f"tensor {name!r:.200}"
+    if key in {"shape", "data_offsets"}:
+        raise SafetensorError(f"{tensor} has {key} that are no list of numbers")
+    if excess.key:
+        raise SafetensorError(f"{tensor} has an object or a list as {key!r:.200}")
+    if excess.value[0] != "{":
+        raise SafetensorError(f"{tensor} is not an object")
+    if value is None or len(value) > 3 + OTHER_KEYS_MAX:
+        raise SafetensorError(f"{tensor} has more than {OTHER_KEYS_MAX} keys of no meaning")
+    raise SafetensorError(_what_is_wrong(name, value))
 
 
 def unique(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -249,8 +282,6 @@ def _parse_json(text: str) -> dict[str, Any]:
         )
     except SafetensorError:
         raise
-    except RecursionError:
-        raise SafetensorError("the header nests too deep") from None
     except ValueError as error:
         raise SafetensorError(f"the header is not JSON: {error}") from None
     if not isinstance(value, dict):
@@ -271,7 +302,7 @@ def _parse_metadata(value: Any) -> dict[str, str] | None:
     if value is None:
         return None
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-        raise SafetensorError(f"{_METADATA} is not an object of strings")
+        raise SafetensorError(_WRONG_METADATA)
     return value
 
 
