@@ -11,8 +11,8 @@ from hippogriff._elements import find_element
 from hippogriff._flights import Flights
 from hippogriff._frameworks import framework_of, make_array, make_framework, transposed
 from hippogriff._host_memory import share_out
-from hippogriff._progress import Following
 from hippogriff._regions import describe, note_changes
+from hippogriff._report import Watch
 from hippogriff._slices import Target, fill, find_runs, resolve, target_of
 from hippogriff.errors import InvalidArgument, Unsupported
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hippogriff._file import File
     from hippogriff._frameworks import Framework
     from hippogriff._regions import Region
+    from hippogriff._report import Explain
     from hippogriff._slices import Extent, Runs, Selection
 
 _IN_FLIGHT = 8
@@ -47,6 +48,7 @@ class ArrayFile:
         *,
         fortran_order: bool = False,
         host_memory: int = 0,
+        explain: Explain = False,
         progress: bool | None = None,
     ) -> None:
         # In Fortran order the file is the transposed array in C order.
@@ -55,6 +57,7 @@ class ArrayFile:
         self._framework = framework
         self._fortran_order = fortran_order
         self._host_memory = host_memory
+        self._explain = explain
         self._progress = progress
 
     @property
@@ -174,16 +177,24 @@ class ArrayFile:
         self._fill(selection, Target(array, region.address, region, framework))
 
     def _fill(self, selection: Selection, target: Target) -> None:
-        with Following("load", self._progress) as following:
+        size_bytes = math.prod(selection.counts) * self._extent.itemsize_bytes
+        with self._watch("load", size_bytes) as watch:
             fill(
                 self._file,
                 self._extent,
                 selection,
                 target,
                 self._host_memory,
-                following.wait,
-                following.expect,
+                watch.wait,
+                watch.expect,
             )
+
+    def _watch(self, operation: str, size_bytes: int) -> Watch:
+        """Return what follows the transfers of one part."""
+        watch = Watch(self._explain, self._progress, self._host_memory, operation)
+        watch.open(self.path)
+        watch.start(1, size_bytes)
+        return watch
 
     def __setitem__(self, index: Any, array: Any) -> None:
         if self.mode == "r":
@@ -195,16 +206,17 @@ class ArrayFile:
         if region.size_bytes == 0:
             return
         runs = find_runs(self._extent, selection)
-        with Following("write", self._progress) as following:
-            following.expect(region.size_bytes)
-            if runs.number == 1 and not self._host_memory:
+        with self._watch("write", region.size_bytes) as watch:
+            watch.expect(region.size_bytes)
+            # Of few bytes from a GPU, which this writes at once, nothing would be told.
+            if runs.number == 1 and not self._host_memory and not self._explain:
                 offset = self._extent.offset + next(runs.offsets())
-                self._file.write_from(array, offset, progress=following.tell)
+                self._file.write_from(array, offset, progress=watch.tell)
             else:
-                self._write(array, region, runs, selection, following)
+                self._write(array, region, runs, selection, watch)
 
     def _write(
-        self, array: Any, region: Region, runs: Runs, selection: Selection, following: Following
+        self, array: Any, region: Region, runs: Runs, selection: Selection, watch: Watch
     ) -> None:
         """Write an array's runs, each by a transfer, within the budget."""
         if runs.number > 1 and (runs.number > _PIECES_MAX or not hasattr(array, "reshape")):
@@ -213,7 +225,7 @@ class ArrayFile:
                 "one: write whole rows"
             )
         in_flight, each = share_out(self._host_memory, _IN_FLIGHT)
-        with Flights(in_flight, following.wait) as flights:
+        with Flights(in_flight, watch.wait) as flights:
             pieces = self._pieces(array, region, runs, selection)
             for piece, offset in zip(pieces, runs.offsets(), strict=True):
                 flights.make_room()

@@ -17,9 +17,10 @@ from hippogriff._slices import Extent
 from hippogriff.errors import InvalidArgument, io_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hippogriff._elements import Element
+    from hippogriff._report import LoadReport
     from hippogriff._runtime import PathLike
 
 
@@ -38,6 +39,7 @@ def open_file(
     device: object = "cpu",
     framework: str = "np",
     host_memory: int | str | None = None,
+    explain: bool | Callable[[LoadReport], object] = False,
     progress: bool | None = None,
 ) -> ArrayFile: ...
 
@@ -52,6 +54,7 @@ def open_file(
     device: object = "cpu",
     framework: str = "np",
     host_memory: int | str | None = None,
+    explain: bool | Callable[[LoadReport], object] = False,
     progress: bool | None = None,
 ) -> File | ArrayFile:
     """Open a file for transfers of its parts; with an element type, as an array of numbers.
@@ -65,13 +68,12 @@ def open_file(
     dtype : dtype-like, optional
         The element type: a name, or a NumPy or torch dtype.
     shape : int or sequence of int, optional
-        With `dtype`: the lengths in elements, one of which may be -1. If not given, all that is in
-        the file, in one dimension. Mode ``"w"`` needs it, and gives the file that size.
+        With `dtype`: the lengths in elements, one of which may be -1; else all of the file in one
+        dimension. Mode ``"w"`` needs it, and gives the file that size.
     offset : int
         With `dtype`: where the first element is, in bytes.
-    device, framework, host_memory, progress
-        With `dtype`: where parts are loaded to, whose arrays they become, and how each is loaded or
-        written, as in `hippogriff.arrays.load_npy`.
+    device, framework, host_memory, explain, progress
+        With `dtype`: as in `hippogriff.arrays.load_npy`, for each part that is loaded or written.
 
     Returns
     -------
@@ -94,7 +96,7 @@ def open_file(
     ...     batch = weights[10:20]
     """
     if dtype is None:
-        if shape is not None or offset or host_memory is not None or progress is not None:
+        if offset or explain or any(each is not None for each in (shape, host_memory, progress)):
             raise InvalidArgument("the other arguments are those of an array: give its dtype, too")
         return File(path, mode)
     element = find_element(dtype)
@@ -111,7 +113,7 @@ def open_file(
         lengths = _fitting(file, shape, element, offset)
         stack.pop_all()
     extent = Extent(offset, lengths, element.dtype, element.itemsize_bytes)
-    return ArrayFile(file, extent, maker, host_memory=budget, progress=progress)
+    return ArrayFile(file, extent, maker, host_memory=budget, explain=explain, progress=progress)
 
 
 def _lengthen(file: File, size_bytes: int) -> None:

@@ -31,7 +31,7 @@ class Bar:
         What is going on.
     """
 
-    def __init__(self, progress: bool | None, title: str = "load") -> None:
+    def __init__(self, progress: bool | None, title: str) -> None:
         # None where a program was started without a stderr.
         terminal = sys.stderr is not None and sys.stderr.isatty()
         self.shown = terminal if progress is None else progress
@@ -67,6 +67,16 @@ class Bar:
             if self._follower is not None:
                 self._follower.__exit__(None, None, None)
                 self._follower = None
+
+
+def bar_for(size_bytes: int, progress: bool | None, title: str) -> Bar | None:
+    """Make the bar of something so large that somebody might look on; None where nobody does."""
+    if progress or (progress is None and size_bytes >= _QUIET_BYTES):
+        bar = Bar(progress, title)
+        if bar.shown:
+            bar.expect(size_bytes)
+            return bar
+    return None
 
 
 class Following:

@@ -1,27 +1,37 @@
-"""What a load tells: a bar while it goes on, and a report of how it went."""
+"""What a load or a save tells: a bar while it goes on, and a report of how it went."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hippogriff._progress import Bar
+from hippogriff._progress import bar_for
 from hippogriff._sizes import format_size
 from hippogriff.errors import Cancelled
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from hippogriff._handle import Progress
-    from hippogriff._transfer import Transfer
+    from hippogriff._progress import Bar
+    from hippogriff._transfer import ProgressCallback, Transfer
+
+    Explain = bool | Callable[["LoadReport"], object]
+
+# How the printed report tells of a route: of what is read, and of what is written.
+_WORDS = {
+    "direct": ("read straight into place", "written straight from the array"),
+    "caller": ("read by the calling thread", "written by the calling thread"),
+}
 
 
 @dataclass
 class FileReport:
-    """How the tensors of one file were loaded.
+    """How the tensors, or arrays, of one file were loaded or saved.
 
     Attributes
     ----------
@@ -30,17 +40,21 @@ class FileReport:
     device : str
         Where to, where that is several.
     tensors, bytes : int
-        How many, and their bytes in the file.
+        How many, and their bytes in the file; of a save the bytes of all of the file.
     bytes_by_route : dict of str to int
-        For example ``{"pipelined": 4294967296}``.
+        For example ``{"pipelined": 4294967296}``: what moved, with the rows around a slice and
+        the gaps between arrays where these were read. Beside the routes of transfers,
+        ``"caller"`` is what the calling thread itself read or wrote, ``"decompressed"`` what it
+        decompressed.
     bytes_from_page_cache, bytes_from_disk : int
-        Where the bytes came from.
+        Where the bytes that transfers read came from.
     seconds : float
         From the first of its transfers to the end of the last.
     waiting_seconds : float
-        Of these, waiting for bytes; the rest is parsing the header and making arrays.
+        Of these, waiting for transfers, and for what the calling thread itself reads, writes and
+        syncs; the rest is parsing the header and making arrays.
     cpu_seconds : float
-        Of the runtime's threads.
+        Of the runtime's threads, and of the calling thread where it reads or writes itself.
     """
 
     path: str
@@ -62,7 +76,7 @@ class FileReport:
 
 @dataclass
 class LoadReport:
-    """How a load went.
+    """How a load, or a save, went.
 
     Attributes
     ----------
@@ -74,12 +88,15 @@ class LoadReport:
         Of these, waiting for bytes; the rest is reading headers and making arrays.
     host_memory_bytes : int
         The most pinned host memory that it might use, where that was said; else 0.
+    operation : str
+        ``"load"``; ``"save"``, of a new file; ``"write"``, in place.
     """
 
     files: list[FileReport] = field(default_factory=list)
     seconds: float = 0.0
     waiting_seconds: float = 0.0
     host_memory_bytes: int = 0
+    operation: str = "load"
 
     @property
     def bytes(self) -> int:
@@ -99,32 +116,44 @@ class LoadReport:
         return {**facts, "bytes": self.bytes, "gb_per_second": self.gb_per_second}
 
     def __str__(self) -> str:
-        lines = [_line(file) for file in self.files]
+        written = self.operation != "load"
+        lines = [_line(file, written) for file in self.files]
         lines.append(
             f"{format_size(self.bytes)} in {self.seconds:.3f} s, {self.gb_per_second:.2f} GB/s; "
-            f"{self.waiting_seconds:.3f} s of it waiting for bytes"
+            f"{self.waiting_seconds:.3f} s of it {'writing' if written else 'waiting for bytes'}"
         )
         if self.host_memory_bytes:
             lines[-1] += f"; with at most {format_size(self.host_memory_bytes)} of host memory"
         return "\n".join(lines)
 
 
-def _line(file: FileReport) -> str:
-    routes = ", ".join(
-        f"{route} {format_size(size)}" for route, size in file.bytes_by_route.items() if size
-    )
+def _line(file: FileReport, written: bool) -> str:
+    routes = [
+        f"{format_size(size)} {_words(route, written)}"
+        for route, size in file.bytes_by_route.items()
+    ]
+    facts = [", ".join(routes) or "nothing to move"]
+    if file.bytes_from_page_cache or file.bytes_from_disk:
+        facts.append(
+            f"{format_size(file.bytes_from_page_cache)} from the page cache, "
+            f"{format_size(file.bytes_from_disk)} from the drive"
+        )
+    facts.append(f"{file.waiting_seconds:.3f} s waiting, {file.cpu_seconds:.3f} CPU s")
     to = file.device and f" to {file.device}"
+    count = "1 tensor" if file.tensors == 1 else f"{file.tensors} tensors"
     return (
-        f"{file.path}{to}: {file.tensors} tensors, {format_size(file.bytes)}, "
-        f"{file.gb_per_second:.2f} GB/s ({routes or 'nothing to move'}; "
-        f"{format_size(file.bytes_from_page_cache)} from the page cache, "
-        f"{format_size(file.bytes_from_disk)} from the drive; "
-        f"{file.waiting_seconds:.3f} s waiting, {file.cpu_seconds:.3f} CPU s)"
+        f"{file.path}{to}: {count}, {format_size(file.bytes)}, {file.gb_per_second:.2f} GB/s "
+        f"({'; '.join(facts)})"
     )
+
+
+def _words(route: str, written: bool) -> str:
+    """Say how bytes moved that several routes may have carried."""
+    return " + ".join(_WORDS.get(each, (each, each))[written] for each in route.split("+"))
 
 
 class Watch:
-    """Follows the transfers of a load. Used from one thread, as a context manager.
+    """Follows the transfers of a load or a save. Used from one thread, as a context manager.
 
     Parameters
     ----------
@@ -132,32 +161,29 @@ class Watch:
         True prints the report at the end; a callable gets it.
     progress : bool, optional
         As `Bar` has it.
-    bar : Bar, optional
-        One that others tell too.
-    stopping : threading.Event, optional
-        When it is set, waiting ends with `Cancelled`.
     host_memory : int
         For the report: the budget in bytes, or 0.
+    operation : str
+        What is going on, as `LoadReport` has it.
     """
 
     def __init__(
         self,
-        explain: bool | Callable[[LoadReport], object] = False,
+        explain: Explain = False,
         progress: bool | None = None,
-        bar: Bar | None = None,
-        stopping: threading.Event | None = None,
         host_memory: int = 0,
+        operation: str = "load",
     ) -> None:
-        self.report = LoadReport(host_memory_bytes=host_memory)
+        self.report = LoadReport(host_memory_bytes=host_memory, operation=operation)
         self._explain = explain
-        self._bar = bar or Bar(progress)
-        self._stopping = stopping
-        self._done_bytes = 0
+        self._progress = progress
+        self._bar: Bar | None = None
+        self._stopping: threading.Event | None = None
+        self._expected_bytes = self._done_bytes = 0
         self._begin = time.monotonic()
-        self._file_begin = 0.0
+        self._file_begin = self._file_begin_cpu = 0.0
 
     def __enter__(self) -> Watch:
-        self._begin = time.monotonic()
         return self
 
     def __exit__(
@@ -166,48 +192,90 @@ class Watch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        if kind is not None or not self._explain:
+            return
+        if self.report.bytes and not self._expected_bytes:
+            # So little that it took no transfer.
+            cpu_seconds = time.thread_time() - self._file_begin_cpu
+            self._count(self._file_begin, "caller", self.report.bytes, cpu_seconds)
         self.report.seconds = time.monotonic() - self._begin
-        self._bar.close()
-        if kind is None and self._explain:
-            if callable(self._explain):
-                self._explain(self.report)
-            else:
-                print(self.report)
+        if callable(self._explain):
+            self._explain(self.report)
+        else:
+            print(self.report)
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is, or will be, a bar to see."""
+        return self._bar is not None
 
     def expect(self, size_bytes: int) -> None:
-        """Tell how much more there will be."""
-        self._bar.expect(size_bytes)
+        """Tell how much more there will be, before the first of it."""
+        self._expected_bytes += size_bytes
+        if self._bar is not None:
+            self._bar.expect(size_bytes)
+        else:
+            self._bar = bar_for(self._expected_bytes, self._progress, self.report.operation)
 
     def part(self, stopping: threading.Event) -> Watch:
-        """Return one for a part of the load on a thread of its own, with the same bar."""
-        return Watch(bool(self._explain), bar=self._bar, stopping=stopping)
+        """Return one for a part of the load on a thread of its own, with the same bar.
+
+        When `stopping` is set, waiting ends with `Cancelled`.
+        """
+        part = Watch(bool(self._explain), progress=False)
+        part._bar, part._stopping = self._bar, stopping
+        return part
 
     def open(self, path: str, device: str = "") -> None:
         """Tell that what follows is of this file."""
         files = self.report.files
-        if files and (files[-1].path, files[-1].device) == (path, device):
+        if not self._explain or (files and (files[-1].path, files[-1].device) == (path, device)):
             return
-        self.report.files.append(FileReport(path, device))
-        self._file_begin = time.monotonic()
+        files.append(FileReport(path, device))
+        self._file_begin, self._file_begin_cpu = time.monotonic(), time.thread_time()
 
     def start(self, tensors: int, size_bytes: int) -> None:
         """Tell that tensors are being loaded."""
-        report = self.report.files[-1]
-        report.tensors += tensors
-        report.bytes += size_bytes
+        if self._explain:
+            report = self.report.files[-1]
+            report.tensors += tensors
+            report.bytes += size_bytes
 
     def wait(self, transfer: Transfer[int]) -> None:
         """Wait for a transfer; its failure is raised."""
         begin = time.monotonic()
-        transfer.complete(None, self._tell if self._bar.shown or self._stopping else None)
-        now = time.monotonic()
-        self.report.waiting_seconds += now - begin
-        self._done_bytes += transfer.progress.bytes_total
-        report = self.report.files[-1]
-        report.waiting_seconds += now - begin
-        report.seconds = now - self._file_begin
+        transfer.complete(None, self.tell)
+        if self._bar is not None:
+            self.add(transfer.progress.bytes_total)
         if self._explain:
-            _add(report, transfer.report())
+            facts = transfer.report()
+            report = self.report.files[-1]
+            report.bytes_from_page_cache += int(facts.get("bytes_from_page_cache", 0))
+            report.bytes_from_disk += int(facts.get("bytes_from_disk", 0))
+            moved, cpu_seconds = int(facts.get("bytes", 0)), float(facts.get("cpu_seconds", 0.0))
+            self._count(begin, str(facts.get("route", "none")), moved, cpu_seconds)
+
+    @contextlib.contextmanager
+    def caller(self, size_bytes: int) -> Iterator[None]:
+        """While this thread itself reads or writes so much."""
+        begin, begin_cpu = time.monotonic(), time.thread_time()
+        yield
+        if self._explain:
+            self._count(begin, "caller", size_bytes, time.thread_time() - begin_cpu)
+
+    def decompressed(self, size_bytes: int) -> None:
+        """Tell that so much more is decompressed, and where it should be."""
+        self.add(size_bytes)
+        if self._explain:
+            self._count(time.monotonic(), "decompressed", size_bytes, 0.0)
+
+    def add(self, size_bytes: int) -> None:
+        """Tell the bar alone that so much more is done."""
+        if self._bar is not None:
+            self._done_bytes += size_bytes
+            self._bar.tell(self, self._done_bytes)
 
     def wait_uncounted(self, transfer: Transfer[int]) -> None:
         """Wait for a transfer whose bytes are not those of tensors; else as `wait`."""
@@ -218,16 +286,24 @@ class Watch:
         if self._stopping is not None and self._stopping.is_set():
             raise Cancelled("load: stopped because another part of it failed", operation="load")
 
+    @property
+    def tell(self) -> ProgressCallback | None:
+        """What tells how far the transfer is that is waited for now."""
+        return self._tell if self._bar is not None or self._stopping is not None else None
+
     def _tell(self, progress: Progress) -> None:
         self.check()
-        if self._bar.shown:
+        if self._bar is not None:
             self._bar.tell(self, self._done_bytes + progress.bytes_done)
 
-
-def _add(report: FileReport, facts: Mapping[str, Any]) -> None:
-    route = str(facts.get("route", "none"))
-    moved = int(facts.get("bytes", 0))
-    report.bytes_by_route[route] = report.bytes_by_route.get(route, 0) + moved
-    report.bytes_from_page_cache += int(facts.get("bytes_from_page_cache", 0))
-    report.bytes_from_disk += int(facts.get("bytes_from_disk", 0))
-    report.cpu_seconds += float(facts.get("cpu_seconds", 0.0))
+    def _count(self, begin: float, route: str, size_bytes: int, cpu_seconds: float) -> None:
+        """Report what moved since `begin`, for which this thread waited."""
+        now = time.monotonic()
+        self.report.waiting_seconds += now - begin
+        report = self.report.files[-1]
+        report.waiting_seconds += now - begin
+        report.seconds = now - self._file_begin
+        report.cpu_seconds += cpu_seconds
+        if size_bytes:
+            carried = report.bytes_by_route
+            carried[route] = carried.get(route, 0) + size_bytes

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from hippogriff._file import File
 from hippogriff._flights import Flights
 from hippogriff._host_memory import share_out
-from hippogriff._progress import Following
 from hippogriff._regions import describe
 from hippogriff._replacement import Replacement
 from hippogriff._runtime import encode_path
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hippogriff._regions import Region
+    from hippogriff._report import Watch
     from hippogriff._runtime import PathLike
 
 _IN_FLIGHT = 8
@@ -57,9 +57,8 @@ def save_parts(
     filename: PathLike,
     header: bytes,
     parts: list[Part],
+    watch: Watch,
     make_beside: Callable[[str], Beside] | None = None,
-    *,
-    progress: bool | None = None,
     host_memory: int = 0,
 ) -> None:
     """Write a file: the header, then each part, ascending and without holes.
@@ -80,13 +79,13 @@ def save_parts(
     try:
         size_bytes = len(header) + sum(region.size_bytes for region, _ in parts)
         replacement.create(0o666, size_bytes)
-        with (
-            File(replacement.temporary, "r+") as file,
-            Following("save", progress) as following,
-        ):
-            following.expect(size_bytes)
-            _write(file, header, parts, following, host_memory)
-            _sync(file, replacement.name)
+        with File(replacement.temporary, "r+") as file:
+            watch.expect(size_bytes)
+            watch.open(replacement.name)
+            watch.start(len(parts), size_bytes)
+            _write(file, header, parts, watch, host_memory)
+            with watch.caller(0):
+                _sync(file, replacement.name)
         if make_beside is not None:
             beside = make_beside(replacement.name)
             beside.remove_old()
@@ -116,13 +115,11 @@ def _sync(file: File, name: str) -> None:
         raise io_error("sync", name, error) from None
 
 
-def _write(
-    file: File, header: bytes, parts: list[Part], following: Following, host_memory: int
-) -> None:
+def _write(file: File, header: bytes, parts: list[Part], watch: Watch, host_memory: int) -> None:
     """Write what is on the host by this thread, and what is on devices by transfers beside it."""
-    host = _HostWriter(file, following)
+    host = _HostWriter(file, watch)
     in_flight, each = share_out(host_memory, _IN_FLIGHT)
-    with Flights(in_flight, following.wait) as flights:
+    with Flights(in_flight, watch.wait) as flights:
         host.write(describe(header, writable=False), 0)
         for region, offset in parts:
             if region.size_bytes == 0:
@@ -138,9 +135,9 @@ def _write(
 class _HostWriter:
     """Gathers adjacent memory, so that many small arrays are written by few calls."""
 
-    def __init__(self, file: File, following: Following) -> None:
+    def __init__(self, file: File, watch: Watch) -> None:
         self._file = file
-        self._following = following
+        self._watch = watch
         self._regions: list[Region] = []
         self._offset = self._bytes = 0
 
@@ -155,23 +152,27 @@ class _HostWriter:
 
     def flush(self) -> None:
         """Write what was gathered."""
+        with self._watch.caller(self._bytes):
+            self._write_all()
+        self._regions.clear()
+        self._bytes = 0
+
+    def _write_all(self) -> None:
         views = [_view(region) for region in self._regions]
         while views:
             try:
-                now = _begin(views) if self._following.shown else views
+                now = _begin(views) if self._watch.shown else views
                 written = os.pwritev(self._file.fileno(), now, self._offset)
                 if written == 0:
                     raise OSError(errno.EIO, "nothing more is written")
             except OSError as error:
                 raise io_error("write", self._file.path, error) from None
             self._offset += written
-            self._following.add(written)
+            self._watch.add(written)
             while views and written >= len(views[0]):
                 written -= len(views.pop(0))
             if views:
                 views[0] = views[0][written:]
-        self._regions.clear()
-        self._bytes = 0
 
 
 def _begin(views: list[bytes | memoryview]) -> list[bytes | memoryview]:

@@ -12,9 +12,8 @@ from hippogriff._transfer import Request
 from hippogriff.arrays._header import PREFIX_BYTES, header_end, make_array_of, naming, parse_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hippogriff._frameworks import Framework
+    from hippogriff._report import Watch
     from hippogriff.arrays._archive import Archive, Member, MemberStream
 
 # What goes to a device at a time.
@@ -25,10 +24,10 @@ def load_compressed(
     archive: Archive,
     member: Member,
     framework: Framework,
-    add: Callable[[int], object],
+    watch: Watch,
     host_memory: int,
 ) -> Any:
-    """Load one array; `add` is told how much is done, `host_memory` is the most that is pinned.
+    """Load one array; `watch` is told how, `host_memory` is the most that is pinned.
 
     Raises
     ------
@@ -40,6 +39,7 @@ def load_compressed(
             data = stream.read(PREFIX_BYTES)
             data += stream.read(max(0, header_end(data) - len(data)))
             header = parse_header(data, member.size_bytes)
+        watch.start(1, header.size_bytes)
         with naming(archive.where(member.name)):
             array = make_array_of(framework, header)
         if _is_host(framework):
@@ -47,9 +47,9 @@ def load_compressed(
             for piece in stream.pieces(header.size_bytes):
                 ctypes.memmove(address, piece, len(piece))
                 address += len(piece)
-                add(len(piece))
+                watch.decompressed(len(piece))
         else:
-            _pour(stream, header.size_bytes, array, framework, host_memory, add)
+            _pour(stream, header.size_bytes, array, framework, host_memory, watch)
         stream.finish()
     return array
 
@@ -65,7 +65,7 @@ def _pour(
     array: Any,
     framework: Framework,
     host_memory: int,
-    add: Callable[[int], object],
+    watch: Watch,
 ) -> None:
     """Decompress into a file in memory, and let transfers take it to the device from there."""
     descriptor = os.memfd_create("hippogriff", os.MFD_CLOEXEC)
@@ -79,7 +79,7 @@ def _pour(
                 part = (0, here, framework.address(array) + done)
                 request = Request("auto", region=framework.region, host_memory=host_memory)
                 start_scatter(file, [part], request, array, cancel_when_dropped=True).wait()
-                add(here)
+                watch.decompressed(here)
     finally:
         os.close(descriptor)
 

@@ -10,7 +10,7 @@ from hippogriff._file import File
 from hippogriff._flights import Flights
 from hippogriff._frameworks import make_framework
 from hippogriff._host_memory import host_memory_bytes, share_out
-from hippogriff._progress import Following
+from hippogriff._report import Watch
 from hippogriff._scatter import start_scatter
 from hippogriff._slices import Extent
 from hippogriff._transfer import Request
@@ -28,9 +28,10 @@ from hippogriff.arrays._verify import find_checksums
 from hippogriff.errors import InvalidArgument, io_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from hippogriff._frameworks import Framework
+    from hippogriff._report import LoadReport
     from hippogriff._runtime import PathLike
     from hippogriff._scatter import Part
     from hippogriff.arrays._verify import Comparison, Verify
@@ -55,6 +56,7 @@ def load_npy(
     framework: str = "np",
     verify: Verify = False,
     host_memory: int | str | None = None,
+    explain: bool | Callable[[LoadReport], object] = False,
     progress: bool | None = None,
 ) -> Any:
     """Load the array of an `.npy` file.
@@ -73,6 +75,9 @@ def load_npy(
     host_memory : int or str, optional
         The most pinned host memory that it uses at one time, as in
         `hippogriff.safetensors.load_file`. On the CPU none is needed.
+    explain : bool or callable
+        True prints the route, GB/s, where the bytes came from and the time spent waiting; a
+        callable is given the `hippogriff.safetensors.LoadReport`.
     progress : bool, optional
         Whether to show a bar on stderr; without it on a terminal, when it takes a while.
 
@@ -98,16 +103,17 @@ def load_npy(
     """
     budget = host_memory_bytes(host_memory)
     maker = make_framework(framework, device)
-    with File(path) as file, Following("load", progress) as following:
+    with Watch(explain, progress, budget) as watch, File(path) as file:
         with naming(file.path):
             header = _header_of(file)
         checksums = find_checksums(file, header, verify)
         with naming(file.path):
             array = make_array_of(maker, header)
-        following.expect(header.size_bytes)
+        watch.expect(header.size_bytes)
+        watch.open(file.path)
         comparison = checksums and checksums.begin(maker.address(array), maker.region)
         stored = _Stored(header.data_offset, header, array)
-        _load(file, [stored], maker, following, budget, comparison)
+        _load(file, [stored], maker, watch, budget, comparison)
         if comparison is not None:
             comparison.finish()
     return array
@@ -120,6 +126,7 @@ def open_npy(
     device: object = "cpu",
     framework: str = "np",
     host_memory: int | str | None = None,
+    explain: bool | Callable[[LoadReport], object] = False,
     progress: bool | None = None,
 ) -> ArrayFile:
     """Open an `.npy` file, to load, or write, parts of its array by index.
@@ -130,8 +137,8 @@ def open_npy(
         The file.
     mode : {"r", "r+"}
         To read; to read and write in place.
-    device, framework, host_memory, progress
-        As in `load_npy`; the last two for each part that is loaded or written.
+    device, framework, host_memory, explain, progress
+        As in `load_npy`; the last three for each part that is loaded or written.
 
     Returns
     -------
@@ -164,6 +171,7 @@ def open_npy(
         maker,
         fortran_order=header.fortran_order,
         host_memory=budget,
+        explain=explain,
         progress=progress,
     )
 
@@ -176,6 +184,7 @@ def load_npz(
     names: Iterable[str] | None = None,
     verify: bool = False,
     host_memory: int | str | None = None,
+    explain: bool | Callable[[LoadReport], object] = False,
     progress: bool | None = None,
 ) -> dict[str, Any]:
     """Load the arrays of an `.npz` file, all of them or some.
@@ -192,7 +201,7 @@ def load_npz(
     verify : bool
         Check the CRC-32 of stored arrays, too: reads the file once more, on the host, at
         1 GB/s or less. That of compressed ones is always checked.
-    host_memory, progress
+    host_memory, explain, progress
         As in `load_npy`.
 
     Returns
@@ -213,27 +222,24 @@ def load_npz(
     budget = host_memory_bytes(host_memory)
     maker = make_framework(framework, device)
     arrays: dict[str, Any] = {}
-    with (
-        File(path) as file,
-        Archive(file) as archive,
-        Following("load", progress) as following,
-    ):
+    with Watch(explain, progress, budget) as watch, File(path) as file, Archive(file) as archive:
         members = archive.find(names)
         again = sum(each.size_bytes for each in members if verify and not each.compressed)
-        following.expect(sum(each.size_bytes for each in members) + again)
+        watch.expect(sum(each.size_bytes for each in members) + again)
+        watch.open(file.path)
         stored = []
         for member in members:
             if member.compressed:
-                arrays[member.name] = load_compressed(archive, member, maker, following.add, budget)
+                arrays[member.name] = load_compressed(archive, member, maker, watch, budget)
                 continue
             with naming(archive.where(member.name)):
                 header = _read_header(file, member.offset, member.size_bytes)
                 arrays[member.name] = array = make_array_of(maker, header)
             stored.append(_Stored(member.offset + header.data_offset, header, array))
-        _load(file, stored, maker, following, budget)
+        _load(file, stored, maker, watch, budget)
         if verify:
             for member in members:
-                archive.verify(member, following.add)
+                archive.verify(member, watch.add)
     return arrays
 
 
@@ -274,7 +280,7 @@ def _load(
     file: File,
     arrays: list[_Stored],
     framework: Framework,
-    following: Following,
+    watch: Watch,
     host_memory: int,
     comparison: Comparison | None = None,
 ) -> None:
@@ -282,7 +288,8 @@ def _load(
     in_flight, each = share_out(host_memory, _IN_FLIGHT)
     batches = _batches(arrays, framework) if comparison is None else comparison.pieces()
     landed = None if comparison is None else comparison.take
-    with Flights(in_flight, following.wait) as flights:
+    watch.start(len(arrays), sum(stored.header.size_bytes for stored in arrays))
+    with Flights(in_flight, watch.wait) as flights:
         for parts in batches:
             flights.make_room()
             request = Request("auto", region=framework.region, host_memory=each)

@@ -8,11 +8,15 @@ from hippogriff._elements import find_element
 from hippogriff._frameworks import transposed
 from hippogriff._host_memory import host_memory_bytes
 from hippogriff._regions import describe
+from hippogriff._report import Watch
 from hippogriff._save import Part, save_parts
 from hippogriff.arrays._header import format_header
 from hippogriff.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hippogriff._report import LoadReport
     from hippogriff._runtime import PathLike
 
 
@@ -21,6 +25,7 @@ def save_npy(
     array: Any,
     *,
     host_memory: int | str | None = None,
+    explain: bool | Callable[[LoadReport], object] = False,
     progress: bool | None = None,
 ) -> None:
     """Save an array as an `.npy` file: complete and on the disk, or not at all.
@@ -32,8 +37,8 @@ def save_npy(
     array : array
         NumPy's, torch's, CuPy's, hippogriff's, on any device, in C or Fortran order. The file is
         byte for byte what `numpy.save` writes.
-    host_memory, progress
-        As in `load_npy`.
+    host_memory, explain, progress
+        As in `load_npy`. What is told is how the file was written, once it is there.
 
     Raises
     ------
@@ -52,7 +57,8 @@ def save_npy(
     data = transposed(array) if fortran_order else array
     header = format_header(find_element(array.dtype), shape, fortran_order=fortran_order)
     part = Part(describe(data, writable=False), len(header))
-    save_parts(path, header, [part], progress=progress, host_memory=budget)
+    with Watch(explain, progress, budget, "save") as watch:
+        save_parts(path, header, [part], watch, host_memory=budget)
 
 
 def _is_fortran_order(array: Any) -> bool:

@@ -10,6 +10,7 @@ from hippogriff._collector import Pause
 from hippogriff._frameworks import dtype_name, shape_in_file
 from hippogriff._host_memory import host_memory_bytes
 from hippogriff._regions import describe
+from hippogriff._report import Watch
 from hippogriff._save import Part, save_parts
 from hippogriff._sidecar import SidecarWriter, sidecar_path
 from hippogriff.errors import InvalidArgument
@@ -18,7 +19,10 @@ from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
 from hippogriff.safetensors._verify import make_sidecar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hippogriff._regions import Region, Streams
+    from hippogriff._report import LoadReport
     from hippogriff._runtime import PathLike
 
 
@@ -29,6 +33,7 @@ def save_file(
     *,
     checksum: bool = False,
     host_memory: int | str | None = None,
+    explain: bool | Callable[[LoadReport], object] = False,
     progress: bool | None = None,
 ) -> None:
     """Save tensors as a safetensors file: complete and on the disk, or not at all.
@@ -45,8 +50,8 @@ def save_file(
     checksum : bool
         Write checksums too, of the arrays as they are where they are. Those that were there are
         removed before the file is replaced: whatever happens, none stay beside another file.
-    host_memory, progress
-        As in `load_file`.
+    host_memory, explain, progress
+        As in `load_file`. What is told is how the file was written, once it is there.
 
     Raises
     ------
@@ -65,8 +70,8 @@ def save_file(
         sidecar = make_sidecar(header, [region for _, region in contents])
         return SidecarWriter(sidecar_path(name), sidecar, of=name)
 
-    beside = make_beside if checksum else None
-    save_parts(filename, header, parts, beside, progress=progress, host_memory=budget)
+    with Watch(explain, progress, budget, "save") as watch:
+        save_parts(filename, header, parts, watch, make_beside if checksum else None, budget)
 
 
 def _checked_metadata(metadata: Mapping[str, str] | None) -> dict[str, str] | None:
