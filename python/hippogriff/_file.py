@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # What hippogriff_send and hippogriff_recv move without a transfer.
 _SMALL_BYTES = 2 << 20
+# More of them come sooner by several threads.
+_SMALL_HOST_BYTES = 256 << 10
 _MODES = {
     "r": os.O_RDONLY,
     "r+": os.O_RDWR,
@@ -355,13 +357,28 @@ class File:
         call = lib.hippogriff_recv_async
         return self._start(request, region, (call, region.address), offset, size)
 
+    def read_small(self, region: Region, offset: int) -> bool:
+        """Fill a few bytes of memory at once, on this thread; False: failed, a transfer says why.
+
+        Ordered as `_move_small`; they are `small_bytes` at most, and one at least.
+        """
+        size = region.size_bytes
+        if not region.host_memory:
+            return self._move_small(region, offset, None, writable=True) == size
+        memory = (ctypes.c_char * size).from_address(region.address)
+        with self.borrowed() as descriptor:
+            try:
+                return os.preadv(descriptor, [memory], offset) == size
+            except OSError:
+                return False
+
     def _move_small(self, region: Region, offset: int, size: int | None, *, writable: bool) -> int:
         """Move a few bytes at once, on this thread; 0: not so, or failed, and a transfer says why.
 
         Ordered as the plain C calls are: after the work on CUDA's legacy default stream.
         """
         size = region.size_bytes if size is None else size
-        if region.host_memory or region.stream or not 0 < size <= _SMALL_BYTES:
+        if region.host_memory or not 0 < size <= small_bytes(region):
             return 0
         if size > region.size_bytes or offset < 0:
             return 0
@@ -405,6 +422,13 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def small_bytes(region: Region) -> int:
+    """Return how many bytes may move at once to or from such memory; after a stream none, 0."""
+    if region.host_memory:
+        return _SMALL_HOST_BYTES
+    return 0 if region.stream else _SMALL_BYTES
 
 
 def _common_region(parts: list[tuple[int, Region]]) -> Region:

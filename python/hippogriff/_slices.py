@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import itertools
 import math
 import operator
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hippogriff._file import small_bytes
 from hippogriff._flights import Flights, wait_plainly
 from hippogriff._frameworks import make_array
 from hippogriff._host_memory import share_out
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from hippogriff._regions import Region
     from hippogriff._transfer import Transfer
 
-# To host memory so little is read on the calling thread: a transfer would take longer to start.
-_SMALL_BYTES = 256 << 10
+# So few are read on the calling thread: a transfer would take longer to start.
 _SMALL_RUNS = 16
 # Runs of bytes are read one by one while they are few, or so far apart (from one's beginning to the
 # next one's) that reading what is between takes longer than one more copy.
@@ -223,21 +221,14 @@ def fill(
 
 def _fill_small(file: File, runs: Runs, offset: int, target: Target) -> bool:
     """Read a little at once, on this thread; False: not so, or failed, and a transfer says why."""
-    if not target.region.host_memory or runs.number > _SMALL_RUNS:
-        return False
-    if runs.number * runs.size_bytes > _SMALL_BYTES:
+    if runs.number > _SMALL_RUNS or runs.number * runs.size_bytes > small_bytes(target.region):
         return False
     address = target.address
-    with file.borrowed() as descriptor:
-        for begin in runs.offsets():
-            memory = (ctypes.c_char * runs.size_bytes).from_address(address)
-            try:
-                count = os.preadv(descriptor, [memory], offset + begin)
-            except OSError:
-                return False
-            if count < runs.size_bytes:
-                return False
-            address += runs.size_bytes
+    for begin in runs.offsets():
+        part = target.region._replace(address=address, size_bytes=runs.size_bytes)
+        if not file.read_small(part, offset + begin):
+            return False
+        address += runs.size_bytes
     return True
 
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hippogriff
 from hippogriff import _frameworks
 from hippogriff._frameworks import make_framework
-from hippogriff.safetensors import _load
+from hippogriff._transfer import Request
+from hippogriff.safetensors import _load, safe_open, save_file
 from hippogriff.safetensors._load import _batches
 from hippogriff.safetensors._tensor import Columns, TensorInfo
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Small ones: first bytes, growth, first tensors, tensors, most tensors, gap.
 _LIMITS: dict[str, Any] = {
@@ -123,3 +130,30 @@ def test_lengths_that_torch_refuses_are_refused_in_its_words() -> None:
     with pytest.raises(RuntimeError) as together:
         make_framework("pt", "cpu").empties(["U8", "U8"], [(2,), shape])
     assert str(together.value) == str(alone.value)
+
+
+def test_tensors_that_are_asked_for_one_by_one_start_no_transfers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors: dict[str, Any] = {
+        f"t{number}": np.full((3, number), number, np.int16) for number in range(100)
+    }
+    tensors["large"] = np.arange(1 << 20)  # of a longer type: first in the file
+    save_file(tensors, tmp_path / "x.st")
+    started: list[Any] = []
+
+    def start(request: Request, *arguments: Any, **options: Any) -> Any:
+        started.append(arguments)
+        return plain(request, *arguments, **options)
+
+    plain = Request.start
+    monkeypatch.setattr(Request, "start", start)
+    with safe_open(tmp_path / "x.st", "np") as file:
+        for name in file.keys():  # noqa: SIM118 (as safetensors has it)
+            assert np.array_equal(file.get_tensor(name), tensors[name])
+        assert len(started) == 1
+        assert np.array_equal(file.get_slice("t9")[1:], tensors["t9"][1:])
+        assert len(started) == 1
+        os.truncate(tmp_path / "x.st", (tmp_path / "x.st").stat().st_size - 1)
+        with pytest.raises(hippogriff.InvalidArgument, match="the file has only 593 bytes"):
+            file.get_tensor("t99")

@@ -132,10 +132,11 @@ def make_arrays(framework: Framework, tensors: Columns) -> list[Any]:
     try:
         return framework.empties(tensors.dtypes, tensors.shapes)
     except (HippogriffError, ValueError, OverflowError, MemoryError):
-        return [_make_array(framework, tensor) for tensor in tensors.tensors()]
+        return [make_one(framework, tensor) for tensor in tensors.tensors()]
 
 
-def _make_array(framework: Framework, tensor: TensorInfo) -> Any:
+def make_one(framework: Framework, tensor: TensorInfo) -> Any:
+    """Make the array of a tensor, as `make_arrays`."""
     try:
         return make_array(framework, tensor.dtype, tensor.shape)
     except HippogriffError as error:
