@@ -40,7 +40,8 @@ class FileReport:
     device : str
         Where to, where that is several.
     tensors, bytes : int
-        How many, and their bytes in the file; of a save the bytes of all of the file.
+        How many, and their bytes that were read, not copied from another device; of a save the
+        bytes of all of the file.
     bytes_by_route : dict of str to int
         For example ``{"pipelined": 4294967296}``: what moved, with the rows around a slice and
         the gaps between arrays where these were read. Beside the routes of transfers,
@@ -72,6 +73,11 @@ class FileReport:
     def gb_per_second(self) -> float:
         """In 10^9 bytes per second."""
         return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
+
+    def take(self, route: str, size_bytes: int) -> None:
+        """Add a tensor that came by a way of its own, not from the file."""
+        self.tensors += 1
+        self.bytes_by_route[route] = self.bytes_by_route.get(route, 0) + size_bytes
 
 
 @dataclass
@@ -276,10 +282,6 @@ class Watch:
         if self._bar is not None:
             self._done_bytes += size_bytes
             self._bar.tell(self, self._done_bytes)
-
-    def wait_uncounted(self, transfer: Transfer[int]) -> None:
-        """Wait for a transfer whose bytes are not those of tensors; else as `wait`."""
-        transfer.complete(None, lambda _: self.check())
 
     def check(self) -> None:
         """Raise `Cancelled` when another part of the load has failed or was interrupted."""

@@ -83,6 +83,34 @@ def test_what_both_want_is_read_once_and_shared_out(
     read = [sum(f.bytes for f in report.files if f.device == each) for each in (_ONE, _OTHER)]
     assert min(read) > 0
     assert f"to {_ONE}" in str(report)
+    for one, other in ((_ONE, _OTHER), (_OTHER, _ONE)):
+        there = [file for file in report.files if file.device == other]
+        assert sum(file.tensors for file in there) == len(tensors)
+        copied = sum(file.bytes_by_route.get(f"copied from {one}", 0) for file in there)
+        assert copied == sum(file.bytes for file in report.files if file.device == one)
+    assert "nothing to move" not in str(report)
+
+
+@pytest.mark.parametrize("rows", [3, 3000])
+def test_slices_that_are_no_run_are_in_the_report(tmp_path: Path, rows: int) -> None:
+    table = np.arange(rows * 700, dtype=np.int32).reshape(rows, 700)
+    save_file({"table": table}, tmp_path / "x.st")
+    reports: list[LoadReport] = []
+    plan: dict[str, Any] = {_ONE: {"table": np.s_[:, :9]}, _OTHER: {"table": np.s_[:, 7:]}}
+    loaded = load_plan(
+        tmp_path / "x.st", plan, framework="np", explain=reports.append, progress=True
+    )
+    assert (loaded[_ONE]["table"] == table[:, :9]).all()
+    assert (loaded[_OTHER]["table"] == table[:, 7:]).all()
+    (report,) = reports
+    assert {file.device: file.bytes for file in report.files} == {
+        _ONE: rows * 9 * 4,
+        _OTHER: rows * 693 * 4,
+    }
+    for file in report.files:
+        assert sum(file.bytes_by_route.values()) >= file.bytes, file
+        assert file.seconds > 0
+        assert (rows == 3) == ("caller" in file.bytes_by_route)
 
 
 def test_all_of_a_tensor_is_read_once_however_it_is_said(

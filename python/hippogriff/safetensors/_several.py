@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hippogriff._frameworks import make_framework
 from hippogriff._host_memory import host_memory_bytes
 from hippogriff._interrupts import outlast
-from hippogriff._report import Watch
+from hippogriff._report import FileReport, Watch
 from hippogriff._slices import Extent, Selection, fill, find_runs, resolve, target_of
 from hippogriff.errors import Cancelled, ChecksumMismatch, InvalidArgument
 from hippogriff.safetensors._checks import Checks
@@ -77,7 +77,7 @@ def load_plan(
         ``tensor[...]``.
     framework, verify, explain, progress
         As in `load_file`. Only whole tensors can be verified, where they are read first. The report
-        has a line for each file and device.
+        has a line for each file and device, and one for what goes on from there to another.
     host_memory : int or str, optional
         As in `load_file`, for all devices together: each has an equal share, 4 MiB at least.
 
@@ -125,7 +125,7 @@ def load_plan(
 def _add_reports(report: LoadReport, others: Iterable[LoadReport]) -> None:
     """Add what each device's part of a load tells, which went on at the same time."""
     for other in others:
-        report.files += other.files
+        report.files += [file for file in other.files if file.tensors]
         report.waiting_seconds = max(report.waiting_seconds, other.waiting_seconds)
 
 
@@ -255,9 +255,12 @@ class _Loader:
             for part in parts
         }
 
+        handed_on = {other: FileReport(file.path, str(other)) for other in self._makers}
+
         def hand_on(tensor: TensorInfo, array: Any) -> None:
             for other in others[tensor.name]:
                 self._loaded[other][tensor.name] = self._makers[other].copy_of(array)
+                handed_on[other].take(f"copied from {self._device}", tensor.size_bytes)
 
         def take(batch: Batch) -> None:
             if compare is not None:
@@ -282,14 +285,21 @@ class _Loader:
                 array = self._fill(file, part, part.scattered)
                 hand_on(part.tensor, array)
                 self._loaded[self._device][part.tensor.name] = array
+        self._watch.report.files += handed_on.values()
 
     def _fill(self, file: File, part: _Part, selection: Selection) -> Any:
-        maker = self._makers[self._device]
+        maker, watch, size_bytes = self._makers[self._device], self._watch, part.tensor.size_bytes
         array = make_arrays(maker, Columns.of([part.tensor]))[0]
-        self._watch.start(1, part.tensor.size_bytes)
-        wait = self._watch.wait_uncounted
+        watch.start(1, size_bytes)
         extent, target = _extent(part.whole), target_of(maker, array)
-        fill(file, extent, selection, target, self._host_memory, wait)
+
+        def expect(moved_bytes: int) -> None:
+            alone.pop_all()
+            watch.expect(moved_bytes - size_bytes)  # the rows around it
+
+        with contextlib.ExitStack() as alone:  # in which this thread reads, unless transfers do
+            alone.enter_context(watch.caller(size_bytes))
+            fill(file, extent, selection, target, self._host_memory, watch.wait, expect)
         return array
 
 
