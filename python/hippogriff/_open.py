@@ -85,7 +85,8 @@ def open_file(
     IoError
         When it cannot be opened; also FileNotFoundError and the like.
     InvalidArgument
-        When there is no such mode or element type, or the file does not hold the shape.
+        When there is no such mode or element type, the file does not hold the shape, or the
+        arguments of an array come without an element type.
     Unsupported
         When the framework is not installed.
 
@@ -96,8 +97,7 @@ def open_file(
     ...     batch = weights[10:20]
     """
     if dtype is None:
-        if offset or explain or any(each is not None for each in (shape, host_memory, progress)):
-            raise InvalidArgument("the other arguments are those of an array: give its dtype, too")
+        _expect_usual(shape, offset, device, framework, [host_memory, explain or None, progress])
         return File(path, mode)
     element = find_element(dtype)
     size_bytes = known_size_bytes(shape, element.itemsize_bytes)
@@ -114,6 +114,15 @@ def open_file(
         stack.pop_all()
     extent = Extent(offset, lengths, element.dtype, element.itemsize_bytes)
     return ArrayFile(file, extent, maker, host_memory=budget, explain=explain, progress=progress)
+
+
+def _expect_usual(
+    shape: object, offset: int, device: object, framework: str, others: list[object]
+) -> None:
+    """Refuse what says something of an array, where there is none."""
+    plain = offset == 0 and device == "cpu" and framework == "np"
+    if not plain or any(each is not None for each in (shape, *others)):
+        raise InvalidArgument("the other arguments are those of an array: give its dtype, too")
 
 
 def _lengthen(file: File, size_bytes: int) -> None:

@@ -26,7 +26,11 @@ class Replacement:
         if not os.fsdecode(path):  # the file system takes it for the working directory
             raise InvalidArgument("the path is empty", object="")
         self._target = Path(os.path.realpath(os.fsdecode(path)))
-        if self._target.exists() and not self._target.is_file():
+        try:
+            refused = self._target.exists() and not self._target.is_file()
+        except OSError as error:
+            raise io_error("replace", str(self._target), error) from None
+        if refused:
             raise InvalidArgument(f"{self._target} is no regular file: it would be replaced")
         # The folder's permissions alone would let a read-only file be replaced.
         if self._target.exists() and not os.access(self._target, os.W_OK, effective_ids=True):

@@ -169,7 +169,8 @@ def encode_path(path: PathLike) -> bytes:
     """
     encoded = os.fsencode(path)
     if b"\0" in encoded:
-        raise InvalidArgument(f"path {path!r} contains a zero byte", object=os.fsdecode(encoded))
+        words = f"path {path!r:.200} contains a zero byte"
+        raise InvalidArgument(words, object=os.fsdecode(encoded))
     return encoded
 
 

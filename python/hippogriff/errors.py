@@ -258,13 +258,28 @@ def _rebuild(message: str, status: int, fields: dict[str, Any]) -> HippogriffErr
     return kind(message, status=status, **fields)
 
 
+# No path that a system call takes is longer, so none that a file has is shortened.
+_PATH_CHARACTERS_MAX = 4096
+_PATH_CHARACTERS_SHOWN = 100
+
+
+def _shown(path: str) -> str:
+    """Return a path as messages have it."""
+    if len(path) <= _PATH_CHARACTERS_MAX:
+        return path
+    return f"{path[:_PATH_CHARACTERS_SHOWN]}... ({len(path)} characters)"
+
+
 def from_struct(error: Error, missing: Ranges = ()) -> HippogriffError:
     """Make the exception for a `hippogriff_error`."""
     status = int(error.status)
     message = _text(error.message) or _text(lib.hippogriff_status_name(status))
+    name = _text(error.object)
+    if _shown(name) != name:
+        message = message.replace(name, _shown(name))
     fields = {
         "operation": _text(error.operation),
-        "object": _text(error.object),
+        "object": name,
         "offset": None if error.offset == NO_OFFSET else int(error.offset),
         "errno": int(error.errno_value) or None,
         "device_status": int(error.device_status) or None,
@@ -280,7 +295,7 @@ _REMEDIES = {EMFILE: "raise the limit of open files by ulimit -n"}
 def io_error(operation: str, path: str, error: OSError) -> HippogriffError:
     """Make the exception for a system call of Python's."""
     number = error.errno or 0
-    message = f"{operation} {path}: {os.strerror(number)} (errno {number})"
+    message = f"{operation} {_shown(path)}: {os.strerror(number)} (errno {number})"
     if number in _REMEDIES:
         message += f"; {_REMEDIES[number]}"
     fields = {"operation": operation, "object": path, "errno": number or None}

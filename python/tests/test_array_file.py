@@ -143,6 +143,23 @@ def test_writing_asks_for_a_mode_a_shape_and_an_element_type(path: Path) -> None
         assert (file[...] == _ARRAY).all()
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"shape": 3},
+        {"offset": 4},
+        {"device": "cuda:9"},
+        {"framework": "nonsense"},
+        {"host_memory": "64MiB"},
+        {"progress": False},
+        {"explain": True},
+    ],
+)
+def test_arguments_of_an_array_ask_for_an_element_type(path: Path, more: Any) -> None:
+    with pytest.raises(hippogriff.InvalidArgument, match="give its dtype"):
+        hippogriff.open(path, **more)
+
+
 def test_more_pieces_than_are_written_one_by_one_are_refused(tmp_path: Path) -> None:
     with hippogriff.open(tmp_path / "x", "w", dtype="uint8", shape=(70_000, 2)) as file:
         with pytest.raises(hippogriff.Unsupported, match="whole rows"):

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import hippogriff
+from hippogriff.safetensors import load_file, save_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -481,3 +482,24 @@ def test_many_arrays_must_fit_together(big_file: Path) -> None:
             file.read_into_many([(0, array), (500, hippogriff.empty(10, device="host"))])
         with pytest.raises(hippogriff.InvalidArgument, match="only"):
             file.read_into_many([(file.size - 50, array)])
+
+
+def test_long_paths_are_shortened_in_what_is_told(tmp_path: Path) -> None:
+    long = b"x" * 5_000_000
+    for load in (
+        lambda: load_file(long, framework="np"),
+        lambda: hippogriff.open(long),
+        lambda: hippogriff.read(long, device="host"),
+        lambda: save_file({}, long),
+        lambda: load_file(long + b"\0", framework="np"),
+        lambda: load_file(long + b".index.json", framework="np"),
+    ):
+        with pytest.raises(hippogriff.HippogriffError, match="xxxx") as caught:
+            load()
+        assert len(str(caught.value)) < 1000
+        assert os.path.basename(caught.value.object)[:4] == "xxxx"  # noqa: PTH119
+    # No path that a file can have is shortened.
+    absent = tmp_path / ("y" * 200) / ("z" * 200)
+    with pytest.raises(FileNotFoundError) as missing:
+        load_file(absent, framework="np")
+    assert str(absent) in str(missing.value)
