@@ -46,7 +46,7 @@ def test_a_load_is_timed_and_explained(tmp_path: Path) -> None:
     assert _run("load", *paths, "--verify").returncode == 0
     done = _run("load", *paths)
     assert done.returncode == 0, done.stderr
-    assert "a.safetensors: 1 tensors, 1.00 MiB" in done.stdout
+    assert "a.safetensors: 1 tensor, 1.00 MiB" in done.stdout
     report = json.loads(_run("load", *paths, "--json").stdout)
     assert [file["bytes"] for file in report["files"]] == [_MIB, _MIB]
     assert report["bytes"] == 2 * _MIB

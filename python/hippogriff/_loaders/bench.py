@@ -214,7 +214,7 @@ class LoadersBench:
 
     @staticmethod
     def _limit_row(case: dict[str, Any]) -> Row:
-        how = "O_DIRECT, 8 threads" if case["state"] != "cached" else "copies of pinned memory"
+        how = "O_DIRECT, 2 or 8 threads" if case["state"] != "cached" else "copies of pinned memory"
         return Row(case, f"limit: {how}", defaults=True, version="")
 
     def _measure_limit(self, row: Row, path: Path, case: dict[str, Any]) -> None:
