@@ -10,7 +10,7 @@ import pytest
 import hippogriff
 from hippogriff import _console, _progress
 from hippogriff.arrays import load_npy, load_npz, open_npy, save_npy
-from hippogriff.safetensors import load_file, load_into, safe_open, save_file
+from hippogriff.safetensors import load_file, load_into, load_plan, safe_open, save_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,6 +96,18 @@ CALLS: dict[str, tuple[str, int, Callable[[Path, bool | None], object]]] = {
     "load_file": ("load", ALL, lambda f, p: load_file(f / "x.st", framework="np", progress=p)),
     "load_into": ("load", ALL, lambda f, p: _into(f, np.uint32, p)),
     "converted": ("load", ALL, lambda f, p: _into(f, np.int64, p)),
+    "load_plan": (
+        "load",
+        ALL,
+        lambda f, p: load_plan(f / "x.st", {"cpu": None}, framework="np", progress=p),
+    ),
+    "plan of a slice": (
+        "load",
+        HALF,
+        lambda f, p: load_plan(
+            f / "x.st", {"cpu": {"a": np.s_[: len(ARRAY) // 2]}}, framework="np", progress=p
+        ),
+    ),
     "safe_open": ("load", ARRAY.nbytes, lambda f, p: _get(f, "a", p)),
     "slice": ("load", HALF, lambda f, p: _cut(f, slice(0, len(ARRAY) // 2), p)),
     "columns": ("load", HALF, lambda f, p: _cut(f, np.s_[:, ::2], p)),
@@ -125,6 +137,28 @@ def test_a_bar_goes_to_its_end(files: Path, made: list[Follower], name: str) -> 
     assert size_bytes <= bar.total <= 1.01 * size_bytes + ARRAY.nbytes * (name == "columns")
     assert sorted(bar.told) == bar.told
     assert 0.99 * bar.total <= bar.told[-1] <= bar.total
+
+
+@pytest.mark.parametrize("operation", ["read", "write"])
+def test_a_callback_is_told_to_the_end_in_place_of_a_bar(
+    tmp_path: Path, made: list[Follower], monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(_progress, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(_progress, "_QUIET_BYTES", 0)
+    path = tmp_path / "z"
+    told: list[Any] = []
+    path.write_bytes(ARRAY.tobytes())
+    if operation == "read":
+        with hippogriff.read(path, device="host", progress=told.append) as found:
+            assert np.asarray(found).tobytes() == ARRAY.tobytes()
+    else:
+        assert hippogriff.write(path, -ARRAY, progress=told.append) == ARRAY.nbytes
+        assert path.read_bytes() == (-ARRAY).tobytes()
+    done = [each.bytes_done for each in told]
+    assert done == sorted(done)
+    assert done[-1] == ARRAY.nbytes
+    assert made == []
 
 
 @pytest.mark.parametrize("name", CALLS)
