@@ -143,6 +143,30 @@ class ArrayFile:
         return importlib.import_module("numpy").asarray(self[...], dtype)
 
     def __getitem__(self, index: Any) -> Any:
+        """Load a part.
+
+        Parameters
+        ----------
+        index : int, slice, ellipsis or tuple of them
+            As NumPy's basic indices; steps are positive, and there is one ellipsis at most.
+
+        Returns
+        -------
+        array
+            Of the part's shape, which lacks the dimensions that have an integer; in memory of its
+            own, of the framework and on the device that the file was opened for.
+
+        Raises
+        ------
+        InvalidArgument
+            When there can be no such part, or the file is closed or ends before it.
+        IndexError
+            When an integer is out of its dimension.
+        Unsupported
+            When the framework has no such element type.
+        IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
+            When loading fails.
+        """
         selection = self._resolve(index)
         array = make_array(self._framework, self.dtype, selection.shape)
         self._fill(selection, target_of(self._framework, array))
@@ -197,6 +221,32 @@ class ArrayFile:
         return watch
 
     def __setitem__(self, index: Any, array: Any) -> None:
+        """Write a part in place.
+
+        What a failure leaves in it is undefined; it is on the disk when the system has written it.
+
+        Parameters
+        ----------
+        index : int, slice, ellipsis or tuple of them
+            As for loading.
+        array : array
+            Of the part's shape and element type, C-contiguous (Fortran-contiguous where the file
+            is), on any device: nothing is broadcast or converted.
+
+        Raises
+        ------
+        InvalidArgument
+            When the file was opened for reading or is closed, the array does not agree, or there
+            can be no such part.
+        IndexError
+            When an integer is out of its dimension.
+        Unsupported
+            When the part lies in more than 65536 pieces of the file.
+        TypeError
+            When `array` is none.
+        IoError, DeviceError
+            When writing fails.
+        """
         if self.mode == "r":
             raise InvalidArgument(f'{self.path} is open for reading: open it with mode "r+"')
         selection = self._resolve(index)
