@@ -201,6 +201,25 @@ def test_what_no_header_has_is_refused_before_it_becomes_objects(
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        " " + _X + "}}",
+        '{"__metadata__":{"a":"b","a":"b"},' + _X[1:] + "}}",
+        _X + ',"y":[{}]}}',
+        _X + ',"y":{"z":1}}}',
+    ],
+)
+def test_what_only_the_reference_loads_is_what_the_documentation_names(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "only_theirs.safetensors"
+    path.write_bytes(raw_file(None, _FOUR, text.encode()))
+    assert safetensors.numpy.load_file(path)["x"].tobytes() == _FOUR
+    with pytest.raises(SafetensorError):
+        load_file(path, framework="np")
+
+
 def test_ignored_keys_are_those_of_the_reference_where_they_are_few(tmp_path: Path) -> None:
     path = tmp_path / "more.safetensors"
     more: dict[str, Any] = {f"[{{{number}": value for number, value in enumerate(["}]", 1, None])}
@@ -211,6 +230,21 @@ def test_ignored_keys_are_those_of_the_reference_where_they_are_few(tmp_path: Pa
         assert safetensors.numpy.load_file(path)["x"].tobytes() == _FOUR
         with safe_open(path, "np") as file:
             assert file.metadata() == {"[{": '"}]'}
+
+
+def test_files_of_other_formats_are_told_with_what_loads_them(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    np.savez(tmp_path / "x.npz", a=np.zeros(3))
+    index = b'{"weight_map": {"a": "x.safetensors"}}'
+    (tmp_path / "x.json").write_bytes(index)
+    for name, words in (
+        ("x.npy", r"x\.npy: .*an \.npy file: hippogriff\.arrays\.load_npy"),
+        ("x.npz", r"hippogriff\.arrays\.load_npz"),
+        ("x.json", r"index of shards that is named \*\.index\.json"),
+    ):
+        for load in (load_file, safe_open):
+            with pytest.raises(SafetensorError, match=words):
+                load(tmp_path / name, framework="np")
 
 
 def test_what_is_well_formed_but_odd_is_loaded(tmp_path: Path) -> None:

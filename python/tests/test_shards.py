@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import tracemalloc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +146,23 @@ def test_an_index_with_a_name_twice_is_refused(tmp_path: Path, text: str) -> Non
         SafetensorError, match=r"index\.json is no index of shards: it has '.*' twice"
     ):
         load_file(index, framework="np")
+
+
+def test_an_index_of_very_many_objects_is_refused_before_they_are_made(tmp_path: Path) -> None:
+    save_file({"a": np.arange(3)}, tmp_path / "s1.st")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "s1.st"}, "x": [' + "{}," * 2_000_000 + "{}]}")
+    tracemalloc.start()
+    try:
+        with pytest.raises(SafetensorError, match="more than 65536 objects and lists"):
+            load_file(index, framework="np")
+        assert tracemalloc.get_traced_memory()[1] < 4 * index.stat().st_size
+    finally:
+        tracemalloc.stop()
+    # Those within names and texts are none.
+    more = {"a": "s1.st"}, {"note": '"[{\\' * 70_000, "nested": [[{}]]}
+    index.write_text(json.dumps({"weight_map": more[0], "metadata": more[1]}))
+    assert load_file(index, framework="np")["a"].tolist() == [0, 1, 2]
 
 
 def test_too_many_shards_for_the_limit_of_open_files_say_what_to_do(tmp_path: Path) -> None:

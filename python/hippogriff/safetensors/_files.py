@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
     from hippogriff._runtime import PathLike
     from hippogriff.safetensors._tensor import Columns
+
+# An index has two, and what else its writer tells.
+_INDEX_OBJECTS_MAX = 1 << 16
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
 
 @contextlib.contextmanager
@@ -211,6 +216,26 @@ def _as_paths(paths: PathLike | Iterable[PathLike]) -> list[str]:
         raise InvalidArgument(words) from None
 
 
+def only_path(path: PathLike) -> PathLike:
+    """Refuse what means several files, where one is opened.
+
+    Raises
+    ------
+    SafetensorError
+        When it is an index of shards.
+    InvalidArgument
+        When it is no path.
+    """
+    several = "load_file, load_into and load_plan take several files and indexes of shards"
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        raise InvalidArgument(f"{path!r:.100} is no path of a file: {several}") from None
+    if name.endswith(".index.json"):
+        raise SafetensorError(f"{name} is no safetensors file: {several}", object=name)
+    return path
+
+
 def _identity(path: str) -> str:
     """Return what is the same for all paths that lead to a file."""
     try:
@@ -234,6 +259,10 @@ def check_backend(backend: str | None) -> None:
 def _read_weight_map(index: Path) -> dict[str, str]:
     """Return which file of its folder has which tensor."""
     text = _read_index(index)
+    if _count_objects(text) > _INDEX_OBJECTS_MAX:
+        raise SafetensorError(
+            f"{index} is no index of shards: more than {_INDEX_OBJECTS_MAX} objects and lists"
+        )
     try:
         hook = functools.partial(unique, "it")
         shards: dict[str, str] = json.loads(text, object_pairs_hook=hook)["weight_map"]
@@ -249,6 +278,14 @@ def _read_weight_map(index: Path) -> dict[str, str]:
         if not isinstance(name, str) or not _is_file_name(name):
             raise SafetensorError(f"{index} names the shard {name!r:.200}, which is no file name")
     return shards
+
+
+def _count_objects(text: bytes) -> int:
+    """Count objects and lists, each of which takes far more memory than it has bytes."""
+    if text.count(b"{") + text.count(b"[") <= _INDEX_OBJECTS_MAX:
+        return 0
+    outside = _STRING.sub(b"", text)
+    return outside.count(b"{") + outside.count(b"[")
 
 
 def _read_index(index: Path) -> bytes:

@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 # As the reference implementation has it: no parser should be made to take more.
 HEADER_BYTES_MAX = 100_000_000
 _PREFIX_BYTES = 8
+# What files begin with that are no safetensors files, and never have a header of such a size.
+_OTHER_FORMATS = {
+    b"\x93NUMPY": "an .npy file: hippogriff.arrays.load_npy loads it",
+    b"PK\3\4": "a ZIP archive: hippogriff.arrays.load_npz loads .npz files",
+    b"{": "JSON: load_file and load_plan take an index of shards that is named *.index.json",
+}
 _METADATA = "__metadata__"
 _WRONG_METADATA = f"{_METADATA} is not an object of strings, {METADATA_MAX} at most"
 # As writers write it; with a backslash or a brace inside it is left to the strict parser.
@@ -51,33 +57,41 @@ class SafetensorError(InvalidArgument):
     """
 
     def __new__(cls, *_: object, **__: object) -> SafetensorError:
-        if cls is SafetensorError:
+        if cls in {SafetensorError, SafetensorIndexError}:
             with contextlib.suppress(TypeError):  # theirs is made in a way of its own
-                return super().__new__(_joined())
+                return super().__new__(_joined(cls))
         return super().__new__(cls)
 
     def __reduce__(self) -> tuple[Any, ...]:
         kind = type(self)
         _, (message, status, fields) = super().__reduce__()
         # Where it arrives the package may be imported, or not.
-        public = SafetensorError if kind.__qualname__ == _JOINED else kind
+        public = kind.__bases__[0] if kind.__qualname__ in _JOINED else kind
         return _rebuild, (public, message, {"status": status, **fields})
 
 
-# Where the class of both is found by pickle, which torch's workers send exceptions' classes with.
-_JOINED = "_SafetensorErrorOfBoth"
+class SafetensorIndexError(SafetensorError, IndexError):
+    """An integer that is out of a dimension of the tensor that it indexes."""
+
+
+# Where classes of both are found by pickle, which torch's workers send exceptions' classes with.
+_JOINED = {
+    "_SafetensorErrorOfBoth": SafetensorError,
+    "_SafetensorIndexErrorOfBoth": SafetensorIndexError,
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == _JOINED:
-        return _joined()
+    if name in _JOINED:
+        return _joined(_JOINED[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _joined() -> type[SafetensorError]:
+def _joined(ours: type[SafetensorError]) -> type[SafetensorError]:
     """Return the class that those who catch the package's exceptions catch as well."""
     theirs: Any = getattr(sys.modules.get("safetensors"), "SafetensorError", None)
-    return _join(theirs) if _can_be_joined(theirs) else SafetensorError
+    key: Any = ours  # which mypy takes for something without a hash
+    return _join(key, theirs) if _can_be_joined(theirs) else ours
 
 
 def _can_be_joined(theirs: Any) -> bool:
@@ -91,16 +105,16 @@ def _can_be_joined(theirs: Any) -> bool:
 
 
 @functools.cache
-def _join(theirs: type) -> type[SafetensorError]:
+def _join(ours: type[SafetensorError], theirs: type) -> type[SafetensorError]:
     members = {
-        "__module__": SafetensorError.__module__,
-        "__qualname__": _JOINED,
-        "__doc__": SafetensorError.__doc__,
+        "__module__": ours.__module__,
+        "__qualname__": f"_{ours.__name__}OfBoth",
+        "__doc__": ours.__doc__,
     }
     try:
-        joined: type[SafetensorError] = type("SafetensorError", (SafetensorError, theirs), members)
+        joined: type[SafetensorError] = type(ours.__name__, (ours, theirs), members)
     except TypeError:  # theirs is laid out in another way
-        return SafetensorError
+        return ours
     return joined
 
 
@@ -128,6 +142,9 @@ def header_bytes(prefix: bytes, file_bytes: int) -> int:
         raise SafetensorError(f"the file has {len(prefix)} bytes, too few for a header's size")
     size = int.from_bytes(prefix, "little")
     if size > HEADER_BYTES_MAX:
+        for begin, format_and_remedy in _OTHER_FORMATS.items():
+            if prefix.startswith(begin):
+                raise SafetensorError(f"this is no safetensors file but {format_and_remedy}")
         raise SafetensorError(
             f"the header would have {size} bytes; more than {HEADER_BYTES_MAX} is not taken"
         )
