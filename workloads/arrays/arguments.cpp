@@ -152,9 +152,12 @@ void print_line(const std::string& line) {
 
 int array_program_main(int argc, char** argv, const ArrayProgram& program) {
   try {
-    if (argc < 2 || std::string_view(argv[1]) == "--help") {
+    const std::span words_given(argv, static_cast<std::size_t>(argc));
+    const bool asked =
+        std::ranges::find(words_given, std::string_view("--help")) != words_given.end();
+    if (argc < 2 || asked) {
       print_line(program.usage);
-      return argc > 1 ? EXIT_SUCCESS : status_usage;
+      return asked ? EXIT_SUCCESS : status_usage;
     }
     std::vector<std::string_view> switches{"check", "json"};
     switches.insert(switches.end(), program.switches.begin(), program.switches.end());
