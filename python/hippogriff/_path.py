@@ -13,6 +13,7 @@ from hippogriff._array import Allocation, Array
 from hippogriff._dtypes import find_dtype, fit_shape, known_size_bytes
 from hippogriff._file import refuse_without_size
 from hippogriff._handle import Handle, NoHandle
+from hippogriff._host_memory import host_memory_bytes
 from hippogriff._library import lib
 from hippogriff._regions import describe
 from hippogriff._replacement import Replacement
@@ -44,6 +45,7 @@ def read(
     progress: ProgressCallback | None = None,
     timeout: float | None = None,
     memory_timeout: float | None = None,
+    host_memory: int | str | None = None,
 ) -> Array:
     """Read a file, or a part of one, into new memory of a device.
 
@@ -65,11 +67,12 @@ def read(
     route : {"auto", "direct", "mapped", "pipelined", "parked"}
         The way to go; the best one at that moment if not given.
     progress : callable, optional
-        Called on this thread with a `Progress` about 20 times a second and at the end.
-    timeout : float, optional
-        In seconds, after which the transfer is cancelled.
-    memory_timeout : float, optional
-        How long, in seconds, to wait for device memory: 10 if not given, 0 fails at once.
+        Called on this thread with a `Progress`, about 20 times a second and at the end.
+    timeout, memory_timeout : float, optional
+        Seconds, after which the transfer is cancelled; how many to wait for device memory: 10 if
+        not given, 0 fails at once.
+    host_memory : int or str, optional
+        The most pinned host memory that it uses at one time, as in `safetensors.load_file`.
 
     Returns
     -------
@@ -78,18 +81,15 @@ def read(
 
     Raises
     ------
-    IoError
-        When the file cannot be read; also FileNotFoundError and the like.
-    ShortFile
-        When the file is truncated meanwhile; ``missing`` says which bytes are not there.
+    IoError, ShortFile
+        When the file cannot be read (also FileNotFoundError and the like), or is truncated
+        meanwhile: ``missing`` says which bytes are not there.
     InvalidArgument
-        When there is no such device, route or extent, or the bytes do not fill the shape.
-    OutOfDeviceMemory
-        When the device has no room within `memory_timeout`.
+        When there is no such device, route, extent or budget, or the bytes do not fill the shape.
+    OutOfDeviceMemory, TimedOut
+        When the device has no room within `memory_timeout`; when `timeout` ended first.
     Unsupported
         When the route asked for does not exist here.
-    TimedOut
-        When `timeout` ended first.
     """
     transfer = read_async(
         path,
@@ -100,6 +100,7 @@ def read(
         shape=shape,
         route=route,
         memory_timeout=memory_timeout,
+        host_memory=host_memory,
     )
     return transfer.complete(timeout, progress)
 
@@ -114,6 +115,7 @@ def read_async(
     shape: Shape = None,
     route: str = "auto",
     memory_timeout: float | None = None,
+    host_memory: int | str | None = None,
 ) -> Transfer[Array]:
     """Start a `read` and return at once; the transfer's result is the array.
 
@@ -121,6 +123,7 @@ def read_async(
     of `read`.
     """
     kind = find_dtype(dtype)
+    budget = host_memory_bytes(host_memory)
     check_extent(offset, size)
     if size is None:
         size = known_size_bytes(shape, kind.itemsize_bytes)
@@ -143,7 +146,7 @@ def read_async(
         if size is None and rest == offset == 0:
             refuse_without_size(path)
         return Transfer(Flight(NoHandle(), None, finish))
-    request = Request(route, name)
+    request = Request(route, name, host_memory=budget)
     request.options.memory_timeout_ms = _memory_timeout_ms(memory_timeout)
     return request.start(
         lib.hippogriff_send_path_async,
@@ -165,6 +168,7 @@ def write(
     stream: object = None,
     progress: ProgressCallback | None = None,
     timeout: float | None = None,
+    host_memory: int | str | None = None,
 ) -> int:
     """Write an array as a whole file, replacing what was there, all or nothing.
 
@@ -189,6 +193,8 @@ def write(
         Called on this thread with a `Progress` about 20 times a second and at the end.
     timeout : float, optional
         In seconds, after which the transfer is cancelled.
+    host_memory : int or str, optional
+        As in `read`.
 
     Returns
     -------
@@ -200,17 +206,23 @@ def write(
     IoError
         When the file cannot be written; also PermissionError and the like.
     InvalidArgument
-        When the array is not contiguous or there is no such route.
+        When the array is not contiguous, there is no such route, or `host_memory` is as in `read`.
     TypeError
         When `array` shows no memory.
     TimedOut
         When `timeout` ended first.
     """
-    return write_async(path, array, route=route, stream=stream).complete(timeout, progress)
+    transfer = write_async(path, array, route=route, stream=stream, host_memory=host_memory)
+    return transfer.complete(timeout, progress)
 
 
 def write_async(
-    path: PathLike, array: Any, *, route: str = "auto", stream: object = None
+    path: PathLike,
+    array: Any,
+    *,
+    route: str = "auto",
+    stream: object = None,
+    host_memory: int | str | None = None,
 ) -> Transfer[int]:
     """Start a `write` and return at once; the transfer's result is the number of bytes.
 
@@ -219,7 +231,8 @@ def write_async(
     """
     region = describe(array, writable=False)
     encoded = encode_path(path)
-    request = Request(route, region=region, stream=stream)
+    budget = host_memory_bytes(host_memory)
+    request = Request(route, region=region, stream=stream, host_memory=budget)
     if _needs_replacement(encoded, region.size_bytes):
         return _replace_async(Replacement(encoded), region, request)
     if not region.size_bytes:

@@ -178,6 +178,12 @@ _OTHERS = """
         with hippogriff.open(path, "w", **how) as file:
             file[:] = there()
         loaded = np.fromfile(path, np.uint8)
+    elif how == "read":
+        source.tofile(path)
+        loaded = hippogriff.read(path, device="host", host_memory=budget)
+    elif how == "write_file":
+        hippogriff.write(path, there(), host_memory=budget)
+        loaded = np.fromfile(path, np.uint8)
     elif how == "save_npy":
         save_npy(path, there(), host_memory=budget)
         loaded = np.load(path)
@@ -202,6 +208,8 @@ _OTHERS = """
         "load_npz_compressed",
         "open_npy",
         "write",
+        "read",
+        "write_file",
         "save_npy",
         "save_file",
     ],
@@ -258,6 +266,8 @@ def test_what_is_no_budget_is_refused_before_anything_is_opened(given: Any, word
         lambda: open_npy("/nowhere", host_memory=given),
         lambda: save_npy("/nowhere/x", np.zeros(1), host_memory=given),
         lambda: hippogriff.open("/nowhere", dtype="uint8", host_memory=given),
+        lambda: hippogriff.read("/nowhere", host_memory=given),
+        lambda: hippogriff.write("/nowhere/x", np.zeros(1), host_memory=given),
     ):
         with pytest.raises(hippogriff.InvalidArgument, match=words):
             load()

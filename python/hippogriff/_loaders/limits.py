@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     _Move = Callable[[int, list[memoryview], int], int]
 
-# Threads, and the bytes of what each reads or writes at once. Virtual drives get slower when much is
-# under way, others where little is.
+# Threads, and the bytes of what each moves at once: virtual drives get slower when much is under
+# way, others when little is.
 _SHAPES = ((2, 1 << 20), (8, 4 << 20))
 _COPY_BYTES = 256 << 20
 _COPIES = 16
