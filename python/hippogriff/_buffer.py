@@ -35,6 +35,8 @@ _release_buffer.restype = None
 class Buffer:
     """C-contiguous host memory by the buffer protocol, held until this object is gone."""
 
+    __slots__ = ("_held", "_view", "address", "size_bytes")
+
     def __init__(self, source: object, *, writable: bool) -> None:
         self._view = _PyBuffer()
         self._held = False

@@ -216,7 +216,10 @@ def _describe_buffer(array: object, *, writable: bool) -> Region | None:
         return None
     except (BufferError, ValueError) as error:
         raise InvalidArgument(f"the array cannot be used: {error}") from error
-    return Region(buffer.address, buffer.size_bytes, "host", True, None, buffer)
+    # NumPy's memory stays as long as the array; models have many, and a buffer takes 200 bytes.
+    numpy = sys.modules.get("numpy")
+    owner = array if numpy is not None and isinstance(array, numpy.ndarray) else buffer
+    return Region(buffer.address, buffer.size_bytes, "host", True, None, owner)
 
 
 def _describe_dlpack(array: Any, *, writable: bool) -> Region:

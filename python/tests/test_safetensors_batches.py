@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -16,11 +17,12 @@ import hippogriff
 from hippogriff import _frameworks
 from hippogriff._frameworks import make_framework
 from hippogriff._transfer import Request
-from hippogriff.safetensors import _load, safe_open, save_file
+from hippogriff.safetensors import _load, load_into, safe_open, save_file
 from hippogriff.safetensors._load import _batches
 from hippogriff.safetensors._tensor import Columns, TensorInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 # Small ones: first bytes, growth, first tensors, tensors, most tensors, gap.
@@ -157,3 +159,25 @@ def test_tensors_that_are_asked_for_one_by_one_start_no_transfers(
         os.truncate(tmp_path / "x.st", (tmp_path / "x.st").stat().st_size - 1)
         with pytest.raises(hippogriff.InvalidArgument, match="the file has only 593 bytes"):
             file.get_tensor("t99")
+
+
+def test_many_tensors_take_little_memory_beside_them(tmp_path: Path) -> None:
+    count = 30_000  # Of 100,000, which take so much longer, it is 64 MiB at most.
+    tensors = {f"layer.{number}.weight": np.zeros(4, np.float32) for number in range(count)}
+    path = tmp_path / "x.st"
+    calls: list[Callable[[], object]] = [
+        lambda: save_file(tensors, path),
+        lambda: load_into(tensors, path),
+    ]
+    peaks = []
+    tracemalloc.start()
+    try:
+        for call in calls:
+            before = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            call()
+            peaks.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+    header_bytes = path.stat().st_size - count * 16
+    assert max(peaks) < (64 << 20) * count / 100_000 + header_bytes, peaks

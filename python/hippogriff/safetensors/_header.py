@@ -378,26 +378,32 @@ def _check_cover(tensors: list[TensorInfo], data_offset: int, file_bytes: int) -
         )
 
 
-def format_header(tensors: list[TensorInfo], metadata: dict[str, str] | None) -> bytes:
+def format_header(tensors: Iterable[TensorInfo], metadata: dict[str, str] | None) -> bytes:
     """Return the size and the header, padded so that the data begins on a multiple of 8.
 
     The offsets of `tensors` count from the beginning of the data.
     """
-    entries = [] if metadata is None else [f'"{_METADATA}":{_format_json(metadata)}']
-    # For a hundred thousand the JSON encoder takes several times as long.
-    entries += [
-        f'{encode_basestring(tensor.name)}:{{"dtype":"{tensor.dtype}",'
-        f'"shape":[{",".join(map(str, tensor.shape))}],'
-        f'"data_offsets":[{tensor.offset},{tensor.offset + tensor.size_bytes}]}}'
-        for tensor in tensors
-    ]
-    text = f"{{{','.join(entries)}}}".encode()
+    text = bytearray(_PREFIX_BYTES) + b"{"
+    if metadata is not None:
+        text += f'"{_METADATA}":{_format_json(metadata)},'.encode()
+    # For a hundred thousand the JSON encoder takes several times as long, and much more memory.
+    for tensor in tensors:
+        text += (
+            f'{encode_basestring(tensor.name)}:{{"dtype":"{tensor.dtype}",'
+            f'"shape":[{",".join(map(str, tensor.shape))}],'
+            f'"data_offsets":[{tensor.offset},{tensor.offset + tensor.size_bytes}]}},'
+        ).encode()
+    if text.endswith(b","):
+        del text[-1]
+    text += b"}"
     text += b" " * (-len(text) % 8)
-    if len(text) > HEADER_BYTES_MAX:
+    size_bytes = len(text) - _PREFIX_BYTES
+    if size_bytes > HEADER_BYTES_MAX:
         raise SafetensorError(
-            f"the header would have {len(text)} bytes; readers take {HEADER_BYTES_MAX} at most"
+            f"the header would have {size_bytes} bytes; readers take {HEADER_BYTES_MAX} at most"
         )
-    return len(text).to_bytes(_PREFIX_BYTES, "little") + text
+    text[:_PREFIX_BYTES] = size_bytes.to_bytes(_PREFIX_BYTES, "little")
+    return bytes(text)
 
 
 def _format_json(value: dict[str, str]) -> str:

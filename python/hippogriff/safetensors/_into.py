@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hippogriff._report import LoadReport
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Transfer
+    from hippogriff.safetensors._header import Header
     from hippogriff.safetensors._verify import Verifier, Verify
 
 # So many bytes at most are converted at a time, or one tensor.
@@ -97,7 +98,7 @@ def load_into(
         Watch(explain, progress, host_memory=budget) as watch,
         opened_files(paths) as files,
     ):
-        found = {name: tensor for _, header in files for name, tensor in header.tensors.items()}
+        found = _all_tensors([header for _, header in files])
         places, reasons = _find_places(state, found, convert)
         missing = sorted(state.keys() - found.keys() - _tied(state, places))
         names = LoadedNames(missing, sorted(found.keys() - state.keys()))
@@ -114,14 +115,21 @@ def load_into(
     return names
 
 
+def _all_tensors(headers: list[Header]) -> Mapping[str, TensorInfo]:
+    """Return the tensors of all files by name; those of one as they are, which are many."""
+    if len(headers) == 1:
+        return headers[0].tensors
+    return {name: tensor for header in headers for name, tensor in header.tensors.items()}
+
+
 def _find_places(
-    state: Mapping[str, Any], found: dict[str, TensorInfo], convert: bool
+    state: Mapping[str, Any], found: Mapping[str, TensorInfo], convert: bool
 ) -> tuple[dict[str, Region | None], list[str]]:
     """Find the memory that is filled straight, and what cannot be filled at all, and why."""
     places: dict[str, Region | None] = {}
     reasons = []
     streams: Streams = {}
-    for name in state.keys() & found.keys():
+    for name in filter(found.__contains__, state):
         places[name], reason = find_place(state[name], found[name], streams, convert=convert)
         if reason:
             reasons.append(name + reason)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -63,11 +62,12 @@ def save_file(
     budget = host_memory_bytes(host_memory)
     with Pause() as pause:  # Nothing here is garbage, and looking for some takes as long.
         contents = _lay_out(tensors, pause)
-        header = format_header([info for info, _ in contents], _checked_metadata(metadata))
+        header = format_header((info for info, _ in contents), _checked_metadata(metadata))
         parts = [Part(region, len(header) + info.offset) for info, region in contents]
+        del contents
 
     def make_beside(name: str) -> SidecarWriter:
-        sidecar = make_sidecar(header, [region for _, region in contents])
+        sidecar = make_sidecar(header, [region for region, _ in parts])
         return SidecarWriter(sidecar_path(name), sidecar, of=name)
 
     with Watch(explain, progress, budget, "save") as watch:
@@ -105,8 +105,8 @@ def _lay_out(tensors: Mapping[str, Any], pause: Pause) -> list[tuple[TensorInfo,
         described.append((TensorInfo(name, dtype, shape, 0, region.size_bytes), region))
     check_unicode(info.name for info, _ in described)
     described.sort(key=lambda each: (-DTYPE_BITS[each[0].dtype], each[0].name))
-    offsets = itertools.accumulate((info.size_bytes for info, _ in described), initial=0)
-    return [
-        (TensorInfo(*info[:3], offset, info.size_bytes), region)
-        for (info, region), offset in zip(described, offsets, strict=False)
-    ]
+    offset = 0
+    for place, (info, region) in enumerate(described):
+        described[place] = TensorInfo(*info[:3], offset, info.size_bytes), region
+        offset += info.size_bytes
+    return described
