@@ -305,6 +305,10 @@ void StorageArray::initialize(const Layout& layout) {
     const std::uint64_t empty = PlaceWord::of(no_line, 0);
     std::memcpy(own.data() + layout.words + i * sizeof empty, &empty, sizeof empty);
   }
+  for (std::uint64_t i = 0; i < layout.sets; ++i) {
+    const SetState first = SetState::after(options_.counter_base);
+    std::memcpy(own.data() + layout.set_states + i * sizeof first, &first, sizeof first);
+  }
   write_there(own_, own);
   cache_.places = {
       .words = reinterpret_cast<std::uint64_t*>(own_there + layout.words),

@@ -77,6 +77,11 @@ struct PlaceKey {
 struct SetState {
   uint32_t lock = 0;
   uint32_t hand = 0;  // guarded by the lock: bits 0-7 the clock's, 8-31 how many claims there were
+
+  // As if there had been so many.
+  static constexpr SetState after(uint64_t claims) {
+    return {0, static_cast<uint32_t>(claims << 8U)};
+  }
 };
 
 // overwrite: all bytes of the line; keep: for more than one access, so never in the spare place;
