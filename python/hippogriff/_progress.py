@@ -8,11 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from hippogriff._console import Follower
-    from hippogriff._handle import Progress
-    from hippogriff._transfer import ProgressCallback, Transfer
 
 # What is over within this time shows no bar.
 _QUIET_SECONDS = 0.5
@@ -77,69 +73,3 @@ def bar_for(size_bytes: int, progress: bool | None, title: str) -> Bar | None:
             bar.expect(size_bytes)
             return bar
     return None
-
-
-class Following:
-    """Shows how far some transfers are. Used from one thread, as a context manager.
-
-    Parameters
-    ----------
-    title : str
-        What is going on.
-    progress : bool, optional
-        As `Bar` has it.
-    """
-
-    def __init__(self, title: str, progress: bool | None) -> None:
-        self._title = title
-        self._progress = progress
-        self._bar: Bar | None = None
-        self._done_bytes = 0
-
-    def __enter__(self) -> Following:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    @property
-    def shown(self) -> bool:
-        """Whether there is, or will be, something to see."""
-        return self._bar is not None
-
-    def expect(self, size_bytes: int) -> None:
-        """Tell how much there will be, before the first of it."""
-        if self._progress or (self._progress is None and size_bytes >= _QUIET_BYTES):
-            bar = Bar(self._progress, self._title)
-            if bar.shown:
-                bar.expect(size_bytes)
-                self._bar = bar
-
-    def wait(self, transfer: Transfer[int]) -> None:
-        """Wait for a transfer; its failure is raised."""
-        if self._bar is None:
-            transfer.wait()
-            return
-        transfer.complete(None, self.tell)
-        self.add(transfer.progress.bytes_total)
-
-    def add(self, size_bytes: int) -> None:
-        """Tell that so much more is done."""
-        if self._bar is not None:
-            self._done_bytes += size_bytes
-            self._bar.tell(self, self._done_bytes)
-
-    @property
-    def tell(self) -> ProgressCallback | None:
-        """What tells how far the transfer is that is waited for now."""
-        return None if self._bar is None else self._tell
-
-    def _tell(self, progress: Progress) -> None:
-        if self._bar is not None:
-            self._bar.tell(self, self._done_bytes + progress.bytes_done)

@@ -10,7 +10,7 @@ import pytest
 
 import hippogriff
 from hippogriff.arrays import load_npy, load_npz, open_npy, save_npy
-from hippogriff.safetensors import LoadReport, load_file, save_file
+from hippogriff.safetensors import LoadReport, load_file, safe_open, save_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,16 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(tmp_path / "x.npz", a=ARRAY, b=SMALL)
     np.savez_compressed(tmp_path / "small.npz", a=ARRAY, b=SMALL)
     return tmp_path
+
+
+def _get(folder: Path, names: list[str], explain: Explain) -> None:
+    with safe_open(folder / "x.st", "np", explain=explain) as file:
+        file.get_tensors(names)
+
+
+def _cut(folder: Path, index: Any, explain: Explain) -> None:
+    with safe_open(folder / "x.st", "np", explain=explain) as file:
+        assert (file.get_slice("a")[index] == ARRAY[index]).all()
 
 
 def _read(folder: Path, index: Any, explain: Explain) -> None:
@@ -69,6 +79,10 @@ CALLS: dict[str, Call] = {
         "decompressed",
         lambda f, e: load_npz(f / "small.npz", explain=e),
     ),
+    "get_tensors": ("load", "x.st", 2, ALL, "", lambda f, e: _get(f, ["a", "b"], e)),
+    "get_tensor": ("load", "x.st", 1, ARRAY.nbytes, "", lambda f, e: _get(f, ["a"], e)),
+    "slice": ("load", "x.st", 1, 512 * 4096, "", lambda f, e: _cut(f, np.s_[:128], e)),
+    "few rows": ("load", "x.st", 1, 2 * 4 * 4096, "caller", lambda f, e: _cut(f, np.s_[:4:2], e)),
     "write": ("write", "y", 1, ARRAY.nbytes, "", lambda f, e: _write(f, ..., ARRAY, e)),
     "write rows": (
         "write",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._file import small_bytes
 from hippogriff._frameworks import make_framework
 from hippogriff._host_memory import host_memory_bytes
-from hippogriff._progress import Following
 from hippogriff._report import Watch
 from hippogriff._slices import Extent, fill, resolve, target_of
 from hippogriff.errors import InvalidArgument
@@ -19,9 +19,10 @@ from hippogriff.safetensors._tensor import DTYPE_BITS, Columns, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
+    from hippogriff._report import LoadReport
     from hippogriff._runtime import PathLike
     from hippogriff.safetensors._header import Header
     from hippogriff.safetensors._verify import Verify
@@ -42,7 +43,7 @@ class safe_open:  # noqa: N801 (safetensors' name)
         As in `load_file`: the reference's, without effect.
     verify : bool or path-like
         As in `load_file`; counts for whole tensors, not for slices.
-    host_memory, progress
+    host_memory, explain, progress
         As in `load_file`; for each call that loads something.
 
     Raises
@@ -70,10 +71,12 @@ class safe_open:  # noqa: N801 (safetensors' name)
         backend: str | None = None,
         verify: Verify = False,
         host_memory: int | str | None = None,
+        explain: bool | Callable[[LoadReport], object] = False,
         progress: bool | None = None,
     ) -> None:
         check_backend(backend)
         self._host_memory = host_memory_bytes(host_memory)
+        self._explain = explain
         self._progress = progress
         self._framework = make_framework(framework, device)
         self._file, self._header = open_file(filename)
@@ -120,7 +123,7 @@ class safe_open:  # noqa: N801 (safetensors' name)
         tensor = self._find(name)
         framework, size_bytes = self._framework, tensor.size_bytes
         region = framework.region
-        if 0 < size_bytes <= small_bytes(region) and self._verifier is None:
+        if 0 < size_bytes <= small_bytes(region) and self._verifier is None and not self._explain:
             array = make_one(framework, tensor)
             region = region._replace(address=framework.address(array), size_bytes=size_bytes)
             if self._file.read_small(region, tensor.offset):
@@ -133,7 +136,7 @@ class safe_open:  # noqa: N801 (safetensors' name)
             raise InvalidArgument("names is one string; get_tensor loads one tensor")
         wanted = self._known.tensors if names is None else dict.fromkeys(names)
         found = by_offset(map(self._find, wanted))
-        with Watch(progress=self._progress) as watch, Checks() as checks:
+        with Watch(self._explain, self._progress, self._host_memory) as watch, Checks() as checks:
             watch.expect(sum(found.sizes))
             checked = checks.of(self._verifier, self._framework.region)
             return load_tensors(
@@ -191,14 +194,16 @@ class Slice:
         array = make_arrays(opened._framework, Columns.of([shaped]))[0]
         extent = Extent(tensor.offset, tensor.shape, tensor.dtype, bits // 8)
         target = target_of(opened._framework, array)
-        with Following("load", opened._progress) as following:
+        with Watch(opened._explain, opened._progress, opened._host_memory) as watch:
+            watch.open(opened._file.path)
+            watch.start(1, math.prod(selection.counts) * extent.itemsize_bytes)
             fill(
                 opened._file,
                 extent,
                 selection,
                 target,
                 opened._host_memory,
-                following.wait,
-                following.expect,
+                watch.wait,
+                watch.expect,
             )
         return array
