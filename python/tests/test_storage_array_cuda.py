@@ -126,7 +126,10 @@ def test_take_gathers_rows_beside_their_indices(
         assert tuple(rows.shape) == (500, 7, WIDTH)
         np.testing.assert_array_equal(to_numpy(rows), expected[indices])
         array.check()
-        assert array.statistics()["misses"] > 0
+        counts = array.statistics()
+        assert counts["misses"] > 0
+        assert counts["accesses"] >= indices.size
+        assert counts["hits"] == counts["accesses"] - min(counts["accesses"], counts["misses"])
 
 
 @pytest.mark.parametrize("line", [512, 4096, 65536])

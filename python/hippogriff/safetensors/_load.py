@@ -54,7 +54,7 @@ _BATCH_BYTES = 1 << 40
 _LANDING_BYTES = 512 << 20
 _FIRST_TENSORS, _BATCH_TENSORS, _BATCH_TENSORS_MAX = 128, 1024, 8192
 # Some wait for their turn, so that the next one begins as soon as one ends.
-_IN_FLIGHT = 4
+_IN_FLIGHT = 6
 # A hole larger than this between wanted tensors is not read.
 _GAP_BYTES = 1 << 20
 
