@@ -9,13 +9,14 @@ from hippogriff._file import small_bytes
 from hippogriff._frameworks import make_framework
 from hippogriff._host_memory import host_memory_bytes
 from hippogriff._report import Watch
-from hippogriff._slices import Extent, fill, resolve, target_of
+from hippogriff._slices import fill, target_of
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._checks import Checks
-from hippogriff.safetensors._files import check_backend, open_file
+from hippogriff.safetensors._files import check_backend, only_path, open_file
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import by_offset, load_tensors, make_arrays, make_one
-from hippogriff.safetensors._tensor import DTYPE_BITS, Columns, TensorInfo
+from hippogriff.safetensors._part import Blocks, extent_of, select
+from hippogriff.safetensors._tensor import Columns, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
     from hippogriff._report import LoadReport
     from hippogriff._runtime import PathLike
+    from hippogriff._slices import Selection
     from hippogriff.safetensors._header import Header
-    from hippogriff.safetensors._verify import Verify
+    from hippogriff.safetensors._verify import Verifier, Verify
 
 
 class safe_open:  # noqa: N801 (safetensors' name)
@@ -42,18 +44,22 @@ class safe_open:  # noqa: N801 (safetensors' name)
     backend : str, optional
         As in `load_file`: the reference's, without effect.
     verify : bool or path-like
-        As in `load_file`; counts for whole tensors, not for slices.
+        As in `load_file`. Of slices all blocks (256 KiB) between the first and the last that they
+        touch are loaded for it.
     host_memory, explain, progress
         As in `load_file`; for each call that loads something.
 
     Raises
     ------
     SafetensorError
-        When it is no safetensors file; of what is called later, when it is closed.
+        When it is no safetensors file, or an index of several; of what is called later, when it is
+        closed.
     ChecksumMismatch, SidecarError
         When its header is not what the checksums are of, or they cannot be used.
     IoError
         When it cannot be opened.
+    InvalidArgument
+        When `filename` is no path, and of the others as `load_file`.
 
     Examples
     --------
@@ -79,7 +85,7 @@ class safe_open:  # noqa: N801 (safetensors' name)
         self._explain = explain
         self._progress = progress
         self._framework = make_framework(framework, device)
-        self._file, self._header = open_file(filename)
+        self._file, self._header = open_file(only_path(filename))
         try:
             [self._verifier] = verifiers_of([(self._file, self._header)], verify)
         except BaseException:
@@ -131,17 +137,32 @@ class safe_open:  # noqa: N801 (safetensors' name)
         return self.get_tensors([name])[name]
 
     def get_tensors(self, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Load some tensors, or all, by as few transfers as serve them."""
+        """Load some tensors, or all, by as few transfers as serve them.
+
+        Raises
+        ------
+        SafetensorError
+            When there is none of a name, or the file is closed.
+        InvalidArgument
+            When `names` is one string.
+        ChecksumMismatch
+            When they are to be verified, and one differs; names the tensors and bytes.
+        Unsupported, IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
+            As `load_file`; nothing is under way then.
+        """
         if isinstance(names, str):
             raise InvalidArgument("names is one string; get_tensor loads one tensor")
         wanted = self._known.tensors if names is None else dict.fromkeys(names)
-        found = by_offset(map(self._find, wanted))
+        return self._load(by_offset(map(self._find, wanted)))
+
+    def _load(self, tensors: Columns, blocks: Blocks | None = None) -> dict[str, Any]:
+        """Load what is whole, or the blocks of a part."""
         with Watch(self._explain, self._progress, self._host_memory) as watch, Checks() as checks:
-            watch.expect(sum(found.sizes))
-            checked = checks.of(self._verifier, self._framework.region)
+            watch.expect(sum(tensors.sizes))
+            checked = checks.of(self._verifier, self._framework.region, blocks)
             return load_tensors(
                 self._file,
-                [found],
+                [tensors],
                 self._framework,
                 watch,
                 checked,
@@ -149,7 +170,13 @@ class safe_open:  # noqa: N801 (safetensors' name)
             )
 
     def get_slice(self, name: str) -> Slice:
-        """Return what can be cut from a tensor without loading the rest of it."""
+        """Return what can be cut from a tensor without loading the rest of it.
+
+        Raises
+        ------
+        SafetensorError
+            When there is none of this name, or the file is closed.
+        """
         return Slice(self, self._find(name))
 
     @property
@@ -185,17 +212,39 @@ class Slice:
         return self._tensor.dtype
 
     def __getitem__(self, index: Any) -> Any:
-        tensor, opened = self._tensor, self._opened
-        selection = resolve(index, tensor.shape)
-        bits = DTYPE_BITS[tensor.dtype]
-        if bits % 8:
-            raise InvalidArgument(f"{tensor.dtype} is packed: load the whole tensor")
-        shaped = tensor._replace(shape=selection.shape)
-        array = make_arrays(opened._framework, Columns.of([shaped]))[0]
-        extent = Extent(tensor.offset, tensor.shape, tensor.dtype, bits // 8)
+        """Load a part of the tensor.
+
+        Parameters
+        ----------
+        index : int, slice, ellipsis or tuple of them
+            As NumPy's basic indices; steps are positive, and there is one ellipsis at most.
+
+        Returns
+        -------
+        array
+            Of the part's shape, which lacks the dimensions that have an integer; in memory of its
+            own, of the framework and on the device of the `safe_open`. To verify it, all blocks of
+            256 KiB from the first that it touches to the last are loaded, and compared.
+
+        Raises
+        ------
+        SafetensorError
+            When the file is closed, the elements are packed (4 or 6 bits), or there is no such
+            part; an IndexError as well where an integer is out of its dimension.
+        ChecksumMismatch
+            When it is to be verified, and one of those blocks differs.
+        Unsupported, IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
+            As `load_file`.
+        """
+        opened = self._opened
+        tensor, path = opened._find(self._tensor.name), opened._file.path
+        selection = select(index, tensor, path)
+        if opened._verifier is not None and 0 not in selection.counts:
+            return self._load_verified(opened._verifier, selection)
+        array, extent = self._make(selection), extent_of(tensor)
         target = target_of(opened._framework, array)
         with Watch(opened._explain, opened._progress, opened._host_memory) as watch:
-            watch.open(opened._file.path)
+            watch.open(path)
             watch.start(1, math.prod(selection.counts) * extent.itemsize_bytes)
             fill(
                 opened._file,
@@ -207,3 +256,17 @@ class Slice:
                 watch.expect,
             )
         return array
+
+    def _load_verified(self, verifier: Verifier, selection: Selection) -> Any:
+        tensor, opened = self._tensor, self._opened
+        if selection == select(..., tensor, opened._file.path):
+            return opened.get_tensor(tensor.name)
+        array, blocks = self._make(selection), Blocks(verifier, tensor, selection)
+        with blocks.telling(opened._file.path):
+            span = opened._load(Columns.of([blocks.span]), blocks)[tensor.name]
+        blocks.copy(span, array)
+        return array
+
+    def _make(self, selection: Selection) -> Any:
+        shaped = self._tensor._replace(shape=selection.shape)
+        return make_arrays(self._opened._framework, Columns.of([shaped]))[0]

@@ -70,6 +70,11 @@ class Verifier:
         self._counts = _BlockCounts(self._sidecar.block_bytes)
         self._first_blocks: dict[str, int] = {}
 
+    @property
+    def block_bytes(self) -> int:
+        """The bytes of a block that has a checksum, the last one of each tensor excepted."""
+        return self._sidecar.block_bytes
+
     def know(self, tensors: Mapping[str, TensorInfo]) -> None:
         """Take all tensors of the file, in the order of their data: then `find` finds any of them.
 
@@ -199,7 +204,8 @@ def open_verifiers(files: Sequence[File], verify: Verify) -> list[Verifier | Non
     where = None if verify is True else verify
     if where is not None and len(files) > 1 and not Path(os.fsdecode(where)).is_dir():
         raise InvalidArgument(
-            f"verify={where!r} is one file, and there are {len(files)} to verify: name a folder"
+            f"verify={where!r:.200} is one file, and there are {len(files)} to verify: name a "
+            "folder"
         )
     return [Verifier(file, where) for file in files]
 
