@@ -25,7 +25,7 @@ READS = """
 # Into memory that is there, from which a synchronous transfer takes the short path.
 INTO = """
     import sys, numpy as np, hippogriff as h
-    with h.open(sys.argv[1], device="host") as file:
+    with h.open(sys.argv[1]) as file:
         file.read_into(h.empty({size}, "uint8", device="host"))
 """
 

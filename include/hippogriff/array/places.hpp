@@ -79,7 +79,7 @@ struct SetState {
   uint32_t hand = 0;  // guarded by the lock: bits 0-7 the clock's, 8-31 how many claims there were
 
   // As if there had been so many.
-  static constexpr SetState after(uint64_t claims) {
+  HIPPO_ANYWHERE static constexpr SetState after(uint64_t claims) {
     return {0, static_cast<uint32_t>(claims << 8U)};
   }
 };
