@@ -159,6 +159,10 @@ def test_an_index_of_very_many_objects_is_refused_before_they_are_made(tmp_path:
         assert tracemalloc.get_traced_memory()[1] < 4 * index.stat().st_size
     finally:
         tracemalloc.stop()
+    # Of other encodings a string's end may be none.
+    index.write_text('{"weight_map": {"a": "s1.st"}, "\u0122": [{}]}', encoding="utf-16-le")
+    with pytest.raises(SafetensorError, match="no index of shards"):
+        load_file(index, framework="np")
     # Those within names and texts are none.
     more = {"a": "s1.st"}, {"note": '"[{\\' * 70_000, "nested": [[{}]]}
     index.write_text(json.dumps({"weight_map": more[0], "metadata": more[1]}))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # An index has two, and what else its writer tells.
 _INDEX_OBJECTS_MAX = 1 << 16
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
 
 @contextlib.contextmanager
@@ -258,7 +258,10 @@ def check_backend(backend: str | None) -> None:
 
 def _read_weight_map(index: Path) -> dict[str, str]:
     """Return which file of its folder has which tensor."""
-    text = _read_index(index)
+    try:
+        text = _read_index(index).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SafetensorError(f"{index} is no index of shards: it is not UTF-8 ({error})") from None
     if _count_objects(text) > _INDEX_OBJECTS_MAX:
         raise SafetensorError(
             f"{index} is no index of shards: more than {_INDEX_OBJECTS_MAX} objects and lists"
@@ -280,12 +283,12 @@ def _read_weight_map(index: Path) -> dict[str, str]:
     return shards
 
 
-def _count_objects(text: bytes) -> int:
+def _count_objects(text: str) -> int:
     """Count objects and lists, each of which takes far more memory than it has bytes."""
-    if text.count(b"{") + text.count(b"[") <= _INDEX_OBJECTS_MAX:
+    if text.count("{") + text.count("[") <= _INDEX_OBJECTS_MAX:
         return 0
-    outside = _STRING.sub(b"", text)
-    return outside.count(b"{") + outside.count(b"[")
+    outside = _STRING.sub("", text)
+    return outside.count("{") + outside.count("[")
 
 
 def _read_index(index: Path) -> bytes:
