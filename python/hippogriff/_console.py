@@ -93,6 +93,12 @@ class Follower:
         if self._bar is not None:
             self._bar.stop()
 
+    def expect(self, total: int) -> None:
+        """Take another total."""
+        self._total = total
+        if self._bar is not None:
+            self._bar.update(self._task, total=total or 1)
+
     def tell(self, done: int, note: str = "") -> None:
         """Show that so many bytes, or parts of the total, are done."""
         now = time.monotonic()

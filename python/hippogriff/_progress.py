@@ -42,6 +42,8 @@ class Bar:
         """Tell how much more there will be."""
         with self._lock:
             self._total_bytes += size_bytes
+            if self._follower is not None:
+                self._follower.expect(self._total_bytes)
 
     def tell(self, who: object, done_bytes: int) -> None:
         """Tell how much one of those who load has done so far."""

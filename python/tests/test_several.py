@@ -13,6 +13,7 @@ import pytest
 
 import hippogriff
 from hippogriff import _report, _slices
+from hippogriff._console import Follower
 from hippogriff.integrity import write_checksums
 from hippogriff.safetensors import (
     LoadReport,
@@ -92,7 +93,15 @@ def test_what_both_want_is_read_once_and_shared_out(
 
 
 @pytest.mark.parametrize("rows", [3, 3000])
-def test_slices_that_are_no_run_are_in_the_report(tmp_path: Path, rows: int) -> None:
+def test_slices_that_are_no_run_are_in_the_report(
+    tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[int, int]] = []
+
+    def tell(follower: Follower, done: int) -> None:
+        told.append((done, follower._total))
+
+    monkeypatch.setattr(Follower, "tell", tell)
     table = np.arange(rows * 700, dtype=np.int32).reshape(rows, 700)
     save_file({"table": table}, tmp_path / "x.st")
     reports: list[LoadReport] = []
@@ -107,6 +116,10 @@ def test_slices_that_are_no_run_are_in_the_report(tmp_path: Path, rows: int) -> 
         _ONE: rows * 9 * 4,
         _OTHER: rows * 693 * 4,
     }
+    # The bar, told at the end of each, never beyond what there is to come.
+    assert told
+    assert all(done <= total for done, total in told)
+    assert told[-1][0] == told[-1][1]
     for file in report.files:
         assert sum(file.bytes_by_route.values()) >= file.bytes, file
         assert file.seconds > 0

@@ -298,6 +298,7 @@ class _Loader:
             watch.expect(moved_bytes - size_bytes)  # the rows around it
 
         with contextlib.ExitStack() as alone:  # in which this thread reads, unless transfers do
+            alone.callback(watch.add, size_bytes)
             alone.enter_context(watch.caller(size_bytes))
             fill(file, extent, selection, target, self._host_memory, watch.wait, expect)
         return array
