@@ -47,7 +47,8 @@ class safe_open:  # noqa: N801 (safetensors' name)
         As in `load_file`. Of slices all blocks (256 KiB) between the first and the last that they
         touch are loaded for it.
     host_memory, explain, progress
-        As in `load_file`; for each call that loads something.
+        As in `load_file`; for each call that loads something. To tell of it, `get_tensor` loads a
+        small tensor by a transfer, too.
 
     Raises
     ------
@@ -224,7 +225,7 @@ class Slice:
         array
             Of the part's shape, which lacks the dimensions that have an integer; in memory of its
             own, of the framework and on the device of the `safe_open`. To verify it, all blocks of
-            256 KiB from the first that it touches to the last are loaded, and compared.
+            256 KiB of the rows from the first that it touches to the last are loaded, and compared.
 
         Raises
         ------

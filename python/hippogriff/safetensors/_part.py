@@ -118,12 +118,15 @@ class Blocks:
         """Tell mismatches by their places in the tensor, not in the blocks."""
         try:
             yield
+            return
         except ChecksumMismatch as error:
+            found, notes = error.mismatches, getattr(error, "__notes__", [])
+        try:
             raise_mismatches(
                 path,
-                [
-                    each._replace(tensor_offset=each.tensor_offset + self._start)
-                    for each in error.mismatches
-                ],
+                [each._replace(tensor_offset=each.tensor_offset + self._start) for each in found],
             )
+        except ChecksumMismatch as error:
+            for note in notes:
+                error.add_note(note)
             raise
