@@ -91,7 +91,9 @@ def _goal_lines(runs: list[dict[str, Any]]) -> list[str]:
         of_run: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
         for entry in run["cases"]:
             of_run.setdefault((entry["case"], entry["state"]), {})[entry["mode"]] = entry
-        cases |= {key: entries for key, entries in of_run.items() if "summary" in entries["array"]}
+        cases |= {
+            key: entries for key, entries in of_run.items() if "summary" in entries.get("array", {})
+        }
     rows = []
     best: dict[tuple[str, str], float] = {}  # of the queries, of which BaM tells the best
     for (name, state), entries in cases.items():

@@ -20,7 +20,13 @@ PAGE = ROOT / "docs/array_kernels.md"
 SCHEMA = "hippogriff-kernel-resources/1"
 
 # The files, and the threads of a group that their kernels are launched with.
-SOURCES = {"src/array/row_kernels.cu": 256, "bench/array/array_bench.cu": 128}
+SOURCES = {
+    "src/array/row_kernels.cu": 256,
+    "bench/array/array_bench.cu": 128,
+    "workloads/graph/graph_kernel.cu": 256,
+    "workloads/queries/queries_kernel.cu": 256,
+    "workloads/vectoradd/vectoradd_kernel.cu": 256,
+}
 ARCHITECTURES = ("sm_80", "sm_90")
 
 # Of a multiprocessor of both architectures (CUDA's programming guide, compute capabilities).
@@ -112,16 +118,10 @@ def measure() -> dict[str, Any]:
 
 
 def name_of(symbol: str) -> str:
-    """Return a kernel's own name of its symbol, without namespaces and parameters."""
-    if not symbol.startswith("_Z"):
-        return symbol
-    rest = symbol.removeprefix("_ZN").removeprefix("_Z")
-    name = symbol
-    while found := re.match(r"(\d+)", rest):
-        begin = len(found[1])
-        length = int(found[1])
-        name, rest = rest[begin : begin + length], rest[begin + length :]
-    return name
+    """Return a kernel's own name of its symbol, without namespaces, and its template's types."""
+    done = subprocess.run(["c++filt", symbol], check=True, capture_output=True, text=True)
+    name = done.stdout.strip().replace("(anonymous namespace)::", "").partition("(")[0]
+    return re.sub(r"\w+::", "", name.removeprefix("void ")).replace("> >", ">>")
 
 
 def page(results: dict[str, Any]) -> str:
@@ -140,6 +140,8 @@ def page(results: dict[str, Any]) -> str:
         "Where warnings are errors (`WERROR=ON`, as in continuous integration) the library is not",
         "built with a kernel that spills (`ptxas -warn-spills`). Of what measures one does,",
         "as is meant: `elements_64` shows `view[i]` in a kernel that is held to 64 registers.",
+        "So are the programs' kernels, to have twice as many threads that wait, and those that",
+        "read arrays spill; whether that makes them quicker has not been measured.",
     ]
     for source in SOURCES:
         lines += [
