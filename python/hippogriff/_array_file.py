@@ -253,10 +253,10 @@ class ArrayFile:
         array = self._agreeing(array, selection)
         region = describe(array, writable=False)
         self._check_size(region.size_bytes, selection)
-        if region.size_bytes == 0:
-            return
-        runs = find_runs(self._extent, selection)
         with self._watch("write", region.size_bytes) as watch:
+            if region.size_bytes == 0:
+                return
+            runs = find_runs(self._extent, selection)
             watch.expect(region.size_bytes)
             # Of few bytes from a GPU, which this writes at once, nothing would be told.
             if runs.number == 1 and not self._host_memory and not self._explain:

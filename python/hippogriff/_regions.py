@@ -218,7 +218,7 @@ def _describe_buffer(array: object, *, writable: bool) -> Region | None:
         raise InvalidArgument(f"the array cannot be used: {error}") from error
     # NumPy's memory stays as long as the array; models have many, and a buffer takes 200 bytes.
     numpy = sys.modules.get("numpy")
-    owner = array if numpy is not None and isinstance(array, numpy.ndarray) else buffer
+    owner = array if numpy is not None and type(array) is numpy.ndarray else buffer
     return Region(buffer.address, buffer.size_bytes, "host", True, None, owner)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hippogriff import _library
-from hippogriff._loaders import bench, contenders, worker
+from hippogriff._loaders import bench, contenders, limits, worker
 from hippogriff._loaders.bench import LoadersBench, Plan
 from hippogriff._loaders.contenders import Contender, all_contenders
 from hippogriff._loaders.model import make_model, wrong_tensors
@@ -166,3 +166,15 @@ class _Forked:
 
     def set_forkserver_preload(self, modules: list[str]) -> None:
         assert modules == ["torch"]
+
+
+def test_a_drives_limit_is_what_its_blocks_take(folder: Path) -> None:
+    path = folder / "x.bin"
+    path.write_bytes(bytes(16 << 20))
+    read = limits.read_limit(path)
+    written = limits.write_limit(folder / "y.bin", 8 << 20)
+    for rate in (read, written):
+        assert rate is None or 0 < rate < 1000  # None: no O_DIRECT there
+    assert [each.name for each in folder.iterdir()] == ["x.bin"]
+    path.write_bytes(bytes(1000))
+    assert limits.read_limit(path) is None

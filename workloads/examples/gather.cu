@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include <new>
 #include <stdexcept>
 #include <vector>
 
@@ -18,7 +19,9 @@ __global__ void gather(hippogriff::array_view<float> data, float* out, int count
 std::vector<float> gathered(const char* path, int count) {
   const hippogriff::array<float> data(path, {.device = "cuda:0", .cache_size = 1 << 20});
   float* out = nullptr;
-  cudaMallocManaged(&out, count * sizeof(float));
+  if (cudaMallocManaged(&out, count * sizeof(float)) != cudaSuccess) {
+    throw std::bad_alloc();
+  }
   gather<<<(count + 255) / 256, 256>>>(data.view(), out, count);
   if (const cudaError_t error = cudaDeviceSynchronize(); error != cudaSuccess) {
     throw std::runtime_error(cudaGetErrorString(error));

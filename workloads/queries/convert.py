@@ -104,7 +104,7 @@ def parquet_batches(path: Path) -> Iterator[list[Sequence[float]]]:
 
 def doubles(column: Any) -> list[float]:
     """Return Arrow's numbers; 0 where there is none."""
-    numbers: list[float] = column.cast("float64").fill_null(0.0).to_pylist()
+    numbers: list[float] = column.cast("float64", safe=False).fill_null(0.0).to_pylist()
     return numbers
 
 

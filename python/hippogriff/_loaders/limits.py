@@ -9,17 +9,28 @@ import mmap
 import os
 import statistics
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     _Move = Callable[[int, list[memoryview], int], int]
 
+
+class _Shape(NamedTuple):
+    threads: int
+    block_bytes: int
+
+
+class _Extent(NamedTuple):
+    offset: int
+    size_bytes: int
+
+
 # Threads, and the bytes of what each moves at once: virtual drives get slower when much is under
 # way, others when little is.
-_SHAPES = ((2, 1 << 20), (8, 4 << 20))
+_SHAPES = (_Shape(2, 1 << 20), _Shape(8, 4 << 20))
 _COPY_BYTES = 256 << 20
 _COPIES = 16
 
@@ -42,35 +53,38 @@ def link_limit(device: str, repeat: int = 3) -> float:
 
 
 def read_limit(path: Path) -> float | None:
-    """Read a file by O_DIRECT with few threads, then with several; the better in GB/s.
+    """Read half of a file by O_DIRECT with few threads, the rest with several; the better in GB/s.
 
     None where that is impossible.
     """
-    return _best_of(path, os.O_RDONLY, os.preadv, path.stat().st_size)
+    half_bytes = path.stat().st_size // len(_SHAPES)
+    return _best(
+        _direct(path, os.O_RDONLY, os.preadv, _Extent(number * half_bytes, half_bytes), shape)
+        for number, shape in enumerate(_SHAPES)
+    )
 
 
 def write_limit(path: Path, size_bytes: int) -> float | None:
-    """Write new files by O_DIRECT, to the drive, as `read_limit` reads; GB/s or None."""
-    return _best_of(path, os.O_RDWR | os.O_CREAT, os.pwritev, size_bytes)
+    """Write new files by O_DIRECT, to the drive, with as many threads; GB/s or None."""
+    return _best(_write_new(path, size_bytes, shape) for shape in _SHAPES)
 
 
-def _best_of(path: Path, flags: int, move: _Move, size_bytes: int) -> float | None:
-    rates = []
-    for threads, block_bytes in _SHAPES:
-        try:
-            rates.append(
-                _direct(path, flags, move, size_bytes // block_bytes, block_bytes, threads)
-            )
-        finally:
-            if flags & os.O_CREAT:
-                path.unlink(missing_ok=True)
+def _best(rates: Iterable[float | None]) -> float | None:
     return max((rate for rate in rates if rate is not None), default=None)
 
 
-def _direct(
-    path: Path, flags: int, move: _Move, blocks: int, block_bytes: int, threads: int
-) -> float | None:
-    if blocks == 0:
+def _write_new(path: Path, size_bytes: int, shape: _Shape) -> float | None:
+    try:
+        return _direct(path, os.O_RDWR | os.O_CREAT, os.pwritev, _Extent(0, size_bytes), shape)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _direct(path: Path, flags: int, move: _Move, extent: _Extent, shape: _Shape) -> float | None:
+    threads, block_bytes = shape
+    first_block = -(-extent.offset // block_bytes)
+    blocks = (extent.offset + extent.size_bytes) // block_bytes - first_block
+    if blocks <= 0:
         return None
     try:
         descriptor = os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC, 0o600)
@@ -85,7 +99,10 @@ def _direct(
         def work(first: int) -> None:
             with memoryview(buffers[first]) as whole, whole[:block_bytes] as memory:
                 for block in range(first, blocks, threads):
-                    if move(descriptor, [memory], block * block_bytes) < block_bytes:
+                    if (
+                        move(descriptor, [memory], (first_block + block) * block_bytes)
+                        < block_bytes
+                    ):
                         raise OSError(errno.EIO, "a short read or write", str(path))
 
         begin = time.perf_counter()
