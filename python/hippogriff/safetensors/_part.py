@@ -129,4 +129,4 @@ class Blocks:
         except ChecksumMismatch as error:
             for note in notes:
                 error.add_note(note)
-            raise
+            raise error from None
