@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hippogriff._file import File
 from hippogriff.errors import HippogriffError, InvalidArgument, io_error
+from hippogriff.safetensors._flat import STRING
 from hippogriff.safetensors._header import (
     HEADER_BYTES_MAX,
     Header,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 # An index has two, and what else its writer tells.
 _INDEX_OBJECTS_MAX = 1 << 16
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_STRING = re.compile(f"{STRING}?", re.DOTALL)
 
 
 @contextlib.contextmanager

@@ -15,23 +15,24 @@ from typing import NamedTuple
 METADATA_MAX = 1 << 20
 OTHER_KEYS_MAX = 16
 
-# Nothing here tracks back: where a part has matched it has matched, and time grows with the text.
-_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+# A string as JSON has it. Nothing here tracks back: where a part has matched it has matched, and
+# time grows with the text.
+STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _LIST = r'"(?:shape|data_offsets)"\s*+:\s*+\[[^"\[\]{}]*+\]'
-_OTHER = rf'{_STRING}\s*+:\s*+(?:{_STRING}|[^"\[\]{{}},\s]++)'
+_OTHER = rf'{STRING}\s*+:\s*+(?:{STRING}|[^"\[\]{{}},\s]++)'
 _BETWEEN = r"[\s,]*+"
 _OTHERS = rf"{_BETWEEN}(?:{_OTHER}{_BETWEEN}){{0,{OTHER_KEYS_MAX + 1}}}+"
-_TENSOR = rf"{_STRING}\s*+:\s*+\{{{_OTHERS}{_LIST}{_OTHERS}{_LIST}{_OTHERS}\}}"
+_TENSOR = rf"{STRING}\s*+:\s*+\{{{_OTHERS}{_LIST}{_OTHERS}{_LIST}{_OTHERS}\}}"
 _METADATA = (
     r'"__metadata__"\s*+:\s*+(?:null|'
-    rf"\{{{_BETWEEN}(?:{_STRING}\s*+:\s*+{_STRING}{_BETWEEN}){{0,{METADATA_MAX}}}+\}})"
+    rf"\{{{_BETWEEN}(?:{STRING}\s*+:\s*+{STRING}{_BETWEEN}){{0,{METADATA_MAX}}}+\}})"
 )
 _TENSORS = rf"(?:{_BETWEEN}{_TENSOR})*+"
 _FLAT = re.compile(rf"\s*+\{{{_TENSORS}(?:{_BETWEEN}{_METADATA})?+{_TENSORS}{_BETWEEN}", re.DOTALL)
-_BEGIN = re.compile(rf"({_STRING})\s*+:\s*+(?=\S)", re.DOTALL)
+_BEGIN = re.compile(rf"({STRING})\s*+:\s*+(?=\S)", re.DOTALL)
 # Up to what has no place in a tensor's entry: a string then is the key of an object or a list.
 _REST = re.compile(
-    rf'\{{(?:[^"\[\]{{}}]++|{_LIST}|{_STRING}(?!\s*+:\s*+[\[{{]))*+(?P<key>{_STRING})?+', re.DOTALL
+    rf'\{{(?:[^"\[\]{{}}]++|{_LIST}|{STRING}(?!\s*+:\s*+[\[{{]))*+(?P<key>{STRING})?+', re.DOTALL
 )
 # A whole entry that is longer is not shown to the parser either.
 _SHORT_CHARACTERS = 1 << 16

@@ -13,12 +13,13 @@ from hippogriff._frameworks import make_framework
 from hippogriff._host_memory import host_memory_bytes
 from hippogriff._interrupts import outlast
 from hippogriff._report import FileReport, Watch
-from hippogriff._slices import Extent, Selection, fill, find_runs, resolve, target_of
+from hippogriff._slices import Selection, fill, find_runs, resolve, target_of
 from hippogriff.errors import Cancelled, ChecksumMismatch, InvalidArgument
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors, make_arrays
+from hippogriff.safetensors._part import extent_of
 from hippogriff.safetensors._tensor import DTYPE_BITS, Columns, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
 
@@ -209,17 +210,13 @@ def _cut(tensor: TensorInfo, selection: Selection | None) -> _Part:
         raise InvalidArgument(f"{tensor.dtype} is packed: load the whole tensor {tensor.name!r}")
     if 0 in selection.counts:
         return _Part(tensor, tensor._replace(shape=selection.shape, size_bytes=0), None, [])
-    runs = find_runs(_extent(tensor), selection)
+    runs = find_runs(extent_of(tensor), selection)
     size_bytes = runs.number * runs.size_bytes
     cut = tensor._replace(shape=selection.shape, size_bytes=size_bytes)
     if runs.number == 1:
         offset = tensor.offset + next(runs.offsets())
         return _Part(tensor, cut._replace(offset=offset), None, [])
     return _Part(tensor, cut, selection, [])
-
-
-def _extent(tensor: TensorInfo) -> Extent:
-    return Extent(tensor.offset, tensor.shape, tensor.dtype, DTYPE_BITS[tensor.dtype] // 8)
 
 
 class _Loader:
@@ -291,7 +288,7 @@ class _Loader:
         maker, watch, size_bytes = self._makers[self._device], self._watch, part.tensor.size_bytes
         array = make_arrays(maker, Columns.of([part.tensor]))[0]
         watch.start(1, size_bytes)
-        extent, target = _extent(part.whole), target_of(maker, array)
+        extent, target = extent_of(part.whole), target_of(maker, array)
 
         def expect(moved_bytes: int) -> None:
             alone.pop_all()
