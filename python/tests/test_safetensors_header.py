@@ -395,3 +395,19 @@ def test_loading_begins_before_all_of_a_header_is_read() -> None:
     assert next(tensors).name == "t0"
     with pytest.raises(SafetensorError):
         list(tensors)
+
+
+def test_first_tensors_of_a_large_header_take_no_copy_of_it() -> None:
+    fields = {
+        f"tensor {number} {'x' * 200}": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}
+        for number in range(10_000)
+    }
+    for number, field in enumerate(fields.values()):
+        field["data_offsets"] = [number, number + 1]
+    text = json.dumps(fields, separators=(",", ":")).encode()
+    tracemalloc.start()
+    try:
+        assert next(stream_tensors(text, 8 + len(text) + 10_000)).offset == 8 + len(text)
+        assert tracemalloc.get_traced_memory()[1] < len(text) / 5
+    finally:
+        tracemalloc.stop()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # An unsigned number as JSON has it; eighteen digits do not overflow 63 bits.
 _NUMBER = "(?:0|[1-9][0-9]{0,17})"
 _KIND = re.compile(rf'([A-Z0-9_]+)","shape":\[({_NUMBER}(?:,{_NUMBER})*)?\]')
-_END = re.compile(r"\} *\Z")
+_END = re.compile(rb"\} *\Z")
 # So many are taken at a time, at first fewer, so that they are found soon.
 _FIRST, _MOST = 128, 1024
 # Of `hippogriff_tensor_entry`: how many, and which are of interest.
@@ -63,14 +63,15 @@ class Entries:
 
     def __init__(self, text: bytes, position: int, data_offset: int, file_bytes: int) -> None:
         self._text = text
-        # A letter for each byte: what is of interest has no others, and places are the same.
-        self._letters = text.decode("latin-1")
+        self._view = memoryview(text)
+        self._address = ctypes.cast(ctypes.c_char_p(text), ctypes.c_void_p).value or 0
+        self._fields = array("Q", bytes(_MOST * ctypes.sizeof(TensorEntry)))
         self._data_offset = data_offset
         self._file_bytes = file_bytes
         self._kinds: dict[str, _Kind | None] = {}
         self.names: set[str] = set()
         self._position = position
-        self.complete = self._is_complete(data_offset)
+        self.complete = self._is_complete(position, data_offset)
 
     def __iter__(self) -> Iterator[Columns]:
         offset, most = self._data_offset, _FIRST
@@ -83,56 +84,73 @@ class Entries:
 
     def _take(self, offset: int, most: int) -> Columns | None:
         """Return the next tensors; None when what follows is not as it should be."""
-        fields, position = self._find(offset - self._data_offset, most)
-        begins, ends, kinds = (fields[first::_FIELDS] for first in (_NAME, _NAME_END, _KIND_BEGIN))
-        letters = self._letters
-        names = [letters[begin:end] for begin, end in zip(begins, ends, strict=True)]
-        here = {begin: self._kind(begin) for begin in {*kinds}}
-        found = [kind for begin in kinds if (kind := here[begin])]
-        sizes = [kind.size_bytes for kind in found]
-        offsets = list(itertools.accumulate(sizes, initial=offset))
-        behind = [self._data_offset + end for end in fields[_DATA_END::_FIELDS]]
-        if (
-            not names
-            or offsets[1:] != behind
-            or behind[-1] > self._file_bytes
-            or len(set(names)) != len(names)
-            or not self.names.isdisjoint(names)
-            or "__metadata__" in names
+        fields, letters = self._find(offset - self._data_offset, most)
+        names = [
+            letters[begin:end]
+            for begin, end in zip(fields[_NAME::_FIELDS], fields[_NAME_END::_FIELDS], strict=True)
+        ]
+        kinds = self._kinds_of(letters, fields[_KIND_BEGIN::_FIELDS].tolist())
+        if not names or kinds is None:
+            return None
+        dtypes, shapes, sizes = kinds
+        behind = self._data_offset + fields[-_FIELDS:][_DATA_END]
+        if offset + sum(sizes) != behind or fields[_DATA_END::_FIELDS] != array(
+            "Q", itertools.accumulate(sizes[1:], initial=sizes[0] + offset - self._data_offset)
         ):
             return None
-        more = self._letters[position - 1] == ","
-        self._position = position
-        self.complete = not more and self._is_complete(behind[-1])
-        if not more and not self.complete:
+        offsets = list(itertools.accumulate(sizes[:-1], initial=offset))
+        position = self._position + len(letters)
+        more = letters.endswith(",")
+        complete = not more and self._is_complete(position, behind)
+        if behind > self._file_bytes or not (more or complete) or not self._take_names(names):
             return None
-        self.names.update(names)
-        return Columns(
-            names,
-            [kind.dtype for kind in found],
-            [kind.shape for kind in found],
-            offsets[:-1],
-            sizes,
-        )
+        self._position, self.complete = position, complete
+        return Columns(names, dtypes, shapes, offsets, sizes)
 
-    def _find(self, data_begin: int, most: int) -> tuple[array[int], int]:
-        """Return the fields of the next entries, and where in the text the ones after them are."""
-        fields = array("Q", bytes(most * ctypes.sizeof(TensorEntry)))
-        search = TensorSearch(self._text, len(self._text), self._position, data_begin)
+    def _find(self, data_begin: int, most: int) -> tuple[array[int], str]:
+        """Return the fields of the next entries, and their text: places in it are from its begin.
+
+        A letter stands for each byte: what is of interest has no others, and places are the same.
+        To have all of a large header as letters would take as long as to find hundreds of entries.
+        """
+        fields = self._fields
+        begin = self._position
+        search = TensorSearch(self._address + begin, len(self._text) - begin, 0, data_begin)
         count = ctypes.c_size_t()
         entries = ctypes.cast(fields.buffer_info()[0], _ENTRIES_POINTER)
         check(lib.hippogriff_find_tensors(ctypes.byref(search), entries, most, ctypes.byref(count)))
-        return fields[: count.value * _FIELDS], int(search.position)
+        letters = str(self._view[begin : begin + search.position], "latin-1")
+        return fields[: count.value * _FIELDS], letters
 
-    def _kind(self, begin: int) -> _Kind | None:
-        text = self._letters[begin : self._letters.index("]", begin) + 1]
-        if text not in self._kinds:
-            self._kinds[text] = _read_kind(text)
-        return self._kinds[text]
+    def _kinds_of(
+        self, letters: str, begins: list[int]
+    ) -> tuple[list[str], list[tuple[int, ...]], list[int]] | None:
+        """Return dtypes, shapes and sizes by where the first of each kind is; None: one is none."""
+        dtypes, shapes, sizes = {}, {}, {}
+        for begin in {*begins}:
+            text = letters[begin : letters.index("]", begin) + 1]
+            if text not in self._kinds:
+                self._kinds[text] = _read_kind(text)
+            kind = self._kinds[text]
+            if kind is None:
+                return None
+            dtypes[begin], shapes[begin], sizes[begin] = kind
+        # A look-up each, and no object for a tensor.
+        return (
+            list(map(dtypes.__getitem__, begins)),
+            list(map(shapes.__getitem__, begins)),
+            list(map(sizes.__getitem__, begins)),
+        )
 
-    def _is_complete(self, offset: int) -> bool:
+    def _take_names(self, names: list[str]) -> bool:
+        """Add names; False, when one of them is none or comes twice: no parser takes them then."""
+        count = len(self.names) + len(names)
+        self.names.update(names)
+        return len(self.names) == count and "__metadata__" not in self.names
+
+    def _is_complete(self, position: int, offset: int) -> bool:
         """Whether only the closing brace is left of the header, and nothing of the file."""
-        return offset == self._file_bytes and bool(_END.match(self._letters, self._position))
+        return offset == self._file_bytes and bool(_END.match(self._text, position))
 
 
 def _read_kind(text: str) -> _Kind | None:

@@ -44,9 +44,8 @@ _METADATA = "__metadata__"
 _WRONG_METADATA = f"{_METADATA} is not an object of strings, {METADATA_MAX} at most"
 # As writers write it; with a backslash or a brace inside it is left to the strict parser.
 _METADATA_FIRST = re.compile(
-    r'\{"__metadata__":(\{(?:[^"\\\[\]{}]++|"[^"\\{}]*+"){0,'
-    f"{METADATA_MAX}"
-    r'}+\})(?:,(?=")|(?=\}))'
+    rb'\{"__metadata__":(\{(?:[^"\\\[\]{}]++|"[^"\\{}]*+"){0,%d}+\})(?:,(?=")|(?=\}))'
+    % METADATA_MAX
 )
 
 
@@ -203,12 +202,14 @@ def _find_entries(text: bytes, file_bytes: int) -> tuple[Entries, dict[str, str]
     """Return what takes the entries, and the metadata, which come before them."""
     if not text.startswith(b"{"):
         raise SafetensorError("the header does not begin with '{'")
-    decoded, position, metadata = _decode(text), 1, None
-    found = _METADATA_FIRST.match(decoded)
+    if not text.isascii():
+        _decode(text)
+    position, metadata = 1, None
+    found = _METADATA_FIRST.match(text)
     if found:
-        position = len(found[0].encode())
+        position = found.end()
         try:
-            metadata = _parse_metadata(_parse_json(found[1]))
+            metadata = _parse_metadata(_parse_json(found[1].decode()))
         except SafetensorError:
             position = len(text)  # Where nothing is: it is told where in the whole it is.
     return Entries(text, position, _PREFIX_BYTES + len(text), file_bytes), metadata

@@ -93,7 +93,8 @@ def load_tensors(
     """
     watch = watch or Watch(progress=False)
     watch.open(file.path, to)
-    loaded: dict[str, Any] = {}
+    names: list[str] = []
+    loaded: list[Any] = []
     most_bytes = _BATCH_BYTES if landed is None else landing_bytes or _LANDING_BYTES
     in_flight, each = share_out(host_memory, _IN_FLIGHT)
     # Arrays are what the collector looks through, again and again the more there are: of 10,000 it
@@ -104,7 +105,8 @@ def load_tensors(
             framework.prepare(group.sizes)
             arrays = make_arrays(framework, group)
             addresses = framework.addresses(arrays)
-            loaded.update(zip(group.names, arrays, strict=True))
+            names += group.names
+            loaded += arrays
             batch = Batch(group, arrays, array("Q", addresses), array("Q", group.sizes))
             segments = _segments(batch)
             watch.start(len(arrays), sum(group.sizes))
@@ -116,13 +118,14 @@ def load_tensors(
                 flights.add(transfer, then)
             elif then is not None:
                 then()
-    return loaded
+        # While the last are on their way.
+        return dict(zip(names, loaded, strict=True))
 
 
 def _segments(batch: Batch) -> array[int]:
     """Say where in the file is what, and where it goes, without tensors of no bytes."""
     columns = [array("Q", batch.columns.offsets), batch.sizes, batch.addresses]
-    if 0 in batch.sizes:
+    if 0 in batch.columns.sizes:
         columns = [array("Q", itertools.compress(each, batch.sizes)) for each in columns]
     return interleave(*columns)
 
@@ -207,12 +210,13 @@ def _batches(pieces: Iterable[Columns], bytes_max: int) -> Iterator[Columns]:
 
 def _without_holes(piece: Columns) -> Iterator[Columns]:
     """Cut rows where a hole between them is."""
+    if not piece.names:
+        return
+    if piece.offsets[-1] + piece.sizes[-1] - piece.offsets[0] <= sum(piece.sizes) + _GAP_BYTES:
+        yield piece  # All holes together are not too large.
+        return
     ends = map(operator.add, piece.offsets, piece.sizes)
     holes = list(map(operator.sub, piece.offsets[1:], ends))
-    if max(holes, default=0) <= _GAP_BYTES:
-        if piece.names:
-            yield piece
-        return
     cuts = [position for position, hole in enumerate(holes, 1) if hole > _GAP_BYTES]
     for begin, end in itertools.pairwise([0, *cuts, len(piece.names)]):
         yield piece.cut(begin, end)
