@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _SMALL_BYTES = 2 << 20
 # More of them come sooner by several threads.
 _SMALL_HOST_BYTES = 256 << 10
+# To see any of them by. Of each size it would be a type of its own, which takes longer to make than
+# the bytes to read.
+_SmallMemory = ctypes.c_char * _SMALL_HOST_BYTES
 _MODES = {
     "r": os.O_RDONLY,
     "r+": os.O_RDWR,
@@ -365,12 +368,14 @@ class File:
         size = region.size_bytes
         if not region.host_memory:
             return self._move_small(region, offset, None, writable=True) == size
-        memory = (ctypes.c_char * size).from_address(region.address)
-        with self.borrowed() as descriptor:
-            try:
-                return os.preadv(descriptor, [memory], offset) == size
-            except OSError:
-                return False
+        memory = memoryview(_SmallMemory.from_address(region.address))[:size]
+        descriptor = self._borrow()
+        try:
+            return os.preadv(descriptor, [memory], offset) == size
+        except OSError:
+            return False
+        finally:
+            self._give_back()
 
     def _move_small(self, region: Region, offset: int, size: int | None, *, writable: bool) -> int:
         """Move a few bytes at once, on this thread; 0: not so, or failed, and a transfer says why.

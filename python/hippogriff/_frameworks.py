@@ -242,6 +242,7 @@ class _Torch:
             self._device = self._torch.device("cuda", index)
         elif self._device.type != "cpu":
             raise InvalidArgument(f"torch device {self._device} is neither a CPU nor a CUDA device")
+        self._name = str(self._device)
         self._dtypes: dict[str, Any] = {}  # By what `empty` was asked for.
         self._strided: Any = _UNKNOWN
 
@@ -251,7 +252,7 @@ class _Torch:
             return _HOST
         # Memory may come from torch's cache, with work on it still under way.
         stream = int(self._torch.cuda.current_stream(self._device).cuda_stream)
-        return Region(0, 0, str(self._device), False, stream, None)
+        return Region(0, 0, self._name, False, stream, None)
 
     def empties(self, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
         kinds = set(dtypes)

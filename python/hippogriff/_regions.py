@@ -32,6 +32,10 @@ class Region(NamedTuple):
     stream: int | None
     owner: object
 
+    def at(self, address: int, size_bytes: int) -> Region:
+        """Return other memory of the same kind."""
+        return Region(address, size_bytes, self.device, self.host_memory, self.stream, self.owner)
+
 
 # The current stream of each of torch's devices, where it is asked for thousands of times at once.
 Streams = dict[Any, tuple[str, int]]

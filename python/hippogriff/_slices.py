@@ -114,22 +114,22 @@ def resolve(index: Any, shape: tuple[int, ...]) -> Selection:
         When an integer is out of its dimension.
     """
     parts = list(index) if isinstance(index, tuple) else [index]
-    if sum(part is Ellipsis for part in parts) > 1:
-        raise InvalidArgument("an index can have only one ellipsis")
     places = [number for number, part in enumerate(parts) if part is Ellipsis]
+    if len(places) > 1:
+        raise InvalidArgument("an index can have only one ellipsis")
     missing = len(shape) - (len(parts) - len(places))
     if missing < 0:
         raise InvalidArgument(f"too many indices for the shape {shape}")
     place = places[0] if places else len(parts)
     parts[place : place + len(places)] = [slice(None)] * missing
-    selection = Selection([], [], [], [isinstance(part, slice) for part in parts])
+    starts, counts, steps = [], [], []
     for number, (part, length) in enumerate(zip(parts, shape, strict=True)):
         start, stop, step = _resolve_one(part, length, number)
         count = len(range(start, stop, step))
-        selection.starts.append(start)
-        selection.counts.append(count)
-        selection.steps.append(step if count > 1 else 1)
-    return selection
+        starts.append(start)
+        counts.append(count)
+        steps.append(step if count > 1 else 1)
+    return Selection(starts, counts, steps, [isinstance(part, slice) for part in parts])
 
 
 def _resolve_one(part: Any, length: int, number: int) -> tuple[int, int, int]:
@@ -142,7 +142,9 @@ def _resolve_one(part: Any, length: int, number: int) -> tuple[int, int, int]:
             raise InvalidArgument(f"a slice's step is {step}; it must be positive")
         return start, stop, step
     try:
-        if isinstance(part, bool) or str(getattr(part, "dtype", "")) == "bool":
+        if type(part) is not int and (
+            isinstance(part, bool) or str(getattr(part, "dtype", "")) == "bool"
+        ):
             raise TypeError
         place = operator.index(part)
     except TypeError:
@@ -155,27 +157,26 @@ def _resolve_one(part: Any, length: int, number: int) -> tuple[int, int, int]:
 
 def find_runs(extent: Extent, selection: Selection) -> Runs:
     """Find which bytes of a selection lie together."""
+    starts, counts, steps, _ = selection
+    strides = extent.strides
     size_bytes, outer = extent.itemsize_bytes, len(extent.shape)
-    while outer > 0 and selection.steps[outer - 1] == 1:
+    while outer > 0 and steps[outer - 1] == 1:
         outer -= 1
-        size_bytes *= selection.counts[outer]
-        if selection.counts[outer] != extent.shape[outer]:
+        size_bytes *= counts[outer]
+        if counts[outer] != extent.shape[outer]:
             break
-    places = _places(extent, selection, outer)
-    inner = zip(selection.starts[outer:], extent.strides[outer:], strict=True)
-    begin = sum(start * stride for start, stride in inner)
-    number = math.prod(selection.counts[:outer])
-    return Runs(number, size_bytes, outer, [range(begin, begin + 1), *places])
+    begin = sum(map(operator.mul, starts[outer:], strides[outer:]))
+    places = [range(begin, begin + 1), *_places(strides, selection, outer)]
+    return Runs(math.prod(counts[:outer]), size_bytes, outer, places)
 
 
-def _places(extent: Extent, selection: Selection, outer: int) -> list[range]:
+def _places(strides: list[int], selection: Selection, outer: int) -> list[range]:
     """Return the offsets that the selection has in each of the dimensions before `outer`."""
+    starts, counts, steps, _ = selection
     return [
         range(start * stride, (start + n * step) * stride, step * stride)
         for start, n, step, stride in zip(
-            *(each[:outer] for each in (selection.starts, selection.counts, selection.steps)),
-            extent.strides[:outer],
-            strict=True,
+            starts[:outer], counts[:outer], steps[:outer], strides[:outer], strict=True
         )
     ]
 
@@ -225,7 +226,7 @@ def _fill_small(file: File, runs: Runs, offset: int, target: Target) -> bool:
         return False
     address = target.address
     for begin in runs.offsets():
-        part = target.region._replace(address=address, size_bytes=runs.size_bytes)
+        part = target.region.at(address, runs.size_bytes)
         if not file.read_small(part, offset + begin):
             return False
         address += runs.size_bytes
@@ -272,7 +273,7 @@ def _cut_from_blocks(
     inside = _inside(selection, split + 1)
     whole = target.array.reshape(selection.counts)
     numbers = itertools.product(*map(range, selection.counts[:split]))
-    offsets = map(sum, itertools.product(*_places(extent, selection, split)))
+    offsets = map(sum, itertools.product(*_places(extent.strides, selection, split)))
     blocks = itertools.product(zip(numbers, offsets, strict=True), range(0, count, count_max))
     in_flight, each = share_out(host_memory, 2)
     with Flights(in_flight, wait) as flights:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -159,6 +160,28 @@ def test_tensors_that_are_asked_for_one_by_one_start_no_transfers(
         os.truncate(tmp_path / "x.st", (tmp_path / "x.st").stat().st_size - 1)
         with pytest.raises(hippogriff.InvalidArgument, match="the file has only 593 bytes"):
             file.get_tensor("t99")
+
+
+def _count_calls(call: Callable[[], object]) -> int:
+    """Count the functions, of Python and of C, that something calls."""
+    events: list[str] = []
+    call()  # what is done once
+    sys.setprofile(lambda _, event, __: events.append(event))
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return sum(event in {"call", "c_call"} for event in events)
+
+
+def test_small_tensors_and_slices_take_few_calls(tmp_path: Path) -> None:
+    save_file({"x": np.zeros((100, 64))}, tmp_path / "x.st")
+    with safe_open(tmp_path / "x.st", "np") as file:
+        part = file.get_slice("x")
+        # Such a read takes 1 µs itself; 26, 90 and 114 calls when this was written.
+        assert _count_calls(lambda: file.get_tensor("x")) <= 32
+        assert _count_calls(lambda: part[5]) <= 105
+        assert _count_calls(lambda: part[5:90:30]) <= 130
 
 
 def test_many_tensors_take_little_memory_beside_them(tmp_path: Path) -> None:

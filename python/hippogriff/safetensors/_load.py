@@ -135,15 +135,16 @@ def make_arrays(framework: Framework, tensors: Columns) -> list[Any]:
     try:
         return framework.empties(tensors.dtypes, tensors.shapes)
     except (HippogriffError, ValueError, OverflowError, MemoryError):
-        return [make_one(framework, tensor) for tensor in tensors.tensors()]
+        make = functools.partial(make_one, framework)
+        return list(map(make, tensors.names, tensors.dtypes, tensors.shapes))
 
 
-def make_one(framework: Framework, tensor: TensorInfo) -> Any:
-    """Make the array of a tensor, as `make_arrays`."""
+def make_one(framework: Framework, name: str, dtype: str, shape: tuple[int, ...]) -> Any:
+    """Make the array of a tensor or of a part of it, as `make_arrays`."""
     try:
-        return make_array(framework, tensor.dtype, tensor.shape)
+        return make_array(framework, dtype, shape)
     except HippogriffError as error:
-        raise type(error)(f"tensor {tensor.name!r}: {error}") from None
+        raise type(error)(f"tensor {name!r}: {error}") from None
 
 
 def by_offset(tensors: Iterable[TensorInfo]) -> Columns:

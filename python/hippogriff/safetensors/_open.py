@@ -14,7 +14,7 @@ from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import check_backend, only_path, open_file
 from hippogriff.safetensors._header import SafetensorError
-from hippogriff.safetensors._load import by_offset, load_tensors, make_arrays, make_one
+from hippogriff.safetensors._load import by_offset, load_tensors, make_one
 from hippogriff.safetensors._part import Blocks, extent_of, select
 from hippogriff.safetensors._tensor import Columns, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
@@ -131,8 +131,8 @@ class safe_open:  # noqa: N801 (safetensors' name)
         framework, size_bytes = self._framework, tensor.size_bytes
         region = framework.region
         if 0 < size_bytes <= small_bytes(region) and self._verifier is None and not self._explain:
-            array = make_one(framework, tensor)
-            region = region._replace(address=framework.address(array), size_bytes=size_bytes)
+            array = make_one(framework, name, tensor.dtype, tensor.shape)
+            region = region.at(framework.address(array), size_bytes)
             if self._file.read_small(region, tensor.offset):
                 return array
         return self.get_tensors([name])[name]
@@ -269,5 +269,5 @@ class Slice:
         return array
 
     def _make(self, selection: Selection) -> Any:
-        shaped = self._tensor._replace(shape=selection.shape)
-        return make_arrays(self._opened._framework, Columns.of([shaped]))[0]
+        tensor = self._tensor
+        return make_one(self._opened._framework, tensor.name, tensor.dtype, selection.shape)

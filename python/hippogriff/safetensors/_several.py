@@ -18,9 +18,9 @@ from hippogriff.errors import Cancelled, ChecksumMismatch, InvalidArgument
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._header import SafetensorError
-from hippogriff.safetensors._load import Batch, by_offset, load_tensors, make_arrays
+from hippogriff.safetensors._load import Batch, by_offset, load_tensors, make_one
 from hippogriff.safetensors._part import extent_of
-from hippogriff.safetensors._tensor import DTYPE_BITS, Columns, TensorInfo
+from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ class _Loader:
 
     def _fill(self, file: File, part: _Part, selection: Selection) -> Any:
         maker, watch, size_bytes = self._makers[self._device], self._watch, part.tensor.size_bytes
-        array = make_arrays(maker, Columns.of([part.tensor]))[0]
+        array = make_one(maker, *part.tensor[:3])
         watch.start(1, size_bytes)
         extent, target = extent_of(part.whole), target_of(maker, array)
 
