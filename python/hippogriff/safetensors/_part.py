@@ -59,13 +59,15 @@ class Blocks:
 
     Attributes
     ----------
+    verifier : Verifier
+        As given.
     span : TensorInfo
         What is to be loaded: the elements of these blocks, in one dimension.
     """
 
     def __init__(self, verifier: Verifier, tensor: TensorInfo, selection: Selection) -> None:
         extent, block_bytes = extent_of(tensor), verifier.block_bytes
-        self._verifier = verifier
+        self.verifier = verifier
         self._tensor = tensor
         # The part is in some rows of the first dimension of which it has several.
         self._outer = outer = next(
@@ -101,7 +103,7 @@ class Blocks:
     def find(self, _: Sequence[str], __: Iterable[int]) -> array[int]:
         """Return the checksums that the blocks should have."""
         tensor = self._tensor
-        return self._verifier.find([tensor.name], [tensor.size_bytes])[self._numbers]
+        return self.verifier.find([tensor.name], [tensor.size_bytes])[self._numbers]
 
     def copy(self, span: Any, part: Any) -> None:
         """Copy the part out of the elements that were loaded into an array of its shape."""

@@ -19,8 +19,8 @@ from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors, make_one
-from hippogriff.safetensors._part import extent_of
-from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
+from hippogriff.safetensors._part import Blocks, extent_of
+from hippogriff.safetensors._tensor import DTYPE_BITS, Columns, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
@@ -47,12 +47,13 @@ _STOP_SECONDS = 30.0
 class _Part(NamedTuple):
     """A tensor or a slice of one: the array it becomes, and who wants it.
 
-    `scattered` says which elements, when their bytes do not lie together.
+    `selection` says which elements, when there are some and they are not all.
     """
 
     whole: TensorInfo
     tensor: TensorInfo
-    scattered: Selection | None
+    selection: Selection | None
+    together: bool  # Whether its bytes lie so.
     devices: list[Any]
 
 
@@ -77,8 +78,9 @@ def load_plan(
         to what is wanted of each: None for all of it, else integers and slices as in
         ``tensor[...]``.
     framework, verify, explain, progress
-        As in `load_file`. Only whole tensors can be verified, where they are read first. The report
-        has a line for each file and device, and one for what goes on from there to another.
+        As in `load_file`. Verified is where the bytes are read first, of a slice all blocks (256
+        KiB) between the first and the last that it touches. The report has a line for each file and
+        device, and one for what goes on from there to another.
     host_memory : int or str, optional
         As in `load_file`, for all devices together: each has an equal share, 4 MiB at least.
 
@@ -93,7 +95,7 @@ def load_plan(
     SafetensorError
         When a file is no safetensors file, or has no tensor of a name in the plan.
     InvalidArgument, IndexError
-        When a plan or a slice cannot be, or a slice shall be verified.
+        When a plan or a slice cannot be.
     ChecksumMismatch, SidecarError
         As `load_file`.
     Unsupported, IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
@@ -153,11 +155,6 @@ def _share_out(
         for tensor in header.tensors.values():
             missing.discard(tensor.name)
             for part in _parts_of(tensor, wishes):
-                if verifier is not None and part.tensor is not tensor:
-                    raise InvalidArgument(
-                        f"the plan has a slice of tensor {tensor.name!r}: only whole tensors can "
-                        "be verified"
-                    )
                 reader = min(part.devices, key=lambda device: read_bytes[device])
                 read_bytes[reader] += part.tensor.size_bytes
                 mine[reader].append(part)
@@ -205,18 +202,19 @@ def _all_of(tensor: TensorInfo) -> Selection:
 
 def _cut(tensor: TensorInfo, selection: Selection | None) -> _Part:
     if selection is None:
-        return _Part(tensor, tensor, None, [])
+        return _Part(tensor, tensor, None, True, [])
     if DTYPE_BITS[tensor.dtype] % 8:
         raise InvalidArgument(f"{tensor.dtype} is packed: load the whole tensor {tensor.name!r}")
     if 0 in selection.counts:
-        return _Part(tensor, tensor._replace(shape=selection.shape, size_bytes=0), None, [])
+        nothing = tensor._replace(shape=selection.shape, size_bytes=0)
+        return _Part(tensor, nothing, None, True, [])
     runs = find_runs(extent_of(tensor), selection)
     size_bytes = runs.number * runs.size_bytes
     cut = tensor._replace(shape=selection.shape, size_bytes=size_bytes)
     if runs.number == 1:
         offset = tensor.offset + next(runs.offsets())
-        return _Part(tensor, cut._replace(offset=offset), None, [])
-    return _Part(tensor, cut, selection, [])
+        return _Part(tensor, cut._replace(offset=offset), selection, True, [])
+    return _Part(tensor, cut, selection, False, [])
 
 
 class _Loader:
@@ -265,9 +263,15 @@ class _Loader:
             for tensor, array in zip(batch.tensors, batch.arrays, strict=True):
                 hand_on(tensor, array)
 
+        apart = [
+            (part, part.selection)
+            for part in parts
+            if part.selection is not None and not (part.together and verifier is None)
+        ]
+        names = {part.tensor.name for part, _ in apart}
         loaded = load_tensors(
             file,
-            [by_offset(part.tensor for part in parts if part.scattered is None)],
+            [by_offset(part.tensor for part in parts if part.tensor.name not in names)],
             maker,
             self._watch,
             take,
@@ -276,13 +280,34 @@ class _Loader:
             landing_bytes=_HANDED_ON_BYTES,
         )
         self._loaded[self._device].update(loaded)
-        for part in parts:
-            if part.scattered is not None:
-                self._watch.check()
-                array = self._fill(file, part, part.scattered)
-                hand_on(part.tensor, array)
-                self._loaded[self._device][part.tensor.name] = array
+        for part, selection in apart:
+            self._watch.check()
+            if verifier is None:
+                array = self._fill(file, part, selection)
+            else:
+                array = self._load_blocks(file, part, Blocks(verifier, part.whole, selection))
+            hand_on(part.tensor, array)
+            self._loaded[self._device][part.tensor.name] = array
         self._watch.report.files += handed_on.values()
+
+    def _load_blocks(self, file: File, part: _Part, blocks: Blocks) -> Any:
+        """Load the blocks that hold a slice, compare them, and copy it out of them."""
+        maker, name = self._makers[self._device], part.tensor.name
+        array = make_one(maker, *part.tensor[:3])
+        self._watch.expect(blocks.span.size_bytes - part.tensor.size_bytes)
+        with blocks.telling(file.path), Checks(self._watch.check) as checks:
+            loaded = load_tensors(
+                file,
+                [Columns.of([blocks.span])],
+                maker,
+                self._watch,
+                checks.of(blocks.verifier, maker.region, blocks),
+                to=str(self._device),
+                host_memory=self._host_memory,
+            )
+        blocks.copy(loaded[name], array)
+        maker.synchronize()  # Other devices copy it next, on streams of theirs.
+        return array
 
     def _fill(self, file: File, part: _Part, selection: Selection) -> Any:
         maker, watch, size_bytes = self._makers[self._device], self._watch, part.tensor.size_bytes
