@@ -203,15 +203,7 @@ class ArrayFile:
     def _fill(self, selection: Selection, target: Target) -> None:
         size_bytes = math.prod(selection.counts) * self._extent.itemsize_bytes
         with self._watch("load", size_bytes) as watch:
-            fill(
-                self._file,
-                self._extent,
-                selection,
-                target,
-                self._host_memory,
-                watch.wait,
-                watch.expect,
-            )
+            fill(self._file, self._extent, selection, target, watch, self._host_memory)
 
     def _watch(self, operation: str, size_bytes: int) -> Watch:
         """Return what follows the transfers of one part."""

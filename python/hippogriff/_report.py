@@ -187,7 +187,7 @@ class Watch:
         self._stopping: threading.Event | None = None
         self._expected_bytes = self._done_bytes = 0
         self._begin = time.monotonic()
-        self._file_begin = self._file_begin_cpu = 0.0
+        self._file_begin = 0.0
 
     def __enter__(self) -> Watch:
         return self
@@ -202,10 +202,6 @@ class Watch:
             self._bar.close()
         if kind is not None or not self._explain:
             return
-        if self.report.bytes and not self._expected_bytes:
-            # So little that it took no transfer.
-            cpu_seconds = time.thread_time() - self._file_begin_cpu
-            self._count(self._file_begin, "caller", self.report.bytes, cpu_seconds)
         self.report.seconds = time.monotonic() - self._begin
         if callable(self._explain):
             self._explain(self.report)
@@ -240,7 +236,7 @@ class Watch:
         if not self._explain or (files and (files[-1].path, files[-1].device) == (path, device)):
             return
         files.append(FileReport(path, device))
-        self._file_begin, self._file_begin_cpu = time.monotonic(), time.thread_time()
+        self._file_begin = time.monotonic()
 
     def start(self, tensors: int, size_bytes: int) -> None:
         """Tell that tensors are being loaded."""
@@ -270,6 +266,20 @@ class Watch:
         yield
         if self._explain:
             self._count(begin, "caller", size_bytes, time.thread_time() - begin_cpu)
+
+    def read(self, size_bytes: int, read: Callable[[], bool]) -> bool:
+        """Let this thread itself read so much; False, where it could not: nothing is told then."""
+        if not self._explain and self._bar is None:
+            return read()
+        begin, begin_cpu = time.monotonic(), time.thread_time()
+        if not read():
+            return False
+        if self._bar is not None:
+            self._bar.expect(size_bytes)
+            self.add(size_bytes)
+        if self._explain:
+            self._count(begin, "caller", size_bytes, time.thread_time() - begin_cpu)
+        return True
 
     def decompressed(self, size_bytes: int) -> None:
         """Tell that so much more is decompressed, and where it should be."""

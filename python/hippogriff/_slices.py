@@ -9,7 +9,7 @@ import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._file import small_bytes
-from hippogriff._flights import Flights, wait_plainly
+from hippogriff._flights import Flights
 from hippogriff._frameworks import make_array
 from hippogriff._host_memory import share_out
 from hippogriff._scatter import start_scatter
@@ -17,12 +17,13 @@ from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from hippogriff._file import File
     from hippogriff._flights import Wait
     from hippogriff._frameworks import Framework
     from hippogriff._regions import Region
+    from hippogriff._report import Watch
     from hippogriff._transfer import Transfer
 
 # So few are read on the calling thread: a transfer would take longer to start.
@@ -186,14 +187,13 @@ def fill(
     extent: Extent,
     selection: Selection,
     target: Target,
+    watch: Watch,
     host_memory: int = 0,
-    wait: Wait = wait_plainly,
-    expect: Callable[[int], object] | None = None,
 ) -> None:
     """Read a selection into an array of its shape; what a failure leaves in it is undefined.
 
+    `watch` is told what will be read, and what was, by transfers or by this thread itself.
     `host_memory` is the most of the pinbuffer that its transfers use together, in bytes; 0: any.
-    `wait` is as `Flights` has it. `expect` is told how many bytes transfers will move.
     """
     if 0 in selection.counts or extent.itemsize_bytes == 0:
         return
@@ -204,26 +204,25 @@ def fill(
         host = target.region.host_memory
         near = _RUN_DISTANCE_BYTES_HOST if host else _RUN_DISTANCE_BYTES
         if distance // (runs.number - 1) <= near:
-            if expect is not None:
-                expect(_bytes_of_blocks(extent, selection))
-            _cut_from_blocks(file, extent, selection, target, host_memory, wait)
+            watch.expect(_bytes_of_blocks(extent, selection))
+            _cut_from_blocks(file, extent, selection, target, host_memory, watch.wait)
             return
-    if _fill_small(file, runs, extent.offset, target):
-        return
-    if expect is not None:
-        expect(runs.number * runs.size_bytes)
+    size_bytes = runs.number * runs.size_bytes
+    if runs.number <= _SMALL_RUNS and size_bytes <= small_bytes(target.region):
+        read_small = functools.partial(_read_small, file, runs, extent.offset, target)
+        if watch.read(size_bytes, read_small):
+            return
+    watch.expect(size_bytes)
     in_flight, each = share_out(host_memory, _IN_FLIGHT)
-    with Flights(in_flight, wait) as flights:
+    with Flights(in_flight, watch.wait) as flights:
         for parts in _batches(runs, extent.offset, target.address):
             flights.make_room()
             request = Request("auto", region=target.region, host_memory=each)
             flights.add(_start(file, parts, request, target.array))
 
 
-def _fill_small(file: File, runs: Runs, offset: int, target: Target) -> bool:
-    """Read a little at once, on this thread; False: not so, or failed, and a transfer says why."""
-    if runs.number > _SMALL_RUNS or runs.number * runs.size_bytes > small_bytes(target.region):
-        return False
+def _read_small(file: File, runs: Runs, offset: int, target: Target) -> bool:
+    """Read a little at once, on this thread; False: failed, and a transfer says why."""
     address = target.address
     for begin in runs.offsets():
         part = target.region.at(address, runs.size_bytes)

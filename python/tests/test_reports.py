@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import hippogriff
+from hippogriff._frameworks import make_framework
+from hippogriff._report import Watch
+from hippogriff._slices import Extent, fill, resolve, target_of
 from hippogriff.arrays import load_npy, load_npz, open_npy, save_npy
 from hippogriff.safetensors import LoadReport, load_file, safe_open, save_file
 
@@ -177,6 +180,25 @@ def test_columns_tell_what_was_read_around_them(files: Path) -> None:
     (file,) = reports[0].files
     assert file.bytes == ARRAY.nbytes // 2
     assert file.bytes < sum(file.bytes_by_route.values()) <= ARRAY.nbytes
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_filling_tells_what_this_thread_reads(
+    files: Path, monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
+    if not small:
+        monkeypatch.setattr(hippogriff.File, "read_small", lambda *_: False)  # as if it failed
+    framework, extent = make_framework("np", "cpu"), Extent(128, ARRAY.shape, "U32", 4)
+    array = framework.empty("U32", (3,))
+    watch = Watch(lambda _: None)
+    with watch, hippogriff.open(files / "x.npy") as file:
+        watch.open("x")
+        watch.start(1, array.nbytes)
+        fill(file, extent, resolve((5, slice(3)), ARRAY.shape), target_of(framework, array), watch)
+        assert (array == ARRAY[5, :3]).all()
+        (told,) = watch.report.files
+        assert list(told.bytes_by_route.values()) == [array.nbytes]
+        assert ("caller" in told.bytes_by_route) == small
 
 
 def test_nothing_to_load_is_told_as_that(files: Path) -> None:

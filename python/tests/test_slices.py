@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import hippogriff
 from hippogriff import _frameworks, _slices
 from hippogriff._frameworks import make_framework
+from hippogriff._report import Watch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +31,7 @@ def load(path: Path, extent: _slices.Extent, index: Any) -> np.ndarray[Any, Any]
     array: np.ndarray[Any, Any] = framework.empty(extent.dtype, selection.shape)
     array.fill(99)
     with hippogriff.open(path) as file:
-        _slices.fill(file, extent, selection, _slices.target_of(framework, array))
+        _slices.fill(file, extent, selection, _slices.target_of(framework, array), Watch())
     return array
 
 
@@ -148,6 +149,6 @@ def test_a_column_takes_no_more_memory_than_itself_and_two_blocks(
     selection = _slices.resolve(np.s_[:, ::3, 1], extent.shape)
     found = np.empty(selection.shape, np.uint8)
     with hippogriff.open(tmp_path / "x") as file:
-        _slices.fill(file, extent, selection, _slices.target_of(Counting("cpu"), found))
+        _slices.fill(file, extent, selection, _slices.target_of(Counting("cpu"), found), Watch())
     assert (found == array[:, ::3, 1]).all()
     assert made == [4080, 4080]

@@ -247,15 +247,7 @@ class Slice:
         with Watch(opened._explain, opened._progress, opened._host_memory) as watch:
             watch.open(path)
             watch.start(1, math.prod(selection.counts) * extent.itemsize_bytes)
-            fill(
-                opened._file,
-                extent,
-                selection,
-                target,
-                opened._host_memory,
-                watch.wait,
-                watch.expect,
-            )
+            fill(opened._file, extent, selection, target, watch, opened._host_memory)
         return array
 
     def _load_verified(self, verifier: Verifier, selection: Selection) -> Any:

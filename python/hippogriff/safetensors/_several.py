@@ -314,15 +314,8 @@ class _Loader:
         array = make_one(maker, *part.tensor[:3])
         watch.start(1, size_bytes)
         extent, target = extent_of(part.whole), target_of(maker, array)
-
-        def expect(moved_bytes: int) -> None:
-            alone.pop_all()
-            watch.expect(moved_bytes - size_bytes)  # the rows around it
-
-        with contextlib.ExitStack() as alone:  # in which this thread reads, unless transfers do
-            alone.callback(watch.add, size_bytes)
-            alone.enter_context(watch.caller(size_bytes))
-            fill(file, extent, selection, target, self._host_memory, watch.wait, expect)
+        watch.expect(-size_bytes)  # It is told again, maybe with the rows around it.
+        fill(file, extent, selection, target, watch, self._host_memory)
         return array
 
 
