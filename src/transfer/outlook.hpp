@@ -14,16 +14,26 @@ namespace hippogriff {
 // Below, windows beside the channels are not worth their start.
 inline constexpr std::uint64_t mix_bytes_min = std::uint64_t{256} << 20;
 
+// Bytes of a file, from a multiple of them on, that are read as one: from the page cache when it
+// has all their pages, else from the drive, which takes hardly longer for a grain than for a page.
+inline constexpr std::uint64_t warmth_grain_bytes = std::uint64_t{64} << 10;
+// Grains that the page cache has, but between others and no more than so many: from the drive, too.
+inline constexpr std::uint64_t warmth_gap_bytes = std::uint64_t{128} << 10;
+
 // Throws Error(io_error).
 TransferFacts facts_of(Device& device, File& file, Range extent, Direction direction);
 
-// How much of an extent is in the page cache, 0 to 1: looked at as a whole when small, else at 64
-// places. 0 when it cannot be known.
+// How much of an extent lies in grains that are read from the page cache, 0 to 1: looked at as a
+// whole when small, else at 16 to 64 grains. 0 when it cannot be known.
 double cached_fraction(File& file, Range extent);
 
-// Splits blocks into warm and cold runs by asking the page cache, finer where it is mixed.
+// Splits blocks into warm and cold runs by asking the page cache, grain by grain where it is mixed.
 // The file must outlive it.
 WorkMap::Classifier make_classifier(File& file);
+
+// Gives back what a read of the page cache left of its piece, because the first page of it was
+// missing: that grain as cold, and what lies behind it as the page cache has it.
+void give_back_unread(WorkMap& work, File& file, Range rest);
 
 // The name a calibration keeps a file's drive under: the drive, else the file system.
 std::string drive_key(const FileFacts& facts);

@@ -1,6 +1,7 @@
 // Page cache to pinbuffer by the CPU, pinbuffer to device by the copy engine, overlapped: each
 // channel keeps a ring of slots, so that the next read runs while the last copy does.
 #include "transfer/cost_model.hpp"
+#include "transfer/outlook.hpp"
 #include "transfer/slot_ring.hpp"
 
 namespace hippogriff {
@@ -25,7 +26,13 @@ void fill_slot(LaneContext& context, Transfer& transfer, Slot& slot) {
   const TraceSlice slice(
       context.trace, context.cpu_track, name, slot.piece.offset, slot.piece.size);
   const std::uint64_t got = read_cached_piece(transfer, slot.piece, slot.memory);
-  transfer.work.give_back({slot.piece.offset + got, slot.piece.size - got}, Warmth::cold);
+  const Range rest{slot.piece.offset + got, slot.piece.size - got};
+  if (got > 0 && got < slot.piece.size) {
+    give_back_unread(transfer.work, transfer.file(), rest);
+  } else {
+    // Nothing came: perhaps this file never says what is there.
+    transfer.work.give_back(rest, Warmth::cold);
+  }
   slot.piece.size = got;
 }
 
