@@ -42,6 +42,11 @@ def _get(folder: Path, names: list[str], explain: Explain) -> None:
         file.get_tensors(names)
 
 
+def _get_one(folder: Path, name: str, array: Any, explain: Explain) -> None:
+    with safe_open(folder / "x.st", "np", explain=explain) as file:
+        assert (file.get_tensor(name) == array).all()
+
+
 def _cut(folder: Path, index: Any, explain: Explain) -> None:
     with safe_open(folder / "x.st", "np", explain=explain) as file:
         assert (file.get_slice("a")[index] == ARRAY[index]).all()
@@ -83,7 +88,22 @@ CALLS: dict[str, Call] = {
         lambda f, e: load_npz(f / "small.npz", explain=e),
     ),
     "get_tensors": ("load", "x.st", 2, ALL, "", lambda f, e: _get(f, ["a", "b"], e)),
-    "get_tensor": ("load", "x.st", 1, ARRAY.nbytes, "", lambda f, e: _get(f, ["a"], e)),
+    "get_tensor": (
+        "load",
+        "x.st",
+        1,
+        ARRAY.nbytes,
+        "",
+        lambda f, e: _get_one(f, "a", ARRAY, e),
+    ),
+    "small tensor": (
+        "load",
+        "x.st",
+        1,
+        SMALL.nbytes,
+        "caller",
+        lambda f, e: _get_one(f, "b", SMALL, e),
+    ),
     "slice": ("load", "x.st", 1, 512 * 4096, "", lambda f, e: _cut(f, np.s_[:128], e)),
     "few rows": ("load", "x.st", 1, 2 * 4 * 4096, "caller", lambda f, e: _cut(f, np.s_[:4:2], e)),
     "write": ("write", "y", 1, ARRAY.nbytes, "", lambda f, e: _write(f, ..., ARRAY, e)),
@@ -199,6 +219,17 @@ def test_filling_tells_what_this_thread_reads(
         (told,) = watch.report.files
         assert list(told.bytes_by_route.values()) == [array.nbytes]
         assert ("caller" in told.bytes_by_route) == small
+
+
+def test_a_small_tensor_that_a_transfer_must_load_is_told_once(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hippogriff.File, "read_small", lambda *_: False)  # as if it failed
+    reports: list[LoadReport] = []
+    _get_one(files, "b", SMALL, reports.append)
+    (report,) = reports
+    assert (report.files[0].tensors, report.bytes) == (1, SMALL.nbytes)
+    assert "caller" not in report.files[0].bytes_by_route
 
 
 def test_nothing_to_load_is_told_as_that(files: Path) -> None:

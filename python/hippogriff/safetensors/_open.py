@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
+    from hippogriff._regions import Region
     from hippogriff._report import LoadReport
     from hippogriff._runtime import PathLike
     from hippogriff._slices import Selection
@@ -47,8 +49,7 @@ class safe_open:  # noqa: N801 (safetensors' name)
         As in `load_file`. Of slices all blocks (256 KiB) between the first and the last that they
         touch are loaded for it.
     host_memory, explain, progress
-        As in `load_file`; for each call that loads something. To tell of it, `get_tensor` loads a
-        small tensor by a transfer, too.
+        As in `load_file`; for each call that loads something.
 
     Raises
     ------
@@ -130,12 +131,24 @@ class safe_open:  # noqa: N801 (safetensors' name)
         tensor = self._find(name)
         framework, size_bytes = self._framework, tensor.size_bytes
         region = framework.region
-        if 0 < size_bytes <= small_bytes(region) and self._verifier is None and not self._explain:
+        if 0 < size_bytes <= small_bytes(region) and self._verifier is None:
             array = make_one(framework, name, tensor.dtype, tensor.shape)
-            region = region.at(framework.address(array), size_bytes)
-            if self._file.read_small(region, tensor.offset):
+            if self._read_small(tensor, region.at(framework.address(array), size_bytes)):
                 return array
         return self.get_tensors([name])[name]
+
+    def _read_small(self, tensor: TensorInfo, region: Region) -> bool:
+        """Read a tensor at once, on this thread; False: failed, and a transfer says why."""
+        file, offset = self._file, tensor.offset
+        if not self._explain:
+            return file.read_small(region, offset)
+        watch = Watch(self._explain, self._progress, self._host_memory)
+        watch.open(file.path)
+        if not watch.read(tensor.size_bytes, functools.partial(file.read_small, region, offset)):
+            return False
+        with watch:
+            watch.start(1, tensor.size_bytes)
+        return True
 
     def get_tensors(self, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Load some tensors, or all, by as few transfers as serve them.
