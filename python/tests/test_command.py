@@ -358,9 +358,20 @@ def test_calibrate_measures_and_keeps_the_result(tmp_path: Path) -> None:
     file = tmp_path / "calibration.json"
     done = _run("calibrate", tmp_path, "--json", HIPPOGRIFF_CALIBRATION=str(file))
     assert done.returncode == 0
-    assert json.loads(done.stdout)
-    assert json.loads(file.read_text())
+    told = json.loads(done.stdout)
+    assert json.loads(file.read_text()) == told
     assert _names(tmp_path) == ["calibration.json"]
+
+
+def test_a_simulated_link_is_calibrated_apart(tmp_path: Path) -> None:
+    file = tmp_path / "calibration.json"
+    for link in ("", "8GB", "16GB"):
+        done = _run(
+            "calibrate", tmp_path, HIPPOGRIFF_CALIBRATION=str(file), HIPPOGRIFF_HOST_LINK=link
+        )
+        assert done.returncode == 0, done.stderr
+    links = {"host", "host+8000000000B/s", "host+16000000000B/s"}
+    assert set(json.loads(file.read_text())["links"]) == links
 
 
 def test_an_interrupted_calibration_leaves_nothing(tmp_path: Path) -> None:

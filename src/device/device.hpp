@@ -43,6 +43,7 @@ struct DeviceInfo {
   std::string name;   // "cuda:0", "host"
   std::string model;  // "NVIDIA H100 80GB HBM3"
   std::string uuid;   // "GPU-…" as NVML prints it; "host" for the host device
+  std::string link;   // what its link's rates are kept under; empty: its uuid
   int numa_node = -1;
   std::uint64_t memory_bytes = 0;
   DeviceCapabilities can;

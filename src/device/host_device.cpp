@@ -61,6 +61,15 @@ void check(const HostDeviceOptions& options) {
   }
 }
 
+// A simulated link has rates of its own, by how fast it was made; else the device's name will do.
+std::string link_name(const HostDeviceOptions& options) {
+  if (!has_link(options)) {
+    return "";
+  }
+  const double rate = std::min(options.link_bytes_per_second, 1e18);
+  return options.name + "+" + std::to_string(static_cast<std::uint64_t>(rate)) + "B/s";
+}
+
 DeviceInfo describe(const HostDeviceOptions& options, std::uint64_t memory_bytes) {
   return {.name = options.name,
           .model = has_link(options) ? "host memory behind a simulated link of " +
@@ -69,6 +78,7 @@ DeviceInfo describe(const HostDeviceOptions& options, std::uint64_t memory_bytes
                                            "/s"
                                      : "host memory",
           .uuid = options.name,
+          .link = link_name(options),
           .memory_bytes = memory_bytes,
           .can = {.host_addressable = !has_link(options),
                   .registers_read_only = true,

@@ -64,6 +64,14 @@ TEST(HostDevice, is_host_addressable_only_without_a_link) {
   EXPECT_EQ(PlainHost::make()->info().uuid, "host");
 }
 
+TEST(HostDevice, simulated_link_is_known_by_its_rate) {
+  EXPECT_EQ(PlainHost::make()->info().link, "");
+  EXPECT_EQ(make_host_device({.link_bytes_per_second = 2e9})->info().link, "host+2000000000B/s");
+  EXPECT_NE(make_host_device({.link_bytes_per_second = 3e9})->info().link,
+            make_host_device({.link_bytes_per_second = 2e9})->info().link);
+  EXPECT_FALSE(make_host_device({.link_bytes_per_second = 1e300})->info().link.empty());
+}
+
 TEST(HostDevice, limit_comes_from_options_then_environment_then_half_the_machine) {
   const MemoryVariable variable("1.5GiB");
   EXPECT_EQ(make_host_device({})->memory().total_bytes, std::uint64_t{3} << 29U);

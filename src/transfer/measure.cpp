@@ -377,12 +377,13 @@ std::string measure(Runtime& runtime,
   measurement.page_cache(calibration);
   step("registering pages", 0.9);
   measurement.registration(calibration);
-  runtime.calibration().put(state.device->info().uuid, measurement.drive(), calibration);
+  const std::string link = link_key(state.device->info());
+  runtime.calibration().put(link, measurement.drive(), calibration);
   runtime.calibration().save();
   step("done", 1);
   CalibrationFile measured;
-  const Calibration all = runtime.calibration().get(state.device->info().uuid, measurement.drive());
-  measured.links[state.device->info().uuid] = all.link;
+  const Calibration all = runtime.calibration().get(link, measurement.drive());
+  measured.links[link] = all.link;
   measured.drives[measurement.drive()] = all.drive;
   measured.host = all.host;
   measured.host_measured = true;

@@ -55,7 +55,7 @@ void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
       continue;
     }
     calibration_.observe(
-        state.device->info().uuid,
+        link_key(state.device->info()),
         drive_key(file),
         {.lane = lane,
          .direction = transfer.request().direction,

@@ -210,4 +210,8 @@ std::string drive_key(const FileFacts& facts) {
   return facts.drive.empty() ? facts.filesystem : facts.drive;
 }
 
+std::string link_key(const DeviceInfo& info) {
+  return info.link.empty() ? info.uuid : info.link;
+}
+
 }  // namespace hippogriff

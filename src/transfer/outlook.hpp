@@ -38,6 +38,9 @@ void give_back_unread(WorkMap& work, File& file, Range rest);
 // The name a calibration keeps a file's drive under: the drive, else the file system.
 std::string drive_key(const FileFacts& facts);
 
+// The name it keeps a device's link under: that of the link, else the device's uuid.
+std::string link_key(const DeviceInfo& info);
+
 // "cuda:3" is 3, "cuda" is 0; nothing for other names.
 std::optional<int> cuda_index(const std::string& name);
 

@@ -75,7 +75,8 @@ Json explained_others(Runtime& runtime,
   if (!any_others(load)) {
     return json;
   }
-  const Calibration calibration = runtime.calibration().get(state.device->info().uuid, wish.drive);
+  const Calibration calibration =
+      runtime.calibration().get(link_key(state.device->info()), wish.drive);
   const RoutingDecision alone =
       choose_route(seen.facts, without_others(load), calibration, wish.forced);
   json["without_them"] = prediction_json(alone.choice());
@@ -150,7 +151,7 @@ Json device_json(const Runtime::KnownDevice& device, Runtime& runtime, const std
           {"host_addressable", info.can.host_addressable},
           {"registers_read_only", info.can.registers_read_only},
           {"registers_read_write", info.can.registers_read_write},
-          {"calibrated", runtime.calibration().measured(info.uuid, drive)}};
+          {"calibrated", runtime.calibration().measured(link_key(info), drive)}};
 }
 
 Json drive_json(const DriveFacts& drive) {
@@ -307,7 +308,7 @@ std::string info_json(Runtime& runtime, const std::string& path) {
   for (const Runtime::KnownDevice& known : runtime.known_devices()) {
     Json device = device_json(known, runtime, drive);
     device["routes"] = route_abilities(known.info.can, place);
-    const Calibration calibration = runtime.calibration().get(known.info.uuid, drive);
+    const Calibration calibration = runtime.calibration().get(link_key(known.info), drive);
     device["link"] = {{"to_device", rate_json(calibration.link.to_device)},
                       {"to_host", rate_json(calibration.link.to_host)}};
     json["devices"].push_back(std::move(device));
@@ -356,7 +357,7 @@ std::string explain_json(Runtime& runtime, const Submission& submission) {
       {"device", state.device->info().name},
       {"cached_fraction", seen.facts.cached_fraction},
       {"calibrated",
-       runtime.calibration().measured(state.device->info().uuid, drive_key(file->facts()))},
+       runtime.calibration().measured(link_key(state.device->info()), drive_key(file->facts()))},
       {"chosen", route_name(seen.decision.chosen)},
       {"other_processes",
        explained_others(runtime, state, seen, {drive_key(file->facts()), submission.route})}};

@@ -347,7 +347,7 @@ Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookR
   const TransferLoad load = load_of(state, way, looks ? share() : nullptr);
   facts.parked_sends_wait = request.direction == Direction::recv &&
                             (state.engine->sends_wait_for_memory() || load.others_want_memory > 0);
-  const Calibration calibration = calibration_.get(state.device->info().uuid, way.drive);
+  const Calibration calibration = calibration_.get(link_key(state.device->info()), way.drive);
   Outlook outlook{facts, choose(facts, load, calibration, request.forced)};
   if (request.notice != nullptr) {
     describe_plan(shown, outlook.decision.chosen, outlook.decision.choice().plan);
@@ -423,7 +423,7 @@ std::uint32_t Runtime::drive_depth_max(const Transfer& transfer, const DeviceSta
     return std::numeric_limits<std::uint32_t>::max();
   }
   load.drive_transfers -= std::min(load.drive_transfers, 1U);  // itself
-  const Calibration calibration = calibration_.get(state.device->info().uuid, way.drive);
+  const Calibration calibration = calibration_.get(link_key(state.device->info()), way.drive);
   return drive_depth_share(
       calibration.drive.measured ? calibration.drive.depth : DepthController::tried_max, load);
 }
