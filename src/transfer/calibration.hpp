@@ -84,6 +84,7 @@ struct Observation {
   // Of the whole transfer while its lanes were at work, if only page cache lanes (buffered, mapped)
   // carried it; else 0, and the link is not judged.
   double transfer_bytes_per_second = 0;
+  std::uint64_t drive_bytes = 0;  // of the direct lane's, what went past the page cache
   // Of its batches of copies to the device, the share that found none under way: near 0 the link
   // was never idle, near 1 the channels were too few. Negative: not known.
   double link_idle_share = -1;
@@ -125,7 +126,8 @@ class CalibrationStore {
   void put(const std::string& device, const std::string& drive, const Calibration& calibration);
   // Moves the rates towards what was seen (exponentially weighted, a quarter of the way, ignoring
   // transfers under 16 MiB and those that were not alone). A lane of the CPU is as fast as its
-  // threads were while they ran, whatever they waited for. `direct` and `parked` teach nothing.
+  // threads were while they ran, whatever they waited for. What `direct` shows raises rates and
+  // never lowers them; `parked` teaches nothing.
   void observe(const std::string& device, const std::string& drive, const Observation& observation);
   // Writes the file if anything changed since, keeping what other processes wrote about other
   // devices and drives. Without a file (an empty path) does nothing. Throws Error(io_error).

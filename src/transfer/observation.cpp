@@ -106,6 +106,32 @@ void observe_mapping(LinkCalibration& link, const Observation& seen) {
   approach(rate, alone || one > rate.bytes_per_second ? one : rate.bytes_per_second, seen);
 }
 
+// A rate that is at least what was seen. What it costs the CPU is not taken: the memory's new pages
+// are made on the way.
+void raise(Rate& rate, double seen) {
+  if (seen > rate.bytes_per_second) {
+    approach(rate.bytes_per_second, std::min(seen, 1e13));
+  }
+}
+
+// Threads that read or write in place, each waiting for one piece at a time: nothing was faster
+// than they show, but it may be that nobody asked for more.
+void observe_direct(Calibration& calibration, const Observation& seen) {
+  const bool sending = seen.direction == Direction::send;
+  const double together = static_cast<double>(seen.bytes) / seen.seconds;
+  if (seen.drive_bytes == seen.bytes) {
+    raise(sending ? calibration.drive.direct_read : calibration.drive.direct_write, together);
+  } else if (seen.drive_bytes == 0) {
+    HostCalibration& host = calibration.host;
+    const double one = together / std::max(seen.channels, 1U);
+    raise(sending ? host.cached_read_per_channel : host.cached_write_per_channel, one);
+    double& most = sending ? host.cached_read_max : host.cached_write_max;
+    if (together > most) {
+      approach(most, std::min(together, 1e13));
+    }
+  }
+}
+
 bool teaches(const Observation& seen) {
   return seen.alone && seen.bytes >= observed_bytes_min && std::isfinite(seen.seconds) &&
          seen.seconds > 0 && std::isfinite(seen.cpu_seconds) && seen.cpu_seconds >= 0 &&
@@ -136,6 +162,8 @@ void learn(Calibration& calibration, const Observation& seen) {
                seen);
       break;
     case Lane::direct:
+      observe_direct(calibration, seen);
+      return;
     case Lane::parked:
       return;
   }

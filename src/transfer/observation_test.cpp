@@ -1,7 +1,9 @@
 // What the calibration learns from finished transfers, and from which it does not.
 #include "transfer/observation.hpp"
 
+#include "testing/runtime_fixture.hpp"
 #include "transfer/calibration.hpp"
+#include "transfer/outlook.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -193,6 +195,37 @@ TEST(Observation, windows_mapped_beside_reads_do_not_make_mapping_look_slow) {
   EXPECT_EQ(store.get("GPU-1", "vda").link.register_pages.bytes_per_second, before);
 }
 
+TEST(Observation, direct_transfers_show_that_a_rate_is_at_least_so_high) {
+  for (const Direction direction : {Direction::send, Direction::recv}) {
+    const bool sends = direction == Direction::send;
+    CalibrationStore store{std::filesystem::path()};
+    const Calibration before = store.get("host", "vda");
+    Observation seen = observation(Lane::direct, direction, false, 9e9);
+    seen.cpu_seconds = 1;
+    seen.drive_bytes = seen.bytes;
+    for (int transfer = 0; transfer < 20; ++transfer) {
+      store.observe("host", "vda", seen);
+    }
+    const DriveCalibration drive = store.get("host", "vda").drive;
+    const Rate& rate = sends ? drive.direct_read : drive.direct_write;
+    EXPECT_NEAR(rate.bytes_per_second, 9e9, 2e8);
+    // What the memory's new pages cost the CPU is no cost of the drive.
+    EXPECT_EQ(rate.cpu_seconds_per_byte,
+              (sends ? before.drive.direct_read : before.drive.direct_write).cpu_seconds_per_byte);
+    EXPECT_EQ(store.get("host", "vda").host, before.host);
+
+    seen = observation(Lane::direct, direction, false, 40e9);
+    seen.channels = 4;
+    for (int transfer = 0; transfer < 20; ++transfer) {
+      store.observe("host", "vda", seen);
+    }
+    const HostCalibration host = store.get("host", "vda").host;
+    const Rate& channel = sends ? host.cached_read_per_channel : host.cached_write_per_channel;
+    EXPECT_NEAR(channel.bytes_per_second, 10e9, 2e8);
+    EXPECT_EQ(store.get("host", "vda").drive, drive);
+  }
+}
+
 TEST(Observation, what_teaches_nothing_changes_nothing) {
   CalibrationStore store{std::filesystem::path()};
   const auto before = store.get("GPU-1", "vda");
@@ -217,13 +250,57 @@ TEST(Observation, what_teaches_nothing_changes_nothing) {
   each = seen;
   each.cpu_seconds = std::nan("");
   expect_unchanged(each);
-  for (const Lane lane : {Lane::direct, Lane::parked}) {
-    each = seen;
-    each.lane = lane;
-    expect_unchanged(each);
-  }
+  each = seen;
+  each.lane = Lane::parked;
+  expect_unchanged(each);
+  each = seen;
+  each.lane = Lane::direct;
+  each.drive_bytes = each.bytes / 2;  // the rest through the page cache: neither's rate
+  expect_unchanged(each);
+  each.drive_bytes = each.bytes;
+  each.seconds *= 100;  // slower than known: perhaps nobody asked for more
+  expect_unchanged(each);
+  each.drive_bytes = 0;
+  expect_unchanged(each);
   store.observe(std::string(300, 'g'), "vda", seen);
   EXPECT_EQ(store.get(std::string(300, 'g'), "vda").drive, before.drive);
+}
+
+// What a runtime whose calibration is far too low knows after a send in place.
+Calibration after_direct_send(const std::string& path, bool cold) {
+  const std::uint64_t size = std::uint64_t{32} << 20;
+  if (cold) {
+    drop_cache(path, 0, size);
+  }
+  Runtime runtime(test_settings(), make_system_storage(), {plain_device()});
+  const auto file = runtime.storage().open(path, FileAccess::read);
+  const std::string drive = drive_key(file->facts());
+  runtime.calibration().put("host", drive, doubled(default_calibration("host", drive), 1e-3));
+  Submission submission;
+  submission.path = path;
+  submission.route = Route::direct;
+  const auto transfer = runtime.submit(submission);
+  EXPECT_TRUE(transfer->wait(std::chrono::milliseconds(60'000)));
+  EXPECT_FALSE(transfer->failed()) << transfer->failure_message();
+  EXPECT_TRUE(runtime.free(transfer->address()));
+  EXPECT_TRUE(runtime.shutdown(std::chrono::milliseconds(10'000)));
+  return runtime.calibration().get("host", drive);
+}
+
+TEST(Observation, direct_transfers_teach_the_runtime) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("taught");
+  write_whole(path, random_bytes(std::size_t{32} << 20, 3));
+  const Calibration low = doubled(default_calibration("host", ""), 1e-3);
+  const Calibration warm = after_direct_send(path, false);
+  EXPECT_GT(warm.host.cached_read_per_channel.bytes_per_second,
+            2 * low.host.cached_read_per_channel.bytes_per_second);
+  EXPECT_LT(warm.drive.direct_read.bytes_per_second, 1e7);
+  if (make_system_storage()->open(path, FileAccess::read)->facts().direct) {
+    const Calibration cold = after_direct_send(path, true);
+    EXPECT_GT(cold.drive.direct_read.bytes_per_second, 1e7);
+    EXPECT_EQ(cold.host.cached_read_per_channel, low.host.cached_read_per_channel);
+  }
 }
 
 void learn_and_ask(CalibrationStore& store, const std::string& device) {

@@ -33,6 +33,22 @@ double link_idle_share(const CopyCounts& before, const CopyCounts& after) {
   return static_cast<double>(late - 1) / static_cast<double>(batches - 1);
 }
 
+// What the direct lane moved past the page cache, as PieceIo does where offsets and memory allow.
+std::uint64_t drive_bytes(const Transfer& transfer, bool host_addressable) {
+  const std::uint64_t bytes = transfer.tally(Lane::direct).bytes;
+  const TransferRequest& request = transfer.request();
+  if (!host_addressable) {
+    return bytes;
+  }
+  const bool aligned =
+      request.destinations.empty() &&
+      transfer.address().value % WorkMap::cut_bytes == request.extent.offset % WorkMap::cut_bytes;
+  if (!transfer.file().facts().direct || !aligned) {
+    return 0;
+  }
+  return request.direction == Direction::recv ? bytes : std::min(bytes, transfer.cold_bytes());
+}
+
 }  // namespace
 
 void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
@@ -67,6 +83,9 @@ void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
          .alone = alone,
          .transfer_bytes_per_second =
              by_cache == size && seconds > 0 ? static_cast<double>(size) / seconds : 0,
+         .drive_bytes = lane == Lane::direct
+                            ? drive_bytes(transfer, state.device->info().can.host_addressable)
+                            : 0,
          .link_idle_share = mapped ? -1 : idle_share});
   }
 }
