@@ -361,6 +361,14 @@ def test_calibrate_measures_and_keeps_the_result(tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert json.loads(file.read_text()) == told
     assert _names(tmp_path) == ["calibration.json"]
+    link, (drive,) = told["links"]["host"], told["drives"].values()
+    assert {"to_device", "to_host", "latency_seconds"} <= set(link["measured_figures"])
+    measured = set(
+        drive["measured_figures"]
+    )  # nothing, or all of it where the drive takes O_DIRECT
+    assert measured in (set(), {"direct_read", "direct_write", "latency_seconds", "depth"})
+    assert ("cached_write_max" in told["host"]["measured_figures"]) == (measured == set())
+    assert drive["latency_seconds"] < 1
 
 
 def test_a_simulated_link_is_calibrated_apart(tmp_path: Path) -> None:

@@ -50,24 +50,61 @@ HostCalibration default_host() {
           .cached_write_max = 3e9};
 }
 
-void keep_unmeasured(Rate& rate, const Rate& known) {
-  if (rate.bytes_per_second == 0) {
-    rate = known;
+bool is_measured(const Rate& rate) {
+  return rate.bytes_per_second != 0;
+}
+
+bool is_measured(double figure) {
+  return figure != 0;
+}
+
+template <typename Figure>
+void keep_unmeasured(Figure& figure, const Figure& known) {
+  if (!is_measured(figure)) {
+    figure = known;
   }
 }
 
-void keep_unmeasured(double& rate, double known) {
-  if (rate == 0) {
-    rate = known;
-  }
+template <typename... Each>
+Figures measured_of(const Each&... each) {
+  Figures figures = 0;
+  Figures bit = 1;
+  ((figures |= is_measured(each) ? bit : 0, bit <<= 1U), ...);
+  return figures;
+}
+
+Figures measured_of(const LinkCalibration& link) {
+  return measured_of(link.to_device,
+                     link.to_host,
+                     link.latency_seconds,
+                     link.register_pages,
+                     link.register_shared_memory,
+                     link.register_new_pages);
+}
+
+Figures measured_of(const DriveCalibration& drive) {
+  return measured_of(drive.direct_read, drive.direct_write, drive.latency_seconds, drive.depth);
+}
+
+Figures measured_of(const HostCalibration& host) {
+  return measured_of(host.cached_read_per_channel,
+                     host.cached_read_max,
+                     host.cached_write_per_channel,
+                     host.cached_write_max);
 }
 
 Calibration with_known(Calibration calibration, const Calibration& known) {
+  calibration.link.measured_figures = measured_of(calibration.link) | known.link.measured_figures;
+  calibration.drive.measured_figures =
+      measured_of(calibration.drive) | known.drive.measured_figures;
   keep_unmeasured(calibration.link.to_device, known.link.to_device);
   keep_unmeasured(calibration.link.to_host, known.link.to_host);
   keep_unmeasured(calibration.link.register_pages, known.link.register_pages);
   keep_unmeasured(calibration.link.register_shared_memory, known.link.register_shared_memory);
   keep_unmeasured(calibration.link.register_new_pages, known.link.register_new_pages);
+  keep_unmeasured(calibration.link.latency_seconds, known.link.latency_seconds);
+  keep_unmeasured(calibration.drive.latency_seconds, known.drive.latency_seconds);
+  keep_unmeasured(calibration.drive.depth, known.drive.depth);
   keep_unmeasured(calibration.drive.direct_read, known.drive.direct_read);
   keep_unmeasured(calibration.drive.direct_write, known.drive.direct_write);
   keep_unmeasured(calibration.host.cached_read_per_channel, known.host.cached_read_per_channel);
@@ -128,6 +165,11 @@ Calibration CalibrationStore::get(const std::string& device, const std::string& 
   return get_locked(device, drive);
 }
 
+Figures CalibrationStore::host_measured_figures() const {
+  const std::lock_guard lock(mutex_);
+  return known_.host_measured_figures;
+}
+
 bool CalibrationStore::measured(const std::string& device, const std::string& drive) const {
   const std::lock_guard lock(mutex_);
   const auto link = known_.links.find(device);
@@ -146,6 +188,7 @@ void CalibrationStore::put(const std::string& device,
   changed.drives[drive] = whole.drive;
   changed.host = whole.host;
   changed.host_measured = true;
+  changed.host_measured_figures |= measured_of(calibration.host);
   static_cast<void>(format_calibration(changed));
   known_ = std::move(changed);
   changed_links_.insert(device);
@@ -215,6 +258,7 @@ void CalibrationStore::save() {
     if (host) {
       merged.host = ours.host;
       merged.host_measured = ours.host_measured || merged.host_measured;
+      merged.host_measured_figures |= ours.host_measured_figures;
     }
     save_calibration(file_, merged);
   } catch (...) {

@@ -4,6 +4,7 @@
 
 #include "transfer/route.hpp"
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -22,6 +23,20 @@ struct Rate {
   friend bool operator==(const Rate&, const Rate&) = default;
 };
 
+// Which figures of an entry a calibration measured: bit n for the n-th name of the entry's list.
+// The others are defaults, or what transfers made of them.
+using Figures = std::uint32_t;
+inline constexpr std::array<std::string_view, 6> link_figures = {"to_device",
+                                                                 "to_host",
+                                                                 "latency_seconds",
+                                                                 "register_pages",
+                                                                 "register_shared_memory",
+                                                                 "register_new_pages"};
+inline constexpr std::array<std::string_view, 4> drive_figures = {
+    "direct_read", "direct_write", "latency_seconds", "depth"};
+inline constexpr std::array<std::string_view, 4> host_figures = {
+    "cached_read_per_channel", "cached_read_max", "cached_write_per_channel", "cached_write_max"};
+
 // One device's link.
 struct LinkCalibration {
   Rate to_device;
@@ -34,6 +49,7 @@ struct LinkCalibration {
   Rate register_shared_memory;
   Rate register_new_pages;
   bool measured = false;  // by a calibration, not only corrected in passing
+  Figures measured_figures = 0;
 
   friend bool operator==(const LinkCalibration&, const LinkCalibration&) = default;
 };
@@ -45,6 +61,7 @@ struct DriveCalibration {
   double latency_seconds = 100e-6;
   std::uint32_t depth = 4;  // requests of 1 MiB in flight that reach the rate
   bool measured = false;
+  Figures measured_figures = 0;
 
   friend bool operator==(const DriveCalibration&, const DriveCalibration&) = default;
 };
@@ -98,6 +115,7 @@ struct CalibrationFile {
   std::map<std::string, DriveCalibration> drives;
   HostCalibration host;
   bool host_measured = false;
+  Figures host_measured_figures = 0;
 
   friend bool operator==(const CalibrationFile&, const CalibrationFile&) = default;
 };
@@ -121,8 +139,9 @@ class CalibrationStore {
   [[nodiscard]] Calibration get(const std::string& device, const std::string& drive) const;
   // True when both were put, now or by a process before.
   [[nodiscard]] bool measured(const std::string& device, const std::string& drive) const;
-  // Rates of 0 were not measured: they stay as they are. Throws Error(invalid_argument) for what
-  // parse_calibration would refuse.
+  [[nodiscard]] Figures host_measured_figures() const;
+  // Figures of 0 were not measured: they stay as they are, the others are known as measured. Throws
+  // Error(invalid_argument) for what parse_calibration would refuse.
   void put(const std::string& device, const std::string& drive, const Calibration& calibration);
   // Moves the rates towards what was seen (exponentially weighted, a quarter of the way, ignoring
   // transfers under 16 MiB and those that were not alone). A lane of the CPU is as fast as its

@@ -4,8 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <exception>
+#include <iterator>
 #include <string>
 
 namespace hippogriff {
@@ -18,6 +20,7 @@ constexpr int format_version = 1;
 constexpr std::size_t file_bytes_max = std::size_t{1} << 20;
 constexpr std::size_t entries_max = 256;
 constexpr std::size_t name_bytes_max = 256;
+constexpr std::size_t figures_max = 64;
 constexpr int nesting_max = 6;
 constexpr double rate_min = 1e3;
 constexpr double rate_max = 1e13;
@@ -76,6 +79,38 @@ Json format_rate(const Rate& rate) {
           {"cpu_seconds_per_byte", rate.cpu_seconds_per_byte}};
 }
 
+// Absent in files of before there was such a list. Names that are not known are ignored.
+template <typename Names>
+Figures parse_figures(const Json& object, const Names& names) {
+  const auto listed = object.find("measured_figures");
+  if (listed == object.end()) {
+    return 0;
+  }
+  if (!listed->is_array() || listed->size() > figures_max) {
+    refuse("\"measured_figures\" is not a list of names");
+  }
+  Figures figures = 0;
+  for (const Json& name : *listed) {
+    if (!name.is_string()) {
+      refuse("\"measured_figures\" has something that is not a name");
+    }
+    const auto found = std::ranges::find(names, name.get_ref<const std::string&>());
+    figures |= found == names.end() ? 0U : Figures{1} << std::distance(names.begin(), found);
+  }
+  return figures;
+}
+
+template <typename Names>
+Json format_figures(Figures figures, const Names& names) {
+  Json listed = Json::array();
+  for (std::size_t index = 0; index < names.size(); ++index) {
+    if ((figures >> index & 1U) != 0) {
+      listed.push_back(names[index]);
+    }
+  }
+  return listed;
+}
+
 LinkCalibration parse_link(const Json& json) {
   return {.to_device = parse_rate(json, "to_device"),
           .to_host = parse_rate(json, "to_host"),
@@ -83,7 +118,8 @@ LinkCalibration parse_link(const Json& json) {
           .register_pages = parse_rate(json, "register_pages"),
           .register_shared_memory = parse_rate(json, "register_shared_memory"),
           .register_new_pages = parse_rate(json, "register_new_pages"),
-          .measured = boolean(json, "measured")};
+          .measured = boolean(json, "measured"),
+          .measured_figures = parse_figures(json, link_figures)};
 }
 
 Json format_entry(const LinkCalibration& link) {
@@ -93,7 +129,8 @@ Json format_entry(const LinkCalibration& link) {
           {"register_pages", format_rate(link.register_pages)},
           {"register_shared_memory", format_rate(link.register_shared_memory)},
           {"register_new_pages", format_rate(link.register_new_pages)},
-          {"measured", link.measured}};
+          {"measured", link.measured},
+          {"measured_figures", format_figures(link.measured_figures, link_figures)}};
 }
 
 DriveCalibration parse_drive(const Json& json) {
@@ -105,7 +142,8 @@ DriveCalibration parse_drive(const Json& json) {
           .direct_write = parse_rate(json, "direct_write"),
           .latency_seconds = number(json, "latency_seconds", {0, latency_seconds_max}),
           .depth = static_cast<std::uint32_t>(depth),
-          .measured = boolean(json, "measured")};
+          .measured = boolean(json, "measured"),
+          .measured_figures = parse_figures(json, drive_figures)};
 }
 
 Json format_entry(const DriveCalibration& drive) {
@@ -113,7 +151,8 @@ Json format_entry(const DriveCalibration& drive) {
           {"direct_write", format_rate(drive.direct_write)},
           {"latency_seconds", drive.latency_seconds},
           {"depth", drive.depth},
-          {"measured", drive.measured}};
+          {"measured", drive.measured},
+          {"measured_figures", format_figures(drive.measured_figures, drive_figures)}};
 }
 
 HostCalibration parse_host(const Json& json) {
@@ -124,12 +163,14 @@ HostCalibration parse_host(const Json& json) {
           .cached_write_max = number(json, "cached_write_max", rates)};
 }
 
-Json format_host(const HostCalibration& host, bool measured) {
+Json format_host(const CalibrationFile& calibration) {
+  const HostCalibration& host = calibration.host;
   return {{"cached_read_per_channel", format_rate(host.cached_read_per_channel)},
           {"cached_read_max", host.cached_read_max},
           {"cached_write_per_channel", format_rate(host.cached_write_per_channel)},
           {"cached_write_max", host.cached_write_max},
-          {"measured", measured}};
+          {"measured", calibration.host_measured},
+          {"measured_figures", format_figures(calibration.host_measured_figures, host_figures)}};
 }
 
 template <typename Entry>
@@ -164,7 +205,8 @@ CalibrationFile parse_whole(const Json& json) {
   return {.links = parse_entries(member(json, "links"), parse_link),
           .drives = parse_entries(member(json, "drives"), parse_drive),
           .host = parse_host(host),
-          .host_measured = boolean(host, "measured")};
+          .host_measured = boolean(host, "measured"),
+          .host_measured_figures = parse_figures(host, host_figures)};
 }
 
 }  // namespace
@@ -189,7 +231,7 @@ CalibrationFile parse_calibration(std::string_view json) {
 std::string format_calibration(const CalibrationFile& calibration) {
   const Json json = {{"format", format_name},
                      {"version", format_version},
-                     {"host", format_host(calibration.host, calibration.host_measured)},
+                     {"host", format_host(calibration)},
                      {"links", format_entries(calibration.links)},
                      {"drives", format_entries(calibration.drives)}};
   try {

@@ -79,6 +79,26 @@ TEST(CalibrationFormat, what_is_written_is_read_back_exactly) {
   EXPECT_EQ(parse_calibration(format_calibration(example())), example());
 }
 
+TEST(CalibrationFormat, figures_that_were_measured_are_listed_by_name) {
+  CalibrationFile file = example();
+  file.links["host"].measured_figures = 0b100101;
+  file.drives["vda"].measured_figures = 0b1000;
+  file.host_measured_figures = 0b11;
+  Json json = Json::parse(format_calibration(file));
+  EXPECT_EQ(json["links"]["host"]["measured_figures"],
+            Json::array({"to_device", "latency_seconds", "register_new_pages"}));
+  EXPECT_EQ(json["drives"]["vda"]["measured_figures"], Json::array({"depth"}));
+  EXPECT_EQ(json["host"]["measured_figures"],
+            Json::array({"cached_read_per_channel", "cached_read_max"}));
+  EXPECT_EQ(parse_calibration(json.dump()), file);
+  json["host"]["measured_figures"].push_back("what a later version measures");
+  EXPECT_EQ(parse_calibration(json.dump()), file);
+  for (const Json& wrong : {Json("depth"), Json::array({1}), Json(std::vector<std::string>(65))}) {
+    json["host"]["measured_figures"] = wrong;
+    EXPECT_THROW(parse_calibration(json.dump()), Error) << wrong.dump();
+  }
+}
+
 TEST(CalibrationFormat, unknown_members_are_ignored) {
   Json json = Json::parse(format_calibration(example()));
   json["source"] = "measured by hand";
@@ -115,7 +135,11 @@ TEST(CalibrationFormat, every_member_is_required_and_checked) {
     ++leaves;
     Json absent = good;
     absent[at.parent_pointer()].erase(at.back());
-    expect_refused(absent, "without " + at.to_string());
+    if (at.back() == "measured_figures") {
+      EXPECT_NO_THROW(parse_calibration(absent.dump())) << "files of before have no such list";
+    } else {
+      expect_refused(absent, "without " + at.to_string());
+    }
     for (const Json& wrong : {Json("text"), Json(nullptr), Json::array({1}), Json::object()}) {
       Json bad = good;
       bad[at] = wrong;
@@ -233,6 +257,36 @@ TEST_F(CalibrationTest, what_was_put_is_there_after_save_and_load) {
   EXPECT_EQ(known.link.to_device, made.link.to_device);
   EXPECT_EQ(known.drive.direct_read, made.drive.direct_read);
   EXPECT_EQ(known.host, made.host);
+}
+
+TEST_F(CalibrationTest, what_was_measured_is_known_figure_by_figure) {
+  {
+    CalibrationStore store(file);
+    Calibration partial;
+    partial.link.to_host = {12e9, 0};
+    partial.link.latency_seconds = 0;
+    partial.drive.latency_seconds = 0;
+    partial.drive.depth = 0;
+    partial.host.cached_read_max = 9e9;
+    store.put("GPU-1", "vda", partial);
+    const Calibration known = store.get("GPU-1", "vda");
+    EXPECT_EQ(known.link.measured_figures, 0b10U);
+    EXPECT_EQ(known.drive.measured_figures, 0U);
+    EXPECT_EQ(store.host_measured_figures(), 0b10U);
+    // What was not measured is not made up either.
+    EXPECT_EQ(known.drive.depth, default_calibration("GPU-1", "vda").drive.depth);
+    EXPECT_EQ(known.link.latency_seconds, default_calibration("GPU-1", "").link.latency_seconds);
+    partial = {};
+    partial.link.latency_seconds = 3e-6;
+    partial.drive.latency_seconds = 70e-6;
+    store.put("GPU-1", "vda", partial);
+    store.save();
+  }
+  const CalibrationStore store(file);
+  EXPECT_EQ(store.get("GPU-1", "vda").link.measured_figures, 0b110U);
+  EXPECT_EQ(store.get("GPU-1", "vda").drive.measured_figures, 0b1100U);  // with its depth
+  EXPECT_EQ(store.get("GPU-1", "vda").drive.latency_seconds, 70e-6);
+  EXPECT_EQ(store.host_measured_figures(), 0b10U);
 }
 
 TEST_F(CalibrationTest, rates_of_zero_stay_as_they_were) {
