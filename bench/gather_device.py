@@ -1,7 +1,7 @@
 """Gathers rows of a file for `bench.arrays_workloads` where a GPU wants them, in all ways.
 
 Each way opens the file, has the rows in the device's memory, and compares every word. Row numbers
-are there before, and on the host for who gathers there. `random_reads` is the drive's limit.
+are there before, and on the host for who gathers there. `random_blocks` is the drive's limit.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def make_file(path: Path, size_bytes: int) -> None:
 
 
 class Gather:
-    """A file, and random rows of it. `programs` is where random_reads is."""
+    """A file, and random rows of it. `programs` is where random_blocks is."""
 
     def __init__(self, path: Path, sizes: Sizes, device: str, programs: Path) -> None:
         self._path, self._sizes, self._device, self._programs = path, sizes, device, programs
@@ -209,12 +209,12 @@ class Gather:
         all_lines = [np.minimum(first + i, last) for i in range(1 + max(last - first))]
         lines = len(np.unique(np.concatenate(all_lines)))
         count = min(lines, sizes.size_bytes // sizes.line_bytes)
-        program = self._programs / "random_reads"
+        program = self._programs / "random_blocks"
         if not program.exists():
-            raise AbsentError("random_reads is not built")
+            raise AbsentError("random_blocks is not built")
         drop_from_page_cache(self._path)
         done = subprocess.run(
-            [program, self._path, *map(str, (sizes.line_bytes, count, *DEPTHS))],
+            [program, "read", self._path, *map(str, (sizes.line_bytes, count, *DEPTHS))],
             capture_output=True,
             text=True,
         )

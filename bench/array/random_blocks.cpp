@@ -1,8 +1,9 @@
-// What a drive gives to random reads past the page cache through io_uring and nothing else, as fio
-// measures it: the limit of an array's misses.
-// usage: random_reads FILE BLOCK_BYTES COUNT DEPTH...   (a JSON line for each DEPTH)
+// What a drive gives to random reads or writes past the page cache through io_uring and nothing
+// else, as fio measures it: the limit of an array's misses, and of what it writes back. usage:
+// random_blocks read|write FILE BLOCK_BYTES COUNT DEPTH...   (a JSON line for each DEPTH)
 //
-// Each reads COUNT different blocks, in no order, with DEPTH under way, into registered buffers.
+// Each moves COUNT different blocks, in no order, with DEPTH under way, between the file and
+// registered buffers. What is written is not what was there; it is over when the drive keeps it.
 #include <fcntl.h>
 #include <liburing.h>
 #include <sys/mman.h>
@@ -28,6 +29,7 @@
 namespace {
 
 struct Wish {
+  bool writes = false;
   const char* path = nullptr;
   std::uint64_t block_bytes = 0;
   std::uint64_t count = 0;
@@ -51,8 +53,8 @@ std::vector<std::uint64_t> random_blocks(const Wish& wish, std::uint64_t there, 
 
 class Ring {
  public:
-  Ring(unsigned depth, std::uint64_t block_bytes)
-      : block_bytes_(block_bytes), size_(depth * block_bytes) {
+  Ring(unsigned depth, const Wish& wish)
+      : writes_(wish.writes), block_bytes_(wish.block_bytes), size_(depth * wish.block_bytes) {
     memory_ = ::mmap(
         nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory_ == MAP_FAILED) {
@@ -62,6 +64,8 @@ class Ring {
       static_cast<void>(::munmap(memory_, size_));
       fail(-status, "io_uring_queue_init");
     }
+    std::mt19937_64 random(depth);  // no zeros, which some drives would not write
+    std::generate_n(static_cast<std::uint64_t*>(memory_), size_ / sizeof(std::uint64_t), random);
     const iovec all{memory_, size_};
     registered_ = io_uring_register_buffers(&ring_, &all, 1) == 0;
   }
@@ -77,12 +81,17 @@ class Ring {
   // Submitted by wait().
   void ask(int fd, std::uint64_t slot, std::uint64_t block) {
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-    void* to = static_cast<char*>(memory_) + slot * block_bytes_;
+    void* buffer = static_cast<char*>(memory_) + slot * block_bytes_;
     const auto size = static_cast<unsigned>(block_bytes_);
-    if (registered_) {
-      io_uring_prep_read_fixed(entry, fd, to, size, block * block_bytes_, 0);
+    const std::uint64_t offset = block * block_bytes_;
+    if (writes_ && registered_) {
+      io_uring_prep_write_fixed(entry, fd, buffer, size, offset, 0);
+    } else if (writes_) {
+      io_uring_prep_write(entry, fd, buffer, size, offset);
+    } else if (registered_) {
+      io_uring_prep_read_fixed(entry, fd, buffer, size, offset, 0);
     } else {
-      io_uring_prep_read(entry, fd, to, size, block * block_bytes_);
+      io_uring_prep_read(entry, fd, buffer, size, offset);
     }
     io_uring_sqe_set_data64(entry, slot);
   }
@@ -99,7 +108,8 @@ class Ring {
       const int result = entry->res;
       io_uring_cqe_seen(&ring_, entry);
       if (result != static_cast<int>(block_bytes_)) {
-        throw std::runtime_error("a read returned " + std::to_string(result));
+        throw std::runtime_error(std::string(writes_ ? "a write" : "a read") + " returned " +
+                                 std::to_string(result));
       }
       done(slot);
     }
@@ -107,6 +117,7 @@ class Ring {
 
  private:
   io_uring ring_{};
+  bool writes_;
   std::uint64_t block_bytes_;
   std::uint64_t size_;
   void* memory_ = nullptr;
@@ -115,7 +126,7 @@ class Ring {
 
 double seconds_of(const Wish& wish, int fd, std::uint64_t there, unsigned depth) {
   const auto blocks = random_blocks(wish, there, depth);
-  Ring ring(depth, wish.block_bytes);
+  Ring ring(depth, wish);
   const auto begin = std::chrono::steady_clock::now();
   std::uint64_t asked = 0;
   std::uint64_t came = 0;
@@ -130,11 +141,15 @@ double seconds_of(const Wish& wish, int fd, std::uint64_t there, unsigned depth)
       }
     });
   }
+  if (wish.writes && ::fdatasync(fd) != 0) {
+    fail(errno, "fdatasync");
+  }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 void measure(const Wish& wish, std::span<char*> depths) {
-  const int fd = ::open(wish.path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+  const int access = wish.writes ? O_RDWR : O_RDONLY;
+  const int fd = ::open(wish.path, access | O_DIRECT | O_CLOEXEC);
   struct stat facts{};
   if (fd < 0 || ::fstat(fd, &facts) != 0) {
     fail(errno, wish.path);
@@ -162,19 +177,24 @@ void measure(const Wish& wish, std::span<char*> depths) {
 
 int main(int argc, char** argv) {
   const std::span<char*> words(argv, static_cast<std::size_t>(argc));
+  const std::string verb = words.size() >= 6 ? words[1] : "";
   Wish wish;
-  if (words.size() >= 5) {
-    wish = {words[1], std::strtoull(words[2], nullptr, 10), std::strtoull(words[3], nullptr, 10)};
+  if (verb == "read" || verb == "write") {
+    wish = {verb == "write",
+            words[2],
+            std::strtoull(words[3], nullptr, 10),
+            std::strtoull(words[4], nullptr, 10)};
   }
   if (wish.block_bytes < 512 || wish.block_bytes > (1U << 30U) || wish.count == 0) {
-    static_cast<void>(std::fputs("usage: random_reads FILE BLOCK_BYTES COUNT DEPTH...\n", stderr));
+    static_cast<void>(
+        std::fputs("usage: random_blocks read|write FILE BLOCK_BYTES COUNT DEPTH...\n", stderr));
     return 2;
   }
   try {
-    measure(wish, words.subspan(4));
+    measure(wish, words.subspan(5));
     return EXIT_SUCCESS;
   } catch (const std::exception& error) {
-    static_cast<void>(std::fprintf(stderr, "random_reads: %s\n", error.what()));
+    static_cast<void>(std::fprintf(stderr, "random_blocks: %s\n", error.what()));
     return EXIT_FAILURE;
   }
 }
