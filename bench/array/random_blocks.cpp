@@ -53,8 +53,11 @@ std::vector<std::uint64_t> random_blocks(const Wish& wish, std::uint64_t there, 
 
 class Ring {
  public:
-  Ring(unsigned depth, const Wish& wish)
-      : writes_(wish.writes), block_bytes_(wish.block_bytes), size_(depth * wish.block_bytes) {
+  Ring(unsigned depth, const Wish& wish, int fd)
+      : fd_(fd),
+        writes_(wish.writes),
+        block_bytes_(wish.block_bytes),
+        size_(depth * wish.block_bytes) {
     memory_ = ::mmap(
         nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory_ == MAP_FAILED) {
@@ -79,19 +82,19 @@ class Ring {
   Ring& operator=(const Ring&) = delete;
 
   // Submitted by wait().
-  void ask(int fd, std::uint64_t slot, std::uint64_t block) {
+  void ask(std::uint64_t slot, std::uint64_t block) {
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
     void* buffer = static_cast<char*>(memory_) + slot * block_bytes_;
     const auto size = static_cast<unsigned>(block_bytes_);
     const std::uint64_t offset = block * block_bytes_;
     if (writes_ && registered_) {
-      io_uring_prep_write_fixed(entry, fd, buffer, size, offset, 0);
+      io_uring_prep_write_fixed(entry, fd_, buffer, size, offset, 0);
     } else if (writes_) {
-      io_uring_prep_write(entry, fd, buffer, size, offset);
+      io_uring_prep_write(entry, fd_, buffer, size, offset);
     } else if (registered_) {
-      io_uring_prep_read_fixed(entry, fd, buffer, size, offset, 0);
+      io_uring_prep_read_fixed(entry, fd_, buffer, size, offset, 0);
     } else {
-      io_uring_prep_read(entry, fd, buffer, size, offset);
+      io_uring_prep_read(entry, fd_, buffer, size, offset);
     }
     io_uring_sqe_set_data64(entry, slot);
   }
@@ -117,6 +120,7 @@ class Ring {
 
  private:
   io_uring ring_{};
+  int fd_;
   bool writes_;
   std::uint64_t block_bytes_;
   std::uint64_t size_;
@@ -126,18 +130,18 @@ class Ring {
 
 double seconds_of(const Wish& wish, int fd, std::uint64_t there, unsigned depth) {
   const auto blocks = random_blocks(wish, there, depth);
-  Ring ring(depth, wish);
+  Ring ring(depth, wish, fd);
   const auto begin = std::chrono::steady_clock::now();
   std::uint64_t asked = 0;
   std::uint64_t came = 0;
   for (; asked < std::min<std::uint64_t>(depth, wish.count); ++asked) {
-    ring.ask(fd, asked, blocks[asked]);
+    ring.ask(asked, blocks[asked]);
   }
   while (came < wish.count) {
     ring.wait([&](std::uint64_t slot) {
       ++came;
       if (asked < wish.count) {
-        ring.ask(fd, slot, blocks[asked++]);
+        ring.ask(slot, blocks[asked++]);
       }
     });
   }
