@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 
 // The size file of a block device counts in these, whatever the drive's own blocks are.
 constexpr std::uint64_t sector_bytes = 512;
+constexpr std::uint64_t kibibyte = 1024;
 constexpr std::size_t attribute_bytes_max = 4096;
 constexpr std::size_t mountinfo_bytes_max = std::size_t{16} << 20;
 
@@ -48,6 +49,12 @@ std::optional<Number> read_number(const fs::path& path) {
     return std::nullopt;
   }
   return value;
+}
+
+// A number of units of so many bytes; 0 when it cannot be read, or is none.
+std::uint64_t read_bytes(const fs::path& path, std::uint64_t unit_bytes) {
+  const std::uint64_t units = read_number<std::uint64_t>(path).value_or(0);
+  return units > UINT64_MAX / unit_bytes ? 0 : units * unit_bytes;
 }
 
 std::uint32_t count_entries(const fs::path& folder) {
@@ -165,19 +172,19 @@ std::optional<DriveFacts> drive_facts(const std::string& name, const SystemTrees
   DriveFacts facts;
   facts.name = name;
   facts.model = read_attribute(folder / "device" / "model");
-  facts.size_bytes = read_number<std::uint64_t>(folder / "size").value_or(0) * sector_bytes;
+  facts.size_bytes = read_bytes(folder / "size", sector_bytes);
   if (const auto rotational = read_number<int>(queue / "rotational")) {
     facts.rotational = *rotational != 0;
   }
   facts.logical_block_bytes = read_number<std::uint32_t>(queue / "logical_block_size").value_or(0);
   facts.physical_block_bytes =
       read_number<std::uint32_t>(queue / "physical_block_size").value_or(0);
-  facts.request_bytes_max = read_number<std::uint64_t>(queue / "max_sectors_kb").value_or(0) * 1024;
+  facts.request_bytes_max = read_bytes(queue / "max_sectors_kb", kibibyte);
   facts.request_count_max = read_number<std::uint32_t>(queue / "nr_requests").value_or(0);
   facts.request_queue_count = count_entries(folder / "mq");
-  facts.readahead_bytes = read_number<std::uint64_t>(queue / "read_ahead_kb").value_or(0) * 1024;
+  facts.readahead_bytes = read_bytes(queue / "read_ahead_kb", kibibyte);
   facts.scheduler = chosen_of(read_attribute(queue / "scheduler"));
-  facts.numa_node = read_number<int>(folder / "device" / "numa_node").value_or(-1);
+  facts.numa_node = std::max(read_number<int>(folder / "device" / "numa_node").value_or(-1), -1);
   return facts;
 }
 
@@ -227,7 +234,7 @@ PathFacts path_facts(const std::string& path, const SystemTrees& trees) {
     facts.filesystem = "block";
     facts.source = facts.path;
     const fs::path folder = device_folder(status.st_rdev, trees);
-    facts.size_bytes = read_number<std::uint64_t>(folder / "size").value_or(0) * sector_bytes;
+    facts.size_bytes = read_bytes(folder / "size", sector_bytes);
     facts.free_bytes = 0;
   } else if (const MountEntry* mount = mount_of_path(mounts, facts.path)) {
     facts.mount_point = mount->mount_point;

@@ -68,6 +68,19 @@ TEST_F(Drives, logical_blocks_are_the_drives) {
   EXPECT_EQ(logical_block_bytes(makedev(1, 1), trees), std::nullopt);
 }
 
+TEST_F(Drives, numbers_that_cannot_be_are_none) {
+  put("devices/pci/nvme0n1/size", "36028797018963969\n");  // 2^55 + 1 sectors
+  put("devices/pci/nvme0n1/queue/max_sectors_kb", "18446744073709551615\n");
+  put("devices/pci/nvme0n1/queue/read_ahead_kb", "-4\n");
+  put("devices/pci/nvme0n1/device/numa_node", "-512\n");
+  const auto facts = drive_facts("nvme0n1", trees);
+  ASSERT_TRUE(facts.has_value());
+  EXPECT_EQ(facts->size_bytes, 0U);
+  EXPECT_EQ(facts->request_bytes_max, 0U);
+  EXPECT_EQ(facts->readahead_bytes, 0U);
+  EXPECT_EQ(facts->numa_node, -1);
+}
+
 TEST_F(Drives, facts_are_read_and_what_is_absent_is_empty) {
   const auto facts = drive_facts("nvme0n1", trees);
   ASSERT_TRUE(facts.has_value());
