@@ -166,9 +166,13 @@ std::string Failure::message() const {
 Error::Error(Failure failure) : failure_(std::move(failure)), message_(failure_.message()) {}
 
 void throw_invalid(std::string operation, std::string detail) {
+  throw_invalid(std::move(operation), {}, std::move(detail));
+}
+
+void throw_invalid(std::string operation, std::string object, std::string detail) {
   throw Error({.status = Status::invalid_argument,
                .operation = std::move(operation),
-               .object = {},
+               .object = std::move(object),
                .detail = std::move(detail)});
 }
 

@@ -60,6 +60,8 @@ class Error : public std::exception {
 };
 
 [[noreturn]] void throw_invalid(std::string operation, std::string detail);
+// Where it is known what the caller meant: a path or a device.
+[[noreturn]] void throw_invalid(std::string operation, std::string object, std::string detail);
 [[noreturn]] void throw_io(std::string operation,
                            std::string object,
                            std::uint64_t offset,

@@ -152,7 +152,8 @@ const CudaDriver& driver_of(int index) {
   }
   const int count = cuda_presence().device_count;
   if (index < 0 || index >= count) {
-    throw_invalid("open cuda:" + std::to_string(index),
+    throw_invalid("open",
+                  "cuda:" + std::to_string(index),
                   "the CUDA driver shows " + std::to_string(count) + " device(s), counted from 0");
   }
   return *driver;

@@ -45,7 +45,7 @@ std::string follow_links(const std::string& path) {
 std::string target_of(const std::string& path) {
   const std::string end = follow_links(path);
   if (!std::filesystem::path(end).has_filename()) {
-    throw_invalid("replace", "\"" + path + "\" names no file");
+    throw_invalid("replace", path, "it names no file");
   }
   std::error_code failure;
   const std::filesystem::path whole = std::filesystem::absolute(end, failure);
@@ -81,7 +81,7 @@ std::optional<struct stat> status_of(const std::string& target) {
     throw_io("replace", target, no_offset, errno);
   }
   if (!S_ISREG(status.st_mode)) {
-    throw_invalid("replace", target + " is not a regular file");
+    throw_invalid("replace", target, "it is not a regular file");
   }
   // The folder's permissions alone would let a read-only file be replaced.
   if (::faccessat(AT_FDCWD, target.c_str(), W_OK, AT_EACCESS) != 0) {
@@ -203,7 +203,7 @@ void AtomicFile::link_unnamed() {
 
 void AtomicFile::commit() {
   if (committed_) {
-    throw_invalid("commit", target_ + " is committed already");
+    throw_invalid("commit", target_, "it is committed already");
   }
   file_->sync();
   if (temporary_.empty()) {

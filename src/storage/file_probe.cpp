@@ -91,7 +91,7 @@ std::string descriptor_link(int fd) {
 }
 
 [[noreturn]] void refuse(const char* operation, const std::string& path, const char* kind) {
-  throw_invalid(operation, path + " is " + kind + ", not a file or block device");
+  throw_invalid(operation, path, std::string("it is ") + kind + ", not a file or block device");
 }
 
 std::uint64_t block_device_size(int fd, const std::string& path, const char* operation) {
@@ -188,8 +188,8 @@ void refuse_without_size(int fd,
   if (is_empty(identity) && ::pread(fd, &first, 1, 0) == 1 &&
       is_empty(identify(fd, path, operation))) {
     throw_invalid(operation,
-                  (path.empty() ? path_of_descriptor(fd) : path) +
-                      " has bytes but no size, as files of /proc: read it by other means");
+                  path.empty() ? path_of_descriptor(fd) : path,
+                  "it has bytes but no size, as files of /proc: read it by other means");
   }
 }
 

@@ -35,7 +35,7 @@ const char* access_word(FileAccess access) {
 
 void check_path(const std::string& path, const char* operation) {
   if (path.empty() || path.find('\0') != std::string::npos) {
-    throw_invalid(operation, path.empty() ? "the path is empty" : "the path has a NUL in it");
+    throw_invalid(operation, path, path.empty() ? "the path is empty" : "the path has a NUL in it");
   }
 }
 
@@ -43,30 +43,30 @@ void check_path(const std::string& path, const char* operation) {
 [[noreturn]] void open_failed(const std::string& path, const char* operation, int errno_value) {
   struct stat status{};
   if (errno_value == EISDIR) {
-    throw_invalid(operation, path + " is a directory, not a file or block device");
+    throw_invalid(operation, path, "it is a directory, not a file or block device");
   }
   if (errno_value == ENXIO && ::stat(path.c_str(), &status) == 0) {
     if (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode)) {
-      throw_invalid(operation, path + " is a pipe or socket, not a file or block device");
+      throw_invalid(operation, path, "it is a pipe or socket, not a file or block device");
     }
   }
   throw_io(operation, path, no_offset, errno_value);
 }
 
 int checked_flags(int fd, FileAccess access) {
-  const std::string name = "descriptor " + std::to_string(fd);
+  const std::string name = std::to_string(fd);
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0) {
-    throw_invalid("use descriptor", name + " is not open");
+    throw_invalid("use descriptor", name, "it is not open");
   }
   if (!flags_allow(flags, access)) {
-    throw_invalid("use descriptor", name + " is not open for " + access_word(access));
+    throw_invalid("use descriptor", name, std::string("it is not open for ") + access_word(access));
   }
   if (access != FileAccess::read && (flags & O_APPEND) != 0) {
     throw_invalid("use descriptor",
-                  name +
-                      " was opened with O_APPEND: Linux would write at the end of the file, "
-                      "wherever it was asked to");
+                  name,
+                  "it was opened with O_APPEND: Linux would write at the end of the file, "
+                  "wherever it was asked to");
   }
   return flags;
 }

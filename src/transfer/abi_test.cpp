@@ -224,6 +224,39 @@ TEST_F(AbiMistakesTest, memory_of_a_transfer_in_flight_is_busy) {
   EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_OK);
 }
 
+TEST_F(AbiMistakesTest, refusals_name_the_file) {
+  const OpenFile file(path_, O_RDONLY);
+  int on_the_stack = 0;
+  void* memory = static_cast<void*>(&on_the_stack);
+  hippogriff_transfer* transfer = nullptr;
+  const auto expect_object = [](const std::string& object) {
+    hippogriff_error error{};
+    hippogriff_last_error(&error);
+    EXPECT_EQ(error.object, object) << error.message;
+  };
+  // A pointer that is no device's, a route that there is not, bytes that the file has not.
+  EXPECT_EQ(hippogriff_send_async(file.get(), &memory, 0, 4, nullptr, &transfer),
+            HIPPOGRIFF_INVALID_ARGUMENT);
+  expect_object(path_);
+  EXPECT_EQ(hippogriff_send_path_async(path_.c_str(), &memory, 0, 4, nullptr, &transfer),
+            HIPPOGRIFF_INVALID_ARGUMENT);
+  expect_object(path_);
+  void* none = nullptr;
+  EXPECT_EQ(hippogriff_send_async(file.get(), &none, 1U << 30U, 0, nullptr, &transfer),
+            HIPPOGRIFF_INVALID_ARGUMENT);
+  expect_object(path_);
+  EXPECT_EQ(hippogriff_send_path_async("/", &none, 0, 0, nullptr, &transfer),
+            HIPPOGRIFF_INVALID_ARGUMENT);
+  expect_object("/");
+  EXPECT_EQ(hippogriff_send_async(12345, &none, 0, 0, nullptr, &transfer),
+            HIPPOGRIFF_INVALID_ARGUMENT);
+  expect_object("12345");
+  char* json = nullptr;
+  EXPECT_EQ(hippogriff_explain(path_.c_str(), 1U << 30U, 0, 0, nullptr, &json),
+            HIPPOGRIFF_INVALID_ARGUMENT);
+  expect_object(path_);
+}
+
 TEST_F(AbiMistakesTest, device_that_does_not_exist_is_named) {
   for (const char* name : {"cuda:99", "gpu", "cuda:", "cuda:-1", "host0"}) {
     void* memory = nullptr;
@@ -235,6 +268,10 @@ TEST_F(AbiMistakesTest, device_that_does_not_exist_is_named) {
     EXPECT_EQ(hippogriff_send_path_async(path_.c_str(), &memory, 0, 0, &options, &transfer),
               HIPPOGRIFF_INVALID_ARGUMENT);
     EXPECT_EQ(transfer, nullptr);
+    hippogriff_error error{};
+    hippogriff_last_error(&error);
+    EXPECT_STREQ(error.object, name);
+    EXPECT_STREQ(error.operation, "open device");
     void* stream = nullptr;
     EXPECT_EQ(hippogriff_stream_create(name, &stream), HIPPOGRIFF_INVALID_ARGUMENT);
   }

@@ -82,7 +82,8 @@ SharedDeviceFacts identify_cuda(int index) {
   const std::string name = "cuda:" + std::to_string(index);
   if (index >= cuda_presence().device_count) {
     throw_invalid(
-        "find device " + name,
+        "find device",
+        name,
         cuda_presence().device_count == 0 ? cuda_presence().why_not : "there is no such device");
   }
   const DeviceInfo info = describe_cuda_device(index);
@@ -144,8 +145,8 @@ SharedDeviceFacts NodeShare::identify(const std::string& device) {
             .model = facts->model,
             .memory_bytes = facts->memory_bytes};
   }
-  throw_invalid("find device " + name,
-                "a device is called host, cuda:0, cuda:1, ..., or by a GPU's UUID");
+  throw_invalid(
+      "find device", name, "a device is called host, cuda:0, cuda:1, ..., or by a GPU's UUID");
 }
 
 node::Account& NodeShare::account(const SharedDeviceFacts& facts) {
@@ -183,7 +184,7 @@ NodeShare::Device& NodeShare::device(const std::string& uuid) {
   const std::scoped_lock turn(mutex_);
   const auto at = devices_.find(uuid);
   if (at == devices_.end()) {
-    throw_invalid("use device " + uuid, "nothing of it is reserved");
+    throw_invalid("use device", uuid, "nothing of it is reserved");
   }
   return at->second;
 }

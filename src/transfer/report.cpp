@@ -326,13 +326,13 @@ std::string explain_json(Runtime& runtime, const Submission& submission) {
   DeviceState& state = runtime.device(submission.device);
   const std::uint64_t size = file->identity().size;
   if (submission.offset > size) {
-    throw_invalid("explain " + submission.path,
+    throw_invalid("explain", submission.path,
                   "the offset lies past the end of the file (" + std::to_string(size) + " bytes)");
   }
   const bool sends = submission.direction == Direction::send;
   const std::uint64_t rest = size - submission.offset;
   if (sends && submission.size > rest) {
-    throw_invalid("explain " + submission.path,
+    throw_invalid("explain", submission.path,
                   "asked for " + std::to_string(submission.size) +
                       " bytes, but the file has only " + std::to_string(rest) +
                       " from the offset on");

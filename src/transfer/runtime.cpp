@@ -35,17 +35,18 @@ std::shared_ptr<Device> make_device(const std::string& name) {
     }
     if (presence.forked) {
       throw Error({.status = Status::forked,
-                   .operation = "open device " + name,
+                   .operation = "open device",
                    .object = name,
                    .detail = presence.why_not});
     }
-    throw_invalid("open device " + name,
+    throw_invalid("open device",
+                  name,
                   presence.device_count == 0
                       ? presence.why_not
                       : "this machine has " + std::to_string(presence.device_count) +
                             " CUDA devices, counted from cuda:0");
   }
-  throw_invalid("open device " + name, "a device is called host, or cuda:0, cuda:1, ...");
+  throw_invalid("open device", name, "a device is called host, or cuda:0, cuda:1, ...");
 }
 
 }  // namespace
@@ -145,11 +146,12 @@ DeviceState& Runtime::open_device_locked(const std::string& name) {
     return *found->second;
   }
   if (fixed_devices_) {
-    throw_invalid("open device " + name, "there is no such device");
+    throw_invalid("open device", name, "there is no such device");
   }
   if (ended_) {
     throw Error({.status = Status::not_initialized,
-                 .operation = "open device " + name,
+                 .operation = "open device",
+                 .object = name,
                  .detail = "the runtime is shutting down"});
   }
   std::shared_ptr<Device> device = name == "host" ? make_host_locked() : make_device(name);

@@ -153,6 +153,7 @@ class Runtime {
     const DeviceState* device = nullptr;
   };
 
+  std::shared_ptr<Transfer> submit_checked(const Submission& submission);
   std::shared_ptr<Transfer> start(const Submission& submission,
                                   TransferRequest request,
                                   DeviceState& state);

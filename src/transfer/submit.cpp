@@ -1,5 +1,6 @@
 // From a caller's wish to a transfer under way: every mistake of the caller's is found here.
 #include "storage/atomic_file.hpp"
+#include "storage/file_probe.hpp"
 #include "transfer/cost_model.hpp"
 #include "transfer/outlook.hpp"
 #include "transfer/runtime.hpp"
@@ -227,10 +228,29 @@ std::uint64_t checked_end(const Submission& submission, std::uint64_t size) {
   return submission.offset + size;
 }
 
+// What a refusal is about, as the caller called it: the path, or the file of the descriptor.
+std::string named(const Submission& submission) {
+  return submission.path.empty() && submission.fd >= 0 ? path_of_descriptor(submission.fd)
+                                                       : submission.path;
+}
+
 }  // namespace
 
 std::shared_ptr<Transfer> Runtime::submit(Submission given) {
   const Submission submission = normalised(std::move(given));
+  try {
+    return submit_checked(submission);
+  } catch (const Error& error) {
+    Failure failure = error.failure();
+    if (!failure.object.empty() || failure.status == Status::not_initialized) {
+      throw;
+    }
+    failure.object = named(submission);
+    throw Error(std::move(failure));
+  }
+}
+
+std::shared_ptr<Transfer> Runtime::submit_checked(const Submission& submission) {
   checked_end(submission, submission.size);
   if (submission.host_memory_bytes > 0 && submission.host_memory_bytes < HostBudget::bytes_min) {
     throw_caller(submission,
