@@ -251,6 +251,11 @@ HIPPOGRIFF_API int hippogriff_get_missing(hippogriff_transfer* transfer,
  * hippogriff_free_string. Only when finished. */
 HIPPOGRIFF_API int hippogriff_get_report(hippogriff_transfer* transfer, char** json);
 
+/** The route that the bytes took, as the report has it: "direct", "mapped", "pipelined" or
+ * "parked", several joined by "+" where several carried bytes, the chosen one where none moved any.
+ * Free with hippogriff_free_string. Only when finished (else HIPPOGRIFF_BUSY). Thread-safe. */
+HIPPOGRIFF_API int hippogriff_get_route(hippogriff_transfer* transfer, char** route);
+
 /** A descriptor that polls readable once the transfer is finished. It belongs to the handle. */
 HIPPOGRIFF_API int hippogriff_get_fd(hippogriff_transfer* transfer, int* fd);
 

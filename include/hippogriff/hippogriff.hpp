@@ -352,6 +352,13 @@ class Transfer {
   // The device address, or nullptr while there is none.
   [[nodiscard]] void* address() const { return hippogriff_address(transfer_); }
 
+  // "pipelined", "mapped+pipelined": the routes that the bytes took. Only when finished.
+  [[nodiscard]] std::string route() const {
+    char* name = nullptr;
+    detail::check(hippogriff_get_route(transfer_, &name));
+    return detail::take(name);
+  }
+
   // What happened, as JSON. Only when finished.
   [[nodiscard]] std::string report() const {
     char* json = nullptr;
@@ -432,6 +439,23 @@ inline Transfer send_async(const FileName& file,
   return Transfer(transfer);
 }
 
+// The same into device memory that it allocates: `size_bytes` of the file (`whole`: the rest of
+// it). The memory is at address() once the transfer is finished, progress().bytes_total large, and
+// the caller's: DeviceBuffer::adopt takes it over. A transfer that fails leaves none.
+inline Transfer send_async(const FileName& file,
+                           std::size_t offset = 0,
+                           std::size_t size_bytes = whole,
+                           const Options& options = {}) {
+  const hippogriff_options c = options.to_c();
+  hippogriff_transfer* transfer = nullptr;
+  void* address = nullptr;
+  detail::check(
+      file.is_path()
+          ? hippogriff_send_path_async(file.path(), &address, offset, size_bytes, &c, &transfer)
+          : hippogriff_send_async(file.fd(), &address, offset, size_bytes, &c, &transfer));
+  return Transfer(transfer);
+}
+
 // Starts moving parts of an open file, each to memory of its own, as one transfer
 // (hippogriff_sendv_async).
 inline Transfer send_async(int fd,
@@ -480,14 +504,7 @@ inline DeviceBuffer send(const FileName& file,
                          std::size_t offset = 0,
                          std::size_t size_bytes = whole,
                          const Options& options = {}) {
-  const hippogriff_options c = options.to_c();
-  hippogriff_transfer* handle = nullptr;
-  void* address = nullptr;
-  detail::check(
-      file.is_path()
-          ? hippogriff_send_path_async(file.path(), &address, offset, size_bytes, &c, &handle)
-          : hippogriff_send_async(file.fd(), &address, offset, size_bytes, &c, &handle));
-  Transfer transfer(handle);
+  Transfer transfer = send_async(file, offset, size_bytes, options);
   transfer.wait();
   return DeviceBuffer::adopt(transfer.address(), transfer.progress().bytes_total);
 }

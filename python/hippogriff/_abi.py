@@ -205,6 +205,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         [_void_p, ctypes.POINTER(Range), _size, ctypes.POINTER(ctypes.c_size_t)],
     ),
     "hippogriff_get_report": (_int, [_void_p, _void_pp]),
+    "hippogriff_get_route": (_int, [_void_p, _void_pp]),
     "hippogriff_get_fd": (_int, [_void_p, ctypes.POINTER(ctypes.c_int)]),
     "hippogriff_release": (None, [_void_p]),
     "hippogriff_malloc": (_int, [_string, _size, _void_pp]),

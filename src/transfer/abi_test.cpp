@@ -218,6 +218,7 @@ TEST_F(AbiMistakesTest, memory_of_a_transfer_in_flight_is_busy) {
   EXPECT_EQ(hippogriff_get_missing(first.get(), nullptr, 0, &count), HIPPOGRIFF_BUSY);
   char* json = nullptr;
   EXPECT_EQ(hippogriff_get_report(first.get(), &json), HIPPOGRIFF_BUSY);
+  EXPECT_EQ(hippogriff_get_route(first.get(), &json), HIPPOGRIFF_BUSY);
   held.let_go();
   EXPECT_EQ(hippogriff_wait(first.get(), abi_patience_ms), HIPPOGRIFF_OK) << last_message();
   EXPECT_TRUE(bytes_of(memory, large_bytes) == content_);
@@ -299,6 +300,7 @@ TEST_F(AbiMistakesTest, null_arguments_are_refused_everywhere) {
       hippogriff_get_error(nullptr, nullptr),
       hippogriff_get_missing(nullptr, nullptr, 0, nullptr),
       hippogriff_get_report(nullptr, nullptr),
+      hippogriff_get_route(nullptr, nullptr),
       hippogriff_get_fd(nullptr, nullptr),
       hippogriff_malloc(nullptr, 1, nullptr),
       hippogriff_copy_to_device(nullptr, static_cast<void*>(&memory), 1),
@@ -336,6 +338,7 @@ TEST_F(AbiMistakesTest, null_results_of_a_handle_are_refused) {
   EXPECT_EQ(hippogriff_get_missing(transfer, nullptr, 0, &count), HIPPOGRIFF_OK);
   EXPECT_EQ(count, 0U);
   EXPECT_EQ(hippogriff_get_report(transfer, nullptr), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_get_route(transfer, nullptr), HIPPOGRIFF_INVALID_ARGUMENT);
   EXPECT_EQ(hippogriff_get_fd(transfer, nullptr), HIPPOGRIFF_INVALID_ARGUMENT);
   hippogriff_error error{};
   EXPECT_EQ(hippogriff_get_error(transfer, &error), HIPPOGRIFF_OK);

@@ -349,6 +349,16 @@ int hippogriff_get_report(hippogriff_transfer* transfer, char** json) {
   });
 }
 
+int hippogriff_get_route(hippogriff_transfer* transfer, char** route) {
+  return with_handle(transfer, [&](Transfer& the_transfer) {
+    if (route == nullptr) {
+      throw_invalid("ask for the route", "route is NULL");
+    }
+    require_finished(the_transfer);
+    *route = hippogriff::copy_string(hippogriff::route_taken(the_transfer));
+  });
+}
+
 int hippogriff_get_fd(hippogriff_transfer* transfer, int* fd) {
   return with_handle(transfer, [&](Transfer& the_transfer) {
     if (fd == nullptr) {

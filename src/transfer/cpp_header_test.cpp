@@ -83,6 +83,21 @@ TEST_F(CppHeader, send_without_memory_allocates_it_and_recv_by_path_writes_the_f
   EXPECT_EQ(content("out"), bytes_);
 }
 
+TEST_F(CppHeader, send_async_without_memory_allocates_it_and_tells_its_route) {
+  hippogriff::Transfer transfer = hippogriff::send_async(path("in"), 5, 1000, on_host_);
+  transfer.wait();
+  EXPECT_EQ(transfer.route(), "direct");
+  EXPECT_EQ(transfer.progress().bytes_total, 1000U);
+  const auto data = hippogriff::DeviceBuffer::adopt(transfer.address(), 1000);
+  std::vector<char> read(1000);
+  data.copy_to(std::span(read));
+  EXPECT_TRUE(std::equal(read.begin(), read.end(), bytes_.begin() + 5));
+  on_host_.route = HIPPOGRIFF_ROUTE_PIPELINED;
+  hippogriff::Transfer pipelined = hippogriff::send_async(path("in"), data, 0, on_host_);
+  pipelined.wait();
+  EXPECT_EQ(pipelined.route(), "pipelined");
+}
+
 TEST_F(CppHeader, a_block_device_is_read_and_written_in_place) {
   constexpr std::size_t size = (3U << 20U) + 512;
   const hippogriff::LoopDevice loop(size, 512);

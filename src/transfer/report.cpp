@@ -83,22 +83,6 @@ Json explained_others(Runtime& runtime,
   return json;
 }
 
-// "mapped+pipelined": the routes that carried bytes, in the order of the ABI.
-std::string route_taken(const Transfer& transfer) {
-  std::array<bool, HIPPOGRIFF_ROUTE_COUNT> taken{};
-  for (const Lane lane : lanes) {
-    const bool used = transfer.tally(lane).bytes > 0;
-    taken[static_cast<std::size_t>(route_of(lane))] |= used;
-  }
-  std::string name;
-  for (std::size_t route = 1; route < taken.size(); ++route) {
-    if (taken[route]) {
-      name += (name.empty() ? "" : "+") + std::string(route_name(static_cast<Route>(route)));
-    }
-  }
-  return name.empty() ? std::string(route_name(transfer.decision().chosen)) : name;
-}
-
 Json rate_json(const Rate& rate) {
   return {{"bytes_per_second", rate.bytes_per_second},
           {"cpu_seconds_per_byte", rate.cpu_seconds_per_byte}};
@@ -204,6 +188,21 @@ Json path_json(const PathFacts& facts) {
 }
 
 }  // namespace
+
+std::string route_taken(const Transfer& transfer) {
+  std::array<bool, HIPPOGRIFF_ROUTE_COUNT> taken{};
+  for (const Lane lane : lanes) {
+    const bool used = transfer.tally(lane).bytes > 0;
+    taken[static_cast<std::size_t>(route_of(lane))] |= used;
+  }
+  std::string name;
+  for (std::size_t route = 1; route < taken.size(); ++route) {
+    if (taken[route]) {
+      name += (name.empty() ? "" : "+") + std::string(route_name(static_cast<Route>(route)));
+    }
+  }
+  return name.empty() ? std::string(route_name(transfer.decision().chosen)) : name;
+}
 
 std::string report_json(const Transfer& transfer) {
   const hippogriff_progress progress = transfer.progress();
@@ -326,13 +325,15 @@ std::string explain_json(Runtime& runtime, const Submission& submission) {
   DeviceState& state = runtime.device(submission.device);
   const std::uint64_t size = file->identity().size;
   if (submission.offset > size) {
-    throw_invalid("explain", submission.path,
+    throw_invalid("explain",
+                  submission.path,
                   "the offset lies past the end of the file (" + std::to_string(size) + " bytes)");
   }
   const bool sends = submission.direction == Direction::send;
   const std::uint64_t rest = size - submission.offset;
   if (sends && submission.size > rest) {
-    throw_invalid("explain", submission.path,
+    throw_invalid("explain",
+                  submission.path,
                   "asked for " + std::to_string(submission.size) +
                       " bytes, but the file has only " + std::to_string(rest) +
                       " from the offset on");
