@@ -108,29 +108,46 @@ def _what_next(error: BaseException) -> str:
     return next((text for kind, text in _NEXT.items() if isinstance(error, kind)), "")
 
 
+def _failed(error: BaseException, text: str, *, json: bool) -> typer.Exit:
+    """Tell a failure on stderr, and on stdout as JSON where that was asked for."""
+    print(f"hippogriff: {text}", file=sys.stderr)
+    if json:
+        path = getattr(error, "filename", None) or ""  # of an error that is not ours
+        facts = {
+            "type": type(error).__name__,
+            "message": str(error) or type(error).__name__,
+            "operation": getattr(error, "operation", ""),
+            "object": getattr(error, "object", os.fsdecode(path) if path else ""),
+            "offset": getattr(error, "offset", None),
+            "errno": getattr(error, "errno", None),
+        }
+        print_json({"error": facts})
+    return typer.Exit(1)
+
+
 def _reporting(command: Command, *, own_signals: bool = False) -> Command:
     """Turn a failure into one line on stderr and exit code 1, and what ends it into an interrupt.
 
+    With --json the failure is JSON on stdout, too.
     A command with `own_signals` says itself what signals mean.
     """
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
+        json = options.get("json") is True
         try:
             with contextlib.nullcontext() if own_signals else ending_as_interrupt():
                 command(*arguments, **options)
         except (HippogriffError, OSError, MemoryError, EOFError) as error:
             following = _what_next(error)
             text = " ".join(str(error).split()) or type(error).__name__
-            print(f"hippogriff: {text}{following and f' ({following})'}", file=sys.stderr)
-            raise typer.Exit(1) from None
+            text += following and f" ({following})"
+            raise _failed(error, text, json=json) from None
         except RuntimeError as error:
             if type(error).__name__ != "OutOfMemoryError":  # torch's, which may not be here
                 raise
-            print(
-                f"hippogriff: {error} (free device memory, or try --device host)", file=sys.stderr
-            )
-            raise typer.Exit(1) from None
+            text = f"{error} (free device memory, or try --device host)"
+            raise _failed(error, text, json=json) from None
         except Ended as end:
             print(f"hippogriff: ended by {end}; nothing was left behind", file=sys.stderr)
             raise typer.Exit(128 + end.signal) from None

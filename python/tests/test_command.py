@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -55,6 +56,26 @@ def _assert_one_line(done: subprocess.CompletedProcess[str], code: int = 1) -> N
     assert done.stdout == ""
     assert done.stderr.startswith("hippogriff: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command", ["info", "explain", "copy", "bench", "bench array", "calibrate", "load"]
+)
+def test_what_fails_is_json_too_where_that_was_asked_for(tmp_path: Path, command: str) -> None:
+    missing = str(tmp_path / "missing")
+    given = {"copy": [missing, f"{tmp_path}/out"], "bench array": ["--dir", missing]}
+    if command == "info":  # which tells of the folder that a file would be in
+        given["info"] = ["/dev/null/missing"]
+    arguments = [*command.split(), *given.get(command, [missing])]
+    plain = _run(*arguments)
+    _assert_one_line(plain)
+    done = _run(*arguments, "--json")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    error = json.loads(done.stdout)["error"]
+    assert set(error) == {"type", "message", "operation", "object", "offset", "errno"}
+    assert error["message"] in done.stderr
+    assert "/" in error["object"]
+    assert error["errno"] in (errno.ENOENT, errno.ENOTDIR)
 
 
 def test_version_is_the_libraries() -> None:
