@@ -46,6 +46,8 @@ from hippogriff.sharing import commands as sharing_commands
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hippogriff._array import Array
+
 Command = TypeVar("Command", bound="Callable[..., None]")
 
 app = typer.Typer(
@@ -247,7 +249,9 @@ def explain(
     offset: Size = "0",
     size: Annotated[str | None, typer.Option("--size", help="Else the rest of the file.")] = None,
     direction: Annotated[str, typer.Option(help="send or recv.")] = "send",
-    run: Annotated[bool, typer.Option("--run", help="Read it, and compare.")] = False,
+    run: Annotated[
+        bool, typer.Option("--run", help="Move it, and compare: recv to a new file beside it.")
+    ] = False,
     as_array: Annotated[
         bool, typer.Option("--array", help="As a StorageArray with --cache, --line and --io.")
     ] = False,
@@ -261,18 +265,34 @@ def explain(
         _explain_array(file, device or "host", cache=cache, line=line, io=io, json=json)
         return
     begin, length = parse_size(offset), None if size is None else parse_size(size)
-    if run and direction != "send":
-        raise InvalidArgument("explain --run reads the file: it goes with --direction send")
     outlook = _runtime.explain(file, offset=begin, size=length, direction=direction, device=device)
     if run:
-        with backed(outlook["bytes"], outlook["device"]) as array, File(file) as source:
-            transfer = source.read_into_async(array, begin)
-            transfer.complete(None, None)
-            outlook["run"] = transfer.report()
+        with backed(outlook["bytes"], outlook["device"]) as array:
+            way = _run_send if direction == "send" else _run_recv
+            outlook["run"] = way(file, array, begin)
     if json:
         print_json(outlook)
     else:
         show_outlook(outlook)
+
+
+def _run_send(file: Path, array: Array, offset: int) -> dict[str, Any]:
+    with File(file) as source:
+        transfer = source.read_into_async(array, offset)
+        transfer.complete(None, None)
+        return transfer.report()
+
+
+def _run_recv(file: Path, array: Array, offset: int) -> dict[str, Any]:
+    """Write as many bytes to a file beside it: its own stay as they are."""
+    made = file.parent / f".hippogriff-explain-{secrets.token_hex(8)}"
+    try:
+        with File(made, "w") as target:
+            transfer = target.write_from_async(array, offset)
+            transfer.complete(None, None)
+            return transfer.report()
+    finally:
+        made.unlink(missing_ok=True)
 
 
 def _explain_array(file: Path, device: str, *, json: bool, **options: str) -> None:

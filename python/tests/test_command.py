@@ -302,6 +302,19 @@ def test_explain_shows_the_choice_and_compares_a_run(big_file: Path) -> None:
     assert "run" not in _json("explain", big_file, "--direction", "recv")
 
 
+def test_explain_runs_the_way_back_to_a_file_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"kept" * 100_000)
+    back = ("explain", tmp_path / "file", "--direction", "recv", "--run", "--device", "host")
+    told = _json(*back, "--offset", "100")
+    assert (told["run"]["bytes"], told["run"]["direction"]) == (399_900, "recv")
+    assert "recv" in _run(*back).stdout
+    assert (tmp_path / "file").read_bytes() == b"kept" * 100_000
+    assert _names(tmp_path) == ["file"]
+    (tmp_path / "empty").touch()
+    assert _run("explain", tmp_path / "empty", *back[2:]).returncode == 0
+    assert _names(tmp_path) == ["empty", "file"]
+
+
 def test_explain_tells_of_a_file_as_an_array(big_file: Path) -> None:
     pytest.importorskip("numpy")
     told = _json("explain", big_file, "--array", "--cache", "1MiB", "--line", "512")
