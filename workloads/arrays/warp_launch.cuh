@@ -65,10 +65,21 @@ using GpuBuffer = typename Work::template Buffer<1024>;
 template <typename Work>
 inline constexpr unsigned warps_a_block = sizeof(GpuBuffer<Work>) > 4096 ? 4 : 8;
 
-// Whoever waits for storage keeps nobody else waiting if there are enough others: registers for
-// 1024 threads a multiprocessor. The work stays where parameters are; a copy would be a thread's.
+// Registers for so many warps a multiprocessor. With 16 kernels spill little or nothing, and are
+// quicker than with 32, of which each spills a kilobyte; but where each warp waits for a line of
+// its own most of the time more of them are quicker: such work has `warps_at_once`.
 template <typename Work>
-__global__ void __launch_bounds__(warps_a_block<Work> * 32, 32 / warps_a_block<Work>)
+constexpr unsigned blocks_at_once() {
+  if constexpr (requires { Work::warps_at_once; }) {
+    return Work::warps_at_once / warps_a_block<Work>;
+  } else {
+    return 16 / warps_a_block<Work>;
+  }
+}
+
+// The work stays where parameters are; a copy would be a thread's.
+template <typename Work>
+__global__ void __launch_bounds__(warps_a_block<Work> * 32, blocks_at_once<Work>())
     warp_kernel(const __grid_constant__ Work work, std::uint64_t items) {
   __shared__ GpuBuffer<Work> buffers[warps_a_block<Work>];
   const std::uint64_t warps = std::uint64_t{gridDim.x} * warps_a_block<Work>;
@@ -81,7 +92,7 @@ __global__ void __launch_bounds__(warps_a_block<Work> * 32, 32 / warps_a_block<W
 
 // The same for items that are taken in order: by strides, warps that wait longer fall behind.
 template <typename Work>
-__global__ void __launch_bounds__(warps_a_block<Work> * 32, 32 / warps_a_block<Work>)
+__global__ void __launch_bounds__(warps_a_block<Work> * 32, blocks_at_once<Work>())
     ordered_warp_kernel(const __grid_constant__ Work work,
                         std::uint64_t items,
                         unsigned long long* next) {

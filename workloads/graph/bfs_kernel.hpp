@@ -11,6 +11,7 @@ using Entry = unsigned long long;
 template <typename Source>
 struct BfsLevel {
   static constexpr unsigned at_once = 32;
+  static constexpr unsigned warps_at_once = 24;
   template <unsigned Bytes>
   using Buffer = Window<Vertex, Bytes>;
 
