@@ -26,10 +26,16 @@ namespace {
 constexpr std::chrono::seconds drive_patience{10};
 constexpr std::uint64_t registered_page_bytes = 4096;
 
-// Beside so many ordinary ones: queues of commands that nobody waits for.
-std::uint32_t pending_queues(std::uint32_t ordinary) {
+bool writes_files(const StorageArrayOptions& options) {
+  return options.backing.writable && !options.backing.in_memory();
+}
+
+// Beside the ordinary ones: queues of commands that nobody waits for. Most writes are such, and a
+// drive has to have megabytes of them under way.
+std::uint32_t pending_queues(const StorageArrayOptions& options) {
   constexpr std::uint32_t enough = 4;
-  return std::min(ordinary, std::max(enough, ordinary / 8));
+  const std::uint32_t part = writes_files(options) ? 4 : 8;
+  return std::min(options.queue_count, std::max(enough, options.queue_count / part));
 }
 
 // Whether commands name staging memory, because the host does not reach the lines.
@@ -83,11 +89,12 @@ std::uint64_t staging_bytes(const StorageArrayOptions& options) {
       options.cache_bytes / 4, least, beside_others ? enough_beside_others : enough_to_read);
 }
 
-// As many as keep a GPU's warps from each other's way, but each long enough for a warp's batch.
+// As many as keep a GPU's warps from each other's way, but each long enough for a warp's batch: it
+// may have half of the slots, and lines that are written together are fewer requests of the drive.
 // Over host memory 16, four times as deep, are faster than 64, or 8 (H100: view[i] at 4 KiB 6 %).
 // Over files 16 made queries faster and searches of graphs slower.
 std::uint32_t staged_queues(const StorageArrayOptions& options) {
-  constexpr std::uint64_t lines_each = 32;
+  const std::uint64_t lines_each = writes_files(options) ? 128 : 32;
   const std::uint64_t most = options.backing.in_memory() ? 16 : 64;
   return static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(staging_bytes(options) / options.line_bytes / lines_each, 4, most));
@@ -108,7 +115,7 @@ std::uint32_t depth_for(const StorageArrayOptions& options, bool staged) {
 struct StorageArray::Layout {
   explicit Layout(const StorageArrayOptions& options)
       : queue(queue_layout(options.queue_depth)),
-        queues(options.queue_count + pending_queues(options.queue_count)) {
+        queues(options.queue_count + pending_queues(options)) {
     line_count = options.cache_bytes / options.line_bytes;
     ways = static_cast<std::uint32_t>(std::min<std::uint64_t>(line_count, ways_max));
     sets = line_count / ways;
