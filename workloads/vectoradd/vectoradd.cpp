@@ -25,7 +25,8 @@ constexpr std::uint64_t no_bound = std::numeric_limits<std::uint64_t>::max();
 constexpr const char* usage =
     "vectoradd generate FOLDER --count N [--seed N]\n"
     "vectoradd run FOLDER [--mode array|tiled|resident|all] [--device host|cuda:N]\n"
-    "              [--cache 64MiB] [--line 4KiB] [--tiles 5] [--check] [--json]";
+    "              [--cache 64MiB] [--line 4KiB] [--scan-line 16KiB] [--tiles 5] [--check] "
+    "[--json]";
 
 struct Wish {
   std::string a;
@@ -34,7 +35,7 @@ struct Wish {
   std::string device;
   std::uint64_t count = 0;
   std::uint64_t cache_bytes = 0;
-  std::uint32_t line_bytes = 0;
+  std::uint32_t line_bytes = 0;  // of the arrays, which are read and written as a whole
   std::uint64_t tiles = 0;
   bool check = false;
 };
@@ -109,8 +110,7 @@ Moved through_arrays(const Wish& wish, const Device& device, Phases& phases) {
   const hippogriff::array<Number> b(wish.b, in);
   hippogriff::array<Number> c(wish.c, out);
   phases.end("open");
-  // Few warps beside the lines that C's cache has: more would wait for places anyway, and a line is
-  // written alone while those of its neighbours wait.
+  // Few warps beside the lines that C's cache has: more would wait for places anyway.
   const std::uint64_t places = c.view().cache().places.place_count();
   const std::uint64_t warps = std::max<std::uint64_t>(places / 64, 128);
   const AddThroughArrays add{a.view(), b.view(), c.view(), wish.line_bytes / sizeof(Number), warps};
@@ -272,13 +272,20 @@ Wish read_wish(Arguments& words) {
   wish.c = folder + "/c";
   wish.device = resolve_device(words.text("device", ""));
   wish.cache_bytes = words.number({"cache", 64U << 20U, 512, no_bound, "bytes, of all three"});
-  wish.line_bytes = static_cast<std::uint32_t>(
-      words.number({"line", 4096, 512, line_bytes_max, "bytes, a power of two"}));
+  const auto line_bytes = [&](const char* option, std::uint64_t fallback) {
+    const std::uint64_t bytes =
+        words.number({option, fallback, 512, 1U << 20U, "bytes, a power of two"});
+    if (!std::has_single_bit(bytes)) {
+      throw std::invalid_argument(std::string("--") + option + " is a power of two, not " +
+                                  std::to_string(bytes));
+    }
+    return static_cast<std::uint32_t>(bytes);
+  };
+  wish.line_bytes = line_bytes("line", 4096);
+  wish.line_bytes =
+      longer_lines(line_bytes("scan-line", 16U << 10U), wish.line_bytes, wish.cache_bytes / 3);
   wish.tiles = words.number({"tiles", 5, 1, 1'000'000, "of the tiled way"});
   wish.check = words.given("check");
-  if (!std::has_single_bit(wish.line_bytes)) {
-    throw std::invalid_argument("--line is a power of two, not " + std::to_string(wish.line_bytes));
-  }
   return wish;
 }
 
