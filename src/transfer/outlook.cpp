@@ -7,6 +7,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <ranges>
 
 namespace hippogriff {
 
@@ -175,8 +176,8 @@ void give_back_unread(WorkMap& work, File& file, Range rest) {
   } catch (...) {
     runs.assign(1, {rest, Warmth::cold});
   }
-  for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
-    work.give_back(run->range, run->warmth);
+  for (const WarmRange& run : std::views::reverse(runs)) {
+    work.give_back(run.range, run.warmth);
   }
 }
 
