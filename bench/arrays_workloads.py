@@ -21,17 +21,22 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from bench import blocks_runs
+from bench.drive_limit import AbsentError
 from bench.gpu_samples import gpu_facts
 from bench.sharing import machine, save
 from hippogriff._sizes import parse_size
 from hippogriff.errors import HippogriffError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 SCHEMA = "hippogriff-arrays-workloads/1"
 ALGORITHMS = ("bfs", "bfs --top-down", "cc", "pagerank")
 KINDS = ("kronecker", "uniform")
-PROGRAMS = ("graph", "queries", "vectoradd", "gather")
+PROGRAMS = ("graph", "queries", "vectoradd", "gather", "blocks")
 STATES = ("cached", "cold")
 READING = ("array", "resident", "zero-copy")
 WRITING = ("array", "tiled", "resident")
@@ -160,6 +165,9 @@ class Bench:
         for program in options.programs:
             folder = Path(tempfile.mkdtemp(prefix=f"{program}-", dir=options.folder))
             try:
+                if program == "blocks":
+                    self._blocks(folder)
+                    continue
                 if program == "gather":
                     gather = self._gather if on_host(options) else self._gather_on_device
                     gather(folder)
@@ -211,23 +219,61 @@ class Bench:
                 new_entry("gather", mode, state, size_bytes, cache_bytes)
                 for mode in gather_device.MODES[state]
             ]
-            for number in range(options.rounds):
-                for entry in (each for each in entries if "why_absent" not in each):
-                    if time.monotonic() >= self._deadline:
-                        entry["why_absent"] = "the time was over"
-                        continue
-                    try:
-                        parts, reads = bench.measure(entry["mode"], state, number)
-                    except (gather_device.AbsentError, HippogriffError) as error:
-                        entry["why_absent"] = str(error)
-                    except ValueError as error:
-                        entry.update({"why_absent": str(error), "wrong": True})
-                    else:
-                        total = {"seconds": parts, "total_seconds": sum(parts.values())}
-                        entry["repetitions"].append(
-                            {**total, "amplification": None, **({"reads": reads} if reads else {})}
-                        )
+
+            def measure(entry: dict[str, Any], number: int, state: str = state) -> dict[str, Any]:
+                parts, reads = bench.measure(entry["mode"], state, number)
+                total = {"seconds": parts, "total_seconds": sum(parts.values())}
+                return {**total, "amplification": None, **({"reads": reads} if reads else {})}
+
+            self._in_turns(entries, measure)
             self._keep(entries)
+
+    def _blocks(self, folder: Path) -> None:
+        """Read and overwrite random blocks past the page cache, beside what the drive gives."""
+        options = self._options
+        sizes = blocks_runs.Sizes(
+            options.blocks_bytes, options.blocks_count, options.cache, options.cache_part
+        )
+        path = folder / "file"
+        bench = blocks_runs.Blocks(path, sizes, options.device, options.build.resolve() / "bin")
+        for case in blocks_runs.CASES:
+            verb, block_bytes = case
+            count = sizes.count_of(block_bytes)
+            name, wanted = f"blocks {verb} {block_bytes}", count * block_bytes
+            entries = [
+                new_entry(name, mode, "cold", wanted, sizes.cache_of(block_bytes))
+                | {"verb": verb, "block_bytes": block_bytes, "count": count}
+                for mode in blocks_runs.MODES
+            ]
+
+            def measure(
+                entry: dict[str, Any], number: int, case: tuple[str, int] = case
+            ) -> dict[str, Any]:
+                bench.prepare(entry["mode"], case[0], number)
+                prepare((path,), "cold")
+                left = max(self._deadline - time.monotonic(), 0)
+                return bench.measure(entry["mode"], case, number, left)
+
+            self._in_turns(entries, measure)
+            self._keep(entries)
+
+    def _in_turns(
+        self, entries: list[dict[str, Any]], measure: Callable[[dict[str, Any], int], Any]
+    ) -> None:
+        """Add repetitions round by round; who fails is absent from then on."""
+        for number in range(self._options.rounds):
+            for entry in (each for each in entries if "why_absent" not in each):
+                if time.monotonic() >= self._deadline:
+                    entry["why_absent"] = "the time was over"
+                    continue
+                try:
+                    entry["repetitions"].append(measure(entry, number))
+                except subprocess.TimeoutExpired:
+                    entry["why_absent"] = "the time was over"
+                except (AbsentError, HippogriffError) as error:
+                    entry["why_absent"] = str(error)
+                except ValueError as error:
+                    entry.update({"why_absent": str(error), "wrong": True})
 
     def _gather(self, folder: Path) -> None:
         """Run the program that measures all its ways and both states at once."""
@@ -378,6 +424,8 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--gather-bytes", type=parse_size, default=1 << 30, help="of its file")
     parser.add_argument("--gather-rows", type=int, default=100_000, help="that are gathered")
     parser.add_argument("--row-bytes", type=int, default=512, help="of gather, a multiple of 8")
+    parser.add_argument("--blocks-bytes", type=parse_size, default=1 << 30, help="of their file")
+    parser.add_argument("--blocks-count", type=int, default=200_000, help="of each size, at most")
     parser.add_argument("--cache", type=parse_size, help="bytes; default: a part of the data")
     parser.add_argument("--cache-part", type=int, default=8, help="which part: one in so many")
     parser.add_argument("--line", type=parse_size, default=4096, help="bytes")

@@ -7,7 +7,6 @@ are there before, and on the host for who gathers there. `random_blocks` is the 
 from __future__ import annotations
 
 import importlib
-import json
 import subprocess
 import time
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import hippogriff
+from bench.drive_limit import AbsentError, seconds_by_depth
 from bench.gather_runs import drop_from_page_cache
 from hippogriff._bench_rows import DeviceRows, HostRows
 
@@ -35,10 +35,6 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _PIECE_WORDS = 1 << 19
 _SPARE_LINES = 8  # a set, so that the last line has a place
 _FIRST_ROWS = 32
-
-
-class AbsentError(Exception):
-    """Why a way cannot be measured here."""
 
 
 @dataclass(frozen=True)
@@ -209,20 +205,11 @@ class Gather:
         all_lines = [np.minimum(first + i, last) for i in range(1 + max(last - first))]
         lines = len(np.unique(np.concatenate(all_lines)))
         count = min(lines, sizes.size_bytes // sizes.line_bytes)
-        program = self._programs / "random_blocks"
-        if not program.exists():
-            raise AbsentError("random_blocks is not built")
         drop_from_page_cache(self._path)
-        done = subprocess.run(
-            [program, "read", self._path, *map(str, (sizes.line_bytes, count, *DEPTHS))],
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode != 0:
-            raise AbsentError(done.stderr.strip()[-300:])
+        words = ("read", self._path, sizes.line_bytes, count)
+        found = seconds_by_depth(self._programs / "random_blocks", words, DEPTHS, None)
         self._reads = count
-        seconds = [json.loads(line)["seconds"] for line in done.stdout.splitlines()]
-        return {"compute": min(seconds)}
+        return {"compute": min(found.values())}
 
     def _compare(self, mode: str, wanted: Any, rows: Any) -> None:
         words = self._sizes.row_bytes // 8

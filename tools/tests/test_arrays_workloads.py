@@ -278,3 +278,97 @@ def test_words_that_numpy_gathers_are_checked(tmp_path: Path) -> None:
     path.write_bytes(words.tobytes())
     with pytest.raises(ValueError, match="WRONG"):
         gather_runs.gather_with_numpy(path, rows, 64)
+
+
+# Programs that note their words; `blocks` finds blocks of 512 bytes wrong when it reads.
+BLOCKS = """#!/bin/sh
+echo "$@" >>{calls}
+if [ "$1" = generate ]; then echo made >"$2"; exit; fi
+case "$*" in *"read"*"--block 512"*) echo "blocks: WRONG: 3 words" >&2; exit 1 ;; esac
+echo '{{"runs": [{{"seconds": {{"compute": 1, "flush": 1}}, "total_seconds": 2, "amplification": 1,
+"blocks_per_second": 80, "source": "{source}"}}]}}'
+"""
+RANDOM_BLOCKS = """#!/bin/sh
+echo "$@" >>{calls}
+shift 4
+for depth; do echo "{{\\"depth\\": $depth, \\"seconds\\": 0.$depth}}"; done
+"""
+
+
+def blocks(folder: Path, build: Path, *words: str) -> dict[tuple[str, str], dict[str, Any]]:
+    path = folder / "results.json"
+    options = ["--json", str(path), "--build", str(build), "--folder", str(folder)]
+    options += ["--device", "host", "--programs", "blocks", "--rounds", "2", *words]
+    options += ["--blocks-bytes", "2MiB", "--blocks-count", "300"]
+    arrays_workloads.Bench(arrays_workloads.parse_arguments(options)).run()
+    assert not list(folder.glob("blocks-*"))  # the file is gone
+    cases = json.loads(path.read_text())["cases"]
+    return {(each["case"], each["mode"]): each for each in cases}
+
+
+def made_up_blocks(folder: Path, source: str) -> dict[tuple[str, str], dict[str, Any]]:
+    (folder / "bin").mkdir()
+    for name, script in (("blocks", BLOCKS), ("random_blocks", RANDOM_BLOCKS)):
+        program = folder / "bin" / name
+        program.write_text(script.format(calls=folder / "calls", source=source))
+        program.chmod(0o755)
+    return blocks(folder, folder)
+
+
+def test_blocks_are_compared_with_a_file_that_is_as_it_was_made(tmp_path: Path) -> None:
+    cases = made_up_blocks(tmp_path, "files past the page cache (O_DIRECT)")
+    wrong = cases["blocks read 512", "past page cache"]
+    assert wrong["wrong"]
+    assert "summary" not in wrong
+    calls = [call.split() for call in (tmp_path / "calls").read_text().splitlines()]
+    verbs = [call[0] if call[0] != "run" else call[3] for call in calls]
+    # Wrong once, not asked again; each other case in two rounds of both.
+    reads, writes = ["read"] * 3 + ["read"] * 4, ["write"] * 4
+    assert verbs == ["generate", *reads, *writes, "generate", *writes]
+    limits = [call[4:] for call in calls if call[0] in ("read", "write")]
+    assert limits == [["64", "128", "256", "512"], ["128"]] * 4  # all depths, then the best
+    written = [" ".join(call) for call in calls if "write" in call and "run" in call]
+    assert [("--check" in call, "--new-seed 2" in call) for call in written] == [
+        (True, True),
+        (False, False),
+    ] * 2
+    limit = cases["blocks write 4096", "io_uring"]
+    assert limit["repetitions"][1]["blocks_per_second"] == pytest.approx(300 / 0.128)
+    assert limit["data_bytes"] == 300 * 4096
+
+
+def test_blocks_through_the_page_cache_are_not_held_against_the_drive(tmp_path: Path) -> None:
+    case = made_up_blocks(tmp_path, "files through the page cache")
+    entry = case["blocks read 4096", "past page cache"]
+    assert entry["why_absent"] == "the array reads files through the page cache"
+
+
+def test_blocks_have_a_table_and_a_bound_for_reads(tmp_path: Path) -> None:
+    made_up_blocks(tmp_path, "files past the page cache (O_DIRECT)")
+    path = tmp_path / "results.json"
+    results = json.loads(path.read_text())
+    for rate, words in (
+        (950, "| ≥ 0.95 | 0.95 | met |"),
+        (940, "| ≥ 0.95 | 0.94 | not met |"),
+    ):
+        for entry in results["cases"]:
+            for each in entry["repetitions"]:
+                each["blocks_per_second"] = rate if entry["mode"] == "past page cache" else 1000
+        path.write_text(json.dumps(results))
+        page = "\n".join(arrays_workloads_page.page_lines([path], tmp_path / "p", plots=False))
+        assert f"| read 300 of 4096 B | 0.00123, 0.00105 | {rate / 1e3:g} | 1 | 128 {words}" in page
+        assert f"| write 300 of 512 B | 0.000154, 0.00105 | {rate / 1e3:g} | 1 | 128 |  |" in page
+        assert "| absent: exit status 1: blocks: WRONG: 3 words | 1 | 128 | ≥ 0.95 |  |  |" in page
+        assert "zero-copy | tiled" not in page  # no other table
+
+
+def test_blocks_are_measured_beside_the_drive(tmp_path: Path) -> None:
+    library = Path(os.environ.get("HIPPOGRIFF_LIBRARY", "build/libhippogriff.so"))
+    programs = library.parent / "bin"
+    if not (programs / "blocks").exists() or not (programs / "random_blocks").exists():
+        pytest.skip("the programs are not built")
+    cases = blocks(tmp_path, library.parent)
+    assert len(cases) == 8
+    for entry in cases.values():  # absent where there is no io_uring or O_DIRECT
+        assert not entry.get("wrong")
+        assert "why_absent" in entry or len(entry["repetitions"]) == 2
