@@ -27,7 +27,6 @@ SOURCES = {
     "workloads/queries/queries_kernel.cu": 256,
     "workloads/vectoradd/vectoradd_kernel.cu": 256,
     "workloads/blocks/blocks_kernel.cu": 256,
-    "workloads/blocks/blocks_kernel.cu": 256,
 }
 ARCHITECTURES = ("sm_80", "sm_90")
 
