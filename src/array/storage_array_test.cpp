@@ -243,43 +243,6 @@ TEST(StorageArray, lines_that_are_overwritten_as_a_whole_are_not_read) {
   EXPECT_EQ(array.array().served().reads, 2U);
 }
 
-TEST(StorageArray, elements_are_made_where_they_go) {
-  TestArray array({.size_bytes = 65000, .cache_bytes = 8 * short_line});
-  const auto view = array.view<std::uint32_t>();
-  const std::vector<std::byte> before = array.stored();
-  std::uint64_t next = 100;  // in the middle of a line
-  const auto fill = [&](std::uint64_t first, std::uint64_t count, std::uint32_t* to) {
-    EXPECT_EQ(first, next);
-    EXPECT_LE(first % 128 + count, 128U);
-    next = first + count;
-    std::iota(to, to + count, static_cast<std::uint32_t>(first));
-  };
-  ASSERT_EQ(view.fill_range(Alone{}, 100, view.size() - 100, fill), NvmeStatus::success);
-  EXPECT_EQ(next, view.size());
-  EXPECT_EQ(array.array().served().reads, 1U);
-  array.array().flush();
-  const auto stored = elements_of<std::uint32_t>(array.stored());
-  const auto old = elements_of<std::uint32_t>(before);
-  for (std::uint64_t i = 0; i < stored.size(); ++i) {
-    ASSERT_EQ(stored[i], i < 100 ? old[i] : i) << i;
-  }
-}
-
-TEST(StorageArray, elements_that_straddle_lines_are_not_filled) {
-  struct Point {
-    float x, y, z;
-  };
-
-  TestArray array({.cache_bytes = 8 * short_line});
-  const auto view = array.view<Point>();
-  const auto fill = [](std::uint64_t, std::uint64_t, Point*) { FAIL(); };
-  const auto fill_nothing = [](std::uint64_t, std::uint64_t, float*) { FAIL(); };
-  EXPECT_EQ(view.fill_range(Alone{}, 0, 1, fill), NvmeStatus::invalid_field);
-  EXPECT_EQ(
-      array.view<float>().fill_range(Alone{}, 0, array.view<float>().size() + 1, fill_nothing),
-      NvmeStatus::out_of_range);
-}
-
 TEST(StorageArray, reading_writes_nothing_back) {
   TestArray array({.cache_bytes = 4 * short_line});
   const auto view = array.view<std::uint64_t>();
