@@ -379,8 +379,9 @@ def words_of(entry: dict[str, Any]) -> str:
         return f"{where} absent: {entry['why_absent']}"
     found = entry["summary"]
     amplification = found["amplification_median"]
+    moved = "written" if entry.get("verb") == "write" else "read"
     return f"{where} {found['seconds_median']:9.3f} s" + (
-        "" if amplification is None else f", {amplification:.2f} bytes read for one"
+        "" if amplification is None else f", {amplification:.2f} bytes {moved} for one"
     )
 
 
