@@ -32,12 +32,6 @@ extern "C" __global__ void every_access(hippogriff::array_view<float> numbers,
   const auto warp = hippogriff::ondemand::Lanes::warp();
   numbers.read_range(warp, 0, 128, out);
   numbers.write_range(warp, 128, 128, out);
-  using Number = unsigned long long;
-  numbers.fill_range(warp, 256, 128, [&](Number first, Number count, float* to) {
-    for (Number j = warp.rank(); j < count; j += warp.size()) {
-      to[j] = first + j;
-    }
-  });
 }
 """
 DEVICE_FUNCTION = """

@@ -144,16 +144,6 @@ std::vector<std::string> chosen_modes(const std::string& words,
   return chosen;
 }
 
-std::uint32_t longer_lines(std::uint32_t wanted,
-                           std::uint32_t at_least,
-                           std::uint64_t cache_bytes) {
-  constexpr std::uint64_t lines_min = 512;
-  while (wanted > at_least && cache_bytes / wanted < lines_min) {
-    wanted /= 2;
-  }
-  return std::max(wanted, at_least);
-}
-
 void print_line(const std::string& line) {
   if (std::puts(line.c_str()) < 0 || std::fflush(stdout) != 0) {
     throw std::system_error(errno, std::generic_category(), "write standard output");

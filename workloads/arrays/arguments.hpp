@@ -57,11 +57,6 @@ std::string json_list(const std::vector<std::string>& items);
 std::vector<std::string> chosen_modes(const std::string& words,
                                       std::initializer_list<std::string_view> all);
 
-// The bytes of lines for what is read or written as a whole, if `wanted` is as good: longer ones
-// are fewer requests. But there must be enough of them in the cache for all warps, or lines leave
-// it before they are read to their end.
-std::uint32_t longer_lines(std::uint32_t wanted, std::uint32_t at_least, std::uint64_t cache_bytes);
-
 // A line to standard output; a failure to write it is one of the program: std::system_error.
 void print_line(const std::string& line);
 

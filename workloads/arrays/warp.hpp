@@ -23,8 +23,8 @@
 //     // Device host only, may be absent: has the lines of items from `first` on read, and tells
 //     // which item is the first that it did nothing for (after `first`).
 //     std::uint64_t ahead(std::uint64_t first, std::uint64_t end, unsigned threads) const;
-//     // GPUs only, may be absent: for how many warps a multiprocessor has registers, instead
-//     of 16. static constexpr unsigned warps_at_once = 24;
+//     // GPUs only, may be absent: for how many warps a multiprocessor has registers; else 16.
+//     static constexpr unsigned warps_at_once = 24;
 //     // GPUs only, may be absent: items are taken in order, by at most so many warps at once. Else
 //     // they are taken by strides, by as many as fit.
 //     std::uint64_t in_order_by() const;

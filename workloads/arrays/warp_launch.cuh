@@ -63,7 +63,9 @@ using GpuBuffer = typename Work::template Buffer<1024>;
 
 // A block may have 48 KiB of it.
 template <typename Work>
-inline constexpr unsigned warps_a_block = sizeof(GpuBuffer<Work>) > 4096 ? 4 : 8;
+inline constexpr unsigned warps_a_block = sizeof(GpuBuffer<Work>) > 8192   ? 2
+                                          : sizeof(GpuBuffer<Work>) > 4096 ? 4
+                                                                           : 8;
 
 // Registers for so many warps a multiprocessor. With 16 kernels spill little or nothing, and are
 // quicker than with 32, of which each spills a kilobyte; but where each warp waits for a line of

@@ -72,8 +72,15 @@ Wish read_wish(Arguments& words) {
   return wish;
 }
 
+// What is read as a whole comes in longer lines: as few requests as possible. But there must be
+// enough of them for all warps, or lines leave the cache before they are read to their end.
 std::uint32_t scan_line(const Wish& wish, std::uint64_t cache_bytes) {
-  return longer_lines(wish.scan_line_bytes, wish.line_bytes, cache_bytes);
+  constexpr std::uint64_t lines_min = 512;
+  std::uint32_t line_bytes = wish.scan_line_bytes;
+  while (line_bytes > wish.line_bytes && cache_bytes / line_bytes < lines_min) {
+    line_bytes /= 2;
+  }
+  return std::max(line_bytes, wish.line_bytes);
 }
 
 // Column by column, a piece at a time, as plainly as it can be.

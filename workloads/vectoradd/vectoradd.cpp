@@ -25,8 +25,7 @@ constexpr std::uint64_t no_bound = std::numeric_limits<std::uint64_t>::max();
 constexpr const char* usage =
     "vectoradd generate FOLDER --count N [--seed N]\n"
     "vectoradd run FOLDER [--mode array|tiled|resident|all] [--device host|cuda:N]\n"
-    "              [--cache 64MiB] [--line 4KiB] [--scan-line 16KiB] [--tiles 5] [--check] "
-    "[--json]";
+    "              [--cache 64MiB] [--line 16KiB] [--tiles 5] [--check] [--json]";
 
 struct Wish {
   std::string a;
@@ -35,7 +34,7 @@ struct Wish {
   std::string device;
   std::uint64_t count = 0;
   std::uint64_t cache_bytes = 0;
-  std::uint32_t line_bytes = 0;  // of the arrays, which are read and written as a whole
+  std::uint32_t line_bytes = 0;
   std::uint64_t tiles = 0;
   bool check = false;
 };
@@ -272,20 +271,13 @@ Wish read_wish(Arguments& words) {
   wish.c = folder + "/c";
   wish.device = resolve_device(words.text("device", ""));
   wish.cache_bytes = words.number({"cache", 64U << 20U, 512, no_bound, "bytes, of all three"});
-  const auto line_bytes = [&](const char* option, std::uint64_t fallback) {
-    const std::uint64_t bytes =
-        words.number({option, fallback, 512, 1U << 20U, "bytes, a power of two"});
-    if (!std::has_single_bit(bytes)) {
-      throw std::invalid_argument(std::string("--") + option + " is a power of two, not " +
-                                  std::to_string(bytes));
-    }
-    return static_cast<std::uint32_t>(bytes);
-  };
-  wish.line_bytes = line_bytes("line", 4096);
-  wish.line_bytes =
-      longer_lines(line_bytes("scan-line", 16U << 10U), wish.line_bytes, wish.cache_bytes / 3);
+  wish.line_bytes = static_cast<std::uint32_t>(
+      words.number({"line", line_bytes_max, 512, line_bytes_max, "bytes, a power of two"}));
   wish.tiles = words.number({"tiles", 5, 1, 1'000'000, "of the tiled way"});
   wish.check = words.given("check");
+  if (!std::has_single_bit(wish.line_bytes)) {
+    throw std::invalid_argument("--line is a power of two, not " + std::to_string(wish.line_bytes));
+  }
   return wish;
 }
 

@@ -11,16 +11,17 @@
 
 using Number = std::uint64_t;
 
-// What a warp has of A and of B at a time, at most.
-inline constexpr unsigned part_bytes_max = 4096;
+// What a warp adds at a time: a line of C, at most so many bytes. Then C's lines are written as a
+// whole, and never read.
+inline constexpr unsigned line_bytes_max = 16U << 10U;
 
-// A warp fills a line of C: lines that are written as a whole are never read.
 struct AddThroughArrays {
   static constexpr unsigned at_once = 16;
+  static constexpr std::uint64_t part_numbers = 512;  // of B, at a time
 
   struct Two {
-    alignas(16) Number a[part_bytes_max / sizeof(Number)];
-    alignas(16) Number b[part_bytes_max / sizeof(Number)];
+    alignas(16) Number a[line_bytes_max / sizeof(Number)];  // and then their sums
+    alignas(16) Number b[part_numbers];
   };
 
   template <unsigned Bytes>
@@ -44,16 +45,18 @@ struct AddThroughArrays {
   template <typename Warp>
   HIPPO_DEVICE void operator()(const Warp& warp, Two& buffer, std::uint64_t item) const {
     const Range range = line(item);
-    static_cast<void>(
-        c.fill_range(warp.group(),
-                     range.begin,
-                     range.end - range.begin,
-                     [&](std::uint64_t first, std::uint64_t count, Number* sums) {
-                       for (std::uint64_t done = 0; done < count; done += part_numbers) {
-                         const std::uint64_t some = smaller(count - done, part_numbers);
-                         add(warp, buffer, {first + done, first + done + some}, sums + done);
-                       }
-                     }));
+    const std::uint64_t count = range.end - range.begin;
+    bool has_all = has_read(warp, a, range, buffer.a);
+    for (std::uint64_t done = 0; done < count && has_all; done += part_numbers) {
+      const std::uint64_t some = smaller(count - done, part_numbers);
+      has_all = has_read(warp, b, {range.begin + done, range.begin + done + some}, buffer.b);
+      for (std::uint64_t i = warp.rank(); i < some; i += Warp::lanes) {
+        buffer.a[done + i] += buffer.b[i];
+      }
+    }
+    if (has_all) {
+      static_cast<void>(c.write_range(warp.group(), range.begin, count, buffer.a));
+    }
   }
 
   [[nodiscard]] std::uint64_t in_order_by() const { return warps; }
@@ -69,8 +72,6 @@ struct AddThroughArrays {
 #endif
 
  private:
-  static constexpr std::uint64_t part_numbers = part_bytes_max / sizeof(Number);
-
   template <typename Warp>
   HIPPO_DEVICE static bool has_read(const Warp& warp,
                                     const hippogriff::array_view<Number>& from,
@@ -78,15 +79,6 @@ struct AddThroughArrays {
                                     Number* to) {
     return from.read_range(warp.group(), range.begin, range.end - range.begin, to) ==
            hippogriff::array_view<Number>::status::success;
-  }
-
-  template <typename Warp>
-  HIPPO_DEVICE void add(const Warp& warp, Two& buffer, Range range, Number* sums) const {
-    const std::uint64_t count = range.end - range.begin;
-    const bool have = has_read(warp, a, range, buffer.a) && has_read(warp, b, range, buffer.b);
-    for (std::uint64_t i = warp.rank(); i < count; i += Warp::lanes) {
-      sums[i] = have ? buffer.a[i] + buffer.b[i] : 0;
-    }
   }
 };
 

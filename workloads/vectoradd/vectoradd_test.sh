@@ -14,7 +14,7 @@ export HIPPOGRIFF_NODE=off
 # Whole lines, a last line that is not whole, less than a line, one number; more and fewer tiles than numbers.
 for count in 16384 16385 100 1; do
   "$program" generate "$folder/$count" --count $count
-  for options in "--cache 512 --line 512" "--cache 48KiB --tiles 1" "--cache 24MiB --scan-line 16KiB" "--tiles 3 --line 1KiB" "--tiles 1000"; do
+  for options in "--cache 512 --line 512" "--cache 48KiB --tiles 1" "--cache 24MiB --line 4KiB" "--tiles 3 --line 1KiB" "--tiles 1000"; do
     # A longer file that is there already is replaced.
     head -c 200000 /dev/zero >"$folder/$count/c"
     # shellcheck disable=SC2086 # options and their values
@@ -38,7 +38,7 @@ expect_no_room "$program" generate "$folder/partial" --count 100
 test -z "$(ls "$folder/partial")"
 expect_status 1 "$program" run "$folder/absent" --device "$device"
 expect_status 2 "$program" run "$folder/16384" --line 600 --device "$device"
-expect_status 2 "$program" run "$folder/16384" --scan-line 6000 --device "$device"
+expect_status 2 "$program" run "$folder/16384" --line 32KiB --device "$device"
 expect_status 2 "$program" run "$folder/16384" --mode paper --device "$device"
 expect_status 2 "$program" run "$folder/16384" --check --pace 1 --device "$device"
 expect_status 2 "$program" generate "$folder/16384" --count 0

@@ -124,10 +124,12 @@ HIPPO_ANYWHERE HIPPO_APART NvmeStatus read_bytes(
   return NvmeStatus::success;
 }
 
-// fill(offset, bytes, to) for each line, of which a part is to be written, or all.
-template <typename Group, typename Fill>
-HIPPO_ANYWHERE NvmeStatus fill_bytes(
-    const Cache& cache, const Group& group, uint64_t offset, uint64_t bytes, const Fill& fill) {
+template <typename Group>
+HIPPO_ANYWHERE HIPPO_APART NvmeStatus write_bytes(const Cache& cache,
+                                                  const Group& group,
+                                                  uint64_t offset,
+                                                  uint64_t bytes,
+                                                  const unsigned char* from) {
   group.meet();  // as in read_bytes
   while (bytes != 0) {
     const Piece piece = piece_at(cache, offset, bytes);
@@ -135,27 +137,16 @@ HIPPO_ANYWHERE NvmeStatus fill_bytes(
     if (held.status != NvmeStatus::success) {
       return held.status;
     }
-    fill(offset, piece.size, cache.bytes_of(held.place) + piece.begin);
+    copy_plain(group, cache.bytes_of(held.place) + piece.begin, from, piece.size);
     const NvmeStatus left = cache.drop(group, held, true);
     if (left != NvmeStatus::success) {
       return left;
     }
+    from += piece.size;
     offset += piece.size;
     bytes -= piece.size;
   }
   return NvmeStatus::success;
-}
-
-template <typename Group>
-HIPPO_ANYWHERE HIPPO_APART NvmeStatus write_bytes(const Cache& cache,
-                                                  const Group& group,
-                                                  uint64_t offset,
-                                                  uint64_t bytes,
-                                                  const unsigned char* from) {
-  return fill_bytes(
-      cache, group, offset, bytes, [&](uint64_t where, uint32_t size, unsigned char* to) {
-        copy_plain(group, to, from + (where - offset), size);
-      });
 }
 
 }  // namespace hippogriff::ondemand
@@ -238,31 +229,6 @@ class array_view {
                                  first * sizeof(T),
                                  count * sizeof(T),
                                  reinterpret_cast<const unsigned char*>(from));
-  }
-
-  // The same where the elements are made: fill(first, count, to) has all of the group put elements
-  // of a line, all `count` of them, into the line itself, which is the group's meanwhile: `fill`
-  // may wait for other arrays, not for this one. Elements must lie in a line as a whole (else
-  // `invalid_field`).
-  template <typename Group, typename Fill>
-  HIPPO_ANYWHERE status fill_range(const Group& group,
-                                   ondemand::uint64_t first,
-                                   ondemand::uint64_t count,
-                                   const Fill& fill) const {
-    if (first > count_ || count > count_ - first || !cache_.writable) {
-      return refused();
-    }
-    if (cache_.line_bytes() % sizeof(T) != 0) {
-      return cache_.noted(status::invalid_field);
-    }
-    return ondemand::fill_bytes(
-        cache_,
-        group,
-        first * sizeof(T),
-        count * sizeof(T),
-        [&](ondemand::uint64_t offset, ondemand::uint64_t bytes, unsigned char* to) {
-          fill(offset / sizeof(T), bytes / sizeof(T), reinterpret_cast<T*>(to));
-        });
   }
 
   // A hint: has the element on its way, if that needs no wait: where its line is not there, and a
