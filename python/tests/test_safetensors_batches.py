@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import sys
 import tracemalloc
@@ -18,8 +19,8 @@ import hippogriff
 from hippogriff import _frameworks
 from hippogriff._frameworks import make_framework
 from hippogriff._transfer import Request
-from hippogriff.safetensors import _load, load_into, safe_open, save_file
-from hippogriff.safetensors._load import _batches
+from hippogriff.safetensors import _load, load_file, load_into, safe_open, save_file
+from hippogriff.safetensors._load import GAP_BYTES, _batches
 from hippogriff.safetensors._tensor import Columns, TensorInfo
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _LIMITS: dict[str, Any] = {
     "_FIRST_TENSORS": 2,
     "_BATCH_TENSORS": 5,
     "_BATCH_TENSORS_MAX": 9,
-    "_GAP_BYTES": 4,
+    "GAP_BYTES": 4,
 }
 
 
@@ -49,7 +50,7 @@ def _cut_one_by_one(tensors: list[TensorInfo], bytes_max: int) -> list[list[str]
             or (size_bytes >= _LIMITS["_FIRST_BYTES"] and len(batch) >= many)
             or len(batch) == _LIMITS["_BATCH_TENSORS_MAX"]
         )
-        if batch and (large or tensor.offset - end > _LIMITS["_GAP_BYTES"]):
+        if batch and (large or tensor.offset - end > _LIMITS["GAP_BYTES"]):
             batches.append(batch)
             batch, size_bytes = [], 0
             most_bytes = min(most_bytes * _LIMITS["_BATCH_GROWTH"], bytes_max)
@@ -135,22 +136,69 @@ def test_lengths_that_torch_refuses_are_refused_in_its_words() -> None:
     assert str(together.value) == str(alone.value)
 
 
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The transfers that are started."""
+    found: list[Any] = []
+
+    def start(request: Request, *arguments: Any, **options: Any) -> Any:
+        found.append(arguments)
+        return plain(request, *arguments, **options)
+
+    plain = Request.start
+    monkeypatch.setattr(Request, "start", start)
+    return found
+
+
+_HOLED = {"a": 9, "hole": GAP_BYTES + 1, "empty": 0, "big": GAP_BYTES}
+
+
+@pytest.fixture
+def holed(tmp_path: Path) -> Path:
+    """A file with an empty tensor between what is not wanted and something large."""
+    begin, fields = 0, {}
+    for name, size in _HOLED.items():
+        fields[name] = {"dtype": "U8", "shape": [size], "data_offsets": [begin, begin + size]}
+        begin += size
+    header = json.dumps(fields).encode()
+    path = tmp_path / "holed.st"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(range(256)) * 9000)
+    os.truncate(path, 8 + len(header) + begin)
+    return path
+
+
+@pytest.mark.parametrize("names", [*itertools.permutations(["a", "empty", "big"])])
+def test_a_hole_is_left_out_in_whatever_order_tensors_are_asked_for(
+    holed: Path, started: list[Any], names: tuple[str, ...]
+) -> None:
+    everything = load_file(holed, framework="np")
+    started.clear()
+    with safe_open(holed, "np") as file:
+        found = file.get_tensors(names)
+    assert all(np.array_equal(found[name], everything[name]) for name in names)
+    assert len(started) == 2
+
+
+def test_a_hole_is_left_out_of_what_is_loaded_into_arrays(holed: Path, started: list[Any]) -> None:
+    everything = load_file(holed, framework="np")
+    started.clear()
+    found = {name: np.zeros(_HOLED[name], np.uint8) for name in ("big", "empty", "a")}
+    assert load_into(found, holed, strict=False).unexpected_keys == ["hole"]
+    assert all(np.array_equal(found[name], everything[name]) for name in found)
+    assert len(started) == 2
+    started.clear()
+    load_into({name: np.zeros(size, np.uint8) for name, size in _HOLED.items()}, holed)
+    assert len(started) == 1
+
+
 def test_tensors_that_are_asked_for_one_by_one_start_no_transfers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, started: list[Any]
 ) -> None:
     tensors: dict[str, Any] = {
         f"t{number}": np.full((3, number), number, np.int16) for number in range(100)
     }
     tensors["large"] = np.arange(1 << 20)  # of a longer type: first in the file
     save_file(tensors, tmp_path / "x.st")
-    started: list[Any] = []
-
-    def start(request: Request, *arguments: Any, **options: Any) -> Any:
-        started.append(arguments)
-        return plain(request, *arguments, **options)
-
-    plain = Request.start
-    monkeypatch.setattr(Request, "start", start)
     with safe_open(tmp_path / "x.st", "np") as file:
         for name in file.keys():  # noqa: SIM118 (as safetensors has it)
             assert np.array_equal(file.get_tensor(name), tensors[name])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,13 +19,13 @@ from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import opened_files
-from hippogriff.safetensors._load import Batch, by_offset, load_tensors
+from hippogriff.safetensors._load import GAP_BYTES, Batch, by_offset, load_tensors
 from hippogriff.safetensors._targets import find_place, memory_of
 from hippogriff.safetensors._tensor import Columns, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from hippogriff._file import File
     from hippogriff._regions import Region, Streams
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from hippogriff._transfer import Transfer
     from hippogriff.safetensors._header import Header
     from hippogriff.safetensors._verify import Verifier, Verify
+
+    # What the parts of one transfer have in common: device, whether in host memory, and stream.
+    _Key = tuple[Any, ...]
 
 # So many bytes at most are converted at a time, or one tensor.
 _CONVERTED_BYTES = 256 << 20
@@ -186,10 +190,10 @@ def _fill(job: _Job, tensors: list[TensorInfo]) -> list[TensorInfo]:
     shared: list[_Part] = []
     filled = _Filled()
     in_flight, each = share_out(job.host_memory, _IN_FLIGHT)
-    takes: dict[tuple[Any, ...], Callable[[Batch], None] | None] = {}
+    takes: dict[_Key, Callable[[Batch], None] | None] = {}
     with Checks() as checks, Flights(in_flight, job.watch.wait) as flights:
         for begin in range(0, len(tensors), _TENSORS_TOGETHER):
-            together: dict[tuple[Any, ...], list[_Part]] = {}
+            together: dict[_Key, list[_Part]] = {}
             for tensor in tensors[begin : begin + _TENSORS_TOGETHER]:
                 region = job.places[tensor.name]
                 if region is None:
@@ -205,7 +209,7 @@ def _fill(job: _Job, tensors: list[TensorInfo]) -> list[TensorInfo]:
                     together.setdefault(key, []).append(_Part(tensor, region))
                 else:
                     shared.append(_Part(tensor, region))
-            for key, parts in together.items():
+            for key, parts in itertools.chain.from_iterable(map(_without_holes, together.items())):
                 if key not in takes:
                     takes[key] = checks.of(job.verifier, parts[0].region)
                 flights.make_room()
@@ -217,6 +221,18 @@ def _fill(job: _Job, tensors: list[TensorInfo]) -> list[TensorInfo]:
             take = checks.of(job.verifier, part.region)
             flights.add(_start(job, [part], job.host_memory), _then(take, [part]))
     return rest
+
+
+def _without_holes(together: tuple[_Key, list[_Part]]) -> Iterator[tuple[_Key, list[_Part]]]:
+    """Cut parts, which ascend in the file, where a hole between them is, as `load_tensors` does."""
+    key, parts = together
+    begin = end = 0
+    for number, (tensor, _) in enumerate(parts):
+        if number > begin and tensor.offset - end > GAP_BYTES:
+            yield key, parts[begin:number]
+            begin = number
+        end = tensor.offset + tensor.size_bytes
+    yield key, parts[begin:]
 
 
 def _then(take: Callable[[Batch], None] | None, parts: list[_Part]) -> Callable[[], object] | None:

@@ -56,7 +56,7 @@ _FIRST_TENSORS, _BATCH_TENSORS, _BATCH_TENSORS_MAX = 128, 1024, 8192
 # Some wait for their turn, so that the next one begins as soon as one ends.
 _IN_FLIGHT = 6
 # A hole larger than this between wanted tensors is not read.
-_GAP_BYTES = 1 << 20
+GAP_BYTES = 1 << 20
 
 
 class Batch(NamedTuple):
@@ -148,8 +148,8 @@ def make_one(framework: Framework, name: str, dtype: str, shape: tuple[int, ...]
 
 
 def by_offset(tensors: Iterable[TensorInfo]) -> Columns:
-    """Return tensors in the order of their data."""
-    return Columns.of(sorted(tensors, key=lambda tensor: tensor.offset))
+    """Return tensors in the order of their data, an empty one before what begins where it does."""
+    return Columns.of(sorted(tensors, key=lambda tensor: (tensor.offset, tensor.size_bytes)))
 
 
 class _Gathering:
@@ -197,7 +197,7 @@ def _batches(pieces: Iterable[Columns], bytes_max: int) -> Iterator[Columns]:
     gathering, end = _Gathering(bytes_max), 0
     for whole in pieces:
         for piece in _without_holes(whole):
-            if gathering.rows.names and piece.offsets[0] - end > _GAP_BYTES:
+            if gathering.rows.names and piece.offsets[0] - end > GAP_BYTES:
                 yield gathering.finish()
             sums = list(itertools.accumulate(piece.sizes, initial=0))
             position, count = gathering.take(piece, sums, 0), len(piece.names)
@@ -213,12 +213,12 @@ def _without_holes(piece: Columns) -> Iterator[Columns]:
     """Cut rows where a hole between them is."""
     if not piece.names:
         return
-    if piece.offsets[-1] + piece.sizes[-1] - piece.offsets[0] <= sum(piece.sizes) + _GAP_BYTES:
+    if piece.offsets[-1] + piece.sizes[-1] - piece.offsets[0] <= sum(piece.sizes) + GAP_BYTES:
         yield piece  # All holes together are not too large.
         return
     ends = map(operator.add, piece.offsets, piece.sizes)
     holes = list(map(operator.sub, piece.offsets[1:], ends))
-    cuts = [position for position, hole in enumerate(holes, 1) if hole > _GAP_BYTES]
+    cuts = [position for position, hole in enumerate(holes, 1) if hole > GAP_BYTES]
     for begin, end in itertools.pairwise([0, *cuts, len(piece.names)]):
         yield piece.cut(begin, end)
 
