@@ -142,7 +142,7 @@ def page(results: dict[str, Any]) -> str:
         "built with a kernel that spills (`ptxas -warn-spills`). Of what measures one does,",
         "as is meant: `elements_64` shows `view[i]` in a kernel that is held to 64 registers.",
         "The programs' kernels have registers for 16 warps a multiprocessor, and 24 in searches",
-        "from above; with 32 they spilled 1 to 4 KB and took, on an H100, up to a fifth longer.",
+        "from above: with 32 they spilled 1 to 4 KB and were no quicker, but for those (H100).",
     ]
     for source in SOURCES:
         lines += [

@@ -68,6 +68,16 @@ def test_goals_and_tables_are_made_of_the_rows(tmp_path: Path) -> None:
     assert page_lines([], tmp_path / "page.md", plots=True) == []
 
 
+def test_what_a_loader_is_beyond_is_no_limit(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    for other, judged in ((2.05, True), (2.2, False)):
+        rows = [row("limit: O_DIRECT", 2.0, "cold"), row("hippogriff", 1.9, "cold")]
+        path.write_text(json.dumps(document([*rows, row("other", other, "cold")])))
+        page = "\n".join(page_lines([path], tmp_path / "page.md", plots=False))
+        assert ("share of the drive's limit" in page) == judged
+        assert ("slower than a loader: it is none" in page) != judged
+
+
 def test_results_of_several_machines_are_not_mixed(tmp_path: Path) -> None:
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
     for path, model in zip(paths, ("one", "another"), strict=True):
