@@ -164,8 +164,13 @@ void write_header(const File& file, const Format& format, const Numbers& numbers
   file.write(&header, sizeof(header), 0);
 }
 
+// What is only read has a size, or is refused later: a FIFO is not waited for until somebody
+// writes.
 File::File(std::string path, int flags)
-    : path_(std::move(path)), fd_(open(path_.c_str(), flags | O_CLOEXEC, 0666)) {
+    : path_(std::move(path)),
+      fd_(open(path_.c_str(),
+               flags | O_CLOEXEC | ((flags & O_ACCMODE) == O_RDONLY ? O_NONBLOCK : 0),
+               0666)) {
   if (fd_ < 0) {
     throw_errno("open " + path_);
   }

@@ -49,6 +49,12 @@ class NewFiles : public testing::Test {
   std::filesystem::path folder_;
 };
 
+TEST_F(NewFiles, a_fifo_that_nobody_writes_is_not_waited_for) {
+  ASSERT_EQ(mkfifo(path("in").c_str(), 0600), 0);
+  const File file(path("in"), O_RDONLY);
+  EXPECT_EQ(file.size_bytes(), 0U);
+}
+
 TEST_F(NewFiles, that_are_made_at_once_do_not_mix) {
   NewFile first(path("in"), O_WRONLY);
   first.file().write("first", 5, 0);
