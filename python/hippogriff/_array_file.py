@@ -159,7 +159,7 @@ class ArrayFile:
         Raises
         ------
         InvalidArgument
-            When there can be no such part, or the file is closed or ends before it.
+            When there can be no such part, or the file is closed.
         IndexError
             When an integer is out of its dimension.
         Unsupported

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._progress import bar_for
+from hippogriff._scatter import asked_bytes
 from hippogriff._sizes import format_size
 from hippogriff.errors import Cancelled
 
@@ -43,12 +45,14 @@ class FileReport:
         How many, and their bytes that were read, not copied from another device; of a save the
         bytes of all of the file.
     bytes_by_route : dict of str to int
-        For example ``{"pipelined": 4294967296}``: what moved, with the rows around a slice and
-        the gaps between arrays where these were read. Beside the routes of transfers,
-        ``"caller"`` is what the calling thread itself read or wrote, ``"decompressed"`` what it
-        decompressed.
+        For example ``{"pipelined": 4294967296}``: what moved, with the rows around a slice where
+        it was cut out of these. ``"direct"`` reads nothing else; the other routes, and several
+        together as ``"direct+pipelined"``, are told with the gaps between arrays or rows (1 MiB
+        each at most), of which they read all or some. Beside the routes of transfers, ``"caller"``
+        is what the calling thread itself read or wrote, ``"decompressed"`` what it decompressed.
     bytes_from_page_cache, bytes_from_disk : int
-        Where the bytes that transfers read came from.
+        Where the bytes that transfers read came from; where ``"direct"`` left gaps out, by the
+        share that the whole with its gaps had.
     seconds : float
         From the first of its transfers to the end of the last.
     waiting_seconds : float
@@ -248,16 +252,21 @@ class Watch:
     def wait(self, transfer: Transfer[int]) -> None:
         """Wait for a transfer; its failure is raised."""
         begin = time.monotonic()
-        transfer.complete(None, self.tell)
-        if self._bar is not None:
-            self.add(transfer.progress.bytes_total)
+        asked = asked_bytes(transfer) if self._bar is not None or self._explain else 0
+        transfer.complete(None, self.tell and functools.partial(self._tell, asked=asked))
+        self.add(asked)
         if self._explain:
             facts = transfer.report()
-            report = self.report.files[-1]
-            report.bytes_from_page_cache += int(facts.get("bytes_from_page_cache", 0))
-            report.bytes_from_disk += int(facts.get("bytes_from_disk", 0))
-            moved, cpu_seconds = int(facts.get("bytes", 0)), float(facts.get("cpu_seconds", 0.0))
-            self._count(begin, str(facts.get("route", "none")), moved, cpu_seconds)
+            route, span = str(facts.get("route", "none")), int(facts.get("bytes", 0))
+            cold, cpu_seconds = facts.get("bytes_from_disk", 0), facts.get("cpu_seconds", 0.0)
+            # On this route parts are read one by one; of others the bytes between them may be, too.
+            moved = asked if route == "direct" else span
+            self._count(begin, route, moved, float(cpu_seconds))
+            if "bytes_from_disk" in facts:
+                report = self.report.files[-1]
+                cold = min(moved, int(cold) * moved // span) if span else 0
+                report.bytes_from_disk += cold
+                report.bytes_from_page_cache += moved - cold
 
     @contextlib.contextmanager
     def caller(self, size_bytes: int) -> Iterator[None]:
@@ -303,10 +312,14 @@ class Watch:
         """What tells how far the transfer is that is waited for now."""
         return self._tell if self._bar is not None or self._stopping is not None else None
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: Progress, asked: int | None = None) -> None:
+        """Tell the bar; a transfer that was asked for fewer bytes than it spans has its share."""
         self.check()
         if self._bar is not None:
-            self._bar.tell(self, self._done_bytes + progress.bytes_done)
+            done = progress.bytes_done
+            if asked is not None and progress.bytes_total:
+                done = done * asked // progress.bytes_total
+            self._bar.tell(self, self._done_bytes + done)
 
     def _count(self, begin: float, route: str, size_bytes: int, cpu_seconds: float) -> None:
         """Report what moved since `begin`, for which this thread waited."""

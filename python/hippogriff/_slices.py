@@ -235,7 +235,7 @@ def _read_small(file: File, runs: Runs, offset: int, target: Target) -> bool:
 def _start(
     file: File, parts: list[tuple[int, int, int]], request: Request, keep: object
 ) -> Transfer[int]:
-    return start_scatter(file, parts, request, keep, cancel_when_dropped=True)
+    return start_scatter(file, parts, request, keep, loading=True)
 
 
 def _batches(runs: Runs, offset: int, address: int) -> Iterator[list[tuple[int, int, int]]]:

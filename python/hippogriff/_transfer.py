@@ -18,6 +18,7 @@ from hippogriff.errors import HippogriffError, InvalidArgument, TimedOut, check
 
 if TYPE_CHECKING:
     import asyncio
+    from array import array
     from collections.abc import Callable, Generator
 
     from hippogriff.errors import Ranges
@@ -145,6 +146,8 @@ class Transfer(Generic[T_co]):
     def __init__(self, flight: Flight[T_co]) -> None:
         self._flight = flight
         self._handle = flight.handle
+        # Offset, size and address of each part, where it was started with several.
+        self.segments: array[int] | None = None
 
     def __del__(self, _runtime: Any = runtime, _caretaker: Any = caretaker) -> None:
         flight = getattr(self, "_flight", None)

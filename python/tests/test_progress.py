@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ARRAY = np.arange(1 << 20, dtype=np.uint32).reshape(-1, 4096)  # 4 MiB
 HALF = ARRAY.nbytes // 2
+COLUMNS = ARRAY[:, 3:9]  # read one by one
 SMALL = np.arange(6.0)
 
 
@@ -111,6 +112,14 @@ CALLS: dict[str, tuple[str, int, Callable[[Path, bool | None], object]]] = {
     "safe_open": ("load", ARRAY.nbytes, lambda f, p: _get(f, "a", p)),
     "slice": ("load", HALF, lambda f, p: _cut(f, slice(0, len(ARRAY) // 2), p)),
     "columns": ("load", HALF, lambda f, p: _cut(f, np.s_[:, ::2], p)),
+    "few columns": ("load", COLUMNS.nbytes, lambda f, p: _cut(f, np.s_[:, 3:9], p)),
+    "plan of a row": (
+        "load",
+        ARRAY[5].nbytes + SMALL.nbytes,
+        lambda f, p: load_plan(
+            f / "x.st", {"cpu": {"a": 5, "b": None}}, framework="np", progress=p
+        ),
+    ),
     "load_npy": ("load", ARRAY.nbytes, lambda f, p: load_npy(f / "x.npy", progress=p)),
     "open_npy": ("load", ARRAY.nbytes, lambda f, p: _read(f, ..., p)),
     "load_npz": ("load", ALL, lambda f, p: load_npz(f / "x.npz", progress=p)),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from array import array
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from hippogriff._frameworks import make_framework
 from hippogriff._report import Watch
 from hippogriff._slices import Extent, fill, resolve, target_of
 from hippogriff.arrays import load_npy, load_npz, open_npy, save_npy
-from hippogriff.safetensors import LoadReport, load_file, safe_open, save_file
+from hippogriff.safetensors import LoadReport, load_file, load_plan, safe_open, save_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,6 +107,14 @@ CALLS: dict[str, Call] = {
         lambda f, e: _get_one(f, "b", SMALL, e),
     ),
     "slice": ("load", "x.st", 1, 512 * 4096, "", lambda f, e: _cut(f, np.s_[:128], e)),
+    "few columns": (
+        "load",
+        "x.st",
+        1,
+        ARRAY[:, 3:9].nbytes,
+        "direct",
+        lambda f, e: _cut(f, np.s_[:, 3:9], e),
+    ),
     "few rows": ("load", "x.st", 1, 2 * 4 * 4096, "caller", lambda f, e: _cut(f, np.s_[:4:2], e)),
     "write": ("write", "y", 1, ARRAY.nbytes, "", lambda f, e: _write(f, ..., ARRAY, e)),
     "write rows": (
@@ -132,7 +142,8 @@ def test_a_call_tells_how_it_went(files: Path, name: str) -> None:
     assert size_bytes <= moved <= 1.01 * size_bytes
     assert set(file.bytes_by_route) == {route} or not route
     from_somewhere = file.bytes_from_page_cache + file.bytes_from_disk
-    assert from_somewhere == (0 if route or operation != "load" else moved)
+    by_transfer = operation == "load" and route in {"", "direct"}
+    assert from_somewhere == (moved if by_transfer else 0)
     assert 0 < file.waiting_seconds <= file.seconds <= report.seconds
     assert report.gb_per_second > 0
     assert json.loads(json.dumps(report.as_dict()))["operation"] == operation
@@ -200,6 +211,31 @@ def test_columns_tell_what_was_read_around_them(files: Path) -> None:
     (file,) = reports[0].files
     assert file.bytes == ARRAY.nbytes // 2
     assert file.bytes < sum(file.bytes_by_route.values()) <= ARRAY.nbytes
+
+
+def test_a_row_beside_a_tensor_of_a_plan_tells_only_of_these(files: Path) -> None:
+    reports: list[LoadReport] = []
+    plan = {"cpu": {"a": 5, "b": None}}
+    load_plan(files / "x.st", plan, framework="np", explain=reports.append)
+    (file,) = reports[0].files
+    assert file.bytes == ARRAY[5].nbytes + SMALL.nbytes
+    assert file.bytes_by_route == {"direct": file.bytes}
+
+
+@pytest.mark.parametrize(
+    ("route", "moved", "cold"),
+    [("direct", 30, 15), ("pipelined", 100, 50), ("direct+pipelined", 100, 50)],
+)
+def test_gaps_are_told_where_they_may_have_been_read(route: str, moved: int, cold: int) -> None:
+    transfer: Any = mock.Mock(segments=array("Q", [0, 10, 7, 80, 20, 99]))
+    facts = {"route": route, "bytes": 100, "bytes_from_page_cache": 50, "bytes_from_disk": 50}
+    transfer.report.return_value = facts
+    watch = Watch(lambda _: None)
+    watch.open("x")
+    watch.wait(transfer)
+    (file,) = watch.report.files
+    assert file.bytes_by_route == {route: moved}
+    assert (file.bytes_from_page_cache, file.bytes_from_disk) == (moved - cold, cold)
 
 
 @pytest.mark.parametrize("small", [True, False])

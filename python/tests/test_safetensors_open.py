@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,12 @@ from hypothesis import strategies as st
 
 import hippogriff
 from hippogriff import _sidecar
+from hippogriff.arrays import load_npy
 from hippogriff.integrity import write_checksums
 from hippogriff.safetensors import SafetensorError, safe_open, save_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 _BLOCK = _sidecar.BLOCK_BYTES
@@ -158,6 +161,47 @@ def test_parts_of_a_closed_file_are_refused_as_its_tensors_are(tmp_path: Path) -
         part = file.get_slice("a")
     with pytest.raises(safetensors.SafetensorError, match="is closed"):
         part[0]
+
+
+def test_what_was_truncated_meanwhile_is_told_with_what_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    tensors = {name: _elements((4, 40_000)) for name in "ab"}
+    save_file(tensors, path)
+    with safe_open(path, "np") as file:
+        begin, size = file._header.tensors["b"][3:]
+        end, left = path.stat().st_size, begin - 100_000
+        rows = tuple((begin + number * size // 4 + 14, 4) for number in (1, 2, 3))
+        calls: list[tuple[Callable[[], object], tuple[tuple[int, int], ...]]] = [
+            (lambda: file.get_tensor("b"), ((begin, size),)),
+            (lambda: file.get_tensors(["b", "a"]), ((left, end - left),)),
+            (lambda: file.get_slice("b")[3], ((end - size // 4, size // 4),)),
+            (lambda: file.get_slice("b")[1:, 7:9], rows),
+        ]
+        os.truncate(path, left)
+        for call, missing in calls:
+            with pytest.raises(hippogriff.ShortFile, match="when it was opened") as caught:
+                call()
+            error = caught.value
+            assert (error.object, error.offset, error.missing) == (str(path), left, missing)
+        os.truncate(path, end - 2)
+        with pytest.raises(hippogriff.ShortFile) as caught:
+            file.get_tensor("b")
+        assert caught.value.missing == ((end - 2, 2),)
+
+
+def test_load_npy_tells_of_what_was_truncated_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, array = tmp_path / "x.npy", _elements((400, 400))
+    np.save(path, array)
+
+    def truncate(*_: Any) -> None:
+        os.truncate(path, 1000)
+
+    monkeypatch.setattr("hippogriff._report.Watch.open", truncate)
+    with pytest.raises(hippogriff.ShortFile) as caught:
+        load_npy(path)
+    assert caught.value.missing == ((1000, 128 + array.nbytes - 1000),)
 
 
 @pytest.mark.parametrize("wrong", [["a.st", "b.st"], None, 3])

@@ -78,7 +78,7 @@ def _pour(
                     _write(descriptor, piece)
                 part = (0, here, framework.address(array) + done)
                 request = Request("auto", region=framework.region, host_memory=host_memory)
-                start_scatter(file, [part], request, array, cancel_when_dropped=True).wait()
+                start_scatter(file, [part], request, array, loading=True).wait()
                 watch.decompressed(here)
     finally:
         os.close(descriptor)

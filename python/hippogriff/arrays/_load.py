@@ -293,7 +293,7 @@ def _load(
         for parts in batches:
             flights.make_room()
             request = Request("auto", region=framework.region, host_memory=each)
-            transfer = start_scatter(file, parts, request, arrays, cancel_when_dropped=True)
+            transfer = start_scatter(file, parts, request, arrays, loading=True)
             flights.add(transfer, landed)
 
 

@@ -269,7 +269,7 @@ def _start(job: _Job, parts: list[_Part], host_memory: int) -> Transfer[int]:
     segments = [(tensor.offset, tensor.size_bytes, region.address) for tensor, region in parts]
     job.watch.start(len(parts), sum(tensor.size_bytes for tensor, _ in parts))
     request = Request("auto", region=parts[0].region, host_memory=host_memory)
-    return start_scatter(job.file, segments, request, parts, cancel_when_dropped=True)
+    return start_scatter(job.file, segments, request, parts, loading=True)
 
 
 def _convert(job: _Job, tensors: list[TensorInfo]) -> None:

@@ -114,7 +114,7 @@ def load_tensors(
             if segments:
                 flights.make_room()
                 request = Request("auto", region=framework.region, host_memory=each)
-                transfer = start_segments(file, segments, request, arrays, cancel_when_dropped=True)
+                transfer = start_segments(file, segments, request, arrays, loading=True)
                 flights.add(transfer, then)
             elif then is not None:
                 then()

@@ -127,6 +127,8 @@ class safe_open:  # noqa: N801 (safetensors' name)
             When there is none of this name.
         ChecksumMismatch
             When it is to be verified, and differs.
+        Unsupported, IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
+            As `load_file`; nothing is under way then.
         """
         tensor = self._find(name)
         framework, size_bytes = self._framework, tensor.size_bytes
