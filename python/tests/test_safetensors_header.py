@@ -173,12 +173,35 @@ _X = '{"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]'
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            r'{"x":{"dtype":"U8","sh\u0061pe":[4],"data_offsets":[0,4]}}',
+            r"""tensor 'x' has the key 'shape' written with escapes: "sh\u0061pe""",
+        ),
+        (
+            r'{"x":{"dtype":"U8","shape":[4],"data\u005foffsets":[0,4]}}',
+            "tensor 'x' has the key 'data_offsets' written with escapes",
+        ),
+        (
+            r'{"\u005f_metadata__":{"a":"b"},' + _X[1:] + "}}",
+            "the header has the key '__metadata__' written with escapes",
+        ),
+    ],
+)
+def test_keys_that_are_written_with_escapes_are_told_as_such(text: str, words: str) -> None:
+    with pytest.raises(SafetensorError) as caught:
+        parse_header(text.encode(), 8 + len(text) + 4)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("text", "piece", "words"),
     [
         (_X + ',"y":[@{}]}}', "{},", "tensor 'x' has an object or a list as 'y'"),
         (_X + ',"a":1,"y":{@"z":[]}}}', '"z":[],', "as 'y'"),
         (_X + '},"\\u0079":[@[]]}', "[],", "tensor 'y' is not an object"),
-        ('{"x":{"shape":[@[]]}}', "[],", "tensor 'x' has shape that are no list"),
+        ('{"x":{"shape":[@[]]}}', "[],", "tensor 'x' has no list of numbers as 'shape'"),
         (_X + '@,"z":0}}', ',"a":0', "tensor 'x' has more"),
         ('{"__metadata__":{"a":[@[]]}}', "[],", "__metadata__ is not"),
         ('{"__metadata__":{@"":""}}', '"":"",', "at most"),

@@ -247,12 +247,14 @@ def _refuse(excess: Excess) -> None:
     except ValueError:
         return
     if name == _METADATA:
+        _refuse_escapes("the header", excess.name, name)
         if value and all(isinstance(each, str) for each in value.values()):
             raise SafetensorError(f"the header has {_METADATA!r} twice")
         raise SafetensorError(_WRONG_METADATA)
     tensor = f"tensor {name!r:.200}"
     if key in {"shape", "data_offsets"}:
-        raise SafetensorError(f"{tensor} has {key} that are no list of numbers")
+        _refuse_escapes(tensor, excess.key, key)
+        raise SafetensorError(f"{tensor} has no list of numbers as {key!r}")
     if excess.key:
         raise SafetensorError(f"{tensor} has an object or a list as {key!r:.200}")
     if excess.value[0] != "{":
@@ -260,6 +262,12 @@ def _refuse(excess: Excess) -> None:
     if value is None or len(value) > 3 + OTHER_KEYS_MAX:
         raise SafetensorError(f"{tensor} has more than {OTHER_KEYS_MAX} keys of no meaning")
     raise SafetensorError(_what_is_wrong(name, value))
+
+
+def _refuse_escapes(where: str, text: str, key: str) -> None:
+    """Refuse a key whose value is an object or a list, and which is not written as it is read."""
+    if text != f'"{key}"':
+        raise SafetensorError(f"{where} has the key {key!r} written with escapes: {text:.200}")
 
 
 def unique(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
