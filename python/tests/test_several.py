@@ -151,10 +151,25 @@ def test_plans_that_cannot_be_are_refused(files: tuple[list[Path], dict[str, Any
             load_plan(paths, {_ONE: wrong}, framework="np")
     with pytest.raises(hippogriff.InvalidArgument, match="mapping"):
         load_plan(paths, [_ONE], framework="np")  # type: ignore[arg-type]
-    with pytest.raises(hippogriff.InvalidArgument, match="step"):
-        load_plan(paths, {_ONE: {"a": np.s_[::-1]}}, framework="np")
-    with pytest.raises(IndexError):
-        load_plan(paths, {_ONE: {"a": 64}}, framework="np")
+    for index, kind in ((np.s_[::-1], ValueError), (64, IndexError), ("a", ValueError)):
+        with pytest.raises(kind, match="tensor 'a': ") as caught:
+            load_plan(paths, {_ONE: {"a": index}}, framework="np")
+        error = caught.value
+        assert isinstance(error, SafetensorError)
+        assert error.object in map(str, paths)
+        assert str(error).startswith(f"{error.object}: ")
+
+
+def test_of_what_is_packed_a_plan_can_have_only_all(tmp_path: Path) -> None:
+    header = b'{"p":{"dtype":"F4","shape":[4],"data_offsets":[0,2]}}'
+    path = tmp_path / "x.st"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"ab")
+    for part in (np.s_[1:], np.s_[2:2], 0):
+        with pytest.raises(SafetensorError, match=r"x\.st: tensor 'p': F4 is packed"):
+            load_plan(path, {"cpu": {"p": part}}, framework="np")
+    for whole in (None, ..., np.s_[:], np.s_[0:4]):  # which only NumPy has no type for
+        with pytest.raises(hippogriff.Unsupported, match="NumPy has no element type for F4"):
+            load_plan(path, {"cpu": {"p": whole}}, framework="np")
 
 
 def test_whole_tensors_are_verified(

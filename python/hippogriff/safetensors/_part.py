@@ -26,8 +26,10 @@ def extent_of(tensor: TensorInfo) -> Extent:
     return Extent(tensor.offset, tensor.shape, tensor.dtype, DTYPE_BITS[tensor.dtype] // 8)
 
 
-def select(index: Any, tensor: TensorInfo, path: str) -> Selection:
+def select(index: Any, tensor: TensorInfo, path: str, *, packed_whole: bool = False) -> Selection:
     """Find what an index names of a tensor in the file `path`.
+
+    Of packed elements it can name nothing; with `packed_whole` it can name all.
 
     Raises
     ------
@@ -36,9 +38,11 @@ def select(index: Any, tensor: TensorInfo, path: str) -> Selection:
         dimension.
     """
     try:
-        if DTYPE_BITS[tensor.dtype] % 8:
+        selection = resolve(index, tensor.shape)
+        packed = DTYPE_BITS[tensor.dtype] % 8 != 0
+        if packed and not (packed_whole and selection == resolve(..., tensor.shape)):
             raise InvalidArgument(f"{tensor.dtype} is packed: load the whole tensor")
-        return resolve(index, tensor.shape)
+        return selection
     except (InvalidArgument, IndexError) as error:
         kind = SafetensorIndexError if isinstance(error, IndexError) else SafetensorError
         words = f"{path}: tensor {tensor.name!r}: {error}"

@@ -19,8 +19,8 @@ from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors, make_one
-from hippogriff.safetensors._part import Blocks, extent_of
-from hippogriff.safetensors._tensor import DTYPE_BITS, Columns, TensorInfo
+from hippogriff.safetensors._part import Blocks, extent_of, select
+from hippogriff.safetensors._tensor import Columns, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
@@ -93,9 +93,10 @@ def load_plan(
     Raises
     ------
     SafetensorError
-        When a file is no safetensors file, or has no tensor of a name in the plan.
-    InvalidArgument, IndexError
-        When a plan or a slice cannot be.
+        When a file is no safetensors file, no file has a tensor of the plan, or there is no such
+        part of one; an IndexError as well where an integer is out of its dimension.
+    InvalidArgument
+        When a plan cannot be.
     ChecksumMismatch, SidecarError
         As `load_file`.
     Unsupported, IoError, ShortFile, OutOfDeviceMemory, OutOfHostMemory, DeviceError
@@ -154,7 +155,7 @@ def _share_out(
         mine: dict[Any, list[_Part]] = {device: [] for device in plan}
         for tensor in header.tensors.values():
             missing.discard(tensor.name)
-            for part in _parts_of(tensor, wishes):
+            for part in _parts_of(tensor, file.path, wishes):
                 reader = min(part.devices, key=lambda device: read_bytes[device])
                 read_bytes[reader] += part.tensor.size_bytes
                 mine[reader].append(part)
@@ -181,30 +182,28 @@ def _by_name(device: Any, wanted: Wishes) -> dict[str, Any] | None:
     return named
 
 
-def _parts_of(tensor: TensorInfo, wishes: Mapping[Any, dict[str, Any] | None]) -> list[_Part]:
+def _parts_of(
+    tensor: TensorInfo, path: str, wishes: Mapping[Any, dict[str, Any] | None]
+) -> list[_Part]:
     """Return the different parts of a tensor that somebody wants, and who each."""
     parts: dict[str, _Part] = {}
     for device, wanted in wishes.items():
         if wanted is not None and tensor.name not in wanted:
             continue
         index = None if wanted is None else wanted[tensor.name]
-        selection = None if index is None else resolve(index, tensor.shape)
-        if selection == _all_of(tensor):
-            selection = None
+        selection = None
+        if index is not None:
+            selection = select(index, tensor, path, packed_whole=True)
+            if selection == resolve(..., tensor.shape):
+                selection = None
         part = parts.setdefault(repr(selection), _cut(tensor, selection))
         part.devices.append(device)
     return list(parts.values())
 
 
-def _all_of(tensor: TensorInfo) -> Selection:
-    return resolve(..., tensor.shape)
-
-
 def _cut(tensor: TensorInfo, selection: Selection | None) -> _Part:
     if selection is None:
         return _Part(tensor, tensor, None, True, [])
-    if DTYPE_BITS[tensor.dtype] % 8:
-        raise InvalidArgument(f"{tensor.dtype} is packed: load the whole tensor {tensor.name!r}")
     if 0 in selection.counts:
         nothing = tensor._replace(shape=selection.shape, size_bytes=0)
         return _Part(tensor, nothing, None, True, [])
