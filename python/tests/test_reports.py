@@ -14,6 +14,7 @@ import hippogriff
 from hippogriff._frameworks import make_framework
 from hippogriff._report import Watch
 from hippogriff._slices import Extent, fill, resolve, target_of
+from hippogriff._transfer import Request
 from hippogriff.arrays import load_npy, load_npz, open_npy, save_npy
 from hippogriff.safetensors import LoadReport, load_file, load_plan, safe_open, save_file
 
@@ -37,6 +38,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(tmp_path / "x.npz", a=ARRAY, b=SMALL)
     np.savez_compressed(tmp_path / "small.npz", a=ARRAY, b=SMALL)
     return tmp_path
+
+
+@pytest.fixture
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take this route, also where earlier tests have taught the process that others are quicker."""
+    plain = Request.__init__
+
+    def begin(request: Request, _: str, **options: Any) -> None:
+        plain(request, "direct", **options)
+
+    monkeypatch.setattr(Request, "__init__", begin)
 
 
 def _get(folder: Path, names: list[str], explain: Explain) -> None:
@@ -68,7 +80,7 @@ def _write(folder: Path, index: Any, array: Any, explain: Explain) -> None:
 
 Call = tuple[str, str, int, int, str, "Callable[[Path, Explain], object]"]
 
-# Operation, file, how many arrays, their bytes, how if by no transfer, and what is done.
+# Operation, file, how many arrays, their bytes, how if not by any transfer, and what is done.
 CALLS: dict[str, Call] = {
     "load_npy": (
         "load",
@@ -129,8 +141,10 @@ CALLS: dict[str, Call] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_tells_how_it_went(files: Path, name: str) -> None:
+def test_a_call_tells_how_it_went(files: Path, name: str, request: pytest.FixtureRequest) -> None:
     operation, path, count, size_bytes, route, call = CALLS[name]
+    if route == "direct":
+        request.getfixturevalue("direct")
     reports: list[LoadReport] = []
     call(files, reports.append)
     (report,) = reports
@@ -213,6 +227,7 @@ def test_columns_tell_what_was_read_around_them(files: Path) -> None:
     assert file.bytes < sum(file.bytes_by_route.values()) <= ARRAY.nbytes
 
 
+@pytest.mark.usefixtures("direct")
 def test_a_row_beside_a_tensor_of_a_plan_tells_only_of_these(files: Path) -> None:
     reports: list[LoadReport] = []
     plan = {"cpu": {"a": 5, "b": None}}
@@ -291,6 +306,7 @@ def test_a_file_that_is_no_array_explains_nothing(files: Path) -> None:
         hippogriff.open(files / "x.npy", explain=True)  # type: ignore[call-overload]
 
 
+@pytest.mark.usefixtures("direct")
 def test_a_load_to_the_host_is_not_called_direct(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
