@@ -230,6 +230,15 @@ void CalibrationStore::store_seen(const std::string& device,
   }
 }
 
+// A calibration that another process has made meanwhile is worth more than what we saw in passing.
+template <typename Entries>
+void take_unless_measured(Entries& merged, const Entries& ours, const std::string& name) {
+  const auto there = merged.find(name);
+  if (there == merged.end() || !there->second.measured || ours.at(name).measured) {
+    merged[name] = ours.at(name);
+  }
+}
+
 void CalibrationStore::save() {
   const std::lock_guard saving(saving_);
   CalibrationFile ours;
@@ -250,15 +259,15 @@ void CalibrationStore::save() {
     // Other processes may have measured what we have not.
     CalibrationFile merged = load_calibration(file_).value_or(ours);
     for (const std::string& name : links) {
-      merged.links[name] = ours.links.at(name);
+      take_unless_measured(merged.links, ours.links, name);
     }
     for (const std::string& name : drives) {
-      merged.drives[name] = ours.drives.at(name);
+      take_unless_measured(merged.drives, ours.drives, name);
     }
-    if (host) {
+    if (host && (ours.host_measured || !merged.host_measured)) {
       merged.host = ours.host;
-      merged.host_measured = ours.host_measured || merged.host_measured;
-      merged.host_measured_figures |= ours.host_measured_figures;
+      merged.host_measured = ours.host_measured;
+      merged.host_measured_figures = ours.host_measured_figures;
     }
     save_calibration(file_, merged);
   } catch (...) {

@@ -448,6 +448,31 @@ TEST_F(CalibrationTest, what_was_only_observed_is_kept_but_not_called_measured) 
             default_calibration("GPU-1", "vda").drive.direct_read.bytes_per_second);
 }
 
+TEST_F(CalibrationTest, what_was_seen_in_passing_does_not_replace_what_others_measured) {
+  CalibrationStore ours(file);
+  for (const Lane lane : {Lane::direct_io, Lane::buffered}) {
+    ours.observe("GPU-1",
+                 "vda",
+                 {.lane = lane,
+                  .direction = Direction::send,
+                  .bytes = std::uint64_t{1} << 30,
+                  .seconds = 0.1});
+  }
+  Calibration measured = default_calibration("GPU-1", "vda");
+  measured.drive.direct_read.bytes_per_second = 5e9;
+  {
+    CalibrationStore theirs(file);
+    theirs.put("GPU-1", "vda", measured);
+    theirs.save();
+  }
+  const Calibration there = CalibrationStore(file).get("GPU-1", "vda");
+  ours.save();
+  const CalibrationStore after(file);
+  EXPECT_TRUE(after.measured("GPU-1", "vda"));
+  EXPECT_EQ(after.get("GPU-1", "vda").drive, there.drive);
+  EXPECT_EQ(after.get("GPU-1", "vda").host, there.host);
+}
+
 // NOLINTBEGIN(concurrency-mt-unsafe): these tests have one thread.
 class ScopedEnvironment {
  public:

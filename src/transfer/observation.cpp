@@ -108,27 +108,31 @@ void observe_mapping(LinkCalibration& link, const Observation& seen) {
 
 // A rate that is at least what was seen. What it costs the CPU is not taken: the memory's new pages
 // are made on the way.
-void raise(Rate& rate, double seen) {
-  if (seen > rate.bytes_per_second) {
-    approach(rate.bytes_per_second, std::min(seen, 1e13));
+void raise(double& rate, double seen) {
+  if (seen > rate) {
+    approach(rate, std::min(seen, 1e13));
   }
 }
 
-// Threads that read or write in place, each waiting for one piece at a time: nothing was faster
-// than they show, but it may be that nobody asked for more.
+// Threads that read or write in place, each waiting for one piece at a time: what they show was
+// there, but it may be that nobody asked for more. Unless it was far less: what raised a drive's
+// rate may have been blocks that were never written, which are read without it.
 void observe_direct(Calibration& calibration, const Observation& seen) {
+  constexpr double far_below = 0.5;
   const bool sending = seen.direction == Direction::send;
   const double together = static_cast<double>(seen.bytes) / seen.seconds;
   if (seen.drive_bytes == seen.bytes) {
-    raise(sending ? calibration.drive.direct_read : calibration.drive.direct_write, together);
+    DriveCalibration& drive = calibration.drive;
+    double& rate = (sending ? drive.direct_read : drive.direct_write).bytes_per_second;
+    if (together > rate || together < far_below * rate) {
+      approach(rate, std::clamp(together, 1e3, 1e13));
+    }
   } else if (seen.drive_bytes == 0) {
     HostCalibration& host = calibration.host;
     const double one = together / std::max(seen.channels, 1U);
-    raise(sending ? host.cached_read_per_channel : host.cached_write_per_channel, one);
-    double& most = sending ? host.cached_read_max : host.cached_write_max;
-    if (together > most) {
-      approach(most, std::min(together, 1e13));
-    }
+    raise((sending ? host.cached_read_per_channel : host.cached_write_per_channel).bytes_per_second,
+          one);
+    raise(sending ? host.cached_read_max : host.cached_write_max, together);
   }
 }
 

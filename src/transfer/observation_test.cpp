@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <string>
@@ -258,9 +259,12 @@ TEST(Observation, what_teaches_nothing_changes_nothing) {
   each.drive_bytes = each.bytes / 2;  // the rest through the page cache: neither's rate
   expect_unchanged(each);
   each.drive_bytes = each.bytes;
-  each.seconds *= 100;  // slower than known: perhaps nobody asked for more
+  // Slower than known: perhaps nobody asked for more.
+  each.seconds =
+      static_cast<double>(each.bytes) / (0.6 * before.drive.direct_read.bytes_per_second);
   expect_unchanged(each);
   each.drive_bytes = 0;
+  each.seconds *= 100;
   expect_unchanged(each);
   store.observe(std::string(300, 'g'), "vda", seen);
   EXPECT_EQ(store.get(std::string(300, 'g'), "vda").drive, before.drive);
@@ -301,6 +305,31 @@ TEST(Observation, direct_transfers_teach_the_runtime) {
     EXPECT_GT(cold.drive.direct_read.bytes_per_second, 1e7);
     EXPECT_EQ(cold.host.cached_read_per_channel, low.host.cached_read_per_channel);
   }
+  const std::string sparse = folder.file("sparse");
+  std::ofstream(sparse).put(0);
+  std::filesystem::resize_file(sparse, std::size_t{32} << 20);
+  for (const bool is_cold : {false, true}) {
+    const Calibration holes = after_direct_send(sparse, is_cold);
+    EXPECT_EQ(holes.drive.direct_read, low.drive.direct_read);
+    EXPECT_EQ(holes.host, low.host);
+  }
+}
+
+TEST(Observation, direct_transfers_lower_a_rate_that_is_far_too_high) {
+  CalibrationStore store{std::filesystem::path()};
+  Observation seen = observation(Lane::direct, Direction::send, false, 26e9);
+  seen.drive_bytes = seen.bytes;
+  const auto see = [&](double rate) {
+    seen.seconds = static_cast<double>(seen.bytes) / rate;
+    for (int transfer = 0; transfer < 30; ++transfer) {
+      store.observe("host", "vda", seen);
+    }
+    return store.get("host", "vda").drive.direct_read.bytes_per_second;
+  };
+  const double high = see(26e9);
+  EXPECT_GT(high, 25e9);
+  EXPECT_EQ(see(20e9), high);  // nobody may have asked for more
+  EXPECT_LT(see(3e9), 6.1e9);
 }
 
 void learn_and_ask(CalibrationStore& store, const std::string& device) {

@@ -2,6 +2,8 @@
 #include "transfer/outlook.hpp"
 #include "transfer/runtime.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 
 namespace hippogriff {
@@ -31,6 +33,15 @@ double link_idle_share(const CopyCounts& before, const CopyCounts& after) {
     return -1;
   }
   return static_cast<double>(late - 1) / static_cast<double>(batches - 1);
+}
+
+// Whether parts of the file have no blocks: reading those takes no drive.
+bool has_holes(const File& file) {
+  constexpr std::uint64_t block_bytes = 512;
+  struct stat facts{};
+  return ::fstat(file.fd(), &facts) == 0 && S_ISREG(facts.st_mode) &&
+         static_cast<std::uint64_t>(facts.st_blocks) * block_bytes <
+             static_cast<std::uint64_t>(facts.st_size);
 }
 
 // What the direct lane moved past the page cache, as PieceIo does where offsets and memory allow.
@@ -64,10 +75,12 @@ void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
   // What windows that are mapped beside send is not counted: the link may be full with it.
   const bool mapped = transfer.tally(Lane::mapped).bytes > 0;
   const double idle_share = link_idle_share(transfer.copies_before, state.engine->copies());
+  const bool reads_holes =
+      transfer.request().direction == Direction::send && has_holes(transfer.file());
   for (std::size_t index = 0; index < lane_count; ++index) {
     const auto lane = static_cast<Lane>(index);
     const LaneTally tally = transfer.tally(lane);
-    if (tally.bytes == 0 || lane == Lane::parked) {
+    if (tally.bytes == 0 || lane == Lane::parked || (lane == Lane::direct && reads_holes)) {
       continue;
     }
     calibration_.observe(
