@@ -441,7 +441,8 @@ inline Transfer send_async(const FileName& file,
 
 // The same into device memory that it allocates: `size_bytes` of the file (`whole`: the rest of
 // it). The memory is at address() once the transfer is finished, progress().bytes_total large, and
-// the caller's: DeviceBuffer::adopt takes it over. A transfer that fails leaves none.
+// the caller's: DeviceBuffer::adopt takes it over. A transfer that fails, or is dropped while it is
+// in flight, leaves none; who drops a finished one without taking the memory has lost it.
 inline Transfer send_async(const FileName& file,
                            std::size_t offset = 0,
                            std::size_t size_bytes = whole,

@@ -123,7 +123,8 @@ def _failed(error: BaseException, text: str, *, json: bool) -> typer.Exit:
             "offset": getattr(error, "offset", None),
             "errno": getattr(error, "errno", None),
         }
-        print_json({"error": facts})
+        with contextlib.suppress(OSError):  # it may be what failed
+            print_json({"error": facts})
     return typer.Exit(1)
 
 
@@ -285,14 +286,16 @@ def _run_send(file: Path, array: Array, offset: int) -> dict[str, Any]:
 
 def _run_recv(file: Path, array: Array, offset: int) -> dict[str, Any]:
     """Write as many bytes to a file beside it: its own stay as they are."""
+    file = file.resolve()
+    if file.is_block_device():
+        why = f"{file} is a drive, and there is no place beside it to write to"
+        raise InvalidArgument(why, operation="explain", object=str(file))
     made = file.parent / f".hippogriff-explain-{secrets.token_hex(8)}"
-    try:
-        with File(made, "w") as target:
-            transfer = target.write_from_async(array, offset)
-            transfer.complete(None, None)
-            return transfer.report()
-    finally:
-        made.unlink(missing_ok=True)
+    with File(made, "w") as target:
+        made.unlink()  # so that nothing stays, whatever ends this
+        transfer = target.write_from_async(array, offset)
+        transfer.complete(None, None)
+        return transfer.report()
 
 
 def _explain_array(file: Path, device: str, *, json: bool, **options: str) -> None:

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hippogriff
@@ -313,6 +314,40 @@ def test_explain_runs_the_way_back_to_a_file_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     assert _run("explain", tmp_path / "empty", *back[2:]).returncode == 0
     assert _names(tmp_path) == ["empty", "file"]
+
+
+def test_explain_writes_beside_the_file_that_a_link_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").write_bytes(b"kept" * 100_000)
+    (tmp_path / "link").symlink_to(tmp_path / "there" / "file")
+    made: list[Path] = []
+
+    def opened(path: Path, mode: str) -> hippogriff.File:
+        made.append(path)
+        return hippogriff.File(path, mode)
+
+    monkeypatch.setattr("hippogriff.cli.File", opened)
+    array: Any = np.zeros(1000, dtype="uint8")
+    cli._run_recv(tmp_path / "link", array, 0)
+    assert made[0].parent == tmp_path / "there"
+    assert _names(tmp_path / "there") == ["file"]
+
+
+def test_json_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hippogriff", "explain", tmp_path / "absent", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("hippogriff: ")
 
 
 def test_explain_tells_of_a_file_as_an_array(big_file: Path) -> None:

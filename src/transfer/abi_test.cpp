@@ -252,6 +252,10 @@ TEST_F(AbiMistakesTest, refusals_name_the_file) {
   EXPECT_EQ(hippogriff_send_async(12345, &none, 0, 0, nullptr, &transfer),
             HIPPOGRIFF_INVALID_ARGUMENT);
   expect_object("12345");
+  const hippogriff_segment nowhere{0, 4, nullptr};
+  EXPECT_EQ(hippogriff_sendv_async(file.get(), &nowhere, 1, nullptr, &transfer),
+            HIPPOGRIFF_INVALID_ARGUMENT);
+  expect_object(path_);
   char* json = nullptr;
   EXPECT_EQ(hippogriff_explain(path_.c_str(), 1U << 30U, 0, 0, nullptr, &json),
             HIPPOGRIFF_INVALID_ARGUMENT);

@@ -237,15 +237,17 @@ std::string named(const Submission& submission) {
 }  // namespace
 
 std::shared_ptr<Transfer> Runtime::submit(Submission given) {
-  const Submission submission = normalised(std::move(given));
+  Submission about;
+  about.path = given.path;
+  about.fd = given.fd;
   try {
-    return submit_checked(submission);
+    return submit_checked(normalised(std::move(given)));
   } catch (const Error& error) {
     Failure failure = error.failure();
     if (!failure.object.empty() || failure.status == Status::not_initialized) {
       throw;
     }
-    failure.object = named(submission);
+    failure.object = named(about);
     throw Error(std::move(failure));
   }
 }
