@@ -93,6 +93,15 @@ Figures measured_of(const HostCalibration& host) {
                      host.cached_write_max);
 }
 
+// A calibration that another process has made meanwhile is worth more than what we saw in passing.
+template <typename Entries>
+void take_unless_measured(Entries& merged, const Entries& ours, const std::string& name) {
+  const auto there = merged.find(name);
+  if (there == merged.end() || !there->second.measured || ours.at(name).measured) {
+    merged[name] = ours.at(name);
+  }
+}
+
 Calibration with_known(Calibration calibration, const Calibration& known) {
   calibration.link.measured_figures = measured_of(calibration.link) | known.link.measured_figures;
   calibration.drive.measured_figures =
@@ -227,15 +236,6 @@ void CalibrationStore::store_seen(const std::string& device,
   if (seen.drive != before.drive) {
     known_.drives[drive] = seen.drive;
     changed_drives_.insert(drive);
-  }
-}
-
-// A calibration that another process has made meanwhile is worth more than what we saw in passing.
-template <typename Entries>
-void take_unless_measured(Entries& merged, const Entries& ours, const std::string& name) {
-  const auto there = merged.find(name);
-  if (there == merged.end() || !there->second.measured || ours.at(name).measured) {
-    merged[name] = ours.at(name);
   }
 }
 

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <ranges>
 
 namespace hippogriff {
 
@@ -176,8 +175,8 @@ void give_back_unread(WorkMap& work, File& file, Range rest) {
   } catch (...) {
     runs.assign(1, {rest, Warmth::cold});
   }
-  for (const WarmRange& run : std::views::reverse(runs)) {
-    work.give_back(run.range, run.warmth);
+  for (; !runs.empty(); runs.pop_back()) {  // the first is taken first
+    work.give_back(runs.back().range, runs.back().warmth);
   }
 }
 
