@@ -141,8 +141,9 @@ TEST_F(RuntimeTest, recv_through_a_mapping_lengthens_a_file_within_its_last_page
 
 // Plans are those for a GPU then, however slow this machine is.
 void forget_what_was_seen(Runtime& runtime) {
-  const std::string uuid = runtime.device("mixing").device->info().uuid;
-  runtime.calibration().put(uuid, "any", default_calibration("cuda:0", "any"));
+  const DeviceInfo info = runtime.device("mixing").device->info();
+  const std::string& name = info.link.empty() ? info.uuid : info.link;
+  runtime.calibration().put(name, "any", default_calibration("cuda:0", "any"));
 }
 
 // As on a GPU: windows mapped from the end while channels read from the start, on one stream.
