@@ -114,12 +114,14 @@ def _failed(error: BaseException, text: str, *, json: bool) -> typer.Exit:
     """Tell a failure on stderr, and on stdout as JSON where that was asked for."""
     print(f"hippogriff: {text}", file=sys.stderr)
     if json:
-        path = getattr(error, "filename", None) or ""  # of an error that is not ours
+        # Of an error that is not ours. It may be a descriptor.
+        path = getattr(error, "filename", None)
+        name = os.fsdecode(path) if isinstance(path, str | bytes) else ""
         facts = {
             "type": type(error).__name__,
             "message": str(error) or type(error).__name__,
             "operation": getattr(error, "operation", ""),
-            "object": getattr(error, "object", os.fsdecode(path) if path else ""),
+            "object": getattr(error, "object", name),
             "offset": getattr(error, "offset", None),
             "errno": getattr(error, "errno", None),
         }

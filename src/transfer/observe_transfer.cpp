@@ -75,12 +75,12 @@ void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
   // What windows that are mapped beside send is not counted: the link may be full with it.
   const bool mapped = transfer.tally(Lane::mapped).bytes > 0;
   const double idle_share = link_idle_share(transfer.copies_before, state.engine->copies());
-  const bool reads_holes =
-      transfer.request().direction == Direction::send && has_holes(transfer.file());
+  const bool sends = transfer.request().direction == Direction::send;
   for (std::size_t index = 0; index < lane_count; ++index) {
     const auto lane = static_cast<Lane>(index);
     const LaneTally tally = transfer.tally(lane);
-    if (tally.bytes == 0 || lane == Lane::parked || (lane == Lane::direct && reads_holes)) {
+    if (tally.bytes == 0 || lane == Lane::parked ||
+        (lane == Lane::direct && sends && has_holes(transfer.file()))) {
       continue;
     }
     calibration_.observe(

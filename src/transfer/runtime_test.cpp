@@ -4,6 +4,7 @@
 #include "testing/effort.hpp"
 #include "testing/runtime_fixture.hpp"
 #include "transfer/cost_model.hpp"
+#include "transfer/outlook.hpp"
 #include "transfer/report.hpp"
 
 #include <gtest/gtest.h>
@@ -111,7 +112,7 @@ TEST_F(RuntimeTest, recv_through_a_mapping_lengthens_a_file_within_its_last_page
   slow_writes.link.to_host = {50e9, 1e-12};
   slow_writes.host.cached_write_per_channel = {0.1e9, 1e-9};
   slow_writes.host.cached_write_max = 0.1e9;
-  const std::string uuid = runtime.device("linked").device->info().uuid;
+  const std::string link = link_key(runtime.device("linked").device->info());
   int through_a_mapping = 0;
 
   struct Lengthening {
@@ -127,7 +128,7 @@ TEST_F(RuntimeTest, recv_through_a_mapping_lengthens_a_file_within_its_last_page
         Lengthening{300000, 200001, 400000},
         Lengthening{10, 0, 3000}}) {
     SCOPED_TRACE(std::to_string(before_bytes) + " bytes, then up to " + std::to_string(end));
-    runtime.calibration().put(uuid, "tmpfs", slow_writes);
+    runtime.calibration().put(link, "tmpfs", slow_writes);
     const auto expected = random_bytes(before_bytes, before_bytes);
     write_whole(path, expected);
     const auto result = random_bytes(end - offset, end);
@@ -141,9 +142,8 @@ TEST_F(RuntimeTest, recv_through_a_mapping_lengthens_a_file_within_its_last_page
 
 // Plans are those for a GPU then, however slow this machine is.
 void forget_what_was_seen(Runtime& runtime) {
-  const DeviceInfo info = runtime.device("mixing").device->info();
-  const std::string& name = info.link.empty() ? info.uuid : info.link;
-  runtime.calibration().put(name, "any", default_calibration("cuda:0", "any"));
+  const std::string link = link_key(runtime.device("mixing").device->info());
+  runtime.calibration().put(link, "any", default_calibration("cuda:0", "any"));
 }
 
 // As on a GPU: windows mapped from the end while channels read from the start, on one stream.
@@ -247,7 +247,7 @@ TEST_F(RuntimeTest, recv_of_random_extents_through_a_mapping_writes_the_devices_
   Runtime runtime(settings, make_system_storage(), {linked_device()});
   Calibration fast_link = default_calibration("cuda:0", "tmpfs");
   fast_link.link.to_host = {50e9, 1e-12};
-  runtime.calibration().put(runtime.device("linked").device->info().uuid, "tmpfs", fast_link);
+  runtime.calibration().put(link_key(runtime.device("linked").device->info()), "tmpfs", fast_link);
   std::mt19937_64 random(7);
   std::uint32_t widest = 0;
   for (int round = 0; round < rounds_of(24); ++round) {
