@@ -7,13 +7,16 @@
 // read its own: so it is taken off again.
 #include "node/host_clock.hpp"
 
+#include "base/kernel_text.hpp"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdio>
+#include <cstddef>
 #include <ctime>
 
 namespace hippogriff::node {
@@ -43,22 +46,14 @@ TimeNamespace time_namespace() noexcept {
     return {};
   }
   std::array<char, 256> text{};
-  static_cast<void>(::read(fd, text.data(), text.size() - 1));
+  const ssize_t size = ::read(fd, text.data(), text.size());
   static_cast<void>(::close(fd));
-  std::array<long long, 2> seconds{};
-  std::array<long long, 2> nanoseconds{};
-  // NOLINTNEXTLINE(bugprone-unchecked-string-to-number-conversion): the kernel wrote them
-  const int found = std::sscanf(text.data(),
-                                "monotonic %lld %lld boottime %lld %lld",
-                                &seconds[0],
-                                &nanoseconds[0],
-                                &seconds[1],
-                                &nanoseconds[1]);
-  if (found != 4 || !children_are_in_ours()) {
+  const auto offsets =
+      parse_clock_offsets({text.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))});
+  if (!offsets || !children_are_in_ours()) {
     return {};
   }
-  return {.monotonic_ns = seconds[0] * 1'000'000'000 + nanoseconds[0],
-          .boottime_ns = seconds[1] * 1'000'000'000 + nanoseconds[1]};
+  return {.monotonic_ns = offsets->monotonic_ns, .boottime_ns = offsets->boottime_ns};
 }
 
 std::int64_t monotonic_ns() noexcept {

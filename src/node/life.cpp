@@ -1,6 +1,7 @@
 // /proc and locks.
 #include "node/life.hpp"
 
+#include "base/kernel_text.hpp"
 #include "node/books_image.hpp"
 #include "node/host_clock.hpp"
 
@@ -14,16 +15,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 namespace hippogriff::node {
@@ -33,47 +30,15 @@ namespace {
 // One that is there was missed by up to a quarter of the readings where many come and go.
 constexpr int readings_max = 16;
 
-// The next word of a line, which is shortened by it.
-std::string_view take_word(std::string_view& line) {
-  line.remove_prefix(std::min(line.find_first_not_of(" \n"), line.size()));
-  const std::string_view word = line.substr(0, line.find_first_of(" \n"));
-  line.remove_prefix(word.size());
-  return word;
-}
-
-template <typename Number>
-bool parse(std::string_view text, Number& number, int base = 10) {
-  const auto result = std::from_chars(text.begin(), text.end(), number, base);
-  return result.ec == std::errc{} && result.ptr == text.end();
-}
-
-// Of a line such as "7: OFDLCK ADVISORY  WRITE -1 00:1a:4242 1099511627776 1099511627776".
 std::optional<SlotLock> slot_lock_of(std::string_view line) {
-  static_cast<void>(take_word(line));
-  if (take_word(line) != "OFDLCK") {
+  const auto lock = parse_open_file_lock(line);
+  if (!lock || lock->offset_bytes < slots_lock_offset ||
+      lock->offset_bytes >= slots_lock_offset + std::int64_t{clients_max}) {
     return std::nullopt;
   }
-  for (int skipped = 0; skipped < 3; ++skipped) {
-    static_cast<void>(take_word(line));
-  }
-  std::string_view file = take_word(line);
-  std::array<unsigned, 2> device{};
-  for (unsigned& part : device) {
-    const std::size_t colon = std::min(file.find(':'), file.size());
-    if (!parse(file.substr(0, colon), part, 16)) {
-      return std::nullopt;
-    }
-    file.remove_prefix(std::min(colon + 1, file.size()));
-  }
-  std::uint64_t inode = 0;
-  std::int64_t first = 0;
-  if (!parse(file, inode) || !parse(take_word(line), first) || first < slots_lock_offset ||
-      first >= slots_lock_offset + std::int64_t{clients_max}) {
-    return std::nullopt;
-  }
-  return SlotLock{.device = makedev(device[0], device[1]),
-                  .inode = inode,
-                  .client = static_cast<std::uint32_t>(first - slots_lock_offset)};
+  return SlotLock{.device = makedev(lock->device_major, lock->device_minor),
+                  .inode = lock->inode,
+                  .client = static_cast<std::uint32_t>(lock->offset_bytes - slots_lock_offset)};
 }
 
 // Inodes alone do not tell files apart: each tmpfs, as containers have one each, counts from 1.
@@ -155,29 +120,16 @@ ProcessFacts process_facts(std::uint64_t pid) noexcept {
     return {.state = absent ? ProcessFacts::State::absent : ProcessFacts::State::unknown};
   }
   std::array<char, 1024> text{};
-  const ssize_t size = ::read(fd, text.data(), text.size() - 1);
+  const ssize_t size = ::read(fd, text.data(), text.size());
   static_cast<void>(::close(fd));
-  // The name, in parentheses, may hold anything; the state is field 3.
-  const char* at = size > 0 ? std::strrchr(text.data(), ')') : nullptr;
-  if (at == nullptr || at + 2 >= text.data() + size) {
+  const auto stat =
+      parse_process_stat({text.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))});
+  if (!stat) {
     return {};
   }
-  const char state = at[2];
-  at += 3;
-  std::array<long long, 23> fields{};
-  for (std::size_t field = 4; field < fields.size(); ++field) {
-    char* end = nullptr;
-    fields.at(field) = std::strtoll(at, &end, 10);
-    if (end == at) {
-      return {};
-    }
-    at = end;
-  }
-  const long long threads = fields[20];
-  const auto start = static_cast<std::uint64_t>(fields[22]);
-  const bool ended = (state == 'Z' || state == 'X') && threads <= 1;
+  const bool ended = (stat->state == 'Z' || stat->state == 'X') && stat->thread_count <= 1;
   return {.state = ended ? ProcessFacts::State::absent : ProcessFacts::State::running,
-          .start_time = start};
+          .start_time = stat->start_ticks};
 }
 
 std::optional<bool> has_slot_lock(const std::function<bool(const SlotLock&)>& wanted) noexcept {

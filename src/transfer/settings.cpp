@@ -2,6 +2,7 @@
 #include "transfer/settings.hpp"
 
 #include "base/error.hpp"
+#include "base/kernel_text.hpp"
 #include "base/size.hpp"
 #include "transfer/calibration.hpp"
 #include "transfer/work_map.hpp"
@@ -84,15 +85,11 @@ std::uint64_t read_piece(const char* name, std::uint64_t most) {
   return size;
 }
 
-// cgroup 2's cpu.max: "max 100000" or "200000 100000".
 std::uint32_t read_cgroup_cores() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::uint64_t quota = 0;
-  std::uint64_t period = 0;
-  if (!(file >> quota >> period) || period == 0 || quota == 0) {
-    return UINT32_MAX;
-  }
-  return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (quota + period - 1) / period));
+  std::string line;
+  std::getline(file, line);
+  return parse_cpu_max(line).value_or(UINT32_MAX);
 }
 
 // Every transfer is planned by it, and reading takes longer than planning: once a second will do.
