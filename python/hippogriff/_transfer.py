@@ -367,7 +367,7 @@ class Request:
     ) -> None:
         self.options = _abi.Options()
         self.options.struct_size = ctypes.sizeof(_abi.Options)
-        self.options.route = _find_route(route)
+        self.options.route = find_route(route)
         self.options.host_memory = host_memory
         pointer = stream_pointer(stream) if stream is not None else None
         if region is not None:
@@ -416,7 +416,14 @@ class Request:
         return transfer
 
 
-def _find_route(route: str) -> int:
+def find_route(route: str) -> int:
+    """Return the number of a route in C.
+
+    Raises
+    ------
+    InvalidArgument
+        When there is none of that name.
+    """
     try:
         return int(_abi.Route[route.upper()])
     except (KeyError, AttributeError):

@@ -30,7 +30,9 @@ from hippogriff._show import (
     show_outlook,
     show_rows,
 )
-from hippogriff._sizes import format_size, parse_size
+from hippogriff._sizes import format_size
+from hippogriff._transfer import find_route
+from hippogriff._usage import ReportingGroup, about, as_unsupported, print_error, size_of
 from hippogriff.errors import (
     DeviceError,
     HippogriffError,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound="Callable[..., None]")
 
 app = typer.Typer(
+    cls=ReportingGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -66,6 +69,7 @@ Route = Annotated[str, typer.Option("--route", help="auto, direct, mapped, pipel
 
 _INTERRUPTED = 130
 _CALIBRATION_STEPS = 1000
+_DIRECTIONS = ("send", "recv")
 _NEXT: dict[type[BaseException], str] = {
     OutOfDeviceMemory: "free device memory, or try --device host",
     OutOfHostMemory: "close other programs, or lower HIPPOGRIFF_PINBUFFER",
@@ -117,16 +121,14 @@ def _failed(error: BaseException, text: str, *, json: bool) -> typer.Exit:
         # Of an error that is not ours. It may be a descriptor.
         path = getattr(error, "filename", None)
         name = os.fsdecode(path) if isinstance(path, str | bytes) else ""
-        facts = {
-            "type": type(error).__name__,
-            "message": str(error) or type(error).__name__,
-            "operation": getattr(error, "operation", ""),
-            "object": getattr(error, "object", name),
-            "offset": getattr(error, "offset", None),
-            "errno": getattr(error, "errno", None),
-        }
-        with contextlib.suppress(OSError):  # it may be what failed
-            print_json({"error": facts})
+        print_error(
+            type(error).__name__,
+            str(error) or type(error).__name__,
+            operation=getattr(error, "operation", ""),
+            about=getattr(error, "object", name),
+            offset=getattr(error, "offset", None),
+            errno=getattr(error, "errno", None),
+        )
     return typer.Exit(1)
 
 
@@ -148,6 +150,9 @@ def _reporting(command: Command, *, own_signals: bool = False) -> Command:
             text = " ".join(str(error).split()) or type(error).__name__
             text += following and f" ({following})"
             raise _failed(error, text, json=json) from None
+        except ImportError as error:  # of what only some commands, or devices, need
+            missing = as_unsupported(error)
+            raise _failed(missing, str(missing), json=json) from None
         except RuntimeError as error:
             if type(error).__name__ != "OutOfMemoryError":  # torch's, which may not be here
                 raise
@@ -228,6 +233,8 @@ def copy(
         names_folder = given.endswith(("/", "/."))
         if names_folder and not path.is_dir() and (path is target or path.exists()):
             raise NotADirectoryError(f"there is no folder {given:.300}")
+    with about("--route"):
+        find_route(route)
     size_bytes = source.stat().st_size if source.exists() else 0
     with Follower(f"copy {source.name}", 2 * size_bytes) as follower:
         options = CopyOptions(device, route, verify)
@@ -267,7 +274,11 @@ def explain(
     if as_array:
         _explain_array(file, device or "host", cache=cache, line=line, io=io, json=json)
         return
-    begin, length = parse_size(offset), None if size is None else parse_size(size)
+    begin = size_of("--offset", offset)
+    length = None if size is None else size_of("--size", size)
+    if direction not in _DIRECTIONS:
+        why = f"direction is {direction!r:.100}; it must be 'send' or 'recv'"
+        raise InvalidArgument(why, operation="explain", object="--direction")
     outlook = _runtime.explain(file, offset=begin, size=length, direction=direction, device=device)
     if run:
         with backed(outlook["bytes"], outlook["device"]) as array:
@@ -303,10 +314,12 @@ def _run_recv(file: Path, array: Array, offset: int) -> dict[str, Any]:
 def _explain_array(file: Path, device: str, *, json: bool, **options: str) -> None:
     from hippogriff._storage_array import StorageArray
 
-    cache, line = parse_size(options["cache"]), parse_size(options["line"])
-    with StorageArray(
-        file, "uint8", device=device, cache=cache, line=line, io=options["io"]
-    ) as opened:
+    cache, line = size_of("--cache", options["cache"]), size_of("--line", options["line"])
+    with about(str(file)):
+        opened = StorageArray(
+            file, "uint8", device=device, cache=cache, line=line, io=options["io"]
+        )
+    with opened:
         told = opened.explain()
     if json:
         print_json(told)
@@ -373,8 +386,9 @@ def bench_routes(
     made = folder / f".hippogriff-bench-{secrets.token_hex(8)}" if file is None else None
     try:
         if made is not None:
-            with Follower("write the file", parse_size(size)) as follower:
-                make_file(made, parse_size(size), follower.tell)
+            wanted = size_of("--size", size)
+            with Follower("write the file", wanted) as follower:
+                make_file(made, wanted, follower.tell)
         path = made or file or folder
         size_bytes = path.stat().st_size
         with Follower("bench", 3 * (len(ROUTES) + 1) * repeat * size_bytes) as follower:
@@ -426,7 +440,7 @@ def bench_loaders(
         folders=tuple(folders or [Path()]),
         device=torch_device(device),
         tensors=tuple(tensors or [70]),
-        size_bytes=parse_size(size),
+        size_bytes=size_of("--size", size),
         repeat=repeat,
         rounds=rounds,
         cached=cached,
@@ -460,15 +474,18 @@ def bench_array(
 ) -> None:
     """Move rows of a file through a StorageArray, beside other ways to move them there."""
     from hippogriff._bench_array import ArrayBench, Plan
+    from hippogriff._host_rows import numpy_module
 
     name = _runtime.device_name(device) or _runtime.default_device()
     backed(1, name).free()  # a device that is not there is told before the file is written
     path = folder / f".hippogriff-bench-{secrets.token_hex(8)}"
-    lengths = tuple(map(parse_size, lines or ["512", "4KiB"]))
+    numpy_module()  # nor is it written where what measures it is not installed
+    size_bytes = size_of("--size", size)
+    lengths = tuple(size_of("--line", line) for line in lines or ["512", "4KiB"])
     cores = len(os.sched_getaffinity(0))
     try:
-        with Follower("write the file", parse_size(size)) as follower:
-            make_file(path, parse_size(size), follower.tell)
+        with Follower("write the file", size_bytes) as follower:
+            make_file(path, size_bytes, follower.tell)
         plan = Plan(path, lengths, repeat, cores, name)
         bench = ArrayBench(plan, lambda *step: follower.tell(*step))
         with Follower("bench array", bench.steps, in_bytes=False) as follower:
@@ -476,7 +493,7 @@ def bench_array(
     finally:
         path.unlink(missing_ok=True)
     if json:
-        facts = {"device": name, "bytes": parse_size(size), "threads": cores}
+        facts = {"device": name, "bytes": size_bytes, "threads": cores}
         print_json({**facts, "rows": [row.as_dict() for row in rows]})
     else:
         show_array_rows(f"{size} on {name}, {cores} threads, medians of {repeat}", rows)
@@ -497,6 +514,8 @@ def load(
     """Load safetensors FILEs, or an index of shards, tell how it went, and let go of them."""
     from hippogriff._loaders.dry_run import dry_run
 
+    if host_memory is not None:
+        size_of("--host-memory", host_memory)  # which may still be too little
     result = dry_run(files, device, verify=verify, host_memory=host_memory)
     if json:
         print_json(result.as_dict())

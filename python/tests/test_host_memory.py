@@ -62,7 +62,7 @@ _PROGRAM = """
             return contextlib.nullcontext
 
     # What is mapped needs no slots.
-    _transfer._find_route = lambda route: _abi.Route.PIPELINED
+    _transfer.find_route = lambda route: _abi.Route.PIPELINED
     _load.make_framework = _several.make_framework = lambda framework, device: Linked()
     path, how, budget = sys.argv[1:]
     reports = []

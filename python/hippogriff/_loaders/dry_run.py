@@ -51,10 +51,14 @@ def dry_run(
 
 def _framework_for(device: str) -> str:
     """Name what can hold tensors there; on the CPU NumPy, which is imported soonest."""
-    wanted = {"np": "numpy", "pt": "torch"} if device == "cpu" else {"pt": "torch", "cupy": "cupy"}
+    on_cpu = device == "cpu"
+    wanted = {"np": "numpy", "pt": "torch"} if on_cpu else {"pt": "torch", "cupy": "cupy"}
     for framework, module in wanted.items():
         if importlib.util.find_spec(module) is not None:
             return framework
     raise Unsupported(
-        f"load: tensors on {device} need one of {', '.join(wanted.values())}, and none is installed"
+        f"load: tensors on {device} need one of {', '.join(wanted.values())}, and none is "
+        f"installed: pip install {'numpy' if on_cpu else 'torch'}",
+        operation="import",
+        object=next(iter(wanted.values())),
     )

@@ -10,6 +10,7 @@ import typer
 
 from hippogriff._console import print_json
 from hippogriff._sizes import parse_size
+from hippogriff._usage import about
 from hippogriff.errors import HippogriffError, TimedOut
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -108,7 +109,8 @@ def policy(
     from hippogriff._node import node_status, set_policy
 
     if name is not None:
-        set_policy(name, overtakes=overtakes, seconds=seconds)
+        with about("name"):
+            set_policy(name, overtakes=overtakes, seconds=seconds)
     status = node_status()
     if json:
         keys = ("policy", "overtakes_max", "overtake_seconds_max")

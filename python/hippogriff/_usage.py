@@ -1,0 +1,135 @@
+"""Mistakes in how the command was called, and which argument each is about."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperGroup
+
+from hippogriff._console import print_json
+from hippogriff._sizes import parse_size
+from hippogriff.errors import InvalidArgument, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Packages on PyPI that are not called as what is imported from them.
+_PACKAGES = {
+    "cupy": "cupy-cuda13x",
+    "ml_dtypes": "ml-dtypes",
+    "prometheus_client": "prometheus-client",
+}
+
+
+@contextlib.contextmanager
+def about(argument: str) -> Iterator[None]:
+    """Say of refused arguments whose failure names no object that it is about this one."""
+    try:
+        yield
+    except InvalidArgument as error:
+        error.object = error.object or argument
+        raise
+
+
+def size_of(option: str, text: str) -> int:
+    """Read the size that was given with an option, in bytes."""
+    with about(option):
+        return parse_size(text)
+
+
+def print_error(
+    kind: str,
+    message: str,
+    *,
+    operation: str = "",
+    about: str = "",
+    offset: int | None = None,
+    errno: int | None = None,
+) -> None:
+    """Print a failure as JSON on stdout, unless that is what fails."""
+    facts = {
+        "type": kind,
+        "message": message,
+        "operation": operation,
+        "object": about,
+        "offset": offset,
+        "errno": errno,
+    }
+    with contextlib.suppress(OSError):
+        print_json({"error": facts})
+
+
+def as_unsupported(error: ImportError) -> Unsupported:
+    """Return the failure of a package that is not installed, or broken: what to install.
+
+    Raises
+    ------
+    ImportError
+        The same, when what is missing is a part of this package: a bug.
+    """
+    module = (error.name or "").partition(".")[0]
+    if module in ("", "hippogriff"):
+        raise error
+    package = _PACKAGES.get(module, module)
+    why = f"{module} is not here ({error}): pip install {package}"
+    return Unsupported(why, operation="import", object=module)
+
+
+class ReportingGroup(TyperGroup):
+    """Commands of which those that take ``--json`` tell mistakes in their arguments so, too.
+
+    Typer still says it on stderr, and ends with 2.
+    """
+
+    _json = False
+
+    def make_context(self, info_name: Any, args: list[str], *rest: Any, **extra: Any) -> Any:
+        """Read what stands before the name of the command."""
+        ours = args[: args.index("--")] if "--" in args else args
+        self._json = "--json" in ours
+        with self._told():
+            return super().make_context(info_name, args, *rest, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the rest, and run the command."""
+        with self._told():
+            return super().invoke(ctx)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            # Typer's own class or click's, by its version.
+            if self._json and hasattr(error, "format_message") and _takes_json(error):
+                print_error(
+                    "UsageError",
+                    error.format_message(),
+                    operation="read arguments",
+                    about=_argument_of(error),
+                )
+            raise
+
+
+def _takes_json(error: Any) -> bool:
+    """Whether --json is the command's: after `run` it would be that of what is run."""
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    if command is None or hasattr(command, "commands"):
+        return True
+    return any("--json" in parameter.opts for parameter in command.params)
+
+
+def _argument_of(error: Any) -> str:
+    """Name the option, argument or command that a mistake is about; "" where it is about none."""
+    named = getattr(error, "option_name", None)
+    parameter = getattr(error, "param", None)
+    if parameter is not None:
+        named = max(parameter.opts, key=len, default="")
+        if parameter.param_type_name == "argument":
+            named = (parameter.metavar or parameter.name or "").strip("[]. …")
+    if not named:  # "No such command 'x'.", "Got unexpected extra argument(s) (x y)"
+        found = re.search(r"'(.*)'|\(([^()]*)\)$", error.format_message())
+        named = (found[1] or found[2]) if found else ""
+    return str(named)

@@ -1,0 +1,157 @@
+"""What the command says when it is called wrongly, and when a package is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hippogriff import _library
+from hippogriff._usage import as_unsupported
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MAIN = "from hippogriff.cli import main; main()"
+
+
+def _run(*arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\n{_MAIN}", *arguments],
+        env={**os.environ, "HIPPOGRIFF_LIBRARY": _library.lib._name, "HIPPOGRIFF_NODE": "off"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def _without(*modules: str) -> str:
+    return "".join(f"sys.modules[{module!r}] = None\n" for module in modules)
+
+
+@pytest.mark.parametrize(
+    ("command", "about"),
+    [
+        ("info --nope", "--nope"),
+        ("--nope", "--nope"),
+        ("explain", "FILE"),
+        ("explain x --device", "--device"),
+        ("copy a", "DST"),
+        ("checksum", "FILE"),
+        ("bench --repeat 0", "--repeat"),
+        ("bench array --repeat many", "--repeat"),
+        ("ps extra", "extra"),
+        ("frob", "frob"),
+    ],
+)
+def test_calls_that_are_wrong_are_json_that_names_the_argument(command: str, about: str) -> None:
+    plain = _run(*command.split())
+    assert (plain.returncode, plain.stdout) == (2, "")
+    first, *rest = command.split()
+    done = _run(first, "--json", *rest)
+    assert done.returncode == 2
+    assert "Error" in done.stderr
+    error = json.loads(done.stdout)["error"]
+    assert set(error) == {"type", "message", "operation", "object", "offset", "errno"}
+    assert error["type"] == "UsageError"
+    assert about in error["message"]
+    assert error["object"] == about
+
+
+@pytest.mark.parametrize(
+    "command", ["metrics --json", "run true --json", "run --gpus 0 --memory 1 -- true --json"]
+)
+def test_commands_without_json_print_none(command: str) -> None:
+    done = _run(*command.split())
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "about"),
+    [
+        ("explain FILE --size 3x", "--size"),
+        ("explain FILE --offset -1", "--offset"),
+        ("explain FILE --array --cache 1e9", "--cache"),
+        ("explain FILE --array --line x", "--line"),
+        ("explain FILE --array --line 7", "FILE"),
+        ("explain FILE --direction up", "--direction"),
+        ("bench --size 99999999999TiB --dir FOLDER", "--size"),
+        ("bench array --line 3q --dir FOLDER", "--line"),
+        ("bench array --size 3q --dir FOLDER", "--size"),
+        ("bench loaders --size 1x", "--size"),
+        ("load FILE --host-memory lots", "--host-memory"),
+        ("copy FILE FOLDER/out --route round", "--route"),
+        ("policy nonsense", "name"),
+    ],
+)
+def test_values_that_are_wrong_name_their_option(tmp_path: Path, command: str, about: str) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(4096))
+    names = {"FILE": str(file), "FOLDER": str(tmp_path), "FOLDER/out": str(tmp_path / "out")}
+    device = [] if command.startswith("policy") else ["--device", "host"]
+    arguments = [names.get(word, word) for word in command.split()]
+    done = _run(*arguments, *device, "--json")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    error = json.loads(done.stdout)["error"]
+    assert (error["type"], error["object"]) == ("InvalidArgument", names.get(about, about))
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("command", "package"),
+    [
+        ("load FILE", "numpy"),
+        ("explain FILE --array", "numpy"),
+        ("bench array --dir FOLDER --size 64MiB", "numpy"),
+        ("bench loaders --dir FOLDER --size 1MiB", "numpy"),
+    ],
+)
+def test_packages_that_are_missing_are_named(tmp_path: Path, command: str, package: str) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(4096))
+    names = {"FILE": str(file), "FOLDER": str(tmp_path)}
+    arguments = [names.get(word, word) for word in command.split()]
+    done = _run(*arguments, "--device", "host", "--json", code=_without("numpy", "torch"))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert f"pip install {package}" in json.loads(done.stdout)["error"]["message"]
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_packages_that_are_missing_late_are_named_too(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """As torch is by `bench loaders` on a GPU, which measures its link by it."""
+    code = (
+        "from hippogriff._loaders import bench\n"
+        "bench.LoadersBench.run = lambda self: [bench.link_limit('cuda:0')]\n"
+    )
+    arguments = ("bench", "loaders", "--dir", str(tmp_path), "--device", "host")
+    done = _run(*arguments, *options, code=_without("torch") + code)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("hippogriff: torch is not here (")
+    assert "pip install torch" in done.stderr
+    if options:
+        error = json.loads(done.stdout)["error"]
+        assert (error["type"], error["object"]) == ("Unsupported", "torch")
+        assert "pip install torch" in error["message"]
+    else:
+        assert done.stdout == ""
+
+
+def test_missing_packages_have_the_name_that_pip_knows() -> None:
+    told = as_unsupported(ImportError("No module named 'cupy.cuda'", name="cupy.cuda"))
+    assert "pip install cupy-cuda13x" in str(told)
+    assert told.object == "cupy"
+
+
+def test_missing_parts_of_the_package_itself_are_a_bug() -> None:
+    for error in (ImportError("no", name="hippogriff._nothing"), ImportError("no")):
+        with pytest.raises(ImportError) as caught:
+            as_unsupported(error)
+        assert caught.value is error
