@@ -19,23 +19,24 @@ import hippogriff
 from hippogriff import _frameworks
 from hippogriff._frameworks import make_framework
 from hippogriff._transfer import Request
-from hippogriff.safetensors import _load, load_file, load_into, safe_open, save_file
-from hippogriff.safetensors._load import GAP_BYTES, _batches
+from hippogriff.safetensors import _holes, _load, load_file, load_into, safe_open, save_file
+from hippogriff.safetensors._holes import GAP_BYTES, between_holes
+from hippogriff.safetensors._load import _batches
 from hippogriff.safetensors._tensor import Columns, TensorInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-# Small ones: first bytes, growth, first tensors, tensors, most tensors, gap.
+# Small ones: first bytes, growth, first tensors, tensors, most tensors; gap.
 _LIMITS: dict[str, Any] = {
     "_FIRST_BYTES": 10,
     "_BATCH_GROWTH": 3,
     "_FIRST_TENSORS": 2,
     "_BATCH_TENSORS": 5,
     "_BATCH_TENSORS_MAX": 9,
-    "GAP_BYTES": 4,
 }
+_GAP_BYTES = 4
 
 
 def _cut_one_by_one(tensors: list[TensorInfo], bytes_max: int) -> list[list[str]]:
@@ -50,7 +51,7 @@ def _cut_one_by_one(tensors: list[TensorInfo], bytes_max: int) -> list[list[str]
             or (size_bytes >= _LIMITS["_FIRST_BYTES"] and len(batch) >= many)
             or len(batch) == _LIMITS["_BATCH_TENSORS_MAX"]
         )
-        if batch and (large or tensor.offset - end > _LIMITS["GAP_BYTES"]):
+        if batch and (large or tensor.offset - end > _GAP_BYTES):
             batches.append(batch)
             batch, size_bytes = [], 0
             most_bytes = min(most_bytes * _LIMITS["_BATCH_GROWTH"], bytes_max)
@@ -76,10 +77,24 @@ def test_batches_are_those_of_a_stream_of_single_tensors(
         offset += size
     cuts = [0, *itertools.accumulate(pieces), len(tensors)]
     stream = [Columns.of(tensors[begin:end]) for begin, end in itertools.pairwise(cuts)]
-    with mock.patch.multiple(_load, **_LIMITS):
+    with mock.patch.multiple(_load, **_LIMITS), mock.patch.object(_holes, "GAP_BYTES", _GAP_BYTES):
         batches = list(_batches(stream, bytes_max))
     assert [list(batch.names) for batch in batches] == _cut_one_by_one(tensors, bytes_max)
     assert [tensor for batch in batches for tensor in batch.tensors()] == tensors
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=30))
+def test_runs_end_where_a_hole_is_and_nowhere_else(rows: list[tuple[int, int]]) -> None:
+    sizes, offsets, offset = [size for _, size in rows], [], 7
+    for hole, size in rows:
+        offset += hole
+        offsets.append(offset)
+        offset += size
+    with mock.patch.object(_holes, "GAP_BYTES", _GAP_BYTES):
+        runs = list(between_holes(offsets, sizes))
+    assert [number for run in runs for number in range(*run)] == list(range(len(rows)))
+    expected = {number for number, (hole, _) in enumerate(rows) if number and hole > _GAP_BYTES}
+    assert {first for first, _ in runs} == ({0} | expected if rows else set())
 
 
 def _facts(array: Any) -> tuple[Any, ...]:

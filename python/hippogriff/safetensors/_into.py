@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import functools
-import itertools
 from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +18,8 @@ from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import opened_files
-from hippogriff.safetensors._load import GAP_BYTES, Batch, by_offset, load_tensors
+from hippogriff.safetensors._holes import between_holes
+from hippogriff.safetensors._load import Batch, by_offset, load_tensors
 from hippogriff.safetensors._targets import find_place, memory_of
 from hippogriff.safetensors._tensor import Columns, TensorInfo
 from hippogriff.safetensors._verify import verifiers_of
@@ -209,7 +209,7 @@ def _fill(job: _Job, tensors: list[TensorInfo]) -> list[TensorInfo]:
                     together.setdefault(key, []).append(_Part(tensor, region))
                 else:
                     shared.append(_Part(tensor, region))
-            for key, parts in itertools.chain.from_iterable(map(_without_holes, together.items())):
+            for key, parts in _between_holes(together):
                 if key not in takes:
                     takes[key] = checks.of(job.verifier, parts[0].region)
                 flights.make_room()
@@ -223,16 +223,12 @@ def _fill(job: _Job, tensors: list[TensorInfo]) -> list[TensorInfo]:
     return rest
 
 
-def _without_holes(together: tuple[_Key, list[_Part]]) -> Iterator[tuple[_Key, list[_Part]]]:
-    """Cut parts, which ascend in the file, where a hole between them is, as `load_tensors` does."""
-    key, parts = together
-    begin = end = 0
-    for number, (tensor, _) in enumerate(parts):
-        if number > begin and tensor.offset - end > GAP_BYTES:
-            yield key, parts[begin:number]
-            begin = number
-        end = tensor.offset + tensor.size_bytes
-    yield key, parts[begin:]
+def _between_holes(together: dict[_Key, list[_Part]]) -> Iterator[tuple[_Key, list[_Part]]]:
+    for key, parts in together.items():
+        offsets = [part.tensor.offset for part in parts]
+        sizes = [part.tensor.size_bytes for part in parts]
+        for first, past in between_holes(offsets, sizes):
+            yield key, parts[first:past]
 
 
 def _then(take: Callable[[Batch], None] | None, parts: list[_Part]) -> Callable[[], object] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import operator
 from array import array
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +27,7 @@ from hippogriff.safetensors._files import (
     shards_of,
     stream_file,
 )
+from hippogriff.safetensors._holes import between_holes, is_hole
 from hippogriff.safetensors._tensor import Columns
 from hippogriff.safetensors._verify import Follower, open_verifiers
 
@@ -55,8 +55,6 @@ _LANDING_BYTES = 512 << 20
 _FIRST_TENSORS, _BATCH_TENSORS, _BATCH_TENSORS_MAX = 128, 1024, 8192
 # Some wait for their turn, so that the next one begins as soon as one ends.
 _IN_FLIGHT = 6
-# A hole larger than this between wanted tensors is not read.
-GAP_BYTES = 1 << 20
 
 
 class Batch(NamedTuple):
@@ -196,8 +194,9 @@ def _batches(pieces: Iterable[Columns], bytes_max: int) -> Iterator[Columns]:
     """Cut an ascending stream where a hole is, or where a batch is large enough."""
     gathering, end = _Gathering(bytes_max), 0
     for whole in pieces:
-        for piece in _without_holes(whole):
-            if gathering.rows.names and piece.offsets[0] - end > GAP_BYTES:
+        for first, past in between_holes(whole.offsets, whole.sizes):
+            piece = whole if past - first == len(whole.names) else whole.cut(first, past)
+            if gathering.rows.names and is_hole(piece.offsets[0] - end):
                 yield gathering.finish()
             sums = list(itertools.accumulate(piece.sizes, initial=0))
             position, count = gathering.take(piece, sums, 0), len(piece.names)
@@ -207,20 +206,6 @@ def _batches(pieces: Iterable[Columns], bytes_max: int) -> Iterator[Columns]:
             end = piece.offsets[-1] + piece.sizes[-1]
     if gathering.rows.names:
         yield gathering.finish()
-
-
-def _without_holes(piece: Columns) -> Iterator[Columns]:
-    """Cut rows where a hole between them is."""
-    if not piece.names:
-        return
-    if piece.offsets[-1] + piece.sizes[-1] - piece.offsets[0] <= sum(piece.sizes) + GAP_BYTES:
-        yield piece  # All holes together are not too large.
-        return
-    ends = map(operator.add, piece.offsets, piece.sizes)
-    holes = list(map(operator.sub, piece.offsets[1:], ends))
-    cuts = [position for position, hole in enumerate(holes, 1) if hole > GAP_BYTES]
-    for begin, end in itertools.pairwise([0, *cuts, len(piece.names)]):
-        yield piece.cut(begin, end)
 
 
 def load_file(
