@@ -175,7 +175,7 @@ class NoHandle(Handle):
         return ()
 
     def report(self) -> dict[str, Any]:
-        return {"route": "none", "bytes": 0, "seconds": 0.0}
+        return {"route": "none", "bytes": 0, "bytes_by_route": {}, "seconds": 0.0}
 
 
 class Unattended(Protocol):

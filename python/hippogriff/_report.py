@@ -45,11 +45,12 @@ class FileReport:
         How many, and their bytes that were read, not copied from another device; of a save the
         bytes of all of the file.
     bytes_by_route : dict of str to int
-        For example ``{"pipelined": 4294967296}``: what moved, with the rows around a slice where
-        it was cut out of these. ``"direct"`` reads nothing else; the other routes, and several
-        together as ``"direct+pipelined"``, are told with the gaps between arrays or rows (1 MiB
-        each at most), of which they read all or some. Beside the routes of transfers, ``"caller"``
-        is what the calling thread itself read or wrote, ``"decompressed"`` what it decompressed.
+        For example ``{"mapped": 805306368, "pipelined": 3489660928}``: what each moved, also
+        where several carried one transfer, with the rows around a slice where it was cut out of
+        these. ``"direct"`` reads nothing else; the other routes are told with the gaps between
+        arrays or rows (1 MiB each at most), of which they read all or some. Beside the routes of
+        transfers, ``"caller"`` is what the calling thread itself read or wrote,
+        ``"decompressed"`` what it decompressed.
     bytes_from_page_cache, bytes_from_disk : int
         Where the bytes that transfers read came from; where ``"direct"`` left gaps out, by the
         share that the whole with its gaps had.
@@ -139,7 +140,7 @@ class LoadReport:
 
 def _line(file: FileReport, written: bool) -> str:
     routes = [
-        f"{format_size(size)} {_words(route, written)}"
+        f"{format_size(size)} {_WORDS.get(route, (route, route))[written]}"
         for route, size in file.bytes_by_route.items()
     ]
     facts = [", ".join(routes) or "nothing to move"]
@@ -155,11 +156,6 @@ def _line(file: FileReport, written: bool) -> str:
         f"{file.path}{to}: {count}, {format_size(file.bytes)}, {file.gb_per_second:.2f} GB/s "
         f"({'; '.join(facts)})"
     )
-
-
-def _words(route: str, written: bool) -> str:
-    """Say how bytes moved that several routes may have carried."""
-    return " + ".join(_WORDS.get(each, (each, each))[written] for each in route.split("+"))
 
 
 class Watch:
@@ -257,13 +253,11 @@ class Watch:
         self.add(asked)
         if self._explain:
             facts = transfer.report()
-            route, span = str(facts.get("route", "none")), int(facts.get("bytes", 0))
-            cold, cpu_seconds = facts.get("bytes_from_disk", 0), facts.get("cpu_seconds", 0.0)
-            # On this route parts are read one by one; of others the bytes between them may be, too.
-            moved = asked if route == "direct" else span
-            self._count(begin, route, moved, float(cpu_seconds))
+            carried: dict[str, int] = facts.get("bytes_by_route", {})
+            self._count(begin, carried, float(facts.get("cpu_seconds", 0.0)))
             if "bytes_from_disk" in facts:
                 report = self.report.files[-1]
+                cold, span, moved = facts["bytes_from_disk"], facts["bytes"], sum(carried.values())
                 cold = min(moved, int(cold) * moved // span) if span else 0
                 report.bytes_from_disk += cold
                 report.bytes_from_page_cache += moved - cold
@@ -274,7 +268,7 @@ class Watch:
         begin, begin_cpu = time.monotonic(), time.thread_time()
         yield
         if self._explain:
-            self._count(begin, "caller", size_bytes, time.thread_time() - begin_cpu)
+            self._count(begin, {"caller": size_bytes}, time.thread_time() - begin_cpu)
 
     def read(self, size_bytes: int, read: Callable[[], bool]) -> bool:
         """Let this thread itself read so much; False, where it could not: nothing is told then."""
@@ -287,14 +281,14 @@ class Watch:
             self._bar.expect(size_bytes)
             self.add(size_bytes)
         if self._explain:
-            self._count(begin, "caller", size_bytes, time.thread_time() - begin_cpu)
+            self._count(begin, {"caller": size_bytes}, time.thread_time() - begin_cpu)
         return True
 
     def decompressed(self, size_bytes: int) -> None:
         """Tell that so much more is decompressed, and where it should be."""
         self.add(size_bytes)
         if self._explain:
-            self._count(time.monotonic(), "decompressed", size_bytes, 0.0)
+            self._count(time.monotonic(), {"decompressed": size_bytes}, 0.0)
 
     def add(self, size_bytes: int) -> None:
         """Tell the bar alone that so much more is done."""
@@ -321,7 +315,7 @@ class Watch:
                 done = done * asked // progress.bytes_total
             self._bar.tell(self, self._done_bytes + done)
 
-    def _count(self, begin: float, route: str, size_bytes: int, cpu_seconds: float) -> None:
+    def _count(self, begin: float, carried: dict[str, int], cpu_seconds: float) -> None:
         """Report what moved since `begin`, for which this thread waited."""
         now = time.monotonic()
         self.report.waiting_seconds += now - begin
@@ -329,6 +323,6 @@ class Watch:
         report.waiting_seconds += now - begin
         report.seconds = now - self._file_begin
         report.cpu_seconds += cpu_seconds
-        if size_bytes:
-            carried = report.bytes_by_route
-            carried[route] = carried.get(route, 0) + size_bytes
+        for route, size_bytes in carried.items():
+            if size_bytes:
+                report.bytes_by_route[route] = report.bytes_by_route.get(route, 0) + size_bytes

@@ -184,6 +184,9 @@ class Transfer(Generic[T_co]):
     def report(self) -> dict[str, Any]:
         """Tell what happened: route, bytes by route, seconds measured and predicted.
 
+        ``bytes_by_route``, ``{"mapped": 1048576, "pipelined": 7340032}``, has what each route
+        moved; together they are ``bytes_done``, less what ``"direct"`` left out between parts.
+
         Raises
         ------
         Busy

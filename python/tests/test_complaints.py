@@ -216,6 +216,8 @@ def test_3_the_route_is_told_and_others_say_why_not(folder: Path) -> None:
     report = _report(path)
     assert set(report["route"].split("+")) <= {route["route"] for route in outlook["routes"]}
     assert sum(lane["bytes"] for lane in report["lanes"].values()) == report["bytes"]
+    assert sum(report["bytes_by_route"].values()) == report["bytes"]
+    assert "+".join(report["bytes_by_route"]) == report["route"]
 
 
 @pytest.mark.skipif(not FAKE_CUDA.exists(), reason="the fake driver was not built")

@@ -238,19 +238,35 @@ def test_a_row_beside_a_tensor_of_a_plan_tells_only_of_these(files: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("route", "moved", "cold"),
-    [("direct", 30, 15), ("pipelined", 100, 50), ("direct+pipelined", 100, 50)],
+    ("carried", "cold"),
+    [
+        ({"direct": 30}, 15),
+        ({"pipelined": 100}, 50),
+        ({"direct": 10, "pipelined": 70}, 40),
+        ({"mapped": 25, "pipelined": 75}, 50),
+    ],
 )
-def test_gaps_are_told_where_they_may_have_been_read(route: str, moved: int, cold: int) -> None:
+def test_mixed_routes_tell_what_each_carried(carried: dict[str, int], cold: int) -> None:
     transfer: Any = mock.Mock(segments=array("Q", [0, 10, 7, 80, 20, 99]))
-    facts = {"route": route, "bytes": 100, "bytes_from_page_cache": 50, "bytes_from_disk": 50}
-    transfer.report.return_value = facts
+    transfer.report.return_value = {
+        "route": "+".join(carried),
+        "bytes": 100,
+        "bytes_by_route": carried,
+        "bytes_from_page_cache": 50,
+        "bytes_from_disk": 50,
+    }
     watch = Watch(lambda _: None)
     watch.open("x")
     watch.wait(transfer)
+    watch.wait(transfer)
     (file,) = watch.report.files
-    assert file.bytes_by_route == {route: moved}
-    assert (file.bytes_from_page_cache, file.bytes_from_disk) == (moved - cold, cold)
+    moved = sum(carried.values())
+    assert file.bytes_by_route == {route: 2 * size for route, size in carried.items()}
+    assert (file.bytes_from_page_cache, file.bytes_from_disk) == (2 * (moved - cold), 2 * cold)
+    for route, size in file.bytes_by_route.items():
+        assert f"{size} B {'read straight into place' if route == 'direct' else route}" in str(
+            watch.report
+        )
 
 
 @pytest.mark.parametrize("small", [True, False])

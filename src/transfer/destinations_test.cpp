@@ -7,7 +7,9 @@
 #include "transfer/report.hpp"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <random>
 
@@ -86,6 +88,33 @@ Layout random_layout(std::mt19937_64& random, std::uint64_t file_bytes) {
   return layout;
 }
 
+// Routes of a finished transfer: those that it names, and their bytes, without what `direct` leaves
+// out between the parts. The bytes of all of them.
+std::uint64_t check_bytes_by_route(const Transfer& transfer) {
+  const auto report = nlohmann::json::parse(report_json(transfer));
+  const auto& carried = report.at("bytes_by_route");
+  std::uint64_t all = 0;
+  for (const auto& [route, bytes] : carried.items()) {
+    EXPECT_NE(("+" + route_taken(transfer) + "+").find("+" + route + "+"), std::string::npos);
+    all += bytes.get<std::uint64_t>();
+  }
+  std::uint64_t asked = 0;
+  for (const Segment& segment : transfer.request().destinations) {
+    asked += segment.range.size;
+  }
+  const std::string route = route_taken(transfer);
+  EXPECT_EQ(carried.size(), 1U + static_cast<std::size_t>(std::ranges::count(route, '+')));
+  const std::uint64_t done = report.at("bytes_done").get<std::uint64_t>();
+  EXPECT_GE(all, asked);
+  EXPECT_LE(all, done);
+  if (carried.contains("direct")) {
+    EXPECT_TRUE(carried.size() > 1 || all == asked) << report.dump(1);
+  } else {
+    EXPECT_EQ(all, done) << report.dump(1);
+  }
+  return all;
+}
+
 class DestinationsTest : public ::testing::Test {
  protected:
   DestinationsTest()
@@ -116,6 +145,7 @@ class DestinationsTest : public ::testing::Test {
     ASSERT_FALSE(transfer->failed()) << transfer->failure_message();
     EXPECT_EQ(std::memcmp(bytes, expected.data(), expected.size()), 0) << report_json(*transfer);
     EXPECT_TRUE(transfer->missing().empty());
+    check_bytes_by_route(*transfer);
     EXPECT_TRUE(runtime_.free(memory)) << "nothing uses it any more";
   }
 
@@ -141,6 +171,24 @@ TEST_F(DestinationsTest, random_parts_arrive_by_every_route_and_nothing_else_doe
                  ", round " + std::to_string(round));
     send_and_compare(path, content, random_layout(random, content.size()), submission);
   }
+}
+
+// 1000 bytes of every 4096, straight into place: the gaps are read by nobody.
+TEST_F(DestinationsTest, bytes_by_route_leave_out_what_direct_leaves_out) {
+  const std::string path = folder_.file("data");
+  const auto content = random_bytes(8 * mebibyte, 3);
+  write_whole(path, content);
+  Submission submission{.path = path, .device = "host", .route = Route::direct};
+  const DeviceAddress memory = runtime_.device("host").allocate(content.size());
+  for (std::uint64_t offset = 0; offset < content.size(); offset += 4096) {
+    submission.destinations.push_back({{offset, 1000}, memory + offset});
+  }
+  const std::uint64_t asked = 1000 * submission.destinations.size();
+  const auto transfer = runtime_.submit(submission);
+  ASSERT_TRUE(transfer->wait(long_enough));
+  EXPECT_EQ(route_taken(*transfer), "direct");
+  EXPECT_EQ(check_bytes_by_route(*transfer), asked);
+  EXPECT_GT(transfer->bytes_done(), asked);
 }
 
 TEST_F(DestinationsTest, neighbours_in_one_allocation_are_copied_together) {
@@ -179,6 +227,11 @@ TEST_F(DestinationsTest, windows_mapped_beside_reads_are_scattered_too) {
   ASSERT_FALSE(transfer->failed()) << transfer->failure_message();
   EXPECT_GT(transfer->tally(Lane::mapped).bytes, 0U) << report_json(*transfer);
   EXPECT_GT(transfer->tally(Lane::buffered).bytes, 0U) << report_json(*transfer);
+  EXPECT_EQ(check_bytes_by_route(*transfer), transfer->bytes_done());
+  const auto report = nlohmann::json::parse(report_json(*transfer));
+  EXPECT_EQ(report.at("bytes_by_route").at("mapped"), transfer->tally(Lane::mapped).bytes);
+  EXPECT_EQ(report.at("bytes_by_route").at("pipelined"),
+            transfer->tally(Lane::buffered).bytes + transfer->tally(Lane::direct_io).bytes);
   for (const Segment& segment : submission.destinations) {
     ASSERT_EQ(std::memcmp(device_bytes(segment.address),
                           content.data() + segment.range.offset,

@@ -10,6 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
 
 namespace hippogriff {
 
@@ -187,17 +190,39 @@ Json path_json(const PathFacts& facts) {
   return json;
 }
 
+// In the order of the ABI; nothing of routes that carried none.
+using RouteBytes = std::array<std::optional<std::uint64_t>, HIPPOGRIFF_ROUTE_COUNT>;
+
+RouteBytes bytes_by_route(const Transfer& transfer) {
+  RouteBytes carried;
+  for (const Lane lane : lanes) {
+    const LaneTally tally = transfer.tally(lane);
+    if (tally.bytes > 0) {
+      auto& bytes = carried[static_cast<std::size_t>(route_of(lane))];
+      bytes = bytes.value_or(0) + tally.moved_bytes;
+    }
+  }
+  return carried;
+}
+
+Json bytes_by_route_json(const Transfer& transfer) {
+  const RouteBytes carried = bytes_by_route(transfer);
+  Json json = Json::object();
+  for (std::size_t route = 1; route < carried.size(); ++route) {
+    if (carried[route]) {
+      json[std::string(route_name(static_cast<Route>(route)))] = *carried[route];
+    }
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string route_taken(const Transfer& transfer) {
-  std::array<bool, HIPPOGRIFF_ROUTE_COUNT> taken{};
-  for (const Lane lane : lanes) {
-    const bool used = transfer.tally(lane).bytes > 0;
-    taken[static_cast<std::size_t>(route_of(lane))] |= used;
-  }
+  const RouteBytes carried = bytes_by_route(transfer);
   std::string name;
-  for (std::size_t route = 1; route < taken.size(); ++route) {
-    if (taken[route]) {
+  for (std::size_t route = 1; route < carried.size(); ++route) {
+    if (carried[route]) {
       name += (name.empty() ? "" : "+") + std::string(route_name(static_cast<Route>(route)));
     }
   }
@@ -217,6 +242,7 @@ std::string report_json(const Transfer& transfer) {
       {"device", request.device->info().name},
       {"status", status_name(transfer.status())},
       {"route", route_taken(transfer)},
+      {"bytes_by_route", bytes_by_route_json(transfer)},
       {"seconds", progress.seconds},
       {"gigabytes_per_second",
        progress.seconds > 0 ? static_cast<double>(progress.bytes_done) / progress.seconds / 1e9

@@ -50,10 +50,17 @@ std::vector<CopyPart> Transfer::copies_of(Range piece, const std::byte* from) co
 }
 
 void Transfer::piece_done(Lane lane, Range piece) {
+  std::uint64_t moved_bytes = piece.size;
+  if (lane == Lane::direct && !request_.destinations.empty()) {
+    moved_bytes = 0;
+    for_each_part(piece, [&](const Segment& part) { moved_bytes += part.range.size; });
+  }
   {
     const std::lock_guard lock(mutex_);
     done_.insert(piece);
-    tallies_[static_cast<std::size_t>(lane)].bytes += piece.size;
+    LaneTally& tally = tallies_[static_cast<std::size_t>(lane)];
+    tally.bytes += piece.size;
+    tally.moved_bytes += moved_bytes;
   }
   const std::uint64_t done = bytes_done_ += piece.size;
   if (notice != nullptr) {

@@ -51,6 +51,7 @@ struct TransferRequest {
 // What one lane did for a transfer.
 struct LaneTally {
   std::uint64_t bytes = 0;
+  std::uint64_t moved_bytes = 0;  // of these; `direct` leaves out what lies between destinations
   double cpu_seconds = 0;
   std::uint32_t channels = 0;  // tasks that ran, the widest moment aside
   Clock::time_point first;     // start of its first task
