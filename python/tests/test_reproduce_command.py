@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from reproduce_programs import fake_programs
+from reproduce_programs import answer, fake_programs
 from test_reproduce import reproduce
 
 from hippogriff import _runtime
 from hippogriff.errors import InvalidArgument, IoError
-from hippogriff.reproduce import energy, machine
-from hippogriff.reproduce.bench import AbsentError, Bench, MeasurementError, Places
+from hippogriff.reproduce import children, energy, machine
+from hippogriff.reproduce.bench import AbsentError, Bench, MeasurementError, Places, result_of
 from hippogriff.reproduce.command import device_of, say, write_report
 from hippogriff.reproduce.effort import FULL, QUICK, slice_of
+from hippogriff.reproduce.energy_figures import Idle
 from hippogriff.reproduce.experiments import Experiments, Unit
-from hippogriff.reproduce.journal import SCHEMA, Journal
+from hippogriff.reproduce.journal import SCHEMA, Journal, load
 from hippogriff.reproduce.run import measure
 
 
@@ -147,6 +150,16 @@ def test_a_slice_of_no_names_is_refused(tmp_path: Path, text: str) -> None:
         (f'{{"schema": "{SCHEMA}", "key": "a"}}', "neither a measurement nor a run"),
         (f'{{"schema": "{SCHEMA}", "run": 3}}', "neither a measurement nor a run"),
         (f'{{"schema": "{SCHEMA}", "run": {{}}}}', "neither a measurement nor a run"),
+        (
+            f'{{"schema": "{SCHEMA}", "run": {{"context": "", "machine": 1}}}}',
+            "the machine of a run",
+        ),
+        (f'{{"schema": "{SCHEMA}", "run": {{"context": "", "build": []}}}}', "the build of a run"),
+        (f'{{"schema": "{SCHEMA}", "key": "a", "context": "", "runs": [1]}}', "the runs of 'a'"),
+        (
+            f'{{"schema": "{SCHEMA}", "key": "a", "context": "", "result": {{}}}}',
+            "a result of 'a': KeyError",
+        ),
     ],
 )
 def test_lines_of_something_else_are_told_by_file_and_number(
@@ -158,6 +171,138 @@ def test_lines_of_something_else_are_told_by_file_and_number(
         file.write(line + "\n")
     with pytest.raises(InvalidArgument, match=f"^{re.escape(f'{journal.path}, line 2: {words}')}"):
         Journal(tmp_path)
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 12, 40, 60])
+def test_files_are_put_one_behind_the_other_though_the_first_was_cut_off(
+    tmp_path: Path, cut_bytes: int
+) -> None:
+    for name in ("one", "two"):
+        journal = Journal(tmp_path / name)
+        journal.begin_run({"started": name})
+        journal.add({"key": f"{name}/a", "seconds": 1})
+    one, two = ((tmp_path / name / "measurements.jsonl").read_bytes() for name in ("one", "two"))
+    both = Journal(tmp_path / "both")
+    both.path.write_bytes(one[:-cut_bytes] + two)
+    found = Journal(tmp_path / "both")
+    assert [record["key"] for record in found.records][-1] == "two/a"
+    assert [run["started"] for run in found.runs] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"runs": [1], "measurements": []}, "neither a measurement nor a run"),
+        ({"runs": [], "measurements": ["x"]}, "neither a measurement nor a run"),
+        ({"runs": 3, "measurements": []}, "not iterable"),
+        (
+            {"runs": [{"context": "c", "machine": {"device": "G"}}], "measurements": []},
+            "the machine of a run does not",
+        ),
+        (
+            {
+                "runs": [],
+                "measurements": [{"key": "k", "context": "c", "result": {"total_seconds": "abc"}}],
+            },
+            "a result of 'k'",
+        ),
+    ],
+)
+def test_results_with_something_else_in_them_are_told_by_file(
+    tmp_path: Path, document: dict[str, Any], words: str
+) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"schema": SCHEMA, **document}))
+    with pytest.raises(InvalidArgument, match=f"^{re.escape(str(path))} has no results.*{words}"):
+        load(path)
+
+
+def test_results_that_are_kept_are_results() -> None:
+    folder = Path(__file__).parents[2] / "bench" / "results" / "reproduce"
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        pytest.skip("no checkout")
+    assert all(load(path).records for path in paths)
+
+
+def test_a_part_of_which_there_is_nothing_is_refused(tmp_path: Path) -> None:
+    programs = fake_programs(tmp_path / "bin")
+    done = reproduce(tmp_path, programs, "--experiments", "E1", "--only", "mixed")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "E1: nothing of it is of the part that is named" in done.stderr
+
+
+def test_signals_that_end_programs_are_named() -> None:
+    killed = children.run(["sh", "-c", "kill -SEGV $$"], children.Surroundings())
+    assert killed.failure == "killed by SIGSEGV"
+
+
+@pytest.mark.parametrize(
+    ("total", "parts", "words"),
+    [
+        (-5.0, {"read": 0.0}, "read took 0.0 of -5.0 seconds"),
+        (1.0, {"read": 1.5}, "read took 1.5 of 1.0 seconds"),
+        (1.0, {"read": -0.1}, "read took -0.1 of 1.0 seconds"),
+    ],
+)
+def test_seconds_that_cannot_be_are_no_result(
+    total: float, parts: dict[str, float], words: str
+) -> None:
+    said = answer("run", total_seconds=total, seconds=parts)
+    with pytest.raises(MeasurementError, match=f"no result .{re.escape(words)}"):
+        result_of(json.dumps(said))
+
+
+class _Counter:
+    """A GPU's counter that is told what power is taken, look by look."""
+
+    def __init__(self, watts: list[float]) -> None:
+        self._watts, self._joules, self.looks = watts, 0.0, 0
+
+    def joules(self) -> float:
+        if self.looks:
+            self._joules += 0.5 * self._watts[min(self.looks, len(self._watts)) - 1]
+        self.looks += 1
+        return self._joules
+
+
+@pytest.mark.parametrize(
+    ("watts", "looks", "rested"),
+    [
+        ([77.0], 6, True),
+        ([138.0, 138.0, 138.0, 104.0, 78.0, 78.0, 77.0], 8, True),
+        ([138.0, 78.0] * 30, 40, False),
+    ],
+)
+def test_idle_is_measured_when_the_gpu_has_come_to_rest(
+    monkeypatch: pytest.MonkeyPatch, watts: list[float], looks: int, rested: bool
+) -> None:
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "sleep", sleep)
+    meter = energy.Meter("host")
+    meter.gpu = counter = _Counter(watts)  # type: ignore[assignment]
+    assert meter.rest() is rested
+    assert counter.looks == looks + 1
+
+
+def test_power_at_rest_counts_where_there_is_any() -> None:
+    def idle(joules: float, **more: bool) -> dict[str, Any]:
+        return {
+            "idle": True,
+            "energy": {"seconds": 2.0, "measured": {"gpu_joules": joules}},
+            **more,
+        }
+
+    moving = [idle(260.0), idle(250.0, rested=False)]
+    assert Idle(moving).watts == {"gpu": 127.5}
+    assert not Idle(moving).rested
+    assert Idle([*moving, idle(154.0, rested=True)]).watts == {"gpu": 77.0}
 
 
 def test_a_full_drive_is_told_with_the_file(

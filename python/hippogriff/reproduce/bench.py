@@ -18,6 +18,7 @@ from hippogriff.reproduce import children
 from hippogriff.reproduce.children import Surroundings
 from hippogriff.reproduce.instructions import Counter
 from hippogriff.reproduce.journal import lock_folder
+from hippogriff.reproduce.outcome import expect_result
 from hippogriff.reproduce.page_cache import residency
 
 if TYPE_CHECKING:
@@ -34,10 +35,6 @@ _COLD_MOST = 0.1  # A share of a file in the page cache that is cold still.
 _CACHED_LEAST = 0.99
 _ROOM_BYTES = 256 << 20
 _SHOWN_CHARACTERS = 200
-_USAGE = (
-    *("user_seconds", "system_seconds", "minor_faults", "major_faults"),
-    *("voluntary_switches", "involuntary_switches", "peak_resident_bytes"),
-)
 _CHECKED_BYTES_MAX = 100_000_000  # Oracles are slow.
 # What the user's environment says of these still counts.
 _KEPT = ("NVML", "CUDA_DRIVER", "CUFILE", "GDS_ROOT", "HOST_LINK", "IO", "HOST_MEMORY")
@@ -326,16 +323,9 @@ def result_of(output: str) -> dict[str, Any]:
     """
     result = json_of(output)
     try:
-        float(result["total_seconds"])
-        float(result["device_bytes"])
-        for name in _USAGE:
-            float(result["usage"][name])
-        if not all(float(seconds) >= 0 for seconds in result["seconds"].values()):
-            raise ValueError("negative seconds")
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
-        raise MeasurementError(
-            f"its output is no result ({error!r}): {_beginning(output)}"
-        ) from None
+        expect_result(result)
+    except ValueError as error:
+        raise MeasurementError(f"its output is no result ({error}): {_beginning(output)}") from None
     return dict(result)
 
 

@@ -43,7 +43,18 @@ class Outcome:
             return ""
         lines = self.errors.strip().splitlines() or self.output.strip().splitlines()
         said = f": {lines[-1]}" if lines else ""
-        return f"exit status {self.status}{said}"[:_WORDS_MAX]
+        return f"{_ending(self.status)}{said}"[:_WORDS_MAX]
+
+
+def _ending(status: int) -> str:
+    """Name a status of subprocess: below 0 it is a signal's number."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    return f"killed by {name}"
 
 
 def _text_of(file: IO[bytes]) -> str:

@@ -95,9 +95,11 @@ def run(options: Options) -> int:
     bench.begin()
     whole = Experiments(bench, EFFORTS[options.effort], journal).units(tuple(EXPERIMENTS))
     wanted = {name: sum(name in unit.experiments for unit in whole) for name in EXPERIMENTS}
+    units = Experiments(bench, effort, journal).units(names)
+    if not any(unit.experiments for unit in units):
+        raise InvalidArgument(f"{options.experiments}: nothing of it is of the part that is named")
     journal.begin_run({**machine.facts(bench, effort.name), "wanted": wanted})
     bench.context = journal.context
-    units = Experiments(bench, effort, journal).units(names)
     # What `timeout` sends, and a terminal that is closed, ends children and removes files, too.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it

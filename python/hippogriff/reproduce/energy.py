@@ -14,6 +14,12 @@ CORE_WATTS = 10.0
 #: NVML's counter is refreshed every 100 ms: shorter measurements tell little.
 SECONDS_MIN = 2.0
 _RAPL = Path("/sys/class/powercap")
+# A GPU keeps its clocks, and half as much power again, for seconds after its last context is gone.
+_REST_SECONDS = 3.0
+_REST_SECONDS_MAX = 20.0
+_LOOK_SECONDS = 0.5
+_LOOKS = 4
+_SPREAD = 0.04
 
 
 def _nvml() -> ctypes.CDLL:
@@ -110,6 +116,28 @@ class Meter:
     def measures(self) -> bool:
         """Whether there is a counter at all."""
         return not (self.gpu.why_not and self.cpu.why_not)
+
+    def rest(self) -> bool:
+        """Wait until the GPU takes the same power for a while; return whether it came to that.
+
+        Without a counter there is nothing to wait for.
+        """
+        begin = time.monotonic()
+        watts: list[float] = []
+        before, then = self.gpu.joules(), begin
+        while before is not None:
+            time.sleep(_LOOK_SECONDS)
+            joules, now = self.gpu.joules(), time.monotonic()
+            if joules is None:
+                break
+            watts.append((joules - before) / (now - then))
+            before, then = joules, now
+            last = watts[-_LOOKS:]
+            if now - begin >= _REST_SECONDS and max(last) <= (1 + _SPREAD) * min(last):
+                return True
+            if now - begin >= _REST_SECONDS_MAX:
+                return False
+        return True
 
     def begin(self) -> None:
         """Begin."""

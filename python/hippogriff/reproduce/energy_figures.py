@@ -38,11 +38,14 @@ _STATES = ("cold", "cached")
 
 
 class Idle:
-    """Watts that were measured while nothing ran."""
+    """Watts that were measured while nothing ran, of a machine that had come to rest if any is."""
 
     def __init__(self, records: list[Record]) -> None:
         self.watts: dict[str, float] = {}
-        idle = [record["energy"] for record in records if record.get("idle")]
+        all_idle = [record for record in records if record.get("idle")]
+        rested = [record for record in all_idle if record.get("rested")]
+        self.rested = bool(rested)
+        idle = [record["energy"] for record in rested or all_idle]
         for source in GPU + CPU:
             name = f"{source}_joules"
             found = [
@@ -151,8 +154,9 @@ def energy(measured: Measurements) -> Figure:
         for sources, title in SOURCES.items():
             kinds = {kind: idle.measured(sources, kind) for kind in (WITH_IDLE, ABOVE_IDLE)}
             panels += _panels(f"{title}, measured", runs, scale, kinds)
+        words = "" if idle.rested else ", within seconds of a program's end: not at rest"
         notes += [
-            f"Idle, the {SOURCES[(source,)]} took {watts:.1f} W."
+            f"Idle, the {SOURCES[(source,)]} took {watts:.1f} W{words}."
             for source, watts in idle.watts.items()
         ]
         notes += [

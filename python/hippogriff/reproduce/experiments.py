@@ -45,6 +45,7 @@ ONE_CHANNEL = "one_channel"
 DEFAULT_SHAPE = "default"
 CORES = (1, 2, 4)
 _IDLE_SECONDS = 2.5
+_REST_SECONDS = 4.0  # as a GPU needs them
 _MIB = 1 << 20
 _UNSET = "default"
 # Of E8: a setting, its variable, values; the first is the default.
@@ -315,10 +316,12 @@ class Experiments:
         seconds = max(self._effort.energy_seconds, 0.2)
 
         def idle() -> Record:
-            return {"energy": self._measured(lambda: time.sleep(min(seconds, _IDLE_SECONDS)))}
+            rested = self._the_meter().rest()
+            energy = self._measured(lambda: time.sleep(min(seconds, _IDLE_SECONDS)))
+            return {"energy": energy, "rested": rested}
 
         for number in range(self._effort.few):
-            guess = min(seconds, _IDLE_SECONDS)
+            guess = min(seconds, _IDLE_SECONDS) + _REST_SECONDS
             yield Unit(f"energy/idle/{number}", ("E5",), "energy/idle", guess, idle, {"idle": True})
             for name in self._effort.energy_programs:
                 for state in STATES:

@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff.errors import InvalidArgument, io_error
+from hippogriff.reproduce.outcome import expect_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "hippogriff-reproduce/2"
 Record = dict[str, Any]
+_BEGINNING = json.dumps({"schema": SCHEMA})[:-1].encode()
+_RUN_FACTS = {"machine": ("device", "processor", "cores"), "build": ()}
 
 
 # What runs must have in common for their measurements to stand beside each other.
@@ -65,13 +68,42 @@ def _record_of(line: bytes) -> Record:
     if record["schema"] != SCHEMA:
         raise ValueError(f"{record['schema']!r:.100} is another version's: name another folder")
     if "key" in record:
-        right = all(isinstance(record.get(name), str) for name in ("key", "context"))
+        _expect_measurement(record)
     else:
-        run = record.get("run")
-        right = isinstance(run, dict) and isinstance(run.get("context"), str)
-    if not right:
-        raise ValueError("neither a measurement nor a run")
+        _expect_run(record.get("run"))
     return record
+
+
+def _expect_measurement(record: Any) -> None:
+    if not isinstance(record, dict) or not all(
+        isinstance(record.get(name), str) for name in ("key", "context")
+    ):
+        raise ValueError("neither a measurement nor a run")
+    runs = record.get("runs", [])
+    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+        raise ValueError(f"the runs of {record['key']!r:.100} are none")
+    if record.get("failure") or record["key"].startswith("transfer/"):
+        return  # What failed may have left anything; a transfer has a result of its own kind.
+    for result in [each["result"] for each in (record, *runs) if "result" in each]:
+        try:
+            expect_result(result)
+        except ValueError as error:
+            raise ValueError(f"a result of {record['key']!r:.100}: {error}") from None
+
+
+def _expect_run(run: Any) -> None:
+    if not isinstance(run, dict) or not isinstance(run.get("context"), str):
+        raise ValueError("neither a measurement nor a run")
+    for name, facts in _RUN_FACTS.items():
+        said = run.get(name, {})
+        if not isinstance(said, dict) or (said and not all(fact in said for fact in facts)):
+            raise ValueError(f"the {name} of a run does not say what it should")
+
+
+def _after_torn(line: bytes) -> bytes:
+    """Return the line behind one that was cut off, as when a file is put behind such a one."""
+    begin = line.rfind(_BEGINNING, 1)
+    return line[begin:] if begin > 0 and line.startswith(_BEGINNING[:begin]) else b""
 
 
 def lock_folder(folder: Path, words: str) -> int:
@@ -117,9 +149,10 @@ class Journal:
             self._whole_bytes = len(whole)
         for number, line in enumerate(whole.splitlines(), 1):
             try:
-                self._take(_record_of(line))
+                self._take(_record_of(_after_torn(line) or line))
             except ValueError as error:
-                raise InvalidArgument(f"{self.path}, line {number}: {error}") from None
+                words = f"{self.path}, line {number}: {error}; without that line it can be used"
+                raise InvalidArgument(words) from None
 
     def _take(self, record: Record) -> None:
         if "key" in record:
@@ -229,6 +262,10 @@ def load(path: Path) -> Results:
         document = json.loads(path.read_text())
         if document["schema"] != SCHEMA:
             raise ValueError(f"schema {document['schema']}")
+        for run in document["runs"]:
+            _expect_run(run)
+        for record in document["measurements"]:
+            _expect_measurement(record)
         return _last_context(list(document["runs"]), list(document["measurements"]))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InvalidArgument(f"{path} has no results of hippogriff reproduce: {error}") from None

@@ -57,6 +57,10 @@ def _shown(panel: Panel) -> dict[str, list[Value | None]]:
     return {name: values for name, values in panel.series.items() if any(values)}
 
 
+# No two alike: of the papers there are up to six lines in a panel.
+_LINE_STYLES = ("--", ":", "-.", "-", (0, (8, 2, 1, 2, 1, 2)), (0, (1, 5)))
+
+
 def _colours(panel: Panel) -> dict[str, str]:
     colours: dict[str, str] = {}
     for name in _shown(panel):
@@ -169,8 +173,8 @@ def _panel(axes: Any, panel: Panel) -> None:
     if panel.base is not None:
         axes.axhline(panel.base, color=_TEXT, lw=0.8, alpha=0.6, zorder=0.9)
     for index, said in enumerate(panel.said):
-        style = ("--", ":", "-.", (0, (1, 3)))[index % 4]
-        label = _wrapped(f"papers: {said.label}", _LEGEND_CHARACTERS)
+        style = _LINE_STYLES[index % len(_LINE_STYLES)]
+        label = _wrapped(f"papers: {said.value:g}, {said.label}", _LEGEND_CHARACTERS)
         axes.axhline(said.value, color=_PAPERS, linestyle=style, lw=1.2, label=label)
     axes.set_title(panel.title, fontsize=10)
     # "…, higher is better" has a line of its own.

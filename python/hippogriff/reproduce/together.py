@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 8
 MIXED = "mixed"
-IN_TURNS = "in_turns"  # what the others are compared with
+IN_TURNS = "in_turns"  # what the others are compared with, as with UNMODIFIED
+UNMODIFIED = "unmodified"
 #: The share of what they want that there is.
 SHARE = 3
 #: What contexts, pinned memory and kernels take of a GPU beside the programs' own memory.
@@ -65,7 +66,7 @@ class Need:
 
 CONFIGURATIONS = (
     Configuration(IN_TURNS, "unmodified, one after another", CONVENTIONAL, at_once=False),
-    Configuration("unmodified", "unmodified, at once", CONVENTIONAL),
+    Configuration(UNMODIFIED, "unmodified, at once", CONVENTIONAL),
     Configuration("mps", "unmodified, at once, under MPS", CONVENTIONAL, mps=True),
     Configuration(
         "direct_most",
