@@ -118,6 +118,11 @@ JsonObject& JsonObject::seconds(const Phases& phases) {
   return raw("seconds", parts.str());
 }
 
+JsonObject& JsonObject::add(const JsonObject& others) {
+  members_ += (members_.empty() || others.members_.empty() ? "" : ", ") + others.members_;
+  return *this;
+}
+
 std::string json_list(const std::vector<std::string>& items) {
   std::string list;
   for (const std::string& item : items) {

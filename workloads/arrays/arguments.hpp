@@ -43,6 +43,7 @@ class JsonObject {
   JsonObject& number(std::string_view name, double value);
   JsonObject& raw(std::string_view name, const std::string& json);
   JsonObject& seconds(const Phases& phases);
+  JsonObject& add(const JsonObject& others);  // their members
 
   [[nodiscard]] std::string str() const { return "{" + members_ + "}"; }
 

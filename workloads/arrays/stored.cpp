@@ -50,6 +50,9 @@ Mode mode_of(const std::string& name) {
   if (name == "zero-copy") {
     return Mode::zero_copy;
   }
+  if (name == "tiled") {
+    return Mode::tiled;
+  }
   throw std::invalid_argument("no such mode: " + name);
 }
 

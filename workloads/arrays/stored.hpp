@@ -19,6 +19,7 @@ enum class Mode {
   array,      // hippogriff::array
   resident,   // device memory, loaded as a whole by hippogriff::send
   zero_copy,  // host memory that the device reads: a mapping on device host, pinned for a GPU
+  tiled,      // device memory, a part after the other: for programs with a way for it (tiles.hpp)
 };
 
 Mode mode_of(const std::string& name);  // std::invalid_argument

@@ -66,15 +66,16 @@ struct HostWarp {
   }
 };
 
-// Data that is in memory as a whole: the device's, or host memory that the device reads.
+// Data that is in memory, all of it or a part: the device's, or host memory that the device reads.
 template <typename T>
 struct PlainData {
   const T* data = nullptr;
   std::uint64_t count = 0;
+  std::uint64_t first = 0;  // the number of the first one that is there
 
   [[nodiscard]] HIPPO_HOST_DEVICE std::uint64_t size() const { return count; }
 
-  HIPPO_DEVICE T operator[](std::uint64_t index) const { return data[index]; }
+  HIPPO_DEVICE T operator[](std::uint64_t index) const { return data[index - first]; }
 };
 
 struct Range {
@@ -134,7 +135,7 @@ HIPPO_DEVICE bool walk(const Warp& /*warp*/,
                        Window<T, Bytes>& /*window*/,
                        Range range,
                        const Act& act) {
-  act(range.begin, from.data + range.begin, range.end - range.begin);
+  act(range.begin, from.data + (range.begin - from.first), range.end - range.begin);
   return true;
 }
 

@@ -98,18 +98,32 @@ void on_host_warps(const Work& work, std::uint64_t items) {
   take_items();
 }
 
-// Does all items on the device and waits.
+// Has the device do all items; a GPU's are on its default stream then, device host's are done.
 template <typename Work>
-void run_warps(const Device& device, const Work& work, std::uint64_t items) {
+void start_warps(const Device& device, const Work& work, std::uint64_t items) {
   if (items == 0) {
     return;
   }
   if (device.is_gpu()) {
     on_gpu_warps(work, items);
-    wait_for_gpu();
   } else {
     on_host_warps(work, items);
   }
+}
+
+// Does all items on the device and waits.
+template <typename Work>
+void run_warps(const Device& device, const Work& work, std::uint64_t items) {
+  start_warps(device, work, items);
+  if (items != 0 && device.is_gpu()) {
+    wait_for_gpu();
+  }
+}
+
+template <typename Do>
+void start_for_all(const Device& device, const Do& act, std::uint64_t count) {
+  const ForAll<Do> work{act, count};
+  start_warps(device, work, work.items());
 }
 
 template <typename Do>

@@ -1,5 +1,6 @@
 // The program: C = A + B, all three in files, in three ways.
 #include "workloads/arrays/arguments.hpp"
+#include "workloads/arrays/tiles.hpp"
 #include "workloads/papers/file.hpp"
 #include "workloads/vectoradd/vectoradd_kernel.hpp"
 
@@ -134,17 +135,17 @@ Moved through_arrays(const Wish& wish, const Device& device, Phases& phases) {
 
 // --- resident and tiled: by hand, with the transfer runtime ---
 
-// A part of the three, in device memory.
-struct Tile {
-  hippogriff::DeviceBuffer a;
-  hippogriff::DeviceBuffer b;
-  hippogriff::DeviceBuffer c;
-  std::optional<hippogriff::Transfer> a_comes;
-  std::optional<hippogriff::Transfer> b_comes;
-  std::optional<hippogriff::Transfer> c_goes;
+// A tile of C, in device memory.
+struct Sum {
+  hippogriff::DeviceBuffer memory;
+  std::optional<hippogriff::Transfer> goes;
 
-  Tile(std::uint64_t bytes, const std::string& device)
-      : a(bytes, device), b(bytes, device), c(bytes, device) {}
+  void finish() {
+    if (goes) {
+      goes->wait();
+      goes.reset();
+    }
+  }
 };
 
 class Tiling {
@@ -154,83 +155,50 @@ class Tiling {
         a_(wish.a, O_RDONLY),
         b_(wish.b, O_RDONLY),
         c_(wish.c, O_RDWR | O_CREAT | O_TRUNC),
-        count_(wish.count),
-        each_(parts_of(wish.count, tiles)) {
+        bytes_(wish.count * sizeof(Number)),
+        tiles_({{a_, {0, bytes_}}, {b_, {0, bytes_}}},
+               {parts_of(wish.count, tiles), 2, sizeof(Number)},
+               device,
+               wish.device),
+        sums_(tiles_.shape().slots) {
     options_.device = wish.device;
-    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(2, tiles); ++i) {
-      slots_.push_back(std::make_unique<Tile>(each_ * sizeof(Number), wish.device));
+    for (Sum& sum : sums_) {
+      sum.memory = hippogriff::DeviceBuffer(tiles_.shape().elements * sizeof(Number), wish.device);
     }
   }
 
   // While a tile is added, the next one comes and the one before goes.
   void run(Phases& phases) {
-    const std::uint64_t tiles = parts_of(count_, each_);
-    fetch(0);
-    for (std::uint64_t i = 0; i < tiles; ++i) {
-      Tile& tile = slot(i);
-      tile.a_comes->wait();
-      tile.b_comes->wait();
+    tiles_.through(tiles_.all(false), [&](const Tile& tile) {
       phases.end("wait_for_input");
-      if (i + 1 < tiles) {
-        fetch(i + 1);
-      }
-      finish(tile);  // the tile that was here before: its C has gone
+      Sum& sum = sums_[tile.slot];
+      sum.finish();  // the tile that was here before: its C has gone
       phases.end("wait_for_output");
-      const AddInMemory add{static_cast<const Number*>(tile.a.data()),
-                            static_cast<const Number*>(tile.b.data()),
-                            static_cast<Number*>(tile.c.data())};
-      run_for_all(device_, add, numbers_of(i));
+      auto* const c = static_cast<Number*>(sum.memory.data());
+      const std::uint64_t count = tile.elements.end - tile.elements.begin;
+      run_for_all(device_, AddInMemory{tile.part<Number>(0), tile.part<Number>(1), c}, count);
       phases.end("compute");
-      tile.c_goes.emplace(hippogriff::recv_async(c_.fd(), part(tile.c, i), offset(i), options_));
-    }
-    for (const auto& tile : slots_) {
-      finish(*tile);
+      sum.goes.emplace(hippogriff::recv_async(
+          c_.fd(), {c, count * sizeof(Number)}, tile.elements.begin * sizeof(Number), options_));
+    });
+    for (Sum& sum : sums_) {
+      sum.finish();
     }
     c_.sync();
     phases.end("wait_for_output");
   }
 
-  [[nodiscard]] Moved moved() const {
-    return {2 * count_ * sizeof(Number), count_ * sizeof(Number)};
-  }
+  [[nodiscard]] Moved moved() const { return {tiles_.cost().read_bytes, bytes_}; }
 
  private:
-  [[nodiscard]] Tile& slot(std::uint64_t tile) { return *slots_[tile % slots_.size()]; }
-
-  [[nodiscard]] std::uint64_t offset(std::uint64_t tile) const {
-    return tile * each_ * sizeof(Number);
-  }
-
-  [[nodiscard]] std::uint64_t numbers_of(std::uint64_t tile) const {
-    return std::min(each_, count_ - tile * each_);
-  }
-
-  [[nodiscard]] hippogriff::DeviceSpan part(const hippogriff::DeviceBuffer& buffer,
-                                            std::uint64_t tile) const {
-    return {buffer.data(), numbers_of(tile) * sizeof(Number)};
-  }
-
-  void fetch(std::uint64_t i) {
-    Tile& tile = slot(i);
-    tile.a_comes.emplace(hippogriff::send_async(a_.fd(), part(tile.a, i), offset(i), options_));
-    tile.b_comes.emplace(hippogriff::send_async(b_.fd(), part(tile.b, i), offset(i), options_));
-  }
-
-  static void finish(Tile& tile) {
-    if (tile.c_goes) {
-      tile.c_goes->wait();
-      tile.c_goes.reset();
-    }
-  }
-
   const Device& device_;
   File a_;
   File b_;
   File c_;
-  std::uint64_t count_;
-  std::uint64_t each_;
+  std::uint64_t bytes_;  // of each
+  Tiles tiles_;
   hippogriff::Options options_;
-  std::vector<std::unique_ptr<Tile>> slots_;
+  std::vector<Sum> sums_;
 };
 
 std::string run_mode(const Wish& wish, const Device& device, const std::string& mode) {
