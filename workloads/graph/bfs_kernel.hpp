@@ -75,6 +75,65 @@ struct BfsLevel {
   }
 };
 
+// A level, top down, for tiles of the edges: no queue says whose lists are read, distances do. A
+// lane takes a short list, all lanes a longer one.
+struct BfsFromAbove {
+  static constexpr std::uint64_t short_list = 4;
+
+  Csr graph;
+  int level;  // of the vertices whose lists are read
+  int* distances;
+
+  [[nodiscard]] HIPPO_DEVICE bool wants(std::uint64_t vertex) const {
+    return peek(distances[vertex]) == level;
+  }
+
+  template <typename Source>
+  [[nodiscard]] HIPPO_DEVICE bool begun(std::uint64_t /*vertex*/,
+                                        const Source& neighbours,
+                                        const Range& part,
+                                        Tally& tally) const {
+    if (part.end - part.begin > short_list) {
+      return false;
+    }
+    for (std::uint64_t i = part.begin; i < part.end; ++i) {
+      reach(neighbours[i], tally);
+    }
+    return true;
+  }
+
+  template <typename Warp, typename Source, typename Window>
+  HIPPO_DEVICE void list(const Warp& warp,
+                         std::uint64_t /*vertex*/,
+                         const Source& neighbours,
+                         Window& window,
+                         Range part,
+                         Tally& tally) const {
+    walk(warp,
+         neighbours,
+         window,
+         part,
+         [&](std::uint64_t first, const Vertex* values, std::uint64_t count) {
+           each_lane(
+               warp, first, values, count, [&](Vertex target, std::uint64_t /*index*/, bool valid) {
+                 if (valid) {
+                   reach(target, tally);
+                 }
+               });
+         });
+  }
+
+ private:
+  HIPPO_DEVICE void reach(Vertex target, Tally& tally) const {
+    if (target >= graph.vertices) {
+      ++tally.damaged;
+    } else if (peek(distances[target]) < 0 && replace(distances[target], -1, level + 1)) {
+      ++tally.found;
+      tally.edges += graph.degree(target);
+    }
+  }
+};
+
 // A level, bottom up (Beamer, Asanovic and Patterson, SC 2012): each vertex that is not reached
 // looks for a neighbour that was reached last, and reads no more of its list once it has one. A
 // lane takes a vertex' first neighbours; the few who find none there are looked after by all lanes.

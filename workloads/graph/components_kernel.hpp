@@ -92,7 +92,8 @@ struct CcProbe {
   }
 };
 
-// Joins the vertices that are not in the component with that label with all of their neighbours.
+// Joins the vertices that are not in the component with that label with all of their neighbours. A
+// label that is no vertex: all vertices.
 struct CcOthers {
   Vertex common;
   std::uint64_t vertices;

@@ -15,6 +15,8 @@ struct Csr {
   std::uint64_t vertices;
   std::uint64_t edges;
   const std::uint64_t* offsets;
+  std::uint64_t first;  // the edges that kernels go through are from this one on
+  std::uint64_t stop;   // up to this one
 
   [[nodiscard]] HIPPO_HOST_DEVICE std::uint64_t degree(std::uint64_t vertex) const {
     return offsets[vertex + 1] - offsets[vertex];
@@ -42,16 +44,17 @@ struct Csr {
     return next;
   }
 
-  // All edges in parts, in order or backwards: who goes through them again and again has then read
-  // last what comes first.
+  // These edges by items, in order or backwards: who goes through them again and again has
+  // then read last what comes first.
   [[nodiscard]] HIPPO_HOST_DEVICE Range item(std::uint64_t number, bool backwards) const {
-    const std::uint64_t begin = (backwards ? items() - 1 - number : number) * neighbours_an_item;
+    const std::uint64_t begin =
+        first + (backwards ? items() - 1 - number : number) * neighbours_an_item;
     const std::uint64_t end = begin + neighbours_an_item;
-    return {begin, end < edges ? end : edges};
+    return {begin, end < stop ? end : stop};
   }
 
   [[nodiscard]] HIPPO_HOST_DEVICE std::uint64_t items() const {
-    return parts_of(edges, neighbours_an_item);
+    return parts_of(stop - first, neighbours_an_item);
   }
 };
 

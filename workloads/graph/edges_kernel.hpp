@@ -27,8 +27,8 @@ HIPPO_DEVICE void each_list(const Csr& graph,
   }
 }
 
-// What goes through all edges. `Each` has list(warp, vertex, range, values), which returns how many
-// neighbours were no vertices.
+// What goes through all edges, or those of a tile. `Each` has list(warp, vertex, range, values),
+// which returns how many neighbours were no vertices.
 template <typename Source, typename Each>
 struct EveryEdge {
   static constexpr unsigned at_once = 32;
@@ -74,7 +74,7 @@ struct EveryEdge {
 #endif
 };
 
-// What goes through some vertices' lists only. `Each` has
+// What goes through some vertices' lists only, or what a tile has of them. `Each` has
 //   wants(vertex), which others may be changing;
 //   begun(vertex, neighbours, part, tally): by a lane, before the others look; takes away from the
 //     part what it has seen, and tells whether no more is wanted;
@@ -139,5 +139,29 @@ struct ChosenLists {
     }
     return {larger(graph.offsets[vertex], range.begin),
             smaller(graph.offsets[vertex + 1], range.end)};
+  }
+};
+
+// Which tiles of the edges have something of the lists that ChosenLists<Source, Each> goes through:
+// gets to be `stamp` what is another number before.
+template <typename Each>
+struct MarkTiles {
+  Csr graph;
+  Each each;
+  std::uint64_t edges_a_tile;
+  unsigned stamp;
+  unsigned* tiles;
+
+  HIPPO_DEVICE void operator()(std::uint64_t vertex) const {
+    if (graph.degree(vertex) == 0 || !each.wants(vertex)) {
+      return;
+    }
+    const std::uint64_t last = (graph.offsets[vertex + 1] - 1) / edges_a_tile;
+    for (std::uint64_t tile = graph.offsets[vertex] / edges_a_tile; tile <= last; ++tile) {
+      const unsigned seen = peek(tiles[tile]);
+      if (seen != stamp) {
+        replace(tiles[tile], seen, stamp);
+      }
+    }
   }
 };

@@ -21,9 +21,9 @@ constexpr std::array<std::string_view, 1> switches{"top-down"};
 constexpr const char* usage =
     "graph generate FILE [--kind kronecker|uniform] [--scale 10] [--edge-factor 16] [--seed N]\n"
     "                    [--memory 4GiB] [--device host|cuda:N]\n"
-    "graph run FILE --algorithm bfs|cc|pagerank [--mode array|resident|zero-copy|all]\n"
-    "               [--device host|cuda:N] [--cache 64MiB] [--line 4KiB] [--check] [--json]\n"
-    "               [--source N] [--sources 1] [--top-down] [--iterations 20]";
+    "graph run FILE --algorithm bfs|cc|pagerank [--mode array|resident|zero-copy|tiled|all]\n"
+    "               [--device host|cuda:N] [--cache 64MiB] [--line 4KiB] [--tile 32MiB]\n"
+    "               [--check] [--json] [--source N] [--sources 1] [--top-down] [--iterations 20]";
 
 struct Wish {
   Algorithm algorithm = Algorithm::bfs;
@@ -31,6 +31,7 @@ struct Wish {
   std::string device;
   std::uint64_t cache_bytes = 0;
   std::uint32_t line_bytes = 0;
+  std::uint64_t tile_bytes = 0;  // at most
   unsigned iterations = 0;
   std::vector<std::uint64_t> sources;
   bool top_down = false;
@@ -105,11 +106,13 @@ std::vector<std::uint64_t> spread_sources(const GraphFile& graph, std::uint64_t 
 Wish read_wish(Arguments& words, const GraphFile& graph) {
   Wish wish;
   wish.algorithm = algorithm_of(words.text("algorithm", "bfs"));
-  wish.modes = chosen_modes(words.text("mode", "array"), {"array", "resident", "zero-copy"});
+  wish.modes =
+      chosen_modes(words.text("mode", "array"), {"array", "resident", "zero-copy", "tiled"});
   wish.device = resolve_device(words.text("device", ""));
   wish.cache_bytes = words.number({"cache", 64U << 20U, 512, no_bound, "bytes"});
   wish.line_bytes = static_cast<std::uint32_t>(
       words.number({"line", 4096, 512, 1U << 20U, "bytes, a power of two"}));
+  wish.tile_bytes = tile_bytes_wish(words);
   wish.iterations =
       static_cast<unsigned>(words.number({"iterations", 20, 1, 10'000, "of PageRank"}));
   const std::uint64_t sources = words.number({"sources", 1, 1, 10'000, "of searches"});
@@ -236,7 +239,10 @@ void go_through(
   run.phases.end("check");
 }
 
-std::string told(const Run& run, const std::string& mode, const Wish& wish, const ReadCost& cost) {
+std::string told(const Run& run,
+                 const std::string& mode,
+                 const Wish& wish,
+                 const Neighbours& neighbours) {
   double total = 0;
   double compute = 0;
   for (const auto& [phase, seconds] : run.phases.seconds()) {
@@ -248,7 +254,10 @@ std::string told(const Run& run, const std::string& mode, const Wish& wish, cons
   json.text("mode", mode).seconds(run.phases).number("total_seconds", total);
   json.number("passes", std::uint64_t{run.passes}).number("edges", run.edges);
   json.number("edges_per_second", compute > 0 ? static_cast<double>(run.edges) / compute : 0.0);
-  describe(json, cost, needed);
+  if (neighbours.tiles) {
+    describe(json, *neighbours.tiles);
+  }
+  describe(json, neighbours.tiles ? neighbours.tiles->cost() : neighbours.stored->cost(), needed);
   json.raw("checked", wish.check ? "true" : "false");
   if (wish.algorithm != Algorithm::pagerank) {
     json.text("checksum", run.checksum.text());
@@ -263,8 +272,19 @@ std::string run_mode(const GraphFile& graph,
                      Oracle& oracle) {
   Run run;
   const Storing storing{mode_of(mode), device, wish.device, wish.cache_bytes, wish.line_bytes};
-  const StoredData<Vertex> neighbours(storing, graph.file(), graph.neighbours());
-  run.phases.end(neighbours.is_array() ? "open" : "load");
+  Neighbours neighbours;
+  if (storing.mode == Mode::tiled) {
+    neighbours.tiles =
+        std::make_unique<Tiles>(std::vector<TiledPart>{{graph.file(), graph.neighbours()}},
+                                tile_shape({wish.cache_bytes, wish.tile_bytes}, sizeof(Vertex), 1),
+                                device,
+                                wish.device);
+  } else {
+    neighbours.stored =
+        std::make_unique<StoredData<Vertex>>(storing, graph.file(), graph.neighbours());
+  }
+  const bool opened = neighbours.tiles || neighbours.stored->is_array();
+  run.phases.end(opened ? "open" : "load");
   GraphOnDevice on(graph, device, neighbours);
   on.prepare(wish.algorithm);
   run.phases.end("state");
@@ -273,7 +293,7 @@ std::string run_mode(const GraphFile& graph,
   } else {
     go_through(graph, wish, oracle, on, run);
   }
-  return told(run, mode, wish, neighbours.cost());
+  return told(run, mode, wish, neighbours);
 }
 
 int run(Arguments& words) {

@@ -17,6 +17,9 @@ template void on_gpu_warps(const ChosenLists<InStorage, CcOthers>& work, std::ui
 template void on_gpu_warps(const ChosenLists<InMemory, CcOthers>& work, std::uint64_t items);
 template void on_gpu_warps(const EveryEdge<InStorage, PageRankPull>& work, std::uint64_t items);
 template void on_gpu_warps(const EveryEdge<InMemory, PageRankPull>& work, std::uint64_t items);
+template void on_gpu_warps(const ChosenLists<InMemory, BfsFromAbove>& work, std::uint64_t items);
+template void on_gpu_warps(const ForAll<MarkTiles<BfsFromAbove>>& work, std::uint64_t items);
+template void on_gpu_warps(const ForAll<MarkTiles<BfsFromBelow>>& work, std::uint64_t items);
 template void on_gpu_warps(const BfsCollect& work, std::uint64_t items);
 template void on_gpu_warps(const ForAll<BfsBegin>& work, std::uint64_t items);
 template void on_gpu_warps(const ForAll<CcBegin>& work, std::uint64_t items);

@@ -36,9 +36,52 @@ for graph in graph uniform tiny dense; do
     # shellcheck disable=SC2086 # an algorithm and an option
     "$program" run "$folder/$graph" --algorithm $algorithm --mode all --check --json --device "$device" \
       --cache 32KiB --line 512 --sources 3 --iterations 3 >"$folder/json"
-    test "$(grep -c '"checked": true' "$folder/json")" = 3
+    test "$(grep -c '"checked": true' "$folder/json")" = 4
   done
 done
+# By tiles: of one neighbour each, of which two are in memory; so small that most lists lie in several; a last one that
+# is short; one for all.
+tiled() {
+  graph=$1
+  options=$2
+  shift 2
+  for algorithm in bfs "bfs --top-down" cc pagerank; do
+    # shellcheck disable=SC2086 # options and their values
+    "$program" run "$folder/$graph" --algorithm $algorithm --mode tiled --check --json --device "$device" \
+      --sources 2 --iterations 3 $options >"$folder/json"
+    grep -q '"checked": true' "$folder/json"
+    for word; do
+      grep -q "\"$word" "$folder/json"
+    done
+  done
+}
+read_by_tiles() {
+  sed -n 's/.*"read_bytes": \([0-9]*\).*/\1/p' "$folder/json"
+}
+tiled tiny "--cache 512 --tile 1"
+"$program" generate "$folder/edgeless" --scale 1 --edge-factor 1 --kind uniform --seed 4 --device host
+test "$(stat -c %s "$folder/edgeless")" = 8192
+tiled edgeless "" 'read_bytes": 0'
+tiled uniform "--cache 512 --tile 4" 'tile_bytes": 4, "tiles_in_memory": 128'
+tiled graph "--cache 512" 'tile_bytes": 128, "tiles_in_memory": 4'
+tiled dense "--cache 256KiB --tile 30001" 'tile_bytes": 28672, "tiles_in_memory": 9'
+# What all finds room for is read once, by all passes together: here by three iterations.
+tiled graph "--cache 1MiB --tile 8KiB"
+test "$(read_by_tiles)" = "$(sed -n 's/.*"data_bytes": \([0-9]*\).*/\1/p' "$folder/json")"
+# Each pass but the first finds the last one's four tiles.
+tiled graph "--cache 32KiB" 'tile_bytes": 8192, "tiles_in_memory": 4'
+size=$(sed -n 's/.*"data_bytes": \([0-9]*\).*/\1/p' "$folder/json")
+last=$(((size - 1) % 8192 + 1))
+test "$(read_by_tiles)" = $((3 * size - (3 * 8192 + last) - 4 * 8192))
+# Components are found in one pass. A search leaves out tiles without a vertex whose list it reads: of a level of its own
+# most, where few vertices are reached at a time.
+"$program" run "$folder/graph" --algorithm cc --mode tiled --device "$device" --cache 32KiB --json >"$folder/json"
+grep -q '"passes": 1,' "$folder/json"
+test "$(read_by_tiles)" = "$size"
+"$program" run "$folder/graph" --mode tiled --device "$device" --cache 4KiB --top-down --json >"$folder/json"
+passes=$(sed -n 's/.*"passes": \([0-9]*\).*/\1/p' "$folder/json")
+test "$passes" -gt 2
+test "$(read_by_tiles)" -lt $((size * (passes - 1)))
 "$program" run "$folder/graph" --mode array --check --json --device "$device" --cache 512 --line 512 >"$folder/json"
 for word in open compute total_seconds edges_per_second needed_bytes read_bytes amplification misses; do
   grep -q "\"$word\": " "$folder/json"
@@ -73,7 +116,7 @@ done
 for which in "cc 12288" "pagerank $(($(stat -c %s "$folder/uniform") - 4))"; do
   cp "$folder/uniform" "$folder/damaged"
   spoil "$folder/damaged" "${which#* }" '\0377\0377\0377\0377'
-  for mode in array resident zero-copy; do
+  for mode in array resident zero-copy tiled; do
     expect_status 1 "$program" run "$folder/damaged" --algorithm "${which% *}" --mode $mode --device "$device"
     grep -q "damaged.*no vertices" "$folder/said"
   done
