@@ -1,6 +1,7 @@
 // The program: makes trips, and asks what drivers make a mile on long ones, in each of the modes.
 #include "workloads/arrays/arguments.hpp"
 #include "workloads/arrays/stored.hpp"
+#include "workloads/arrays/tiles.hpp"
 #include "workloads/papers/program.hpp"
 #include "workloads/queries/columns.hpp"
 #include "workloads/queries/queries_kernel.hpp"
@@ -22,9 +23,9 @@ constexpr std::uint64_t no_bound = std::numeric_limits<std::uint64_t>::max();
 constexpr double tolerance = 1e-9;  // relative: sums come in another order
 constexpr const char* usage =
     "queries generate FOLDER --rows N [--long-per-million 300] [--seed N]\n"
-    "queries run FOLDER [--query 0..5|all] [--mode array|resident|zero-copy|all]\n"
+    "queries run FOLDER [--query 0..5|all] [--mode array|resident|zero-copy|tiled|all]\n"
     "            [--device host|cuda:N] [--miles 30] [--cache 64MiB] [--line 4KiB]\n"
-    "            [--scan-line 64KiB] [--wanted 16777216] [--check] [--json]";
+    "            [--scan-line 64KiB] [--wanted 16777216] [--tile 32MiB] [--check] [--json]";
 
 struct Wish {
   std::vector<std::size_t> queries;
@@ -33,6 +34,7 @@ struct Wish {
   std::uint64_t cache_bytes = 0;
   std::uint32_t line_bytes = 0;
   std::uint32_t scan_line_bytes = 0;  // of the column that is read as a whole
+  std::uint64_t tile_bytes = 0;       // of all columns together, at most
   std::uint64_t wanted_at_once = 0;   // trips, before what others' columns have of them is read
   double miles = 0;
   bool check = false;
@@ -56,13 +58,15 @@ Wish read_wish(Arguments& words) {
   if (wish.queries.empty()) {
     throw std::invalid_argument("--query is 0 to 5 or all, not " + query);
   }
-  wish.modes = chosen_modes(words.text("mode", "array"), {"array", "resident", "zero-copy"});
+  wish.modes =
+      chosen_modes(words.text("mode", "array"), {"array", "resident", "zero-copy", "tiled"});
   wish.device = resolve_device(words.text("device", ""));
   wish.cache_bytes = words.number({"cache", 64U << 20U, 512, no_bound, "bytes, of all columns"});
   wish.line_bytes = static_cast<std::uint32_t>(
       words.number({"line", 4096, 512, 1U << 20U, "bytes, a power of two"}));
   wish.scan_line_bytes = static_cast<std::uint32_t>(
       words.number({"scan-line", 64U << 10U, 512, 1U << 20U, "bytes, a power of two"}));
+  wish.tile_bytes = tile_bytes_wish(words);
   wish.wanted_at_once = words.number(
       {"wanted", std::uint64_t{1} << 24U, 1, std::uint64_t{1} << 40U, "trips on the list"});
   wish.miles = static_cast<double>(words.number({"miles", 30, 1, 1'000'000, "of a long trip"}));
@@ -236,11 +240,26 @@ struct Run {
   Device& device;
 };
 
-std::string run_query(const Run& run, std::size_t query, const std::string& mode) {
-  Phases phases;
+void check(const Run& run, std::size_t query, const Answer& answer) {
+  const Answer expected = oracle(run.columns, run.wish);
+  if (answer.rows != expected.rows || !close_to(answer.miles, expected.miles) ||
+      (query > 0 && !close_to(answer.dollars_a_mile, expected.dollars_a_mile))) {
+    throw std::runtime_error("WRONG: the answer to Q" + std::to_string(query));
+  }
+}
+
+// What a mode found, and what it says of itself.
+struct Found {
+  Answer answer;
+  ReadCost cost;
+  JsonObject json;
+};
+
+// Where all columns are at hand.
+Found look_through(const Run& run, Mode mode, Phases& phases) {
   const Wish& wish = run.wish;
   const std::uint64_t share = wish.cache_bytes / run.columns.count();
-  Storing storing{mode_of(mode),
+  Storing storing{mode,
                   run.device,
                   wish.device,
                   std::max<std::uint64_t>(share, wish.line_bytes),
@@ -254,32 +273,71 @@ std::string run_query(const Run& run, std::size_t query, const std::string& mode
   const bool array = stored[0]->is_array();
   phases.end(array ? "open" : "load");
   Workspace memory(run.device, Workspace::Allocator::device);
-  const Answer answer =
-      array ? ask<hippogriff::array_view<double>>(
-                  stored, wish, memory, [](const auto& column) { return column.view(); })
-            : ask<PlainData<double>>(
-                  stored, wish, memory, [](const auto& column) { return column.plain(); });
+  Found found;
+  found.answer = array ? ask<hippogriff::array_view<double>>(
+                             stored, wish, memory, [](const auto& column) { return column.view(); })
+                       : ask<PlainData<double>>(stored, wish, memory, [](const auto& column) {
+                           return column.plain();
+                         });
   phases.end("compute");
-  if (wish.check) {
-    const Answer expected = oracle(run.columns, wish);
-    if (answer.rows != expected.rows || !close_to(answer.miles, expected.miles) ||
-        (query > 0 && !close_to(answer.dollars_a_mile, expected.dollars_a_mile))) {
-      throw std::runtime_error("WRONG: the answer to Q" + std::to_string(query));
-    }
-    phases.end("check");
-  }
-  ReadCost cost;
   for (const auto& column : stored) {
-    cost.add(column->cost());
+    found.cost.add(column->cost());
+  }
+  if (array) {
+    found.json.number("scan_line_bytes", std::uint64_t{scan_line(wish, storing.cache_bytes)});
+  }
+  return found;
+}
+
+// All columns as wholes, once, a tile of each at a time: among the rows of a tile there nearly
+// always is one that is wanted.
+Found go_through_tiles(const Run& run, Phases& phases) {
+  const std::size_t count = run.columns.count();
+  std::vector<TiledPart> parts;
+  for (std::size_t i = 0; i < count; ++i) {
+    parts.push_back({run.columns.file(i), run.columns.section()});
+  }
+  Tiles tiles(std::move(parts),
+              tile_shape({run.wish.cache_bytes, run.wish.tile_bytes}, sizeof(double), count),
+              run.device,
+              run.wish.device);
+  phases.end("open");
+  Workspace memory(run.device, Workspace::Allocator::device);
+  auto* const findings = memory.allocate<Findings>(1);
+  memory.put(findings, Findings{});
+  tiles.through(tiles.all(false), [&](const Tile& tile) {
+    AskTile work{{},
+                 static_cast<unsigned>(count),
+                 tile.elements.end - tile.elements.begin,
+                 run.wish.miles,
+                 findings};
+    for (std::size_t i = 0; i < count; ++i) {
+      work.columns[i] = tile.part<double>(i);
+    }
+    start_warps(run.device, work, work.items());
+  });
+  const Findings all = memory.get(findings);
+  phases.end("compute");
+  Found found{{all.rows, all.miles, all.dollars_a_mile}, tiles.cost(), {}};
+  describe(found.json, tiles);
+  return found;
+}
+
+std::string run_query(const Run& run, std::size_t query, const std::string& mode) {
+  Phases phases;
+  const Mode chosen = mode_of(mode);
+  const Found found =
+      chosen == Mode::tiled ? go_through_tiles(run, phases) : look_through(run, chosen, phases);
+  if (run.wish.check) {
+    check(run, query, found.answer);
+    phases.end("check");
   }
   JsonObject json;
   json.text("mode", mode);
-  tell(json, answer, query, phases);
-  if (array) {
-    json.number("scan_line_bytes", std::uint64_t{scan_line(wish, storing.cache_bytes)});
-  }
-  describe(json, cost, sizeof(double) * (run.columns.rows() + query * answer.rows));
-  return json.raw("checked", wish.check ? "true" : "false").str();
+  tell(json, found.answer, query, phases);
+  json.add(found.json);
+  describe(json, found.cost, sizeof(double) * (run.columns.rows() + query * found.answer.rows));
+  return json.raw("checked", run.wish.check ? "true" : "false").str();
 }
 
 int run(Arguments& words) {

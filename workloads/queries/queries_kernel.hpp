@@ -79,6 +79,57 @@ struct ScanDistances {
 #endif
 };
 
+// All of a query, for rows whose columns are in memory. A lane has a row.
+struct AskTile {
+  static constexpr unsigned at_once = 16;
+  template <unsigned Bytes>
+  using Buffer = NothingShared;
+
+  const double* columns[1 + dependent_max];
+  unsigned column_count;
+  std::uint64_t rows;
+  double miles;
+  Findings* findings;
+
+  [[nodiscard]] std::uint64_t items() const { return parts_of(rows, rows_an_item); }
+
+  template <typename Warp, typename Buffer>
+  HIPPO_DEVICE void operator()(const Warp& warp, Buffer& /*buffer*/, std::uint64_t item) const {
+    unsigned found = 0;
+    double sum = 0;
+    double made = 0;
+    const std::uint64_t end = smaller((item + 1) * rows_an_item, rows);
+    for (std::uint64_t row = item * rows_an_item + warp.rank(); row < end; row += Warp::lanes) {
+      const double distance = columns[0][row];
+      if (distance >= miles) {
+        ++found;
+        sum += distance;
+        made += dollars(row) / distance;
+      }
+    }
+    if (!warp.any(found != 0)) {
+      return;
+    }
+    found = warp.sum(found);
+    sum = warp.sum(sum);
+    made = warp.sum(made);
+    if (warp.rank() == 0) {
+      fetch_add(findings->rows, 1ULL * found);
+      add_to(findings->miles, sum);
+      add_to(findings->dollars_a_mile, made);
+    }
+  }
+
+ private:
+  [[nodiscard]] HIPPO_DEVICE double dollars(std::uint64_t row) const {
+    double left = column_count > 1 ? columns[1][row] : 0;
+    for (unsigned column = 2; column < column_count; ++column) {
+      left -= columns[column][row];
+    }
+    return left;
+  }
+};
+
 // What the driver makes a mile on each of these trips: the total, less surcharges, hail fee, tolls
 // and taxes as far as the query has them. A lane has a trip.
 template <typename Source>
