@@ -38,7 +38,7 @@ ALGORITHMS = ("bfs", "bfs --top-down", "cc", "pagerank")
 KINDS = ("kronecker", "uniform")
 PROGRAMS = ("graph", "queries", "vectoradd", "gather", "blocks")
 STATES = ("cached", "cold")
-READING = ("array", "resident", "zero-copy")
+READING = ("array", "resident", "zero-copy", "tiled")
 WRITING = ("array", "tiled", "resident")
 _PIECE = 1 << 22
 

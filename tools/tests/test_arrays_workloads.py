@@ -87,8 +87,30 @@ def test_page_has_a_line_for_each_case(tmp_path: Path) -> None:
     output = tmp_path / "page.md"
     page = "\n".join(arrays_workloads_page.page_lines([path], output, plots=False))
     assert "| vectoradd, cached | 6e-09, 4.1e-06 | 2 | 2 |  | absent: exit status 1: " in page
-    assert page.count("| 1.00 |  | 1.50 |") == 1
+    assert page.count("| 1.00 |  |  | 1.50 |") == 1
     assert arrays_workloads_page.page_lines([], output, plots=False) == []
+
+
+def test_tiles_are_compared_with_and_are_an_aim_of_vectoradd_alone(tmp_path: Path) -> None:
+    run(tmp_path)
+    path = tmp_path / "results.json"
+    results = json.loads(path.read_text())
+    array = next(each for each in results["cases"] if each["mode"] == "array")
+    tiled = {**array, "mode": "tiled", "summary": {**array["summary"], "seconds_median": 5.0}}
+    names = ("bfs kronecker 3", "Q1", "vectoradd")
+    results["cases"] = [{**each, "case": name} for name in names for each in (array, tiled)]
+    path.write_text(json.dumps(results))
+    page = "\n".join(arrays_workloads_page.page_lines([path], tmp_path / "p", plots=False))
+    assert "| tiled | ratio | to zero-copy | to tiled | read |" in page
+    for name in names:
+        assert f"| {name}, cached | 6e-09, 4.1e-06 | 2 |  |  | 5 |  |  | 2.50 | 1.50 |" in page
+    assert [line for line in page.splitlines() if "met |" in line] == [
+        "| vectoradd | cached | tiled by hand | ≥ 1 | 2.50 | met |"
+    ]
+    results["cases"] = [each for each in results["cases"] if each["mode"] == "array"]
+    path.write_text(json.dumps(results))
+    page = "\n".join(arrays_workloads_page.page_lines([path], tmp_path / "p", plots=False))
+    assert "| tiled | ratio | to zero-copy | read |" in page
 
 
 def test_given_graphs_are_cases_beside_generated_ones(tmp_path: Path) -> None:
@@ -102,6 +124,12 @@ def test_given_graphs_are_cases_beside_generated_ones(tmp_path: Path) -> None:
     expected = ["bfs", "bfs --top-down", "cc", "pagerank"]
     assert names == [f"{each} {path.name}" for path in given for each in expected]
     assert all(each["data_bytes"] == 7 for each in results["cases"])
+    assert [each["mode"] for each in results["cases"]][:4] == [
+        "array",
+        "resident",
+        "zero-copy",
+        "tiled",
+    ]
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls[0].startswith(f"run {given[0]} --algorithm bfs --sources 2 --mode array")
     assert all(path.exists() for path in given)  # they are not the benchmark's to remove
