@@ -10,9 +10,9 @@
 namespace {
 
 // Between 323 and 343 K, and powers of up to 3 MW/m^2.
-void generate(const Numbers& /*numbers*/, const RandomField& random, const InputWriter& writer) {
-  constexpr float cell_metres = 0.016F / 1024;
-  constexpr float watts_max = 3e6F * cell_metres * cell_metres;
+void generate(const Numbers& numbers, const RandomField& random, const InputWriter& writer) {
+  const auto cell_metres = static_cast<float>(hotspot_cell_metres(numbers));
+  const float watts_max = 3e6F * cell_metres * cell_metres;
   writer.fill<float>(0, [&](std::uint64_t i) { return 323.0F + 20.0F * random.unit(0, i); });
   writer.fill<float>(1, [&](std::uint64_t i) { return watts_max * random.unit(1, i); });
 }
@@ -21,11 +21,11 @@ void generate(const Numbers& /*numbers*/, const RandomField& random, const Input
 float* spread_heat(Job& job, float* temperature, const float* power) {
   const std::size_t rows = job.in.numbers().at("rows");
   const std::uint64_t steps = job.in.numbers().at("steps");
+  const HotspotPhysics physics = hotspot_physics(job.in.numbers());
   auto* other = job.memory.allocate<float>(rows * rows);
   for (std::uint64_t done = 0; done < steps; done += HotspotSteps::steps_max) {
     const auto now = std::min<std::uint64_t>(steps - done, HotspotSteps::steps_max);
-    const HotspotSteps work{
-        temperature, power, other, rows, static_cast<unsigned>(now), hotspot_physics()};
+    const HotspotSteps work{temperature, power, other, rows, static_cast<unsigned>(now), physics};
     launch(job.memory.device(), work, work.blocks());
     job.cost.bytes += 3.0 * sizeof(float) * static_cast<double>(rows * rows);
     std::swap(temperature, other);

@@ -6,7 +6,11 @@
 #include "workloads/hotspot/hotspot_kernel.hpp"
 #include "workloads/papers/program.hpp"
 
-HotspotPhysics hotspot_physics();
+// By the size of the chip and its cells, the length of a step, and the air.
+HotspotPhysics hotspot_physics(const Numbers& numbers);
+
+// The side of a cell, in metres.
+double hotspot_cell_metres(const Numbers& numbers);
 
 // Input: temperatures, then powers, each rows x rows float32 row by row. Output: temperatures.
 Format hotspot_format();

@@ -4,9 +4,9 @@
 #include "workloads/papers/block.hpp"
 
 // One step: t' = t + p power + c (the four neighbours - 4 t) + z (ambient - t). A neighbour that
-// the chip has not is the cell itself. The coefficients are those of a chip 0.5 mm thick with cells
-// of 16 mm / 1024 (silicon: 100 W/(m K), 1.75e6 J/(m^3 K), half of which counts) and a step short
-// enough for 3 MW/m^2 to heat by 1/1000 K.
+// the chip has not is the cell itself. The coefficients are those of a chip 0.5 mm thick (silicon:
+// 100 W/(m K), 1.75e6 J/(m^3 K), half of which counts) and a step short enough for 3 MW/m^2 to heat
+// by 1/1000 K, or a part of it.
 struct HotspotPhysics {
   float per_power;
   float per_neighbour;
