@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 
 namespace {
 
@@ -138,8 +139,12 @@ Format kmeans_format() {
           {{"points", 1U << 20U, 1, std::uint64_t{1} << 31U, "how many"},
            {"features", 34, 1, KmeansShape::features_max, "of a point"},
            {"clusters", 5, 1, KmeansShape::clusters_max, "to find"},
-           {"iterations", 20, 1, 100000, "at most"}},
+           {"iterations", 20, 1, 100000, "at most"},
+           {"first", 0, 0, 1, "1: the first centres are the first points, as Rodinia's"}},
           [](const Numbers& numbers) -> std::vector<std::uint64_t> {
+            if (numbers.at("first") == 1 && numbers.at("clusters") > numbers.at("points")) {
+              throw std::invalid_argument("the first points are fewer than clusters");
+            }
             return {numbers.at("points") * numbers.at("features") * sizeof(float)};
           }};
 }
@@ -150,7 +155,8 @@ std::uint64_t kmeans_output_bytes(const Numbers& numbers) {
 }
 
 std::uint64_t kmeans_first_point(const Numbers& numbers, std::uint64_t cluster) {
-  return cluster * numbers.at("points") / numbers.at("clusters");
+  return numbers.at("first") == 1 ? cluster
+                                  : cluster * numbers.at("points") / numbers.at("clusters");
 }
 
 Verdict kmeans_check(const Input& in, const File& out) {
