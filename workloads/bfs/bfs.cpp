@@ -9,13 +9,15 @@
 
 namespace {
 
-// Every node has 1 to 2 degree - 1 edges, which lead anywhere.
+// Every node has 1 to 2 degree - 1 edges, which lead anywhere; with fewer edges than nodes some
+// have none.
 void generate(const Numbers& numbers, const RandomField& random, const InputWriter& writer) {
   const std::uint64_t nodes = numbers.at("nodes");
-  const std::uint64_t degree = numbers.at("degree");
+  const std::uint64_t edges = bfs_edges(numbers);
+  const std::uint64_t degree = edges / nodes;
   writer.fill<unsigned>(0, [&](std::uint64_t i) {
-    const bool inside = i > 0 && i < nodes;
-    return static_cast<unsigned>(i * degree + (inside ? random.bits(0, i) % degree : 0));
+    const bool inside = i > 0 && i < nodes && degree > 0;
+    return static_cast<unsigned>(i * edges / nodes + (inside ? random.bits(0, i) % degree : 0));
   });
   writer.fill<unsigned>(
       1, [&](std::uint64_t i) { return static_cast<unsigned>(random.bits(1, i) % nodes); });

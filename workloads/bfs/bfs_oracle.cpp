@@ -62,7 +62,8 @@ Format bfs_format() {
   return {"bfs",
           {{"nodes", 1U << 20U, 1, std::numeric_limits<int>::max(), "of the graph"},
            {"degree", 6, 1, 65536, "edges of a node, on average"},
-           {"source", 0, 0, std::numeric_limits<int>::max(), "the node to begin at"}},
+           {"source", 0, 0, std::numeric_limits<int>::max(), "the node to begin at"},
+           {"edges", 0, 0, std::numeric_limits<unsigned>::max(), "all; 0: nodes x degree"}},
           [](const Numbers& numbers) -> std::vector<std::uint64_t> {
             if (numbers.at("source") >= numbers.at("nodes")) {
               throw std::invalid_argument("source is beyond the last node");
@@ -81,7 +82,8 @@ std::uint64_t bfs_output_bytes(const Numbers& numbers) {
 }
 
 std::uint64_t bfs_edges(const Numbers& numbers) {
-  return numbers.at("nodes") * numbers.at("degree");
+  const std::uint64_t edges = numbers.at("edges");
+  return edges == 0 ? numbers.at("nodes") * numbers.at("degree") : edges;
 }
 
 Verdict bfs_check(const Input& in, const File& out) {
