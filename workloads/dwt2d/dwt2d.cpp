@@ -18,7 +18,8 @@ void generate(const Numbers& numbers, const RandomField& random, const InputWrit
   });
 }
 
-short* transform(Job& job, const unsigned char* pixels) {
+template <typename Rule>
+short* transform_by(Job& job, const unsigned char* pixels) {
   const Numbers& numbers = job.in.numbers();
   std::size_t width = numbers.at("width");
   std::size_t height = dwt2d_height(numbers);
@@ -36,10 +37,10 @@ short* transform(Job& job, const unsigned char* pixels) {
     next.height = (height + 1) / 2;
     const DwtTarget& low = level + 1 == levels ? target : next;
     if (level == 0) {
-      const DwtLevel<DwtPixels> work{{pixels, width}, width, height, low, target};
+      const DwtLevel<DwtPixels, Rule> work{{pixels, width}, width, height, low, target};
       launch(device, work, work.blocks());
     } else {
-      const DwtLevel<DwtPlanes> work{
+      const DwtLevel<DwtPlanes, Rule> work{
           {last.cells, last.width, last.height}, width, height, low, target};
       launch(device, work, work.blocks());
     }
@@ -51,6 +52,11 @@ short* transform(Job& job, const unsigned char* pixels) {
   }
   job.memory.wait();
   return result;
+}
+
+short* transform(Job& job, const unsigned char* pixels) {
+  return job.in.numbers().at("rodinia") == 1 ? transform_by<DwtTowardsZero>(job, pixels)
+                                             : transform_by<DwtDownwards>(job, pixels);
 }
 
 void baseline(Job& job) {

@@ -1,4 +1,4 @@
-// A level of the transform: a tile of a plane in shared memory, rows and then columns lifted there.
+// A level of the transform: a tile of a plane in shared memory, rows and columns lifted there.
 #pragma once
 
 #include "workloads/papers/block.hpp"
@@ -37,9 +37,27 @@ struct DwtTarget {
   }
 };
 
+// JPEG 2000's reversible transform: rows first, halves and quarters downwards.
+struct DwtDownwards {
+  static constexpr bool rows_first = true;
+
+  HIPPO_DEVICE static int half(int sum) { return sum >> 1; }
+
+  HIPPO_DEVICE static int quarter(int sum) { return sum >> 2; }
+};
+
+// Rodinia's: columns first, halves and quarters towards zero.
+struct DwtTowardsZero {
+  static constexpr bool rows_first = false;
+
+  HIPPO_DEVICE static int half(int sum) { return sum / 2; }
+
+  HIPPO_DEVICE static int quarter(int sum) { return sum / 4; }
+};
+
 // A block makes 64 x 64 coefficients of each of the four kinds from 128 x 128 cells, two more
 // before them and one after.
-template <typename Source>
+template <typename Source, typename Rule>
 struct DwtLevel {
   static constexpr unsigned threads = 256;
   static constexpr unsigned own = 64;
@@ -74,10 +92,16 @@ struct DwtLevel {
                       tile / tiles_a_row * own,
                       tile % tiles_a_row * own};
     block.each([&](unsigned thread) { load(place, thread, shared); });
-    block.each([&](unsigned thread) { lift_rows(thread, shared, Step::predict); });
-    block.each([&](unsigned thread) { lift_rows(thread, shared, Step::update); });
+    if constexpr (Rule::rows_first) {
+      block.each([&](unsigned thread) { lift_rows(thread, shared, Step::predict); });
+      block.each([&](unsigned thread) { lift_rows(thread, shared, Step::update); });
+    }
     block.each([&](unsigned thread) { lift_columns(thread, shared, Step::predict); });
     block.each([&](unsigned thread) { lift_columns(thread, shared, Step::update); });
+    if constexpr (!Rule::rows_first) {
+      block.each([&](unsigned thread) { lift_rows(thread, shared, Step::predict); });
+      block.each([&](unsigned thread) { lift_rows(thread, shared, Step::update); });
+    }
     block.each([&](unsigned thread) { store(place, thread, shared); });
   }
 
@@ -112,26 +136,31 @@ struct DwtLevel {
 
   // Odd cells become high frequencies (what their neighbours do not predict), even ones low.
   [[nodiscard]] HIPPO_DEVICE static short lifted(Step step, int left, int here, int right) {
-    return static_cast<short>(step == Step::predict ? here - ((left + right) >> 1)
-                                                    : here + ((left + right + 2) >> 2));
+    return static_cast<short>(step == Step::predict ? here - Rule::half(left + right)
+                                                    : here + Rule::quarter(left + right + 2));
   }
+
+  // What is lifted first needs the rim, too; then only what is written is of use.
+  static constexpr unsigned rows_lifted = Rule::rows_first ? side : 2 * own;
+  static constexpr unsigned first_row = Rule::rows_first ? 0 : before;
+  static constexpr unsigned columns_lifted = Rule::rows_first ? 2 * own : side;
+  static constexpr unsigned first_column = Rule::rows_first ? before : 0;
 
   HIPPO_DEVICE static void lift_rows(unsigned thread, Shared& shared, Step step) {
     const unsigned first = step == Step::predict ? 1 : 2;
     const unsigned count = step == Step::predict ? own + 1 : own;
-    for (unsigned i = thread; i < count * side; i += threads) {
-      short* cell = &shared.cells[i / count][first + i % count * 2];
+    for (unsigned i = thread; i < count * rows_lifted; i += threads) {
+      short* cell = &shared.cells[first_row + i / count][first + i % count * 2];
       *cell = lifted(step, cell[-1], *cell, cell[1]);
     }
   }
 
-  // Only of the columns that are written.
   HIPPO_DEVICE static void lift_columns(unsigned thread, Shared& shared, Step step) {
     const unsigned first = step == Step::predict ? 1 : 2;
     const unsigned count = step == Step::predict ? own + 1 : own;
-    for (unsigned i = thread; i < count * 2 * own; i += threads) {
-      const unsigned x = before + i % (2 * own);
-      const unsigned y = first + i / (2 * own) * 2;
+    for (unsigned i = thread; i < count * columns_lifted; i += threads) {
+      const unsigned x = first_column + i % columns_lifted;
+      const unsigned y = first + i / columns_lifted * 2;
       shared.cells[y][x] =
           lifted(step, shared.cells[y - 1][x], shared.cells[y][x], shared.cells[y + 1][x]);
     }
