@@ -16,6 +16,10 @@ constexpr unsigned stages = 3;
 void generate(const Numbers& numbers, const RandomField& random, const InputWriter& writer) {
   const CfdBox box(numbers.at("cubes"), random);
   const std::uint64_t elements = box.elements();
+  if (elements != cfd_elements(numbers)) {
+    throw std::invalid_argument(
+        "meshes that are no box are made of others' files: papers/rodinia.py");
+  }
   writer.fill<float>(0, [&](std::uint64_t i) { return box.volume(i); });
   writer.fill<int>(1, [&](std::uint64_t i) {
     return box.neighbour(i % elements, static_cast<unsigned>(i / elements));

@@ -249,7 +249,8 @@ std::uint64_t impossible_element(const Input& in, const File& out) {
 Format cfd_format() {
   return {"cfd",
           {{"cubes", 32, 1, 512, "along each axis of the box, each of six elements"},
-           {"iterations", 10, 1, 100000, "of three stages each"}},
+           {"iterations", 10, 1, 100000, "of three stages each"},
+           {"elements", 0, 0, 6U << 27U, "of a mesh that is no box; 0: six a cube"}},
           [](const Numbers& numbers) -> std::vector<std::uint64_t> {
             const std::uint64_t bytes = cfd_elements(numbers) * sizeof(float);
             return {bytes, cfd_faces * bytes, std::uint64_t{3} * cfd_faces * bytes};
@@ -262,7 +263,8 @@ std::uint64_t cfd_output_bytes(const Numbers& numbers) {
 
 std::uint64_t cfd_elements(const Numbers& numbers) {
   const std::uint64_t cubes = numbers.at("cubes");
-  return 6 * cubes * cubes * cubes;
+  const std::uint64_t elements = numbers.at("elements");
+  return elements == 0 ? 6 * cubes * cubes * cubes : elements;
 }
 
 CfdGas cfd_far_gas() {
