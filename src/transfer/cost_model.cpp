@@ -131,6 +131,7 @@ CostModel::CostModel(const TransferFacts& facts,
   const Rate& pages = in_memory_ ? shared : calibration.link.register_pages;
   register_ = usable_rate(pages.bytes_per_second);
   register_cpu_ = usable_cost(pages.cpu_seconds_per_byte);
+  new_pages_ = usable_rate(calibration.link.register_new_pages.bytes_per_second);
 
   const Rate& drive = sending_ ? calibration.drive.direct_read : calibration.drive.direct_write;
   drive_ = usable_rate(drive.bytes_per_second) / (1.0 + load.drive_transfers) /
@@ -325,6 +326,10 @@ PlanCost CostModel::direct(const Plan& plan) const {
     work.cached_seconds += cold_ / drive_rate(channels, cold_);
   }
   return finish(work, 0);
+}
+
+double CostModel::drain_seconds() const {
+  return bytes_ / new_pages_ + bytes_ / link_;
 }
 
 PlanCost CostModel::parked(const Plan& plan) const {

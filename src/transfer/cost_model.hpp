@@ -63,6 +63,9 @@ class CostModel {
 
   [[nodiscard]] double cold_bytes() const { return cold_; }
 
+  // Until a parked receive has left the device: memory to park in is made, then copied to.
+  [[nodiscard]] double drain_seconds() const;
+
   // Threads this transfer may use: 1 to EngineShape::channels_max.
   [[nodiscard]] std::uint32_t channels_available() const;
   // Requests in flight that give this transfer its share of the drive.
@@ -111,6 +114,7 @@ class CostModel {
   double channels_max_rate_;
   double register_;
   double register_cpu_;
+  double new_pages_;
   double drive_;
   double drive_cpu_;
   double drive_latency_;

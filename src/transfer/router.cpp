@@ -257,16 +257,26 @@ std::string obstacle(Route route, const TransferFacts& facts) {
   return "";
 }
 
+// A parked receive writes when it has drained the device: it takes longer by what draining takes,
+// and those that wait for memory have it sooner by the rest. That pays only when the rest is
+// longer. Without others: a drive that is shared is as slow for those who come with the memory.
+bool frees_soon(const TransferFacts& facts, const CostModel& alone) {
+  return 2 * alone.drain_seconds() <= pipelined_recv(alone, facts).cost.seconds;
+}
+
 // Why the automatic choice leaves a possible route out. The papers' two rules come before costs,
 // because no cost tells how long the device stays full.
-std::string held_back(Route route, const TransferFacts& facts, const CostModel& model) {
+std::string held_back(Route route,
+                      const TransferFacts& facts,
+                      const CostModel& model,
+                      const CostModel& alone) {
   if (route == Route::parked) {
     return "";
   }
   if (facts.direction == Direction::send && !facts.device_ready) {
     return "it would wait for the device, which is not ready; parked reads meanwhile";
   }
-  if (facts.direction == Direction::recv && facts.parked_sends_wait) {
+  if (facts.direction == Direction::recv && facts.parked_sends_wait && frees_soon(facts, alone)) {
     return "sends wait for this device's memory, and parked frees it first";
   }
   if (route == Route::mapped && model.cached_bytes() <= 0 && facts.size_bytes > 0) {
@@ -283,19 +293,19 @@ RoutePrediction predict(Route route,
                         const CostModel& model,
                         const TransferFacts& facts,
                         Route forced,
-                        const CostModel* without_others,
+                        const CostModel& alone,
                         double& fastest_seconds) {
   RoutePrediction prediction;
   prediction.route = route;
   prediction.why_not = obstacle(route, facts);
   if (prediction.why_not.empty() && route != forced) {
-    prediction.why_not = held_back(route, facts, model);
+    prediction.why_not = held_back(route, facts, model, alone);
   }
   prediction.possible = prediction.why_not.empty();
   if (prediction.possible) {
     Offer offer = offer_for(route, model, facts, forced);
-    if (without_others != nullptr) {
-      const Plan most = offer_for(route, *without_others, facts, forced).plan;
+    if (&alone != &model) {
+      const Plan most = offer_for(route, alone, facts, forced).plan;
       offer = no_wider(offer, most, model, route);
     }
     prediction.plan = offer.plan;
@@ -361,7 +371,7 @@ RoutingDecision choose_route(const TransferFacts& facts,
   double fastest_seconds = std::numeric_limits<double>::infinity();
   for (std::size_t index = 0; index < routes.size(); ++index) {
     decision.predictions[index] = predict(
-        routes[index], model, facts, forced, beside_others ? &alone : nullptr, fastest_seconds);
+        routes[index], model, facts, forced, beside_others ? alone : model, fastest_seconds);
   }
   decision.chosen =
       forced == Route::automatic ? leanest(decision, route_tolerance * fastest_seconds) : forced;

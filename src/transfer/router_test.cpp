@@ -239,10 +239,30 @@ TEST(Router, results_are_drained_first_when_sends_wait_for_the_memory) {
   EXPECT_EQ(choose(facts).chosen, Route::pipelined);
   EXPECT_EQ(choose(facts).choice().plan, (Plan{.direct_io_depth = 2}));
   facts.parked_sends_wait = true;
-  EXPECT_EQ(choose(facts).chosen, Route::parked);
-  EXPECT_TRUE(choose(facts).choice().plan.park);
+  Calibration slow = default_calibration("cuda:0", "vda");
+  slow.drive.direct_write.bytes_per_second = 0.2e9;
+  slow.link.register_new_pages.bytes_per_second = 1.4e9;
+  const auto decision = choose_route(facts, {}, slow, Route::automatic);
+  EXPECT_EQ(decision.chosen, Route::parked);
+  EXPECT_TRUE(decision.choice().plan.park);
   facts.direction = Direction::send;
   EXPECT_EQ(choose(facts).chosen, Route::pipelined);
+}
+
+TEST(Router, results_are_not_drained_to_memory_that_comes_as_slowly_as_the_drive_writes) {
+  TransferFacts facts = gpu_facts(gib);
+  facts.direction = Direction::recv;
+  facts.parked_sends_wait = true;
+  Calibration calibration = default_calibration("cuda:0", "vda");
+  calibration.drive.direct_write.bytes_per_second = 2.2e9;
+  calibration.link.register_new_pages.bytes_per_second = 1.4e9;
+  EXPECT_EQ(choose_route(facts, {}, calibration, Route::automatic).chosen, Route::pipelined);
+  // Those who share the drive take it from whoever gets the memory, too.
+  TransferLoad load;
+  load.others_on_drive.processes = 7;
+  EXPECT_EQ(choose_route(facts, load, calibration, Route::automatic).chosen, Route::pipelined);
+  calibration.link.register_new_pages.bytes_per_second = 6e9;
+  EXPECT_EQ(choose_route(facts, load, calibration, Route::automatic).chosen, Route::parked);
 }
 
 TEST(Router, receives_into_memory_file_systems_write_by_the_cpu) {
