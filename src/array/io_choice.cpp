@@ -2,6 +2,7 @@
 #include "array/io_choice.hpp"
 
 #include "base/error.hpp"
+#include "base/kernel_text.hpp"
 
 #include <unistd.h>
 
@@ -74,16 +75,9 @@ IoKind io_kind_of(std::string_view name) {
 
 std::uint64_t available_memory_bytes() {
   std::ifstream file("/proc/meminfo");
-  std::string name;
-  std::uint64_t kib = 0;
-  std::string unit;
-  for (int line = 0; line < 100 && file >> name >> kib; ++line) {
-    if (name == "MemAvailable:") {
-      return kib << 10U;
-    }
-    std::getline(file, unit);
-  }
-  return UINT64_MAX;
+  std::string text;
+  std::getline(file, text, '\0');
+  return parse_available_memory(text).value_or(UINT64_MAX);
 }
 
 void choose_io(Backing& backing, const IoWish& wish) {

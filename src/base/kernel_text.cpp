@@ -131,4 +131,18 @@ std::optional<std::uint32_t> parse_cpu_max(std::string_view text) {
   return cores <= UINT32_MAX ? std::optional(static_cast<std::uint32_t>(cores)) : std::nullopt;
 }
 
+std::optional<std::uint64_t> parse_available_memory(std::string_view text) {
+  constexpr std::uint64_t kibibyte = 1024;
+  while (!text.empty()) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (take_word(line) == "MemAvailable:") {
+      const auto kib = whole_number<std::uint64_t>(take_word(line));
+      const bool believed = kib && *kib <= UINT64_MAX / kibibyte && take_word(line) == "kB";
+      return believed ? std::optional(*kib * kibibyte) : std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace hippogriff

@@ -43,4 +43,7 @@ std::optional<ClockOffsets> parse_clock_offsets(std::string_view text);
 // is no limit ("max 100000").
 std::optional<std::uint32_t> parse_cpu_max(std::string_view text);
 
+// MemAvailable of /proc/meminfo, in bytes; nothing where there is no such line, or no such number.
+std::optional<std::uint64_t> parse_available_memory(std::string_view text);
+
 }  // namespace hippogriff

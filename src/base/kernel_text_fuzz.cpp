@@ -72,6 +72,13 @@ void check_cores(std::string_view text) {
   HIPPO_ASSERT(!cores || parse_cpu_max(std::to_string(*cores) + " 1\n") == cores);
 }
 
+void check_memory(std::string_view text) {
+  const auto bytes = parse_available_memory(text);
+  HIPPO_ASSERT(!bytes || *bytes % 1024 == 0);
+  HIPPO_ASSERT(!bytes || parse_available_memory("MemAvailable: " + std::to_string(*bytes / 1024) +
+                                                " kB\n") == bytes);
+}
+
 }  // namespace
 
 // NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name.
@@ -80,6 +87,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_process(text);
   check_clocks(text);
   check_cores(text);
+  check_memory(text);
   for (std::string_view left = text; !left.empty();) {
     const std::string_view line = left.substr(0, left.find('\n'));
     check_lock(line);

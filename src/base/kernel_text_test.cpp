@@ -171,5 +171,30 @@ TEST(ParseCpuMax, knows_no_limit_of_more_cores_than_a_number_holds) {
   EXPECT_EQ(parse_cpu_max("18446744073709551615 18446744073709551615"), 1U);
 }
 
+TEST(ParseAvailableMemory, finds_the_line_wherever_it_is) {
+  EXPECT_EQ(parse_available_memory("MemTotal:  12341992 kB\nMemFree: 1 kB\nMemAvailable:   2 kB\n"),
+            2048U);
+  EXPECT_EQ(parse_available_memory("Odd line\n\nMemAvailable: 18014398509481983 kB"),
+            UINT64_MAX - 1023);
+  EXPECT_EQ(parse_available_memory(std::string(std::size_t{1} << 20, 'x') + "\nMemAvailable: 0 kB"),
+            0U);
+}
+
+TEST(ParseAvailableMemory, believes_no_number_that_cannot_be) {
+  for (const std::string& text : {std::string(),
+                                  std::string("\n\n"),
+                                  std::string("MemTotal: 12341992 kB\n"),
+                                  std::string("MemAvailable:"),
+                                  std::string("MemAvailable: 4"),
+                                  std::string("MemAvailable: 4 MB\n"),
+                                  std::string("MemAvailable: -4 kB\n"),
+                                  std::string("MemAvailable: 4\0 kB\n", 20),
+                                  std::string("MemAvailable: 18014398509481984 kB\n"),
+                                  std::string("MemAvailable: 18446744073709551616 kB\n"),
+                                  std::string(std::size_t{1} << 20, '4')}) {
+    EXPECT_FALSE(parse_available_memory(text)) << text.substr(0, 40);
+  }
+}
+
 }  // namespace
 }  // namespace hippogriff
