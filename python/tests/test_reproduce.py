@@ -206,6 +206,8 @@ def test_nothing_is_begun_when_the_time_is_over(tmp_path: Path) -> None:
 
 
 def test_programs_that_are_not_there_are_asked_for(tmp_path: Path) -> None:
+    done = reproduce(tmp_path, tmp_path)
+    assert (done.returncode, (tmp_path / "out").exists()) == (1, False)
     with pytest.raises(InvalidArgument, match="--programs or HIPPOGRIFF_PROGRAMS"):
         find_programs(tmp_path)
     assert find_programs(fake_programs(tmp_path / "build" / "bin").parent).name == "bin"

@@ -246,6 +246,24 @@ def test_the_eight_are_compared_with_both_ways_of_unmodified_programs() -> None:
     assert slowest.verdict == "not met"
 
 
+def test_settings_are_compared_with_the_default_runs_of_all_of_them() -> None:
+    def run(setting: str, value: str, seconds: float, number: int) -> dict[str, Any]:
+        record = whole("nn", "run", number)
+        parts = {"start": 1.0, "kernels": 1.0, "send": seconds}
+        result = {**record["result"], "seconds": parts}
+        fields = {"setting": setting, "value": value, "scale": "large", "result": result}
+        return {**record, **fields, "key": f"setting/nn/large/cold/{setting}/{value}/{number}"}
+
+    records = [run("piece", "2MiB", 9.0, 0), run("piece", "1MiB", 2.0, 0)]
+    records += [run("pinbuffer", "256MiB", each, n) for n, each in enumerate((2.0, 2.0))]
+    records += [run("pinbuffer", "64MiB", 4.0, 0)]
+    made = {figure.name: figure for figure in figures(Measurements([], records))}
+    for panel, wanted in zip(made["sensitivity"].panels, ([1.0, 1.0], [2.0, 1.0]), strict=True):
+        values = panel.series["nn cold"]
+        assert [value and value.median for value in values] == wanted
+        assert sorted(value.count for value in values if value)[-1] == 3
+
+
 def test_limit_of_the_drive_stands_beside_the_eight() -> None:
     def eight(name: str, seconds: float) -> dict[str, Any]:
         moved = {"moved_in_bytes": 3e9, "moved_out_bytes": 1e9}

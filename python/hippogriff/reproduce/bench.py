@@ -149,7 +149,7 @@ class Bench:
         if path.exists():
             os.utime(path)  # The ones used last are kept.
             return path
-        self.make_room(2 * program.input_bytes(scale) + _ROOM_BYTES, keep)
+        self.make_room(2 * program.input_bytes(scale), keep, spare_bytes=_ROOM_BYTES)
         unfinished = path.with_suffix(".writing")
         made = children.run(
             [
@@ -192,8 +192,12 @@ class Bench:
             unfinished.replace(copy)
         return copy
 
-    def make_room(self, size_bytes: int, keep: Collection[Path] = ()) -> None:
+    def make_room(
+        self, size_bytes: int, keep: Collection[Path] = (), *, spare_bytes: int = 0
+    ) -> None:
         """Remove the inputs used least recently, but for `keep`, while there is too little room.
+
+        Some bytes more are left free, for what else is written there.
 
         Raises
         ------
@@ -203,13 +207,15 @@ class Bench:
         self.files.mkdir(parents=True, exist_ok=True)
         others = [path for path in self.files.glob("*-*") if path not in keep]
         others.sort(key=lambda path: path.stat().st_mtime)
-        while shutil.disk_usage(self.files).free < size_bytes and others:
+        wanted_bytes = size_bytes + spare_bytes
+        while shutil.disk_usage(self.files).free < wanted_bytes and others:
             others.pop(0).unlink()
         free = shutil.disk_usage(self.files).free
-        if free < size_bytes:
+        if free < wanted_bytes:
+            spare = f", {format_size(spare_bytes)} are left over" if spare_bytes else ""
             raise MeasurementError(
-                f"files of {format_size(size_bytes)} are made, {format_size(free)} are free in "
-                f"{self.files.parent}"
+                f"files of {format_size(size_bytes)} are made{spare}, {format_size(free)} are free "
+                f"in {self.files.parent}"
             )
 
     def target(self, name: str = "out") -> Path:

@@ -88,9 +88,10 @@ def run(options: Options) -> int:
         raise InvalidArgument(f"--budget-seconds {options.budget_seconds} is no time")
     effort = cut(EFFORTS[options.effort], options.part)
     device = device_of(options.device)
+    programs = find_programs(options.programs)  # What is refused leaves no folder.
     journal = Journal(options.out)
     journal.lock()
-    places = Places(options.out, options.files or options.out, find_programs(options.programs))
+    places = Places(options.out, options.files or options.out, programs)
     bench = Bench(places, device, options.timeout_seconds)
     bench.begin()
     whole = Experiments(bench, EFFORTS[options.effort], journal).units(tuple(EXPERIMENTS))
