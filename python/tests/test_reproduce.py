@@ -213,22 +213,6 @@ def test_programs_that_are_not_there_are_asked_for(tmp_path: Path) -> None:
     assert find_programs(fake_programs(tmp_path / "build" / "bin").parent).name == "bin"
 
 
-def test_torn_last_line_is_dropped_and_damage_is_refused(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.add({"key": "a", "seconds": 1})
-    journal.add({"key": "b", "failure": "x"})
-    with journal.path.open("a") as file:
-        file.write('{"schema": "hippogriff-repro')
-    again = Journal(tmp_path)
-    assert (again.has("a"), again.has("b"), again.has("c")) == (True, False, False)
-    again.add({"key": "b"})
-    assert Journal(tmp_path).has("b")
-    assert len(journal.path.read_text().splitlines()) == 3
-    journal.path.write_text("nonsense\n")
-    with pytest.raises(InvalidArgument, match="line 1"):
-        Journal(tmp_path)
-
-
 _FACTS: dict[str, Any] = {
     "machine": {"processor": "A", "device": "H200", "cores": 16},
     "build": {"version": "0.1.0", "commit": "abc"},

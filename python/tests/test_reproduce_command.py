@@ -173,6 +173,22 @@ def test_lines_of_something_else_are_told_by_file_and_number(
         Journal(tmp_path)
 
 
+def test_torn_last_line_is_dropped_and_damage_is_refused(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.add({"key": "a", "seconds": 1})
+    journal.add({"key": "b", "failure": "x"})
+    with journal.path.open("a") as file:
+        file.write('{"schema": "hippogriff-repro')
+    again = Journal(tmp_path)
+    assert (again.has("a"), again.has("b"), again.has("c")) == (True, False, False)
+    again.add({"key": "b"})
+    assert Journal(tmp_path).has("b")
+    assert len(journal.path.read_text().splitlines()) == 3
+    journal.path.write_text("nonsense\n")
+    with pytest.raises(InvalidArgument, match="line 1"):
+        Journal(tmp_path)
+
+
 @pytest.mark.parametrize("cut_bytes", [1, 12, 40, 60])
 def test_files_are_put_one_behind_the_other_though_the_first_was_cut_off(
     tmp_path: Path, cut_bytes: int
