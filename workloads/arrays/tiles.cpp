@@ -2,12 +2,15 @@
 #include "workloads/arrays/tiles.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 namespace {
 
 constexpr std::uint64_t slots_min = 4;
+constexpr std::uint64_t slots_max = 1024;  // each has an allocation and an event, and is looked at
 // Tiles that are read at the same time: enough for any drive, and the next one comes soon.
 constexpr std::uint64_t reads_max = 4;
 constexpr std::uint64_t page_bytes = 4096;
@@ -19,11 +22,11 @@ TileShape tile_shape(const TileWish& wish, std::uint64_t element_bytes, std::uin
   const std::uint64_t tile_bytes = std::min(wish.cache_bytes / slots_min, wish.tile_bytes_max);
   std::uint64_t elements = std::max<std::uint64_t>(tile_bytes / row_bytes, 1);
   const std::uint64_t of_a_page = page_bytes / element_bytes;
-  if (elements >= of_a_page) {
+  if (of_a_page > 0 && elements >= of_a_page) {
     elements -= elements % of_a_page;
   }
   const std::uint64_t slots = wish.cache_bytes / (elements * row_bytes);
-  return {elements, std::max<std::uint64_t>(slots, 2), element_bytes};
+  return {elements, std::clamp<std::uint64_t>(slots, 2, slots_max), element_bytes};
 }
 
 std::uint64_t tile_bytes_wish(Arguments& words) {
@@ -48,7 +51,15 @@ Tiles::Tiles(std::vector<TiledPart> parts,
     : parts_(std::move(parts)),
       shape_(shape),
       elements_(parts_.at(0).part.size_bytes / shape.element_bytes),
-      count_(parts_of(elements_, shape.elements)) {
+      count_(parts_of(elements_, std::max<std::uint64_t>(shape.elements, 1))) {
+  for (const TiledPart& each : parts_) {
+    if (each.part.size_bytes != parts_[0].part.size_bytes) {
+      throw std::invalid_argument("tiles: parts that are read together are as long");
+    }
+  }
+  if (shape_.elements == 0 || (shape_.slots < 2 && count_ > 1)) {
+    throw std::invalid_argument("tiles: there is room for two, and each has elements");
+  }
   options_.device = device_name;
   cost_.known = true;
   shape_.elements = std::min(shape_.elements, elements_);
@@ -72,10 +83,20 @@ std::vector<std::uint64_t> Tiles::all(bool backwards) const {
 // Of the tiles that are in memory those stay that come so soon that all others find room behind
 // them.
 void Tiles::begin(const std::vector<std::uint64_t>& order) {
+  std::vector<std::uint64_t> sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end() ||
+      (!sorted.empty() && sorted.back() >= count_)) {
+    throw std::invalid_argument("going through tiles: each comes once, and there are " +
+                                std::to_string(count_));
+  }
   order_ = order;
   next_ = 0;
   for (Slot& slot : slots_) {
     slot.wanted = false;
+    if (!slot.transfers.empty()) {
+      forget(slot);  // of a pass that was broken off
+    }
   }
   for (std::size_t i = 0; i < std::min(slots_.size(), order_.size()); ++i) {
     if (Slot* const slot = holder_of(order_[i])) {
@@ -87,8 +108,13 @@ void Tiles::begin(const std::vector<std::uint64_t>& order) {
 
 Tiles::Slot& Tiles::arrived(std::uint64_t number) {
   Slot& slot = *holder_of(number);
-  for (hippogriff::Transfer& transfer : slot.transfers) {
-    transfer.wait();
+  try {
+    for (hippogriff::Transfer& transfer : slot.transfers) {
+      transfer.wait();
+    }
+  } catch (...) {
+    forget(slot);
+    throw;
   }
   slot.transfers.clear();
   return slot;
@@ -110,7 +136,7 @@ void Tiles::read_ahead() {
 
 void Tiles::fetch(Slot& slot, std::uint64_t number) {
   slot.kernels->wait();  // with the tile that was here before
-  slot.tile = number;
+  slot.tile = nothing;   // until all of it has been asked for
   slot.begun = ++fetched_;
   const Range elements = elements_of(number);
   const std::uint64_t size_bytes = (elements.end - elements.begin) * shape_.element_bytes;
@@ -126,6 +152,20 @@ void Tiles::fetch(Slot& slot, std::uint64_t number) {
     cost_.read_bytes += size_bytes;
     ++cost_.commands;
   }
+  slot.tile = number;
+}
+
+void Tiles::forget(Slot& slot) noexcept {
+  for (hippogriff::Transfer& transfer : slot.transfers) {
+    try {
+      transfer.cancel();
+      transfer.wait();
+    } catch (const std::exception&) {
+      // whoever went through the tiles has been told, or does not want it
+    }
+  }
+  slot.transfers.clear();
+  slot.tile = nothing;
 }
 
 Tiles::Slot* Tiles::holder_of(std::uint64_t number) {

@@ -50,8 +50,9 @@ struct Tile {
   }
 };
 
-// Used from one thread. Functions throw hippogriff::TransferError or std::runtime_error. hippogriff
-// must have been started, and be ended later.
+// Used from one thread. Functions throw hippogriff::TransferError, std::runtime_error or, for
+// arguments that cannot be, std::invalid_argument; what was thrown by one pass does not spoil the
+// next. hippogriff must have been started, and be ended later.
 class Tiles {
  public:
   Tiles(std::vector<TiledPart> parts,
@@ -92,7 +93,12 @@ class Tiles {
         before = nullptr;
       }
       read_ahead();
-      act(tile_in(slot));
+      try {
+        act(tile_in(slot));
+      } catch (...) {
+        slot.kernels->set();  // behind what it has put there
+        throw;
+      }
       slot.kernels->set();
       if (before != nullptr) {
         before->wanted = false;
@@ -121,6 +127,7 @@ class Tiles {
   Slot& arrived(std::uint64_t number);
   void read_ahead();
   void fetch(Slot& slot, std::uint64_t number);
+  void forget(Slot& slot) noexcept;
   [[nodiscard]] Slot* holder_of(std::uint64_t number);
   [[nodiscard]] Slot* free_slot();
   [[nodiscard]] bool may_ask() const;

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <random>
+#include <stdexcept>
 
 namespace {
 
@@ -58,6 +59,7 @@ class TilesTest : public testing::Test {
 
  protected:
   static constexpr std::uint64_t number_count = 1003;
+  static constexpr std::uint64_t offset_bytes = 24;
 
   TilesTest() {
     for (std::uint64_t part = 0; part < 2; ++part) {
@@ -111,8 +113,6 @@ class TilesTest : public testing::Test {
   std::uint64_t seen_ = 0;
 
  private:
-  static constexpr std::uint64_t offset_bytes = 24;
-
   hippogriff::Runtime runtime_;
   std::string folder_ = [] {
     std::string name = testing::TempDir() + "tiles.XXXXXX";
@@ -177,6 +177,46 @@ TEST_F(TilesTest, a_file_that_ends_early_is_an_error) {
   std::filesystem::resize_file(path(1), 4000);
   Tiles all = tiles({100, 4, sizeof(Number)});
   EXPECT_THROW(through(all, all.all(false)), hippogriff::TransferError);
+}
+
+TEST_F(TilesTest, a_pass_that_was_broken_off_does_not_spoil_the_next) {
+  Tiles all = tiles({100, 4, sizeof(Number)});
+  std::filesystem::resize_file(path(1), 4000);  // within the third tile
+  EXPECT_THROW(through(all, {6, 7, 8}), hippogriff::TransferError);
+  const File file(path(1), O_WRONLY);
+  std::vector<Number> numbers(number_count);
+  for (std::uint64_t i = 0; i < number_count; ++i) {
+    numbers[i] = expected(1, i);
+  }
+  file.write(numbers.data(), numbers.size() * sizeof(Number), offset_bytes);
+  through(all, {8, 7, 6});
+  run_what_is_left();
+  EXPECT_EQ(seen_, 300U);
+  const auto fail = [](const Tile&) {
+    throw std::runtime_error("a kernel that cannot be started");
+  };
+  EXPECT_THROW(all.through({0, 1, 2, 3, 4, 5}, fail), std::runtime_error);
+  through(all, {9, 10, 4});
+  run_what_is_left();
+  EXPECT_EQ(seen_, 300U + 100 + 3 + 100);
+  EXPECT_EQ(wrong_, 0U);
+}
+
+TEST_F(TilesTest, what_cannot_be_gone_through_is_refused) {
+  EXPECT_THROW(static_cast<void>(tiles({100, 1, sizeof(Number)})), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(tiles({0, 4, sizeof(Number)})), std::invalid_argument);
+  Tiles all = tiles({100, 4, sizeof(Number)});
+  EXPECT_THROW(through(all, {1, 2, 1}), std::invalid_argument);
+  EXPECT_THROW(through(all, {11}), std::invalid_argument);
+}
+
+TEST(TileShape, elements_may_be_longer_than_a_page) {
+  const TileShape shape = tile_shape({1U << 20U, 1U << 20U}, 5000, 1);
+  EXPECT_EQ(shape.elements, (1U << 18U) / 5000);
+}
+
+TEST(TileShape, there_are_not_more_tiles_than_can_be_looked_at) {
+  EXPECT_EQ(tile_shape({1U << 30U, 8}, 8, 1).slots, 1024U);
 }
 
 TEST(TileShape, tiles_stay_within_the_cache) {
