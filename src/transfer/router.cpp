@@ -257,26 +257,16 @@ std::string obstacle(Route route, const TransferFacts& facts) {
   return "";
 }
 
-// A parked receive writes when it has drained the device: it takes longer by what draining takes,
-// and those that wait for memory have it sooner by the rest. That pays only when the rest is
-// longer. Without others: a drive that is shared is as slow for those who come with the memory.
-bool frees_soon(const TransferFacts& facts, const CostModel& alone) {
-  return 2 * alone.drain_seconds() <= pipelined_recv(alone, facts).cost.seconds;
-}
-
 // Why the automatic choice leaves a possible route out. The papers' two rules come before costs,
 // because no cost tells how long the device stays full.
-std::string held_back(Route route,
-                      const TransferFacts& facts,
-                      const CostModel& model,
-                      const CostModel& alone) {
+std::string held_back(Route route, const TransferFacts& facts, const CostModel& model) {
   if (route == Route::parked) {
     return "";
   }
   if (facts.direction == Direction::send && !facts.device_ready) {
     return "it would wait for the device, which is not ready; parked reads meanwhile";
   }
-  if (facts.direction == Direction::recv && facts.parked_sends_wait && frees_soon(facts, alone)) {
+  if (facts.direction == Direction::recv && facts.parked_sends_wait) {
     return "sends wait for this device's memory, and parked frees it first";
   }
   if (route == Route::mapped && model.cached_bytes() <= 0 && facts.size_bytes > 0) {
@@ -293,19 +283,19 @@ RoutePrediction predict(Route route,
                         const CostModel& model,
                         const TransferFacts& facts,
                         Route forced,
-                        const CostModel& alone,
+                        const CostModel* without_others,
                         double& fastest_seconds) {
   RoutePrediction prediction;
   prediction.route = route;
   prediction.why_not = obstacle(route, facts);
   if (prediction.why_not.empty() && route != forced) {
-    prediction.why_not = held_back(route, facts, model, alone);
+    prediction.why_not = held_back(route, facts, model);
   }
   prediction.possible = prediction.why_not.empty();
   if (prediction.possible) {
     Offer offer = offer_for(route, model, facts, forced);
-    if (&alone != &model) {
-      const Plan most = offer_for(route, alone, facts, forced).plan;
+    if (without_others != nullptr) {
+      const Plan most = offer_for(route, *without_others, facts, forced).plan;
       offer = no_wider(offer, most, model, route);
     }
     prediction.plan = offer.plan;
@@ -336,6 +326,14 @@ Route leanest(const RoutingDecision& decision, double seconds_max) {
   return best->route;
 }
 
+// A parked receive writes when it has drained the device: it takes longer by what draining takes,
+// and those that wait for memory have it sooner by the rest. That pays only when the rest is
+// longer. On an idle machine: a drive that is shared is as slow for those who come with the memory.
+bool frees_soon(const TransferFacts& facts, const Calibration& calibration) {
+  const CostModel idle(facts, {}, calibration);
+  return 2 * idle.drain_seconds() <= pipelined_recv(idle, facts).cost.seconds;
+}
+
 }  // namespace
 
 const RoutePrediction& RoutingDecision::choice() const {
@@ -354,11 +352,14 @@ TransferLoad without_others(TransferLoad load) {
   return load;
 }
 
-RoutingDecision choose_route(const TransferFacts& facts,
+RoutingDecision choose_route(const TransferFacts& given,
                              const TransferLoad& load,
                              const Calibration& calibration,
                              Route forced) {
   constexpr std::array routes = {Route::direct, Route::mapped, Route::pipelined, Route::parked};
+  TransferFacts facts = given;
+  facts.parked_sends_wait = given.direction == Direction::recv && given.parked_sends_wait &&
+                            frees_soon(given, calibration);
   const CostModel model(facts, load, calibration);
   const CostModel alone(facts, without_others(load), calibration);
   const bool beside_others =
@@ -371,7 +372,7 @@ RoutingDecision choose_route(const TransferFacts& facts,
   double fastest_seconds = std::numeric_limits<double>::infinity();
   for (std::size_t index = 0; index < routes.size(); ++index) {
     decision.predictions[index] = predict(
-        routes[index], model, facts, forced, beside_others ? alone : model, fastest_seconds);
+        routes[index], model, facts, forced, beside_others ? &alone : nullptr, fastest_seconds);
   }
   decision.chosen =
       forced == Route::automatic ? leanest(decision, route_tolerance * fastest_seconds) : forced;

@@ -34,7 +34,7 @@ struct RoutingDecision {
 // processes each gets an equal share of link and drive, and no route's plan is wider than it would
 // be without them. `forced` other than automatic is taken if possible, else Error(unsupported) says
 // why not.
-RoutingDecision choose_route(const TransferFacts& facts,
+RoutingDecision choose_route(const TransferFacts& given,
                              const TransferLoad& load,
                              const Calibration& calibration,
                              Route forced);

@@ -260,6 +260,7 @@ TEST(Router, results_are_not_drained_to_memory_that_comes_as_slowly_as_the_drive
   // Those who share the drive take it from whoever gets the memory, too.
   TransferLoad load;
   load.others_on_drive.processes = 7;
+  load.drive_transfers = 7;
   EXPECT_EQ(choose_route(facts, load, calibration, Route::automatic).chosen, Route::pipelined);
   calibration.link.register_new_pages.bytes_per_second = 6e9;
   EXPECT_EQ(choose_route(facts, load, calibration, Route::automatic).chosen, Route::parked);
@@ -394,6 +395,9 @@ TEST(RouterPromise, more_bytes_are_never_predicted_faster) {
           choose_route(larger.facts, larger.load, larger.calibration, Route::automatic);
       for (std::size_t index = 0; index < before.size(); ++index) {
         const RoutePrediction& each = decision.predictions[index];
+        if (!each.possible) {
+          continue;  // what is parked depends on the size
+        }
         ASSERT_GE(each.seconds, before[index] * (1 - 1e-9))
             << route_name(each.route) << " at " << larger.facts.size_bytes;
         before[index] = each.seconds;
