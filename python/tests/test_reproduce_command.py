@@ -189,6 +189,14 @@ def test_torn_last_line_is_dropped_and_damage_is_refused(tmp_path: Path) -> None
         Journal(tmp_path)
 
 
+def test_a_lost_end_of_a_line_loses_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for name in ("a", "b"):
+        journal.add({"key": name, "note": f'{{"schema": "{SCHEMA}"'})
+    journal.path.write_bytes(journal.path.read_bytes().replace(b"\n", b"", 1))
+    assert [record["key"] for record in Journal(tmp_path).records] == ["a", "b"]
+
+
 @pytest.mark.parametrize("cut_bytes", [1, 12, 40, 60])
 def test_files_are_put_one_behind_the_other_though_the_first_was_cut_off(
     tmp_path: Path, cut_bytes: int
@@ -256,55 +264,80 @@ def test_signals_that_end_programs_are_named() -> None:
 @pytest.mark.parametrize(
     ("total", "parts", "words"),
     [
-        (-5.0, {"read": 0.0}, "read took 0.0 of -5.0 seconds"),
+        (-5.0, {}, "-5.0 cannot be"),
+        (float("inf"), {}, "no JSON"),
+        (True, {}, "True is no number"),
+        (2.0, {"read": "1"}, "'1' is no number"),
         (1.0, {"read": 1.5}, "read took 1.5 of 1.0 seconds"),
-        (1.0, {"read": -0.1}, "read took -0.1 of 1.0 seconds"),
+        (1.0, {"read": -0.1}, "-0.1 cannot be"),
     ],
 )
 def test_seconds_that_cannot_be_are_no_result(
-    total: float, parts: dict[str, float], words: str
+    total: Any, parts: dict[str, Any], words: str
 ) -> None:
     said = answer("run", total_seconds=total, seconds=parts)
-    with pytest.raises(MeasurementError, match=f"no result .{re.escape(words)}"):
+    with pytest.raises(MeasurementError, match=re.escape(words)):
         result_of(json.dumps(said))
 
 
 class _Counter:
-    """A GPU's counter that is told what power is taken, look by look."""
+    """A GPU's counter and clock that are told what is taken each second, and how quick it is."""
 
-    def __init__(self, watts: list[float]) -> None:
-        self._watts, self._joules, self.looks = watts, 0.0, 0
+    def __init__(self, watts: list[float], clocks: list[int]) -> None:
+        self._watts, self._clocks = watts, clocks
+        self.seconds, self.fails_after = 0, 1 << 30
 
-    def joules(self) -> float:
-        if self.looks:
-            self._joules += 0.5 * self._watts[min(self.looks, len(self._watts)) - 1]
-        self.looks += 1
-        return self._joules
+    def joules(self) -> float | None:
+        if self.seconds > self.fails_after:
+            return None
+        return sum(self._watts[min(each, len(self._watts) - 1)] for each in range(self.seconds))
+
+    def clocks_are_low(self) -> bool:
+        return 2 * self._clocks[min(self.seconds, len(self._clocks) - 1)] < 1980
+
+
+def _rest(
+    monkeypatch: pytest.MonkeyPatch, counter: _Counter | None
+) -> tuple[bool | None, energy.Meter]:
+    def sleep(seconds: float) -> None:
+        if counter is not None:
+            counter.seconds += int(seconds)
+
+    monkeypatch.setattr(time, "monotonic", lambda: float(counter.seconds if counter else 0))
+    monkeypatch.setattr(time, "sleep", sleep)
+    meter = energy.Meter("host")
+    if counter is not None:
+        meter.gpu = counter  # type: ignore[assignment]
+    return meter.rest(), meter
 
 
 @pytest.mark.parametrize(
-    ("watts", "looks", "rested"),
+    ("watts", "clocks", "seconds", "rested"),
     [
-        ([77.0], 6, True),
-        ([138.0, 138.0, 138.0, 104.0, 78.0, 78.0, 77.0], 8, True),
-        ([138.0, 78.0] * 30, 40, False),
+        ([77.0], [345], 4, True),
+        ([138.0, 138.0, 104.0, 78.0, 77.0], [1980, 1980, 525, 345], 8, True),
+        ([134.0] * 5 + [77.0], [1980] * 5 + [345], 10, True),
+        ([131.0], [1980], 20, False),  # another process holds a context
+        ([138.0, 138.0, 78.0, 78.0] * 9, [345], 20, False),
     ],
 )
 def test_idle_is_measured_when_the_gpu_has_come_to_rest(
-    monkeypatch: pytest.MonkeyPatch, watts: list[float], looks: int, rested: bool
+    monkeypatch: pytest.MonkeyPatch,
+    watts: list[float],
+    clocks: list[int],
+    seconds: int,
+    rested: bool,
 ) -> None:
-    now = 0.0
+    counter = _Counter(watts, clocks)
+    assert _rest(monkeypatch, counter)[0] is rested
+    assert counter.seconds == seconds
 
-    def sleep(seconds: float) -> None:
-        nonlocal now
-        now += seconds
 
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setattr(time, "sleep", sleep)
-    meter = energy.Meter("host")
-    meter.gpu = counter = _Counter(watts)  # type: ignore[assignment]
-    assert meter.rest() is rested
-    assert counter.looks == looks + 1
+def test_nothing_is_known_of_rest_without_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _rest(monkeypatch, None)[0] is None
+    counter = _Counter([77.0, 138.0, 77.0], [345])
+    counter.fails_after = 3
+    assert _rest(monkeypatch, counter)[0] is None
 
 
 def test_power_at_rest_counts_where_there_is_any() -> None:

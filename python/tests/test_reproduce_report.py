@@ -10,6 +10,7 @@ from reproduce_programs import SECONDS, whole
 from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce import papers
 from hippogriff.reproduce.all_figures import figures
+from hippogriff.reproduce.command import write_report
 from hippogriff.reproduce.figures import Measurements, Value, inverse
 from hippogriff.reproduce.journal import Journal, load
 from hippogriff.reproduce.report import merged, write_page
@@ -244,6 +245,25 @@ def test_the_eight_are_compared_with_both_ways_of_unmodified_programs() -> None:
     slowest = of_targets["eight at once, the slowest workload over always the direct-most route"]
     assert slowest.measured == pytest.approx(5 / 6)
     assert slowest.verdict == "not met"
+
+
+def test_the_eight_are_compared_with_the_direct_most_route_alone() -> None:
+    def eight(name: str, seconds: float) -> dict[str, Any]:
+        fields = {"workload": "nn", "configuration": name, "scale": "large", "seconds": seconds}
+        return {"key": f"together/nn/large/{name}/0", **fields, "failures": 0, "runs": []}
+
+    measured = Measurements([], [eight("direct_most", 5.0), eight("everything", 4.0)])
+    made = {figure.name: figure for figure in figures(measured)}
+    found = {each.text: each.measured for each in targets(measured, made)}
+    assert found["eight at once, over always the direct-most route"] == pytest.approx(1.25)
+    assert found["eight at once, over one after another"] is None
+
+
+def test_damaged_measurements_are_told_with_their_file(tmp_path: Path) -> None:
+    record = {**whole("nn", "run", 0), "experiments": None}
+    folder = results(tmp_path / "one", "G", [record])
+    with pytest.raises(InvalidArgument, match=rf"measurement in {folder} is damaged: TypeError"):
+        write_report([folder], tmp_path / "report")
 
 
 def test_settings_are_compared_with_the_default_runs_of_all_of_them() -> None:

@@ -140,6 +140,9 @@ def write_report(results: Sequence[Path], folder: Path, *, builds_differ: bool =
         return write_page(list(results), folder, plots=plots, builds_differ=builds_differ)
     except HippogriffError:
         raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        names = ", ".join(map(str, results))
+        raise InvalidArgument(f"a measurement in {names} is damaged: {error!r}") from error
     except OSError as error:
         raise io_error("write", str(error.filename or folder), error) from None
 

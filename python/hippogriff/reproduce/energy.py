@@ -15,11 +15,10 @@ CORE_WATTS = 10.0
 SECONDS_MIN = 2.0
 _RAPL = Path("/sys/class/powercap")
 # A GPU keeps its clocks, and half as much power again, for seconds after its last context is gone.
-_REST_SECONDS = 3.0
 _REST_SECONDS_MAX = 20.0
-_LOOK_SECONDS = 0.5
-_LOOKS = 4
-_SPREAD = 0.04
+_LOOK_SECONDS = 2.0  # many refreshes of the counter
+_SPREAD = 0.1
+_SM_CLOCK = 1  # NVML_CLOCK_SM
 
 
 def _nvml() -> ctypes.CDLL:
@@ -79,6 +78,18 @@ class GpuEnergy:
             return None
         return millijoules.value / 1000
 
+    def clocks_are_low(self) -> bool:
+        """Whether it runs at less than half of its clock, or does not say: no context holds it."""
+        now, most = ctypes.c_uint(), ctypes.c_uint()
+        with contextlib.suppress(AttributeError):
+            status = self._nvml.nvmlDeviceGetClockInfo(self._handle, _SM_CLOCK, ctypes.byref(now))
+            status = status or self._nvml.nvmlDeviceGetMaxClockInfo(
+                self._handle, _SM_CLOCK, ctypes.byref(most)
+            )
+            if status == 0:
+                return 2 * now.value < most.value
+        return True
+
 
 class CpuEnergy:
     """Joules of the processors' packages, by RAPL."""
@@ -117,27 +128,24 @@ class Meter:
         """Whether there is a counter at all."""
         return not (self.gpu.why_not and self.cpu.why_not)
 
-    def rest(self) -> bool:
-        """Wait until the GPU takes the same power for a while; return whether it came to that.
+    def rest(self) -> bool | None:
+        """Wait until the GPU's clocks are low and it takes the same power; whether it came to that.
 
-        Without a counter there is nothing to wait for.
+        None where there is no counter, or none any more: nothing is known then.
         """
-        begin = time.monotonic()
-        watts: list[float] = []
-        before, then = self.gpu.joules(), begin
-        while before is not None:
+        end = time.monotonic() + _REST_SECONDS_MAX
+        last = 0.0
+        before, then = self.gpu.joules(), time.monotonic()
+        while before is not None and time.monotonic() < end:
             time.sleep(_LOOK_SECONDS)
             joules, now = self.gpu.joules(), time.monotonic()
             if joules is None:
-                break
-            watts.append((joules - before) / (now - then))
-            before, then = joules, now
-            last = watts[-_LOOKS:]
-            if now - begin >= _REST_SECONDS and max(last) <= (1 + _SPREAD) * min(last):
+                return None
+            watts = (joules - before) / (now - then)
+            if self.gpu.clocks_are_low() and abs(watts - last) <= _SPREAD * last:
                 return True
-            if now - begin >= _REST_SECONDS_MAX:
-                return False
-        return True
+            last, before, then = watts, joules, now
+        return None if before is None else False
 
     def begin(self) -> None:
         """Begin."""

@@ -100,10 +100,24 @@ def _expect_run(run: Any) -> None:
             raise ValueError(f"the {name} of a run does not say what it should")
 
 
-def _after_torn(line: bytes) -> bytes:
-    """Return the line behind one that was cut off, as when a file is put behind such a one."""
-    begin = line.rfind(_BEGINNING, 1)
-    return line[begin:] if begin > 0 and line.startswith(_BEGINNING[:begin]) else b""
+def _records_of(line: bytes) -> list[Record]:
+    """Return what a line says, also where its begin is of a file that was cut off, or its end.
+
+    Raises
+    ------
+    ValueError
+        When it says nothing.
+    """
+    try:
+        return [_record_of(line)]
+    except ValueError:
+        begin = line.rfind(_BEGINNING, 1)
+        if begin <= 0 or not line.startswith(_BEGINNING[:begin]):
+            raise
+    records = []
+    with contextlib.suppress(ValueError):
+        records.append(_record_of(line[:begin]))  # it lacks no more than the end of the line
+    return [*records, _record_of(line[begin:])]
 
 
 def lock_folder(folder: Path, words: str) -> int:
@@ -149,7 +163,8 @@ class Journal:
             self._whole_bytes = len(whole)
         for number, line in enumerate(whole.splitlines(), 1):
             try:
-                self._take(_record_of(_after_torn(line) or line))
+                for record in _records_of(line):
+                    self._take(record)
             except ValueError as error:
                 words = f"{self.path}, line {number}: {error}; without that line it can be used"
                 raise InvalidArgument(words) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 _USAGE = (
@@ -19,13 +20,21 @@ def expect_result(result: Any) -> None:
         When they are not there, or cannot; says which.
     """
     try:
-        total = float(result["total_seconds"])
-        float(result["device_bytes"])
+        total = _number(result["total_seconds"])
+        _number(result["device_bytes"])
         for name in _USAGE:
-            float(result["usage"][name])
-        parts = {name: float(seconds) for name, seconds in result["seconds"].items()}
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+            _number(result["usage"][name])
+        parts = {name: _number(seconds) for name, seconds in result["seconds"].items()}
+    except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{error!r}") from None
     for name, seconds in parts.items():
-        if not 0 <= seconds <= total:
+        if seconds > total:
             raise ValueError(f"{name} took {seconds} of {total} seconds")
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r:.60} is no number")
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"{value} cannot be")
+    return float(value)

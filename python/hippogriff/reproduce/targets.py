@@ -17,7 +17,7 @@ from hippogriff.reproduce.figures import (
 from hippogriff.reproduce.hand_figures import best_shape
 from hippogriff.reproduce.programs import BY_HAND, BY_NAME, CONVENTIONAL, OURS, PROGRAMS
 from hippogriff.reproduce.together import AT_ONCE, CONFIGURATIONS, IN_TURNS, UNMODIFIED
-from hippogriff.reproduce.together_figures import most_over
+from hippogriff.reproduce.together_figures import most_over, over_direct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -119,23 +119,12 @@ def _ours_of(panels: tuple[Panel, ...], words: str) -> list[float | None]:
     return [None]
 
 
-def _over_direct(panels: tuple[Panel, ...]) -> list[float | None]:
-    """Return how many times as fast as always the direct-most route everything is, by workload."""
-    if not panels:
-        return []
-    both = (panels[0].series[_TITLES[name]][:-1] for name in ("everything", "direct_most"))
-    return [
-        None if ours is None or direct is None else ours.median / direct.median
-        for ours, direct in zip(*both, strict=True)
-    ]
-
-
 def _together(
     measured: Measurements, panels: tuple[Panel, ...], failures: int | None
 ) -> list[Target]:
     turns = _ours_of(panels, "one after another")
     at_once = [speed for speed in _ours_of(panels, "over at once")[:-1] if speed is not None]
-    to_direct = [ratio for ratio in _over_direct(panels) if ratio is not None]
+    to_direct = over_direct(measured, "large")
     return [
         Target(
             "eight at once, over one after another",

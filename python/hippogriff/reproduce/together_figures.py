@@ -55,6 +55,18 @@ def _speeds(
     )
 
 
+def over_direct(measured: Measurements, scale: str) -> list[float]:
+    """Return how many times as fast as always the direct-most route everything is, by workload."""
+    records = dict(measured.by_scale("together")).get(scale, [])
+    ratios = []
+    for workload in dict.fromkeys(record["workload"] for record in records):
+        ours = _seconds(records, workload, "everything")
+        direct = _seconds(records, workload, "direct_most")
+        if ours is not None and direct is not None:
+            ratios.append(direct.median / ours.median)
+    return ratios
+
+
 def _rates(measured: Measurements, record: Record) -> tuple[float, float] | None:
     """Return what the drive was calibrated to read and write, bytes per second."""
     others = (each["calibration"] for each in measured.good if each["key"] == "calibration")
