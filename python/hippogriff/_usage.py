@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperGroup
@@ -15,6 +16,7 @@ from hippogriff.errors import InvalidArgument, Unsupported
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_HERE = Path(__file__).resolve().parent
 # Packages on PyPI that are not called as what is imported from them.
 _PACKAGES = {
     "cupy": "cupy-cuda13x",
@@ -70,11 +72,21 @@ def as_unsupported(error: ImportError) -> Unsupported:
         The same, when what is missing is a part of this package: a bug.
     """
     module = (error.name or "").partition(".")[0]
-    if module in ("", "hippogriff"):
+    if module == "hippogriff" or (not module and _is_ours(error)):
         raise error
+    if not module:  # its own words, of a package that is broken
+        return Unsupported(str(error) or "an import failed", operation="import")
     package = _PACKAGES.get(module, module)
     why = f"{module} is not here ({error}): pip install {package}"
     return Unsupported(why, operation="import", object=module)
+
+
+def _is_ours(error: ImportError) -> bool:
+    """Whether it was raised by a line of this package, and of none that that imports."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is None or Path(trace.tb_frame.f_code.co_filename).is_relative_to(_HERE)
 
 
 class ReportingGroup(TyperGroup):

@@ -144,6 +144,34 @@ def test_packages_that_are_missing_late_are_named_too(
         assert done.stdout == ""
 
 
+def test_a_package_that_is_broken_is_told_in_its_own_words(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise ImportError('built for another processor')")
+    code = f"sys.path.insert(0, {str(tmp_path)!r})"
+    done = _run("load", str(tmp_path / "numpy.py"), "--device", "host", "--json", code=code)
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["type"]) == (1, "Unsupported")
+    assert "built for another processor" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("options", "about"),
+    [
+        ("--quick --experiments E99", "--experiments"),
+        ("--quick --only zzz", "--only"),
+        ("--quick --sizes huge", "--sizes"),
+        ("--quick --device cuda:99", "--device"),
+        ("--quick --budget-seconds nan", "--budget-seconds"),
+        ("--quick --experiments E1 --only mixed", "--experiments"),
+        ("", "--quick"),
+    ],
+)
+def test_experiments_say_which_option_is_wrong(tmp_path: Path, options: str, about: str) -> None:
+    out = tmp_path / "out"
+    done = _run("reproduce", *options.split(), "--out", str(out), "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["object"]) == (1, about)
+
+
 def test_missing_packages_have_the_name_that_pip_knows() -> None:
     told = as_unsupported(ImportError("No module named 'cupy.cuda'", name="cupy.cuda"))
     assert "pip install cupy-cuda13x" in str(told)

@@ -62,7 +62,8 @@ def chosen(text: str) -> tuple[str, ...]:
     names = tuple(name.strip().upper() for name in text.split(","))
     unknown = [name for name in names if name not in EXPERIMENTS]
     if unknown:
-        raise InvalidArgument(f"{', '.join(unknown)}: experiments are {', '.join(EXPERIMENTS)}")
+        words = f"{', '.join(unknown)}: experiments are {', '.join(EXPERIMENTS)}"
+        raise InvalidArgument(words, object="--experiments")
     return names
 
 
@@ -77,7 +78,8 @@ def device_of(named: str | None) -> str:
     device = _runtime.default_device() if named is None else str(_runtime.device_name(named))
     there = [str(each["name"]) for each in _runtime.devices()]
     if device not in there:
-        raise InvalidArgument(f"there is no device {device!r:.100} here, but {', '.join(there)}")
+        words = f"there is no device {device!r:.100} here, but {', '.join(there)}"
+        raise InvalidArgument(words, object="--device")
     return device
 
 
@@ -85,7 +87,8 @@ def run(options: Options) -> int:
     """Measure, write the results and the report; return the exit code."""
     names = chosen(options.experiments)
     if not options.budget_seconds >= 0:
-        raise InvalidArgument(f"--budget-seconds {options.budget_seconds} is no time")
+        words = f"--budget-seconds {options.budget_seconds} is no time"
+        raise InvalidArgument(words, object="--budget-seconds")
     effort = cut(EFFORTS[options.effort], options.part)
     device = device_of(options.device)
     programs = find_programs(options.programs)  # What is refused leaves no folder.
@@ -98,7 +101,8 @@ def run(options: Options) -> int:
     wanted = {name: sum(name in unit.experiments for unit in whole) for name in EXPERIMENTS}
     units = Experiments(bench, effort, journal).units(names)
     if not any(unit.experiments for unit in units):
-        raise InvalidArgument(f"{options.experiments}: nothing of it is of the part that is named")
+        words = f"{options.experiments}: nothing of it is of the part that is named"
+        raise InvalidArgument(words, object="--experiments")
     journal.begin_run({**machine.facts(bench, effort.name), "wanted": wanted})
     bench.context = journal.context
     # What `timeout` sends, and a terminal that is closed, ends children and removes files, too.

@@ -87,7 +87,7 @@ def reproduce(
     if builds_differ:
         raise InvalidArgument("--builds-differ is of --report")
     if quick == full:
-        raise InvalidArgument("choose one of --quick and --full, or --report")
+        raise InvalidArgument("choose one of --quick and --full, or --report", object="--quick")
     options = Options(
         effort="quick" if quick else "full",
         experiments=experiments,

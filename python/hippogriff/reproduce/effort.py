@@ -62,16 +62,18 @@ class Slice:
     repetitions: int = 0
 
 
-def _names(what: str, text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
+def _names(option: str, what: str, text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
     """Return comma-separated names in their usual order; none where nothing is said."""
     if text is None:
         return ()
     names = {name.strip() for name in text.split(",") if name.strip()}
     if not names:
-        raise InvalidArgument(f"{text!r} names no {what}, which are {', '.join(known)}")
+        words = f"{text!r} names no {what}, which are {', '.join(known)}"
+        raise InvalidArgument(words, object=option)
     unknown = sorted(names - set(known))
     if unknown:
-        raise InvalidArgument(f"{', '.join(unknown)}: {what} are {', '.join(known)}")
+        words = f"{', '.join(unknown)}: {what} are {', '.join(known)}"
+        raise InvalidArgument(words, object=option)
     return tuple(name for name in known if name in names)
 
 
@@ -84,8 +86,8 @@ def slice_of(programs: str | None, scales: str | None, repetitions: int) -> Slic
         For names that are none, or no name.
     """
     return Slice(
-        _names("programs", programs, (*_ALL, MIXED)),
-        _names("sizes", scales, SCALES),
+        _names("--only", "programs", programs, (*_ALL, MIXED)),
+        _names("--sizes", "sizes", scales, SCALES),
         repetitions,
     )
 
