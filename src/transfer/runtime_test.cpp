@@ -459,6 +459,9 @@ TEST_F(RuntimeTest, recv_leaves_the_device_while_sends_wait_for_its_memory) {
   const std::string input = folder_.file("in");
   write_whole(input, random_bytes(64 * mebibyte, 12));
   DeviceState& state = runtime_.device("linked");
+  Calibration quick_memory = default_calibration("cuda:0", "any");
+  quick_memory.link.register_new_pages = {100e9, 1e-12};  // to park in it is soon there
+  runtime_.calibration().put(link_key(state.device->info()), "any", quick_memory);
   const DeviceAddress result = state.allocate(200 * mebibyte);
   const auto content = random_bytes(24 * mebibyte, 13);
   std::memcpy(device_bytes(result), content.data(), content.size());
