@@ -286,22 +286,11 @@ def test_settings_are_compared_with_the_default_runs_of_all_of_them() -> None:
 
 def test_limit_of_the_drive_stands_beside_the_eight() -> None:
     def eight(name: str, seconds: float) -> dict[str, Any]:
-        moved = {"moved_in_bytes": 3e9, "moved_out_bytes": 1e9}
         fields = {"workload": "nn", "configuration": name, "scale": "large", "seconds": seconds}
-        runs = [{"result": moved}] * 8
-        return {"key": f"together/nn/large/{name}/0", **fields, "failures": 0, "runs": runs}
+        return {"key": f"together/nn/large/{name}/0", **fields, "failures": 0, "runs": []}
 
-    rates = {"direct_read": 4e9, "direct_write": 2e9}
-    drive = {name: {"bytes_per_second": rate} for name, rate in rates.items()}
-    calibration = {"drives": {"vda": {**drive, "measured": True}}}
-    records = [
-        {"key": "calibration", "calibration": calibration},
-        *(
-            eight(*each)
-            for each in (("in_turns", 40.0), ("direct_most", 15.0), ("everything", 12.0))
-        ),
-    ]
-    measured = Measurements([], records)
+    seconds = {"in_turns": 40.0, "direct_most": 15.0, "everything": 12.0, "drive": 10.0}
+    measured = Measurements([], [eight(*each) for each in seconds.items()])
     made = {figure.name: figure for figure in figures(measured)}
     panel = made["together"].panels[0]
     assert [value.median for value in panel.series[LIMIT] if value] == [4.0, pytest.approx(4.0)]
@@ -310,8 +299,8 @@ def test_limit_of_the_drive_stands_beside_the_eight() -> None:
     assert limits["eight at once, over one after another"] == pytest.approx(4.0)
     assert limits["eight at once, over always the direct-most route"] == pytest.approx(1.5)
     assert limits["eight at once, the slowest workload"] is None
-    drive["direct_read"]["bytes_per_second"] = 0.0
-    assert not any(figures(Measurements([], records))[-2].panels[0].series[LIMIT])
+    without = figures(Measurements([], measured.records[:3]))
+    assert not any(without[-2].panels[0].series[LIMIT])
 
 
 def test_programs_by_hand_are_never_faster_at_any_size(tmp_path: Path) -> None:
@@ -343,26 +332,6 @@ def test_results_of_several_builds_make_a_page_where_that_is_wanted(tmp_path: Pa
     other = results(tmp_path / "three", "another", [])
     with pytest.raises(InvalidArgument, match="differ from the others' in machine"):
         merged([one, other], builds_differ=True)
-
-
-def test_the_eight_keep_the_calibration_of_their_machine(tmp_path: Path) -> None:
-    paths = []
-    for name, rate in (("one", 4e9), ("two", 1e9)):
-        drive = {key: {"bytes_per_second": rate} for key in ("direct_read", "direct_write")}
-        calibration = {"drives": {"vda": {**drive, "measured": True}}}
-        records: list[dict[str, Any]] = [{"key": "calibration", "calibration": calibration}]
-        if name == "one":
-            result = whole("nn", "run", 0)["result"]
-            moved = {"result": {**result, "moved_in_bytes": 4e9, "moved_out_bytes": 0}}
-            fields = {"workload": "nn", "scale": "large", "seconds": 8.0, "failures": 0}
-            key = "together/nn/large/in_turns/0"
-            more = {"configuration": "in_turns", "runs": [moved]}
-            records.append({"key": key, **fields, **more})
-        paths.append(results(tmp_path / name, "G", records))
-    found = merged(paths)
-    made = figures(Measurements(found.runs, found.records))
-    figure = next(each for each in made if each.name == "together")
-    assert next(value.median for value in figure.panels[0].series[LIMIT] if value) == 8.0
 
 
 def test_papers_numbers_of_the_eight_are_by_size() -> None:

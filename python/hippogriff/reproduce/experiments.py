@@ -29,7 +29,7 @@ from hippogriff.reproduce.bench import (
 )
 from hippogriff.reproduce.energy import Meter, modelled
 from hippogriff.reproduce.programs import BY_HAND, BY_NAME, CONVENTIONAL, OURS, PROGRAMS, WAYS
-from hippogriff.reproduce.together import CONFIGURATIONS, Need, Together, programs_of
+from hippogriff.reproduce.together import CONFIGURATIONS, DRIVE, Need, Together, programs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -414,7 +414,11 @@ class Experiments:
                     f"what memory {program.name} needs, and its result, are not known: "
                     f"{record.get('failure') or record.get('absent')}"
                 )
-            needs[program.name] = Need(int(record["device_bytes"]), int(record["result_crc32"]))
+            needs[program.name] = Need(
+                int(record["device_bytes"]),
+                int(record["result_crc32"]),
+                int(record["result"].get("output_bytes", 0)),
+            )
         return needs
 
     def _together(self) -> Iterator[Unit]:
@@ -423,8 +427,21 @@ class Experiments:
                 yield self._need(program)
         for workload in self._effort.workloads:  # Its inputs' copies are made once.
             for number in range(self._effort.few):
+                yield self._drive_alone(workload, number)
                 for configuration in CONFIGURATIONS:
                     yield self._eight(workload, configuration.name, number)
+
+    def _drive_alone(self, workload: str, number: int) -> Unit:
+        scale = self._effort.scale
+
+        def act() -> Record:
+            together = Together(self._bench, scale, self._needs(workload))
+            return together.measure_drive(workload)
+
+        group = f"together/{workload}/{scale}"
+        fields = {"workload": workload, "configuration": DRIVE, "scale": scale}
+        guess = sum(self._guess(program, scale) for program in programs_of(workload))
+        return Unit(f"{group}/{DRIVE}/{number}", ("E7",), group, guess, act, fields)
 
     def _eight(self, workload: str, name: str, number: int, parking: str = "") -> Unit:
         configuration = next(each for each in CONFIGURATIONS if each.name == name)

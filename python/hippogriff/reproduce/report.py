@@ -60,10 +60,7 @@ def merged(paths: list[Path], *, builds_differ: bool = False) -> Results:
             raise InvalidArgument(f"{path} has results that differ from the others' in {differ}")
         runs += found.runs
         left_out += found.left_out
-        drives = next((each for each in found.records if each["key"] == "calibration"), {})
-        for each in found.records:
-            # Drives of one model differ from machine to machine: each keeps its own calibration.
-            record = {**each, "calibrated": drives.get("calibration")} if drives else each
+        for record in found.records:
             known = records.get(record["key"])
             # A failure does not replace what was measured elsewhere.
             if known is None or not record.get("failure") or known.get("failure"):

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hippogriff.reproduce import _mps, children
+from hippogriff.reproduce import _mps, children, drive
 from hippogriff.reproduce.bench import (
     COLD,
     AbsentError,
@@ -35,6 +35,7 @@ AT_ONCE = 8
 MIXED = "mixed"
 IN_TURNS = "in_turns"  # what the others are compared with, as with UNMODIFIED
 UNMODIFIED = "unmodified"
+DRIVE = "drive"  # the drive alone, in place of a configuration
 #: The share of what they want that there is.
 SHARE = 3
 #: What contexts, pinned memory and kernels take of a GPU beside the programs' own memory.
@@ -58,10 +59,11 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Need:
-    """What a program alone was seen to take of the device, and its result's checksum."""
+    """What a program alone was seen to take of the device, and its result: checksum and size."""
 
     device_bytes: int
     crc32: int
+    output_bytes: int = 0
 
 
 CONFIGURATIONS = (
@@ -248,3 +250,35 @@ class Together:
         if failures and configuration.way == OURS:
             record["failure"] = f"{len(failures)} of {len(runs)} programs failed: {failures[0]}"
         return record
+
+    def measure_drive(self, workload: str) -> Record:
+        """Read what the eight read and write what they write, all at once, and nothing else.
+
+        That is their limit: no GPU, nothing that starts, and the best of several numbers of pieces
+        that are under way.
+        """
+        bench, programs = self._bench, programs_of(workload)
+        sources = bench.own_inputs(programs, self._scale)
+        targets = [bench.target(f"drive{number}") for number in range(len(programs))]
+        jobs = [
+            drive.Job(source, target, self._needs[program.name].output_bytes)
+            for program, source, target in zip(programs, sources, targets, strict=True)
+        ]
+        tries: list[Record] = []
+        for threads in drive.THREADS:
+            for source in sources:
+                bench.prepare(source, COLD)
+            try:
+                moved = drive.move(jobs, threads, bench.timeout_seconds)
+            finally:
+                for target in targets:
+                    target.unlink(missing_ok=True)
+            tries.append({"threads": threads, "seconds": moved.seconds, "direct": moved.direct})
+        return {
+            "seconds": min(each["seconds"] for each in tries),
+            "tries": tries,
+            "read_bytes": sum(source.stat().st_size for source in sources),
+            "written_bytes": sum(job.target_bytes for job in jobs),
+            "failures": 0,
+            "runs": [],
+        }

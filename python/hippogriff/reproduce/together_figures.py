@@ -1,10 +1,10 @@
-"""The figure of eight programs at once, with what the drive alone would take."""
+"""The figure of eight programs at once, with what the drive alone takes."""
 
 from __future__ import annotations
 
 import statistics
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hippogriff.reproduce import papers
 from hippogriff.reproduce.figures import (
@@ -19,13 +19,12 @@ from hippogriff.reproduce.figures import (
     relative,
     with_average,
 )
-from hippogriff.reproduce.together import CONFIGURATIONS, IN_TURNS, UNMODIFIED
+from hippogriff.reproduce.together import CONFIGURATIONS, DRIVE, IN_TURNS, UNMODIFIED
 
 if TYPE_CHECKING:
     from hippogriff.reproduce.journal import Record
 
-LIMIT = "limit: the drive by its calibration"
-_RATES = ("direct_read", "direct_write")
+LIMIT = "limit: the drive alone, the same reads and writes"
 
 
 def _seconds(records: list[Record], workload: str, name: str) -> Value | None:
@@ -67,68 +66,25 @@ def over_direct(measured: Measurements, scale: str) -> list[float]:
     return ratios
 
 
-def _rates(measured: Measurements, record: Record) -> tuple[float, float] | None:
-    """Return what the drive was calibrated to read and write, bytes per second."""
-    others = (each["calibration"] for each in measured.good if each["key"] == "calibration")
-    calibration: Record = record.get("calibrated") or next(others, {})
-    drives: dict[str, Any] = calibration.get("drives", {})
-    for drive in drives.values():
-        read, write = (float(drive[name]["bytes_per_second"]) for name in _RATES)
-        if drive.get("measured") and read > 0 and write > 0:
-            return read, write
-    return None
-
-
-def limit_seconds(measured: Measurements, records: list[Record], workload: str) -> float | None:
-    """Return what reading all inputs and writing all results takes the drive, one after the other.
-
-    That is without the start of anything, and of a drive that does not do both at once.
-    """
-    for record in records:
-        rates = _rates(measured, record)
-        if record["workload"] == workload and not record["failures"] and rates is not None:
-            results = [run["result"] for run in record["runs"] if "result" in run]
-            if results and all("moved_in_bytes" in result for result in results):
-                read = sum(float(result["moved_in_bytes"]) for result in results)
-                written = sum(float(result["moved_out_bytes"]) for result in results)
-                return read / rates[0] + written / rates[1]
-    return None
-
-
-def _limits(
-    measured: Measurements, records: list[Record], workloads: list[str], base: str
-) -> list[Value | None]:
-    """Return how fast the drive would let them be, over a configuration."""
-    values: list[Value | None] = []
-    for workload in workloads:
-        turns = _seconds(records, workload, base)
-        least = limit_seconds(measured, records, workload)
-        values.append(None if turns is None or not least else Value.of([turns.median / least]))
-    return _averaged(values)
-
-
 def most_over(measured: Measurements, scale: str, name: str) -> float | None:
     """Return how much faster than a configuration the drive would let anything be."""
     records = dict(measured.by_scale("together")).get(scale, [])
     ratios = []
     for workload in dict.fromkeys(record["workload"] for record in records):
-        seconds = _seconds(records, workload, name)
-        least = limit_seconds(measured, records, workload)
-        if seconds is not None and least:
-            ratios.append(seconds.median / least)
+        seconds, least = (_seconds(records, workload, each) for each in (name, DRIVE))
+        if seconds is not None and least is not None:
+            ratios.append(seconds.median / least.median)
     return statistics.geometric_mean(ratios) if ratios else None
 
 
-def _panel(
-    measured: Measurements, scale: str, records: list[Record], base: str, words: str
-) -> Panel:
+def _panel(scale: str, records: list[Record], base: str, words: str) -> Panel:
     workloads = list(dict.fromkeys(record["workload"] for record in records))
     series = {
         each.title: _speeds(records, workloads, each.name, base)
         for each in CONFIGURATIONS
         if each.name != base
     }
-    series[LIMIT] = _limits(measured, records, workloads, base)
+    series[LIMIT] = _speeds(records, workloads, DRIVE, base)
     return Panel(
         f"eight at once, cold, memory for a third of them, {scale} inputs, over {words}",
         f"speed-up over unmodified programs {words}, higher is better",
@@ -138,10 +94,10 @@ def _panel(
     )
 
 
-def _panels(measured: Measurements, scale: str, records: list[Record]) -> list[Panel]:
+def _panels(scale: str, records: list[Record]) -> list[Panel]:
     """Return the speeds over both ways of the unmodified programs, the papers' with theirs."""
-    turns = _panel(measured, scale, records, IN_TURNS, "one after another")
-    at_once = _panel(measured, scale, records, UNMODIFIED, "at once")
+    turns = _panel(scale, records, IN_TURNS, "one after another")
+    at_once = _panel(scale, records, UNMODIFIED, "at once")
     said = papers.of_scale(papers.TOGETHER, scale)
     if at_once.empty:
         return [replace(turns, said=said)]
@@ -167,7 +123,7 @@ def together(measured: Measurements) -> Figure:
     panels: list[Panel] = []
     notes: list[str] = []
     for scale, records in measured.by_scale("together"):
-        panels += _panels(measured, scale, records)
+        panels += _panels(scale, records)
         notes += _failures(scale, records)
     why = NOT_MEASURED
     if panels:
@@ -183,9 +139,8 @@ def together(measured: Measurements) -> Figure:
             )
     if any(any(panel.series[LIMIT]) for panel in panels):
         notes.append(
-            "The limit is what the drive takes to read all inputs and write all results, one after "
-            "the other, at the rates that it was calibrated to; nothing's start is in it, and a "
-            "drive that gives more later, or does both at once, may beat it."
+            "The limit is what the drive takes to read the same files and write as many bytes, "
+            "eight at once, by direct I/O: no GPU, and nothing that starts."
         )
     notes += [
         "hippogriff's programs are started by `hippogriff run`, whose start (an interpreter's, and "
