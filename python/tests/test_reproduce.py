@@ -568,6 +568,13 @@ def test_slice_is_a_part_of_the_same_measurements(tmp_path: Path) -> None:
     assert keys - cores < every
     assert {key.split("/")[1] for key in keys if key.startswith("whole/")} == {"nn"}
     assert max(int(key.split("/")[-1]) for key in keys if key.startswith("whole/")) == 1
+    few = cut(FULL, slice_of("mixed", None, 1, "everything, drive"))
+    keys = {unit.key for unit in Experiments(bench, few, journal).units(("E7",))}
+    assert {key.split("/")[-2] for key in keys if key.startswith("together/")} == {
+        *("drive", "everything")
+    }
+    with pytest.raises(InvalidArgument, match="fastest: configurations are drive, in_turns"):
+        slice_of(None, None, 0, "fastest")
     with pytest.raises(InvalidArgument, match="huge"):
         slice_of(None, "huge", 0)
 

@@ -23,15 +23,15 @@ def test_drive_alone_reads_and_writes_what_the_eight_do(
     seen: list[drive.Job] = []
     moved = drive._Mover.run
 
-    def look(mover: drive._Mover, job: drive.Job, threads: int) -> None:
-        moved(mover, job, threads)
+    def look(mover: drive._Mover, job: drive.Job, pieces: int) -> None:
+        moved(mover, job, pieces)
         assert job.target.stat().st_size == job.target_bytes == 5 << 20
         assert any(job.target.read_bytes()[-4096:])
         seen.append(job)
 
     monkeypatch.setattr(drive._Mover, "run", look)
     record = Together(bench, "tiny", {"nn": Need(4096, 0, 5 << 20)}).measure_drive("nn")
-    assert len(seen) == 8 * len(drive.THREADS)
+    assert len(seen) == 8 * len(drive.SHAPES)
     assert len({job.source for job in seen}) == 8
     assert record["seconds"] == min(each["seconds"] for each in record["tries"])
     sizes = {job.source: job.source.stat().st_size for job in seen}
@@ -52,7 +52,7 @@ def test_drive_moves_every_byte_of_files_of_any_size(tmp_path: Path, source_byte
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "preadv", count)
-        drive.move([drive.Job(source, tmp_path / "target", source_bytes)], 2, 60)
+        drive.move([drive.Job(source, tmp_path / "target", source_bytes)], drive.Shape(1, 2), 60)
     assert sum(read) == source_bytes
     assert (tmp_path / "target").stat().st_size == source_bytes
 
@@ -62,6 +62,6 @@ def test_drive_tells_of_files_that_cannot_be_moved_and_stops(tmp_path: Path) -> 
     source.write_bytes(b"x")
     jobs = [drive.Job(source, tmp_path / "a", 9), drive.Job(tmp_path / "none", tmp_path / "b", 1)]
     with pytest.raises(FileNotFoundError, match="none"):
-        drive.move(jobs, 2, 60)
+        drive.move(jobs, drive.Shape(2, 2), 60)
     with pytest.raises(TimeoutError):
-        drive.move([drive.Job(source, tmp_path / "c", 1)], 2, -1)
+        drive.move([drive.Job(source, tmp_path / "c", 1)], drive.Shape(1, 2), -1)

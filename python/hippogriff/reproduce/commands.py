@@ -44,6 +44,10 @@ Only = Annotated[
 Sizes = Annotated[
     str | None, typer.Option("--sizes", help="Only these: tiny, small, medium, large.")
 ]
+Configurations = Annotated[
+    str | None,
+    typer.Option("--configurations", help="Only these of E7: drive,direct_most,everything,…"),
+]
 Repetitions = Annotated[
     int, typer.Option("--repetitions", min=0, max=100, help="0: 5; of --quick 2, or 1.")
 ]
@@ -66,6 +70,7 @@ def reproduce(
     timeout: Timeout = 300.0,
     only: Only = None,
     sizes: Sizes = None,
+    configurations: Configurations = None,
     repetitions: Repetitions = 0,
     keep_inputs: Keep = False,
     no_report: NoReport = False,
@@ -97,7 +102,7 @@ def reproduce(
         programs=programs,
         budget_seconds=budget_seconds,
         timeout_seconds=timeout,
-        part=slice_of(only, sizes, repetitions),
+        part=slice_of(only, sizes, repetitions, configurations),
         keep_inputs=keep_inputs,
         report=not no_report,
         json=json,

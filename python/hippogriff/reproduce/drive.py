@@ -1,4 +1,4 @@
-"""What a drive alone takes to read and write what programs do, all at once: their limit."""
+"""What a drive alone takes to read and write what programs do: their limit."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-# So many pieces of each file are under way: virtual drives get slower when much is, others when
-# little is.
-THREADS = (2, 8)
 _PIECE_BYTES = 4 << 20
 _BLOCK_BYTES = 4096
 
@@ -29,6 +26,18 @@ class Job:
     source: Path
     target: Path
     target_bytes: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many jobs are under way, and pieces of each."""
+
+    jobs: int
+    pieces: int
+
+
+# Virtual drives get slower when much is under way, others when little is.
+SHAPES = (Shape(1, 2), Shape(1, 8), Shape(8, 2))
 
 
 @dataclass(frozen=True)
@@ -57,9 +66,7 @@ class _Mover:
         self.direct = False
         return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
-    def _pieces(
-        self, size_bytes: int, threads: int, move: Callable[[memoryview, int], int]
-    ) -> None:
+    def _pieces(self, size_bytes: int, pieces: int, move: Callable[[memoryview, int], int]) -> None:
         """Move each piece of a file once. The last one's memory ends with a whole block."""
 
         def work(first: int) -> None:
@@ -67,7 +74,7 @@ class _Mover:
                 with contextlib.suppress(OSError):  # Drives move small pages at half the rate.
                     memory.madvise(mmap.MADV_HUGEPAGE)
                 memory.write(self._noise)
-                for offset in range(first * _PIECE_BYTES, size_bytes, threads * _PIECE_BYTES):
+                for offset in range(first * _PIECE_BYTES, size_bytes, pieces * _PIECE_BYTES):
                     if self._stopped.is_set() or time.monotonic() > self._deadline:
                         raise TimeoutError("its time was over")
                     wanted = min(_PIECE_BYTES, size_bytes - offset)
@@ -76,29 +83,29 @@ class _Mover:
                     if moved < wanted:
                         raise OSError(f"{moved} of {wanted} bytes were moved at {offset}")
 
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(work, range(threads)))
+        with ThreadPoolExecutor(pieces) as pool:
+            list(pool.map(work, range(pieces)))
 
-    def run(self, job: Job, threads: int) -> None:
+    def run(self, job: Job, pieces: int) -> None:
         """Read one file, then write the other, to the drive."""
         descriptor = self._open(job.source, os.O_RDONLY)
         try:
             size_bytes = os.fstat(descriptor).st_size
-            self._pieces(size_bytes, threads, lambda to, at: os.preadv(descriptor, [to], at))
+            self._pieces(size_bytes, pieces, lambda to, at: os.preadv(descriptor, [to], at))
         finally:
             os.close(descriptor)
         descriptor = self._open(job.target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             os.posix_fallocate(descriptor, 0, max(job.target_bytes, 1))
-            self._pieces(job.target_bytes, threads, lambda of, at: os.pwritev(descriptor, [of], at))
+            self._pieces(job.target_bytes, pieces, lambda of, at: os.pwritev(descriptor, [of], at))
             os.ftruncate(descriptor, job.target_bytes)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
 
-def move(jobs: Sequence[Job], threads: int, timeout_seconds: float) -> Moved:
-    """Do jobs side by side, each with so many pieces under way, by direct I/O where there is any.
+def move(jobs: Sequence[Job], shape: Shape, timeout_seconds: float) -> Moved:
+    """Do jobs, so many side by side, by direct I/O where there is any.
 
     Raises
     ------
@@ -108,9 +115,9 @@ def move(jobs: Sequence[Job], threads: int, timeout_seconds: float) -> Moved:
     """
     mover = _Mover(timeout_seconds)
     begin = time.monotonic()
-    with ThreadPoolExecutor(len(jobs)) as pool:
+    with ThreadPoolExecutor(shape.jobs) as pool:
         try:
-            list(pool.map(lambda job: mover.run(job, threads), jobs))
+            list(pool.map(lambda job: mover.run(job, shape.pieces), jobs))
         except BaseException:
             mover.stop()  # The others need not go on.
             raise

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce.programs import PROGRAMS, SCALES
-from hippogriff.reproduce.together import MIXED
+from hippogriff.reproduce.together import CONFIGURATIONS, DRIVE, MIXED
 
 EXPERIMENTS = {
     "E1": "where time goes",
@@ -20,6 +20,7 @@ EXPERIMENTS = {
 }
 _MIB = 1 << 20
 _ALL = tuple(program.name for program in PROGRAMS)
+_CONFIGURATIONS = (DRIVE, *(each.name for each in CONFIGURATIONS))
 
 
 Shape = tuple[int, str]  # threads, bytes of a piece
@@ -46,6 +47,7 @@ class Effort:
     core_programs: tuple[str, ...]
     core_scale: str
     workloads: tuple[str, ...]
+    configurations: tuple[str, ...]  # of eight at once
     shapes: tuple[Shape, ...]  # of the pipeline by hand, beside the default
     setting_programs: tuple[str, ...]
     setting_repetitions: int
@@ -60,6 +62,7 @@ class Slice:
     programs: tuple[str, ...] = ()
     scales: tuple[str, ...] = ()
     repetitions: int = 0
+    configurations: tuple[str, ...] = ()
 
 
 def _names(option: str, what: str, text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -77,7 +80,9 @@ def _names(option: str, what: str, text: str | None, known: tuple[str, ...]) -> 
     return tuple(name for name in known if name in names)
 
 
-def slice_of(programs: str | None, scales: str | None, repetitions: int) -> Slice:
+def slice_of(
+    programs: str | None, scales: str | None, repetitions: int, configurations: str | None = None
+) -> Slice:
     """Read what a command line says of a part.
 
     Raises
@@ -89,6 +94,7 @@ def slice_of(programs: str | None, scales: str | None, repetitions: int) -> Slic
         _names("--only", "programs", programs, (*_ALL, MIXED)),
         _names("--sizes", "sizes", scales, SCALES),
         repetitions,
+        _names("--configurations", "configurations", configurations, _CONFIGURATIONS),
     )
 
 
@@ -110,6 +116,7 @@ QUICK = Effort(
     core_programs=("nn", "hotspot"),
     core_scale="tiny",
     workloads=("hotspot", MIXED),
+    configurations=_CONFIGURATIONS,
     shapes=((2, "64KiB"),),
     setting_programs=("hybridsort",),
     setting_repetitions=1,
@@ -134,6 +141,7 @@ FULL = Effort(
     core_programs=_ALL,
     core_scale="medium",
     workloads=(*_ALL, MIXED),
+    configurations=_CONFIGURATIONS,
     shapes=(
         *((threads, "4MiB") for threads in (4, 8, 16, 24)),
         *((12, piece) for piece in ("1MiB", "2MiB", "8MiB")),
@@ -173,6 +181,7 @@ def cut(effort: Effort, part: Slice) -> Effort:
         energy_programs=of(effort.energy_programs),
         core_programs=of(effort.core_programs),
         workloads=of(effort.workloads),
+        configurations=part.configurations or effort.configurations,
         setting_programs=of(effort.setting_programs),
         parking_workloads=of(effort.parking_workloads),
     )

@@ -427,9 +427,13 @@ class Experiments:
                 yield self._need(program)
         for workload in self._effort.workloads:  # Its inputs' copies are made once.
             for number in range(self._effort.few):
-                yield self._drive_alone(workload, number)
-                for configuration in CONFIGURATIONS:
-                    yield self._eight(workload, configuration.name, number)
+                for name in self._effort.configurations:
+                    alone = name == DRIVE
+                    yield (
+                        self._drive_alone(workload, number)
+                        if alone
+                        else self._eight(workload, name, number)
+                    )
 
     def _drive_alone(self, workload: str, number: int) -> Unit:
         scale = self._effort.scale

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from hippogriff.reproduce import _mps, children, drive
@@ -252,10 +252,9 @@ class Together:
         return record
 
     def measure_drive(self, workload: str) -> Record:
-        """Read what the eight read and write what they write, all at once, and nothing else.
+        """Read what the eight read and write what they write, and nothing else.
 
-        That is their limit: no GPU, nothing that starts, and the best of several numbers of pieces
-        that are under way.
+        That is their limit: no GPU, nothing that starts, and the best of several ways to do it.
         """
         bench, programs = self._bench, programs_of(workload)
         sources = bench.own_inputs(programs, self._scale)
@@ -265,15 +264,15 @@ class Together:
             for program, source, target in zip(programs, sources, targets, strict=True)
         ]
         tries: list[Record] = []
-        for threads in drive.THREADS:
+        for shape in drive.SHAPES:
             for source in sources:
                 bench.prepare(source, COLD)
             try:
-                moved = drive.move(jobs, threads, bench.timeout_seconds)
+                moved = drive.move(jobs, shape, bench.timeout_seconds)
             finally:
                 for target in targets:
                     target.unlink(missing_ok=True)
-            tries.append({"threads": threads, "seconds": moved.seconds, "direct": moved.direct})
+            tries.append({**asdict(shape), **asdict(moved)})
         return {
             "seconds": min(each["seconds"] for each in tries),
             "tries": tries,

@@ -139,8 +139,9 @@ def together(measured: Measurements) -> Figure:
             )
     if any(any(panel.series[LIMIT]) for panel in panels):
         notes.append(
-            "The limit is what the drive takes to read the same files and write as many bytes, "
-            "eight at once, by direct I/O: no GPU, and nothing that starts."
+            "The limit is what the drive takes to read the same files and write as many bytes by "
+            "direct I/O, one program's after the other or eight at once, whichever is best: no "
+            "GPU, and nothing that starts."
         )
     notes += [
         "hippogriff's programs are started by `hippogriff run`, whose start (an interpreter's, and "
