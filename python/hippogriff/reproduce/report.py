@@ -138,7 +138,7 @@ def _targets(large: Measurements, every: Measurements) -> list[str]:
         for each in found
     ]
     head = "<tr><th>averages over programs</th><th>wanted</th><th>measured</th><th></th>"
-    head += "<th>the drive's limit</th></tr>"
+    head += "<th>the drive alone</th></tr>"
     return [*lines, f"<table>{head}{''.join(rows)}</table>"]
 
 

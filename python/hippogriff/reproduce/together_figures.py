@@ -24,7 +24,7 @@ from hippogriff.reproduce.together import CONFIGURATIONS, DRIVE, IN_TURNS, UNMOD
 if TYPE_CHECKING:
     from hippogriff.reproduce.journal import Record
 
-LIMIT = "limit: the drive alone, the same reads and writes"
+LIMIT = "the drive alone, the same reads and writes"
 
 
 def _seconds(records: list[Record], workload: str, name: str) -> Value | None:
@@ -139,9 +139,9 @@ def together(measured: Measurements) -> Figure:
             )
     if any(any(panel.series[LIMIT]) for panel in panels):
         notes.append(
-            "The limit is what the drive takes to read the same files and write as many bytes by "
-            "direct I/O, one program's after the other or eight at once, whichever is best: no "
-            "GPU, and nothing that starts."
+            "The drive alone reads the same files and writes as many bytes by direct I/O, one "
+            "program's after the other or eight at once, whichever is best: no GPU, and nothing "
+            "that starts. Programs of which one reads while another writes may be faster."
         )
     notes += [
         "hippogriff's programs are started by `hippogriff run`, whose start (an interpreter's, and "
