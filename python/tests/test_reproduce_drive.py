@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from reproduce_programs import fake_programs
 
+from hippogriff._huge_pages import touched_memory
 from hippogriff.reproduce import drive
 from hippogriff.reproduce.bench import Bench, Places
 from hippogriff.reproduce.together import Need, Together
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_drive_alone_reads_and_writes_what_the_eight_do(
@@ -23,8 +23,8 @@ def test_drive_alone_reads_and_writes_what_the_eight_do(
     seen: list[drive.Job] = []
     moved = drive._Mover.run
 
-    def look(mover: drive._Mover, job: drive.Job, pieces: int) -> None:
-        moved(mover, job, pieces)
+    def look(mover: drive._Mover, job: drive.Job) -> None:
+        moved(mover, job)
         assert job.target.stat().st_size == job.target_bytes == 5 << 20
         assert any(job.target.read_bytes()[-4096:])
         seen.append(job)
@@ -39,7 +39,7 @@ def test_drive_alone_reads_and_writes_what_the_eight_do(
     assert not list(bench.files.glob("result.*")), "what it wrote is removed"
 
 
-@pytest.mark.parametrize("source_bytes", [0, 1, 4096, (4 << 20) + 1])
+@pytest.mark.parametrize("source_bytes", [0, 1, 4096, (3 << 20) + 1])
 def test_drive_moves_every_byte_of_files_of_any_size(tmp_path: Path, source_bytes: int) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"x" * source_bytes)
@@ -52,7 +52,9 @@ def test_drive_moves_every_byte_of_files_of_any_size(tmp_path: Path, source_byte
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "preadv", count)
-        drive.move([drive.Job(source, tmp_path / "target", source_bytes)], drive.Shape(1, 2), 60)
+        drive.move(
+            [drive.Job(source, tmp_path / "target", source_bytes)], drive.Shape(1, 2, 1 << 20), 60
+        )
     assert sum(read) == source_bytes
     assert (tmp_path / "target").stat().st_size == source_bytes
 
@@ -62,6 +64,18 @@ def test_drive_tells_of_files_that_cannot_be_moved_and_stops(tmp_path: Path) -> 
     source.write_bytes(b"x")
     jobs = [drive.Job(source, tmp_path / "a", 9), drive.Job(tmp_path / "none", tmp_path / "b", 1)]
     with pytest.raises(FileNotFoundError, match="none"):
-        drive.move(jobs, drive.Shape(2, 2), 60)
+        drive.move(jobs, drive.Shape(2, 2, 1 << 20), 60)
     with pytest.raises(TimeoutError):
-        drive.move([drive.Job(source, tmp_path / "c", 1)], drive.Shape(1, 2), -1)
+        drive.move([drive.Job(source, tmp_path / "c", 1)], drive.Shape(1, 2, 1 << 20), -1)
+
+
+def test_memory_for_direct_io_may_be_of_huge_pages() -> None:
+    memory = touched_memory(4 << 20, b"noise")
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert (address % (2 << 20), len(memory)) == (0, 4 << 20)
+    assert bytes(memory[:10]) == b"noisenoise"
+    assert memory[-1] != 0
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        begin, end = (int(each, 16) for each in line.split()[0].split("-"))
+        if begin <= address < end:
+            assert line.split()[1] == "rw-p", "shared memory has small pages"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import errno
-import mmap
 import os
 import statistics
 import time
 from typing import TYPE_CHECKING, NamedTuple
+
+from hippogriff._huge_pages import touched_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -94,16 +95,13 @@ def _direct(path: Path, flags: int, move: _Move, extent: _Extent, shape: _Shape)
         stack.callback(os.close, descriptor)
         if flags & os.O_CREAT:
             os.posix_fallocate(descriptor, 0, blocks * block_bytes)
-        buffers = [stack.enter_context(_buffer(block_bytes)) for _ in range(threads)]
+        buffers = [touched_memory(block_bytes) for _ in range(threads)]
 
         def work(first: int) -> None:
-            with memoryview(buffers[first]) as whole, whole[:block_bytes] as memory:
-                for block in range(first, blocks, threads):
-                    if (
-                        move(descriptor, [memory], (first_block + block) * block_bytes)
-                        < block_bytes
-                    ):
-                        raise OSError(errno.EIO, "a short read or write", str(path))
+            for block in range(first, blocks, threads):
+                offset = (first_block + block) * block_bytes
+                if move(descriptor, [buffers[first]], offset) < block_bytes:
+                    raise OSError(errno.EIO, "a short read or write", str(path))
 
         begin = time.perf_counter()
         try:
@@ -114,12 +112,3 @@ def _direct(path: Path, flags: int, move: _Move, extent: _Extent, shape: _Shape)
         except OSError:
             return None
         return blocks * block_bytes / (time.perf_counter() - begin) / 1e9
-
-
-def _buffer(size_bytes: int) -> mmap.mmap:
-    """Map memory of huge pages where there are some: of small ones drives move half as much."""
-    buffer = mmap.mmap(-1, max(size_bytes, 2 << 20))
-    with contextlib.suppress(OSError):
-        buffer.madvise(mmap.MADV_HUGEPAGE)
-    buffer.write(bytes(len(buffer)))
-    return buffer

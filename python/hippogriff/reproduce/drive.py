@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import threading
 import time
@@ -11,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hippogriff._huge_pages import touched_memory
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-_PIECE_BYTES = 4 << 20
 _BLOCK_BYTES = 4096
 
 
@@ -30,14 +30,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Shape:
-    """How many jobs are under way, and pieces of each."""
+    """How many jobs are under way, and pieces of each; whole blocks."""
 
     jobs: int
     pieces: int
+    piece_bytes: int
 
 
-# Virtual drives get slower when much is under way, others when little is.
-SHAPES = (Shape(1, 2), Shape(1, 8), Shape(8, 2))
+# Virtual drives get slower when much is under way, others when little is. Of several jobs some read
+# while others write.
+SHAPES = (Shape(1, 2, 1 << 20), Shape(1, 4, 1 << 20), Shape(3, 2, 1 << 20))
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,13 @@ class Moved:
 class _Mover:
     """Moves files between a drive and memory that nobody looks at."""
 
-    def __init__(self, timeout_seconds: float) -> None:
+    def __init__(self, shape: Shape, timeout_seconds: float) -> None:
+        self._shape = shape
         self._deadline = time.monotonic() + timeout_seconds
         self._stopped = threading.Event()
-        self._noise = os.urandom(1 << 20) * (_PIECE_BYTES >> 20)  # Zeros may not be written at all.
+        noise = os.urandom(_BLOCK_BYTES)  # Zeros may not be written at all.
+        count = shape.jobs * shape.pieces
+        self._memory = [touched_memory(shape.piece_bytes, noise) for _ in range(count)]
         self.direct = True
 
     def stop(self) -> None:
@@ -66,38 +71,36 @@ class _Mover:
         self.direct = False
         return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
-    def _pieces(self, size_bytes: int, pieces: int, move: Callable[[memoryview, int], int]) -> None:
+    def _pieces(self, size_bytes: int, move: Callable[[memoryview, int], int]) -> None:
         """Move each piece of a file once. The last one's memory ends with a whole block."""
+        piece_bytes, pieces = self._shape.piece_bytes, self._shape.pieces
 
         def work(first: int) -> None:
-            with mmap.mmap(-1, _PIECE_BYTES) as memory, memoryview(memory) as whole:
-                with contextlib.suppress(OSError):  # Drives move small pages at half the rate.
-                    memory.madvise(mmap.MADV_HUGEPAGE)
-                memory.write(self._noise)
-                for offset in range(first * _PIECE_BYTES, size_bytes, pieces * _PIECE_BYTES):
-                    if self._stopped.is_set() or time.monotonic() > self._deadline:
-                        raise TimeoutError("its time was over")
-                    wanted = min(_PIECE_BYTES, size_bytes - offset)
-                    with whole[: -(-wanted // _BLOCK_BYTES) * _BLOCK_BYTES] as piece:
-                        moved = move(piece, offset)
-                    if moved < wanted:
-                        raise OSError(f"{moved} of {wanted} bytes were moved at {offset}")
+            memory = self._memory.pop()
+            for offset in range(first * piece_bytes, size_bytes, pieces * piece_bytes):
+                if self._stopped.is_set() or time.monotonic() > self._deadline:
+                    raise TimeoutError("its time was over")
+                wanted = min(piece_bytes, size_bytes - offset)
+                moved = move(memory[: -(-wanted // _BLOCK_BYTES) * _BLOCK_BYTES], offset)
+                if moved < wanted:
+                    raise OSError(f"{moved} of {wanted} bytes were moved at {offset}")
+            self._memory.append(memory)
 
         with ThreadPoolExecutor(pieces) as pool:
             list(pool.map(work, range(pieces)))
 
-    def run(self, job: Job, pieces: int) -> None:
+    def run(self, job: Job) -> None:
         """Read one file, then write the other, to the drive."""
         descriptor = self._open(job.source, os.O_RDONLY)
         try:
             size_bytes = os.fstat(descriptor).st_size
-            self._pieces(size_bytes, pieces, lambda to, at: os.preadv(descriptor, [to], at))
+            self._pieces(size_bytes, lambda to, at: os.preadv(descriptor, [to], at))
         finally:
             os.close(descriptor)
         descriptor = self._open(job.target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             os.posix_fallocate(descriptor, 0, max(job.target_bytes, 1))
-            self._pieces(job.target_bytes, pieces, lambda of, at: os.pwritev(descriptor, [of], at))
+            self._pieces(job.target_bytes, lambda of, at: os.pwritev(descriptor, [of], at))
             os.ftruncate(descriptor, job.target_bytes)
             os.fsync(descriptor)
         finally:
@@ -113,11 +116,11 @@ def move(jobs: Sequence[Job], shape: Shape, timeout_seconds: float) -> Moved:
         When one cannot be read or written; TimeoutError when it takes too long. Targets may be
         there then.
     """
-    mover = _Mover(timeout_seconds)
+    mover = _Mover(shape, timeout_seconds)
     begin = time.monotonic()
     with ThreadPoolExecutor(shape.jobs) as pool:
         try:
-            list(pool.map(lambda job: mover.run(job, shape.pieces), jobs))
+            list(pool.map(mover.run, jobs))
         except BaseException:
             mover.stop()  # The others need not go on.
             raise
