@@ -11,12 +11,11 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import secrets
 import signal
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -32,9 +31,10 @@ from workloads.graph.edge_files import (
     open_edges,
 )
 from workloads.graph.edge_sort import KeySort, without_repetitions
+from workloads.whole_files import replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -239,24 +239,6 @@ def _hash(keys: Numbers) -> Numbers:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that gets its name when it is complete and on the drive, or disappears."""
-    place = Path(os.path.realpath(path))
-    if place.exists() and not place.is_file():
-        message = f"{path} is there, and no file"
-        raise ConversionError(message)
-    hidden = place.with_name(f".hippogriff-{secrets.token_hex(8)}")
-    try:
-        with hidden.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        hidden.replace(place)
-    finally:
-        hidden.unlink(missing_ok=True)
 
 
 def convert(graph: Path, path: Path, kind: str | None, wish: Wish, scratch: Path) -> Graph:

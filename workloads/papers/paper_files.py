@@ -6,16 +6,14 @@ files.md says it in words. A test compares names and defaults with the programs'
 from __future__ import annotations
 
 import os
-import secrets
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 PAGE = 4096
 AT_ONCE = 1 << 18  # elements of an array in memory
@@ -254,20 +252,3 @@ class Output:
             header = _MAGIC + self._format.program.encode().ljust(16, b"\0")
             values = [numbers[each.name].to_bytes(8, "little") for each in self._format.numbers]
             self._file.write((header + b"".join(values)).ljust(PAGE, b"\0"))
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that gets its name when it is complete and on the drive, or disappears."""
-    place = Path(os.path.realpath(path))
-    if place.exists() and not place.is_file():
-        raise FileError(f"{path} is there, and no file")
-    hidden = place.with_name(f".hippogriff-{secrets.token_hex(8)}")
-    try:
-        with hidden.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        hidden.replace(place)
-    finally:
-        hidden.unlink(missing_ok=True)

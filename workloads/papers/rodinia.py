@@ -14,9 +14,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workloads.papers.paper_files import FORMATS, FileError, Input, Numbers, Output, replacing
+from workloads.papers.paper_files import FORMATS, FileError, Input, Numbers, Output
 from workloads.papers.rodinia_inputs import FROM, TO, WISHES
 from workloads.papers.rodinia_results import BINARY, COMPARISONS, Pair, compare
+from workloads.whole_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
