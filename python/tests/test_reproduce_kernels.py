@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from reproduce_programs import whole
 
 from hippogriff.reproduce.all_figures import figures
 from hippogriff.reproduce.figures import Measurements
+from hippogriff.reproduce.papers import MOVEMENT_ENERGY_SHARE
 
 
 def kernel(seconds: float, **cost: float) -> dict[str, Any]:
@@ -32,3 +34,28 @@ def test_kernels_are_compared_with_what_the_device_could_do() -> None:
     figure = next(f for f in figures(Measurements(unknown, records)) if f.name == "kernels")
     assert figure.empty
     assert "No data sheet of device host" in figure.notes[0]
+
+
+def test_energy_of_kernels_is_bounded_by_what_the_board_takes_at_most() -> None:
+    def measured(joules: float, state: str) -> dict[str, Any]:
+        energy = {"measured": {"gpu_joules": joules}, "seconds": 5.0, "why_absent": {}}
+        fields = {"state": state, "energy": energy, "runs": [kernel(0.5)] * 2}
+        return {
+            **whole("nn", "baseline", 0),
+            **fields,
+            "key": f"energy/nn/large/{state}/baseline/0",
+        }
+
+    runs = [{"machine": {"device": "NVIDIA H100 80GB HBM3"}}]
+    # Two runs with half a second of kernels each, at 700 W.
+    records = [measured(1400.0, "cold"), measured(1000.0, "cached")]
+    made = figures(Measurements(runs, records))
+    figure = next(f for f in made if f.name == "kernel_energy")
+    (panel,) = figure.panels
+    shares = {state: [v.median for v in values if v] for state, values in panel.series.items()}
+    assert shares == {"cold": [0.5, 0.5], "cached": pytest.approx([0.3, 0.3])}
+    assert panel.said == MOVEMENT_ENERGY_SHARE["large"]
+    assert "at least 50% cold" in figure.why
+    other = [{"machine": {"device": "another"}}]
+    made = figures(Measurements(other, records))
+    assert next(f for f in made if f.name == "kernel_energy").empty

@@ -36,7 +36,7 @@ def test_figures_stand_beside_the_papers_and_are_made_of_whatever_there_is() -> 
     assert "2.00 (by hand 1.60)" in made["movement_speedup"].why
     assert {name for name, figure in made.items() if figure.empty} == {
         *("throughput", "energy", "modelled_energy", "weak_cpus", "together", "sensitivity"),
-        *("weak_energy", "modelled_weak_energy", "by_hand", "idle_energy"),
+        *("weak_energy", "modelled_weak_energy", "by_hand", "idle_energy", "kernel_energy"),
         *("kernels", "instructions"),
     }
 

@@ -20,7 +20,7 @@ from hippogriff.reproduce.figures import (
     relative,
 )
 from hippogriff.reproduce.hand_figures import by_hand
-from hippogriff.reproduce.kernel_figures import kernels
+from hippogriff.reproduce.kernel_figures import kernel_energy, kernels
 from hippogriff.reproduce.program_figures import (
     copying,
     movement_speedup,
@@ -207,6 +207,7 @@ BUILDERS = (
     costs,
     instructions,
     idle_energy,
+    kernel_energy,
     energy,
     modelled_energy,
     weak_cpus,

@@ -1,31 +1,47 @@
-"""How long kernels take beside the shortest time that the device could take for them."""
+"""Kernels: their time beside the shortest that the device could take, and their energy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from hippogriff.reproduce.figures import NOT_MEASURED, Figure, Measurements, Panel, Value
+from hippogriff.reproduce import papers
+from hippogriff.reproduce.bench import STATES
+from hippogriff.reproduce.figures import (
+    NOT_MEASURED,
+    Figure,
+    Measurements,
+    Panel,
+    Value,
+    average_of,
+    program_places,
+    with_average,
+)
 from hippogriff.reproduce.programs import CONVENTIONAL, PROGRAMS
+
+if TYPE_CHECKING:
+    from hippogriff.reproduce.journal import Record
 
 _SHORTEST_SECONDS = 0.002  # What launches and their waits take is more than the kernels below it.
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What a device's data sheet says of its memory and of its float32 arithmetic (no tensors)."""
+    """What a device's data sheet says of its memory, float32 arithmetic (no tensors) and power."""
 
     model: str  # what the device's name has in it
     bytes_per_second: float
     operations_per_second: float
+    watts: float
 
 
 #: The first whose model is in the device's name.
 LIMITS = (
-    Limit("H200", 4.8e12, 67e12),
-    Limit("H100 80GB HBM3", 3.35e12, 67e12),
-    Limit("H100 PCIe", 2.0e12, 51e12),
-    Limit("A100-SXM4-80GB", 2.039e12, 19.5e12),
-    Limit("A100-SXM4-40GB", 1.555e12, 19.5e12),
+    Limit("H200", 4.8e12, 67e12, 700),
+    Limit("H100 80GB HBM3", 3.35e12, 67e12, 700),
+    Limit("H100 PCIe", 2.0e12, 51e12, 350),
+    Limit("A100-SXM4-80GB", 2.039e12, 19.5e12, 400),
+    Limit("A100-SXM4-40GB", 1.555e12, 19.5e12, 400),
 )
 
 
@@ -113,3 +129,49 @@ def kernels(measured: Measurements) -> Figure:
     )
     notes.append("Memory for the kernels' own use and their first start are in their time.")
     return _figure(panels, why, notes)
+
+
+def _other_share(record: Record, watts: float) -> float:
+    """Return what of a measurement's energy is not its kernels', at least."""
+    joules = float(record["energy"]["measured"].get("gpu_joules", 0))
+    seconds = sum(float(run["result"]["seconds"]["kernels"]) for run in record["runs"])
+    return 1 - min(seconds * watts / joules, 1) if joules > 0 else float("nan")
+
+
+def kernel_energy(measured: Measurements) -> Figure:
+    """Figure 3.9: what of the conventional programs' energy goes into moving data, not kernels."""
+    limit = limit_of(measured.device)
+    watts = limit.watts if limit is not None else 0.0
+    panels = []
+    for scale, records in measured.by_scale("energy") if watts else []:
+        series = {}
+        for state in STATES:
+            values = [
+                Value.of(
+                    _other_share(record, watts)
+                    for record in records
+                    if not record.get("idle")
+                    and record["program"] == program.name
+                    and (record["state"], record["way"]) == (state, CONVENTIONAL)
+                )
+                for program in PROGRAMS
+            ]
+            series[state] = with_average(values)
+        said = papers.of_scale(papers.MOVEMENT_ENERGY_SHARE, scale)
+        name = f"GPU board, measured, {scale} inputs, conventional"
+        unit = "share of the energy that is not the kernels', at least"
+        panels.append(Panel(name, unit, program_places(), series, said))
+    panels = [panel for panel in panels if not panel.empty]
+    why = NOT_MEASURED
+    if panels:
+        means = {state: average_of(panels[0], state) for state in STATES}
+        words = ", ".join(f"{mean:.0%} {state}" for state, mean in means.items() if mean)
+        why = (
+            f"Moving data, with what starts and ends a program, takes at least {words}: kernels "
+            f"take no more than {watts:g} W, the board's limit by its data sheet, in their "
+            "time. The counter refreshes too rarely to tell them apart. The papers' machine, at "
+            "the wall, takes 117.6 W idle, whatever it does, and their kernels take longer."
+        )
+    title = "Energy that moving data takes"
+    where = "figure 3.9; Gullfoss, figure 4"
+    return Figure("kernel_energy", "E5", title, where, tuple(panels), why)

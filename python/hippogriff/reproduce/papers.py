@@ -56,6 +56,13 @@ IDLE_ENERGY_SHARE = {
     "medium": (Said("idle", 0.87, "Hippogriff, figure 3.8"),),
     "small": (Said("idle", 0.94, "Hippogriff, figure 3.8"),),
 }
+#: Share of the conventional programs' energy that moving data takes, above idle or not.
+MOVEMENT_ENERGY_SHARE = {
+    "large": (
+        Said("moving data", 0.48, "Hippogriff, figure 3.9"),
+        Said("moving data", 0.53, "Gullfoss, figure 4"),
+    ),
+}
 #: GB/s from the drive to the GPU, files of 4 GB.
 THROUGHPUT_BYTES = 4e9
 THROUGHPUT = (
