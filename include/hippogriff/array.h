@@ -75,12 +75,12 @@ typedef struct hippogriff_array_statistics {
   uint64_t other_copies;    /**< times that a read went on with another copy of the array */
   uint64_t accesses;        /**< lines that threads asked for; a cursor asks once for the line it
                                keeps. Of a GPU those of the calls below, and of kernels that count
-                               (array/counting.hpp) */
-  uint64_t hits;            /**< those that no miss answered, misses of kernels that do not count
-                               taken away too */
+                               (HIPPOGRIFF_COUNT_ACCESSES) */
+  uint64_t hits;            /**< those that no miss answered; 0 where hits_counted is */
   uint64_t in_flight;       /**< commands that are not answered now: the queues' depth */
   uint64_t loaded_bytes;    /**< all of the array, if it was loaded when it was opened, else 0 */
   uint64_t zero_copy_bytes; /**< rows queued on a GPU that are read past the cache by themselves */
+  uint64_t hits_counted;    /**< 0: a GPU's kernels have a view, and none of them has counted */
 } hippogriff_array_statistics;
 
 HIPPOGRIFF_API int hippogriff_array_open(const hippogriff_array_options* options,

@@ -27,12 +27,18 @@ def get_include() -> str:
 
 
 @functools.cache
-def get_compile_options() -> tuple[str, ...]:
+def get_compile_options(*, count_hits: bool = False) -> tuple[str, ...]:
     """Return options for NVRTC and nvcc, with which kernels take ``StorageArray.view``.
 
     The language, the headers' folder, and two macros: one lets the headers refuse views of another
     library, the other changes when they do, because CuPy keeps compiled kernels by source and
     options alone. Kernels also need ``<cuda/atomic>`` of CCCL, which CuPy brings along.
+
+    Parameters
+    ----------
+    count_hits
+        Also a macro with which kernels count how many lines they ask for, one access in 64, so that
+        statistics and ``hippogriff top`` have hits. Such kernels take up to 8 registers more.
 
     Raises
     ------
@@ -51,4 +57,5 @@ def get_compile_options() -> tuple[str, ...]:
         f"-I{include}",
         f"-DHIPPOGRIFF_VIEW_LAYOUT={layout.value}",
         f"-DHIPPOGRIFF_HEADERS=0x{content.hexdigest()[:16]}",
+        *(("-DHIPPOGRIFF_COUNT_ACCESSES",) if count_hits else ()),
     )

@@ -235,8 +235,8 @@ def node_status() -> dict[str, Any]:
         programs that take no part or kept for contexts of those that wait, ``free_bytes`` to be
         promised, ``used_bytes`` really), ``gpus`` as NVML sees them, ``reservations``, ``clients``,
         ``policy``, ``transfers`` in flight, and ``arrays`` in storage that are open: counts of
-        lines and bytes, which came about within ``seconds``; ``accesses`` are 0 of
-        arrays on a GPU whose view was taken.
+        lines and bytes, which came about within ``seconds``; where ``hits_counted`` is false
+        kernels use one on a GPU that do not count, so that ``hits`` are 0.
     """
     text = ctypes.c_void_p()
     check(lib.hippogriff_node_status(ctypes.byref(text)))

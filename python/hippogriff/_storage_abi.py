@@ -56,6 +56,7 @@ class ArrayStatistics(ctypes.Structure):
         ("in_flight", ctypes.c_uint64),
         ("loaded_bytes", ctypes.c_uint64),
         ("zero_copy_bytes", ctypes.c_uint64),
+        ("hits_counted", ctypes.c_uint64),
     )
 
 

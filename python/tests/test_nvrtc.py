@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,15 @@ def test_kernels_of_raw_modules_compile(nvrtc: Nvrtc, language: str) -> None:
     ptx, log = nvrtc.compile(KERNEL, *options, *([language] if language else []))
     assert not log.strip("\0\n "), log
     assert ".visible .entry every_access(" in ptx
+
+
+def test_kernels_count_hits_where_they_are_told_to(nvrtc: Nvrtc) -> None:
+    plain, _ = nvrtc.compile(KERNEL, *hippogriff.get_compile_options())
+    counting, log = nvrtc.compile(KERNEL, *hippogriff.get_compile_options(count_hits=True))
+    assert not log.strip("\0\n "), log
+    clock = re.compile(r"%clock\b")  # it draws the accesses that are counted
+    assert clock.search(counting)
+    assert not clock.search(plain), "not a register for what nobody asked for"
 
 
 def test_a_device_function_for_numba_compiles(nvrtc: Nvrtc) -> None:

@@ -46,6 +46,7 @@ def array(pid: int, **changes: Any) -> dict[str, Any]:
         "written_bytes": 5 * 10**9,
         "in_flight": 17,
         "drive_limit": 0,
+        "hits_counted": True,
         **changes,
     }
 
@@ -77,13 +78,26 @@ def rows(rates: ArrayRates, *arrays: dict[str, Any]) -> list[list[str]]:
 
 
 def test_the_view_lists_arrays_with_their_rates_since_they_were_opened() -> None:
-    of_gpu = array(78, device="GPU-1", accesses=0, hits=0)
+    of_gpu = array(78, device="GPU-1", accesses=0, hits=0, hits_counted=False)
     sizes = ["64.00 GiB", "8.00 GiB", "4.00 KiB"]
     assert rows(ArrayRates(), array(77), of_gpu) == [
         ["77", "host", *sizes, "75.0%", "75.0%", "20", "4.00", "0.50", "17"],
-        ["78", "GPU-1", *sizes, "-", "-", "20", "4.00", "0.50", "17"],
+        ["78", "GPU-1", *sizes, "not counted", "not counted", "20", "4.00", "0.50", "17"],
     ]
+    idle = array(79, accesses=0, hits=0)
+    assert rows(ArrayRates(), idle)[0][5:7] == ["-", "-"]
     assert rows(ArrayRates()) == []
+
+
+def test_the_view_tells_how_hits_are_counted_where_they_are_not() -> None:
+    console = Console(width=160, force_terminal=False)
+    for counted in (True, False):
+        with console.capture() as captured:
+            for part in show.parts(
+                status(array(77, hits_counted=counted)), ArrayRates(), TransferRates()
+            ):
+                console.print(part)
+        assert ("HIPPOGRIFF_COUNT_ACCESSES" in captured.get()) is not counted
 
 
 def test_the_view_tells_what_a_process_may_have_at_a_drive_that_others_use() -> None:
@@ -126,6 +140,17 @@ def test_metrics_count_each_array_for_itself(monkeypatch: pytest.MonkeyPatch) ->
     assert f"hippogriff_array_cache_bytes{{{first}}} 8.589934592e+09" in text
     assert f"hippogriff_array_in_flight{{{first}}} 17.0" in text
     assert f"hippogriff_array_drive_limit{{{first}}} 0.0" in text
+
+
+def test_metrics_leave_out_what_nobody_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = status(array(77), array(78, accesses=5, hits=0, hits_counted=False))
+    monkeypatch.setattr(metrics, "node_status", lambda: both)
+    registry = CollectorRegistry()
+    registry.register(metrics.NodeCollector())
+    lines = generate_latest(registry).decode().splitlines()
+    assert [line for line in lines if line.startswith("hippogriff_array_accesses_total{")] == [
+        'hippogriff_array_accesses_total{client="1",device="host",pid="77",record="0"} 1000.0'
+    ]
 
 
 def arrays_seen(machine: dict[str, str]) -> list[dict[str, Any]]:
@@ -192,6 +217,7 @@ def test_a_process_sees_anothers_array_until_that_ends(
             assert seen["read_bytes"] == misses * 4096
             assert seen["written_bytes"] == 0
             assert seen["in_flight"] == 0
+            assert seen["hits_counted"] is True
             assert seen["drive_limit"] == 0
             assert seen["seconds"] > 0
             if killed:

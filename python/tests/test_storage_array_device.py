@@ -261,3 +261,7 @@ def test_the_headers_are_found_and_their_content_is_in_the_options() -> None:
     assert (language, include) == ("--std=c++17", f"-I{folder}")
     assert layout.removeprefix("-DHIPPOGRIFF_VIEW_LAYOUT=").isdigit()
     assert int(headers.removeprefix("-DHIPPOGRIFF_HEADERS="), 16) > 0
+    assert hippogriff.get_compile_options(count_hits=True) == (
+        *hippogriff.get_compile_options(),
+        "-DHIPPOGRIFF_COUNT_ACCESSES",
+    )

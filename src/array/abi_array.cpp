@@ -382,7 +382,8 @@ int hippogriff_array_get_statistics(hippogriff_storage_array* array,
                    .hits = lines.hits(),
                    .in_flight = served.in_flight,
                    .loaded_bytes = the_array.loaded_bytes(),
-                   .zero_copy_bytes = the_array.past_bytes()};
+                   .zero_copy_bytes = the_array.past_bytes(),
+                   .hits_counted = lines.is_counted ? 1U : 0U};
   });
 }
 

@@ -29,10 +29,10 @@ class ShownArray : public ::testing::Test {
     const node::ArrayCounts there = seen().at(0).counts;
     const CacheCounts lines = array.counts();
     const ServedCounts served = array.served();
-    return there.accesses == lines.accesses && there.misses == lines.misses &&
-           there.overwritten == lines.overwritten && there.written_back == lines.written_back &&
-           there.read_bytes == served.read_bytes && there.written_bytes == served.written_bytes &&
-           there.in_flight == 0;
+    return there.accesses == lines.accesses && there.counts_accesses &&
+           there.misses == lines.misses && there.overwritten == lines.overwritten &&
+           there.written_back == lines.written_back && there.read_bytes == served.read_bytes &&
+           there.written_bytes == served.written_bytes && there.in_flight == 0;
   }
 
  private:
@@ -85,6 +85,26 @@ TEST_F(ShownArray, is_shown_anew_when_only_hits_come_and_its_controller_sleeps) 
   EXPECT_EQ(after.counts.misses, before.counts.misses);
   EXPECT_EQ(after.counts.accesses, before.counts.accesses + 1000);
   EXPECT_GT(after.counted_ns, before.counted_ns);
+}
+
+// What a kernel counts, one access in so many.
+TEST(AccessCount, is_shown_at_once_as_long_as_it_is_small_and_then_seldom) {
+  std::uint64_t shown = 0;
+  AccessCount mine{.count = 0, .shown = &shown};
+  for (std::uint64_t samples = 1; samples < 3000; ++samples) {
+    count_sample(mine);
+    ASSERT_EQ(mine.count, samples * access_sample);
+    ASSERT_LE(shown, mine.count);
+    if (mine.count <= accesses_shown_at_once) {
+      ASSERT_EQ(shown, mine.count);
+    } else {
+      ASSERT_GE(shown + 15 * access_sample, mine.count);
+      ASSERT_EQ(shown / access_sample % 16, 0U) << "each is a store across the link";
+    }
+  }
+  AccessCount unseen;
+  count_sample(unseen);
+  EXPECT_EQ(unseen.count, access_sample);
 }
 
 TEST_F(ShownArray, that_could_not_be_opened_is_not_seen) {

@@ -1,6 +1,7 @@
 // Sizes, places and first values of an array's memory; its ends.
 #include "array/storage_array.hpp"
 
+#include "array/access_counts.hpp"
 #include "array/queue_memory.hpp"
 #include "base/range.hpp"
 #include "node/board.hpp"
@@ -140,6 +141,7 @@ struct StorageArray::Layout {
     set_states = place(own_end, sizeof(SetState) * sets);
     place(shared_end, queue.shared_bytes() * queues);
     words_of_all = place(shared_end, sizeof(ReachedWords));
+    shown = place(shared_end, shown_accesses_bytes);
     shared_end = align_up(shared_end, registered_page_bytes);
     staging = shared_end;
     if (is_staged(options)) {
@@ -163,6 +165,7 @@ struct StorageArray::Layout {
   std::uint64_t set_states = 0;
   std::uint64_t shared_end = 0;
   std::uint64_t words_of_all = 0;
+  std::uint64_t shown = 0;
   std::uint64_t staging = 0;
 };
 
@@ -316,6 +319,9 @@ void StorageArray::initialize(const Layout& layout) {
     const SetState first = SetState::after(options_.counter_base);
     std::memcpy(own.data() + layout.set_states + i * sizeof first, &first, sizeof first);
   }
+  if (!wakes) {
+    shown_ = show_accesses(shared_ + layout.shown, own.data() + layout.accesses);
+  }
   write_there(own_, own);
   cache_.places = {
       .words = reinterpret_cast<std::uint64_t*>(own_there + layout.words),
@@ -356,21 +362,23 @@ void StorageArray::initialize(const Layout& layout) {
 }
 
 // Without this array, which may be gone before a drive that hangs has let the controller go. What a
-// GPU counts is in its memory; a line that it misses is one command, as is one that it writes back.
-// What was asked for is known there as long as only the library's kernels ask.
+// GPU counts is in its memory, but for what its kernels asked for; a line that it misses is one
+// command, as is one that it writes back.
 std::function<void(const ServedCounts&)> StorageArray::shows_counts() const {
   if (options_.notice == nullptr) {
     return nullptr;
   }
   const bool on_host = options_.device->info().can.host_addressable;
-  return [notice = options_.notice, cache = cache_, asks = asks_, on_host](
+  return [notice = options_.notice, cache = cache_, asks = asks_, shown = shown_, on_host](
              const ServedCounts& served) {
-    const CacheCounts lines = on_host
-                                  ? read_counts(cache)
-                                  : CacheCounts{.misses = served.reads,
-                                                .written_back = served.writes,
-                                                .accesses = asks->others ? 0 : asks->lines.load()};
+    CacheCounts lines{.misses = served.reads, .written_back = served.writes};
+    if (on_host) {
+      lines = read_counts(cache);
+    } else {
+      asks->tell(lines, sum_of(shown));
+    }
     notice->count({.accesses = lines.accesses,
+                   .counts_accesses = lines.is_counted,
                    .misses = lines.misses,
                    .overwritten = lines.overwritten,
                    .written_back = lines.written_back,
@@ -442,11 +450,13 @@ CacheCounts StorageArray::counts() {
                        {reinterpret_cast<std::uint64_t>(cache_.accesses)},
                        sizeof asked);
   static_cast<void>(wait_for(*stream, device_patience));
-  std::uint64_t accesses = asks_->lines;
+  std::uint64_t counted = 0;
   for (const AccessCount& each : asked) {
-    accesses += each.count;
+    counted += each.count;
   }
-  return {there.misses, there.overwritten, there.written_back, accesses};
+  CacheCounts counts{there.misses, there.overwritten, there.written_back};
+  asks_->tell(counts, counted);
+  return counts;
 }
 
 std::uint64_t StorageArray::device_free_bytes() const {

@@ -55,10 +55,12 @@ struct CacheCounts {
   std::uint64_t overwritten = 0;
   std::uint64_t written_back = 0;
   std::uint64_t accesses = 0;  // lines asked for, about; a cursor asks once for its line
+  bool is_counted = true;      // false: others ask, too, of whom nobody knows how often
 
-  // Those of them that no miss answered. Lines asked for ahead that nobody wanted are misses too.
+  // Those of them that no miss answered; 0 where that is not known. Lines asked for ahead that
+  // nobody wanted are misses too.
   [[nodiscard]] std::uint64_t hits() const {
-    return accesses - std::min(accesses, misses + overwritten);
+    return is_counted ? accesses - std::min(accesses, misses + overwritten) : 0;
   }
 };
 
@@ -166,7 +168,7 @@ class StorageArray {
   // The library's kernels, which do not count, ask for lines: so many, about.
   void note_asked(std::uint64_t lines) { asks_->lines.fetch_add(lines, std::memory_order_relaxed); }
 
-  // Kernels of others may ask, too: of what is missed since, nobody knows who asked for it.
+  // Kernels of others may ask, too: how often, is known as soon as one of them counts.
   void note_view() { asks_->others = true; }
 
   [[nodiscard]] CacheCounts counts();
@@ -191,6 +193,12 @@ class StorageArray {
   struct Asks {
     std::atomic<std::uint64_t> lines{0};
     std::atomic<bool> others{false};
+
+    // Puts in what was asked for, with what kernels of others have counted.
+    void tell(CacheCounts& counts, std::uint64_t counted) const {
+      counts.accesses = lines + counted;
+      counts.is_counted = counted != 0 || !others;
+    }
   };
 
   [[nodiscard]] bool kernels_ended() noexcept;
@@ -215,8 +223,9 @@ class StorageArray {
   std::optional<ReuseWatch> reuse_;
   std::atomic<std::uint64_t> past_bytes_{0};
   const std::shared_ptr<Asks> asks_ = std::make_shared<Asks>();
-  bool stages_ = false;          // as Controller::stages_for knows
-  std::byte* shared_ = nullptr;  // pinned
+  bool stages_ = false;             // as Controller::stages_for knows
+  std::byte* shared_ = nullptr;     // pinned
+  std::span<std::uint64_t> shown_;  // in that: what kernels on a GPU count
   DeviceAddress own_;
   DeviceAddress lines_;
   std::byte* registered_ = nullptr;  // of memory that the array stands on

@@ -31,6 +31,7 @@ std::optional<SeenArray> read_record(const ArrayRecord& record, std::int64_t now
     seen.opened_ns = std::clamp<std::int64_t>(record.opened_ns.load(acquire), 0, now_ns);
     seen.counted_ns = std::clamp(record.counted_ns.load(acquire), seen.opened_ns, now_ns);
     seen.counts = {.accesses = number(record.accesses),
+                   .counts_accesses = record.uncounted.load(acquire) == 0,
                    .misses = number(record.misses),
                    .overwritten = number(record.overwritten),
                    .written_back = number(record.written_back),
@@ -46,6 +47,7 @@ std::optional<SeenArray> read_record(const ArrayRecord& record, std::int64_t now
 
 void write_counts(ArrayRecord& record, const ArrayCounts& counts, std::int64_t now_ns) {
   record.accesses.store(counts.accesses, release);
+  record.uncounted.store(counts.counts_accesses ? 0 : 1, release);
   record.misses.store(counts.misses, release);
   record.overwritten.store(counts.overwritten, release);
   record.written_back.store(counts.written_back, release);

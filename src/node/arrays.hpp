@@ -26,7 +26,8 @@ struct ShownArray {
 // Since it was opened, but for what is in flight and the limit, which are now's. Lines, where there
 // is no unit.
 struct ArrayCounts {
-  std::uint64_t accesses = 0;  // 0: nobody counts them
+  std::uint64_t accesses = 0;
+  bool counts_accesses = true;  // false: kernels ask, too, of whom nobody knows how often
   std::uint64_t misses = 0;
   std::uint64_t overwritten = 0;
   std::uint64_t written_back = 0;

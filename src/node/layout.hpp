@@ -92,6 +92,7 @@ struct alignas(64) ArrayRecord {
   std::atomic<std::uint64_t> drive_answers;
   std::atomic<std::uint64_t> drive_least_ns;
   std::atomic<std::uint64_t> drive_limit;
+  std::atomic<std::uint64_t> uncounted;  // not 0: some accesses are not counted
 };
 
 inline constexpr std::size_t arrays_shown_max = 4;

@@ -178,6 +178,7 @@ Json array_json(const node::SeenArray& seen, const std::map<std::uint64_t, std::
   const node::ShownArray& shown = seen.shown;
   const node::ArrayCounts& counts = seen.counts;
   const std::uint64_t not_hits = counts.misses + counts.overwritten;
+  const std::uint64_t hits = counts.accesses - std::min(counts.accesses, not_hits);
   return {{"pid", seen.pid},
           {"client", seen.client},
           {"record", seen.record},
@@ -189,7 +190,8 @@ Json array_json(const node::SeenArray& seen, const std::map<std::uint64_t, std::
           {"opened_ns", seen.opened_ns},
           {"seconds", static_cast<double>(seen.counted_ns - seen.opened_ns) / 1e9},
           {"accesses", counts.accesses},
-          {"hits", counts.accesses - std::min(counts.accesses, not_hits)},
+          {"hits", counts.counts_accesses ? hits : 0},
+          {"hits_counted", counts.counts_accesses},
           {"misses", counts.misses},
           {"overwritten", counts.overwritten},
           {"written_back", counts.written_back},

@@ -3,8 +3,10 @@
 // memory.
 #include "array/storage_array.hpp"
 #include "device/cuda_device.hpp"
+#include "node/node.hpp"
 #include "testing/eventually.hpp"
 #include "testing/fake_cuda/fake_cuda.hpp"
+#include "testing/node_segment.hpp"
 #include "testing/storage_fixture.hpp"
 #include "testing/temporary_folder.hpp"
 
@@ -92,6 +94,34 @@ TEST_F(CudaArrayTest, a_file_in_the_page_cache_is_copied_until_its_pages_are_reg
   EXPECT_EQ(wrong_bytes(array, 0), 0U);
   array.check();
   EXPECT_GT(array.counts().misses, 0U);
+}
+
+// Threads of the host stand in for the library's kernels here, which do not count, and for others.
+TEST_F(CudaArrayTest, hits_are_known_unless_a_kernel_has_the_view_that_does_not_count) {
+  const testing::TemporarySegment place;
+  const node::Node mine(place.options());
+  node::Node other(place.options());
+  const auto shown = [&] { return other.view().arrays.at(0).counts; };
+  stand_on_file(0, FileAccess::read);
+  options_.notice = mine.notice_array();
+  {
+    StorageArray array(options_);
+    array.note_asked(5);
+    EXPECT_TRUE(testing::eventually([&] { return shown().accesses == 5; }));
+    EXPECT_TRUE(shown().counts_accesses);
+    EXPECT_EQ(array.counts().hits(), 5U);
+    array.note_view();
+    EXPECT_TRUE(testing::eventually([&] { return !shown().counts_accesses; }));
+    EXPECT_FALSE(array.counts().is_counted);
+    EXPECT_EQ(array.counts().hits(), 0U);
+    for (const std::uint32_t multiprocessor : {0U, 63U, 0U}) {
+      count_sample(array.cache().accesses[multiprocessor]);
+    }
+    EXPECT_TRUE(testing::eventually([&] { return shown().counts_accesses; }));
+    EXPECT_EQ(shown().accesses, 5 + 3 * access_sample);
+    EXPECT_EQ(array.counts().hits(), 5 + 3 * access_sample);
+  }
+  options_.notice.reset();
 }
 
 TEST_F(CudaArrayTest, a_file_that_cannot_be_registered_goes_through_staging_memory) {

@@ -126,14 +126,20 @@ __device__ NvmeStatus coalesced(const Cache& cache, uint64_t offset, T& value) {
   return coalesced_access<Writes>(cache, offset, value);
 }
 
-// Of the lanes that had elements of one line, one counts.
+// Of the lanes that had elements of one line, one counts. Which lanes those are is asked where one
+// of all is drawn: that costs more than all else of a count.
 __device__ inline void count_hits([[maybe_unused]] const Cache& cache,
                                   [[maybe_unused]] const Lanes& all,
                                   [[maybe_unused]] uint64_t offset,
                                   [[maybe_unused]] bool there) {
 #ifdef HIPPOGRIFF_COUNT_ACCESSES
+  if (all.vote(is_drawn()) == 0) {
+    return;
+  }
   const Lanes same = all.with_same(there ? offset >> cache.line_shift : no_line);
-  count_access(there && same.leads() ? cache.accesses : nullptr);
+  if (there && same.leads()) {
+    count_drawn(cache.accesses);
+  }
 #endif
 }
 

@@ -52,8 +52,8 @@ def arrays_table(status: Mapping[str, Any], device_name: Callable[[str], str]) -
             format_size(entry["size_bytes"]),
             format_size(entry["cache_bytes"]),
             format_size(entry["line_bytes"]),
-            _hit_rate(entry),
-            _hit_rate(lately),
+            _hit_rate(entry, counted=entry["hits_counted"]),
+            _hit_rate(lately, counted=entry["hits_counted"]),
             f"{_per_second(lately, 'misses'):.0f}",
             f"{_per_second(lately, 'read_bytes') / 1e9:.2f}",
             f"{_per_second(lately, 'written_bytes') / 1e9:.2f}",
@@ -68,7 +68,19 @@ def _in_flight(entry: Entry) -> str:
     return f"{entry['in_flight']} (drive: {limit})" if limit else str(entry["in_flight"])
 
 
-def _hit_rate(counts: Entry) -> str:
+def uncounted(status: Mapping[str, Any]) -> str:
+    """Return why some arrays have no hits, or nothing."""
+    if all(entry["hits_counted"] for entry in status["arrays"]):
+        return ""
+    return (
+        "not counted: hits of kernels compiled without HIPPOGRIFF_COUNT_ACCESSES "
+        "(get_compile_options(count_hits=True))"
+    )
+
+
+def _hit_rate(counts: Entry, *, counted: bool) -> str:
+    if not counted:
+        return "not counted"
     accesses = counts["accesses"]
     return f"{min(counts['hits'] / accesses, 1):.1%}" if accesses else "-"
 

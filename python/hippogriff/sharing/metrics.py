@@ -36,7 +36,7 @@ _ARRAY_SIZES = {
 _ARRAY_COUNTS = {
     "array_accesses": (
         "accesses",
-        "Lines that it was asked for; 0 where own kernels of a GPU use it.",
+        "Lines that it was asked for; absent where kernels use it that do not count them.",
     ),
     "array_misses": ("misses", "Lines that it read."),
     "array_overwritten": ("overwritten", "Lines that came without a read."),
@@ -159,6 +159,8 @@ class NodeCollector:
                 labels = ["device", "pid", "client", "record"]
                 metric = family(f"hippogriff_{name}", meaning, labels=labels)
                 for entry in status["arrays"]:
+                    if field == "accesses" and not entry["hits_counted"]:
+                        continue
                     metric.add_metric([str(entry[label]) for label in labels], entry[field])
                 yield metric
 

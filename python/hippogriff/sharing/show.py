@@ -13,7 +13,7 @@ from rich.text import Text
 from hippogriff._console import make_table, stdout
 from hippogriff._node import node_status
 from hippogriff._sizes import format_size
-from hippogriff.sharing.arrays import ArrayRates, arrays_table
+from hippogriff.sharing.arrays import ArrayRates, arrays_table, uncounted
 from hippogriff.sharing.transfers import (
     TransferRates,
     traffic,
@@ -94,6 +94,8 @@ def parts(
     if status.get("arrays"):
         rates.add_to(status)
         shown.append(arrays_table(status, name))
+        if why := uncounted(status):
+            shown.append(Text(why))
     return shown
 
 
