@@ -115,6 +115,43 @@ TEST(HeldPlaces, other_accesses_of_a_thread_with_a_cursor_get_on) {
 }
 
 // Each thread keeps a line of each array while it wants one of the other's.
+// More would be more references than a place can count.
+TEST(HeldPlaces, cursors_beyond_two_to_the_nineteenth_of_one_line_do_without_it) {
+  TestArray array({.size_bytes = 8 << 10,
+                   .cache_bytes = 4 << 10,
+                   .wait_limit = std::chrono::milliseconds(2000)});
+  const auto view = array.view<std::uint32_t>();
+  const auto before = elements_of<std::uint32_t>(array.stored());
+  std::deque<array_cursor<std::uint32_t>> cursors;
+  for (std::uint64_t i = 0; i < kept_most; ++i) {
+    ASSERT_EQ(cursors.emplace_back(view)[1], before[1]);
+  }
+  for (std::uint32_t i = 2; i < 100; ++i) {
+    array_cursor<std::uint32_t> further(view);
+    ASSERT_EQ(further[i], before[i]);
+    ASSERT_EQ(further.write(i, i), NvmeStatus::success);
+    ASSERT_EQ(further[i], i);
+    ASSERT_EQ(cursors[i][i], i) << "it is one line for all";
+    ASSERT_EQ(view[i], i);
+    ASSERT_EQ(further[1000], before[1000]) << "others are kept";
+  }
+  array.array().check();
+  const auto asked = [&](array_cursor<std::uint32_t>& cursor) {
+    const std::uint64_t first = array.array().counts().accesses;
+    EXPECT_EQ(cursor[3], 3U);
+    EXPECT_EQ(cursor[4], 4U);
+    return array.array().counts().accesses - first;
+  };
+  array_cursor<std::uint32_t> last(view);
+  EXPECT_GE(asked(last), 2U);
+  cursors.pop_front();
+  EXPECT_EQ(asked(last), 1U) << "it keeps the line as soon as another has let go";
+  last.let_go();
+  cursors.clear();
+  array.array().flush();
+  EXPECT_EQ(elements_of<std::uint32_t>(array.stored())[99], 99U);
+}
+
 TEST(HeldPlaces, cursors_over_two_arrays_do_not_wait_for_each_other) {
   TestArray one({.cache_bytes = 512, .wait_limit = beyond_any_test});
   TestArray other({.cache_bytes = 512, .wait_limit = beyond_any_test});

@@ -112,8 +112,9 @@ struct Cache {
   // Takes references if the line is there and needs no wait. One thread, for as many.
   [[nodiscard]] HIPPO_ANYWHERE bool try_hold(uint64_t line,
                                              uint32_t& place,
-                                             uint32_t references = 1) const {
-    const bool there = places.try_hold(line, place, references);
+                                             uint32_t references = 1,
+                                             Intent intent = Intent::use) const {
+    const bool there = places.try_hold(line, place, references, intent);
     count_access(there ? accesses : nullptr);
     return there;
   }

@@ -60,7 +60,8 @@ class KeptLine {
   HIPPO_ANYWHERE bool exchange(const Group& here, uint64_t line) {
     uint32_t place = 0;
     const Group same = here.with_same(line);
-    const bool there = same.told(same.leads() && cache_->try_hold(line, place, same.size()));
+    const bool there =
+        same.told(same.leads() && cache_->try_hold(line, place, same.size(), Intent::keep));
     if (there) {
       place = same.told(place);
       let_go_with(same);
@@ -70,7 +71,7 @@ class KeptLine {
   }
 
   // Loads the line and takes a reference; not `kept` where all places that it could have are held
-  // for long, perhaps by other cursors of this thread.
+  // for long, perhaps by other cursors of this thread, and where 2^19 cursors keep the line.
   HIPPO_ANYWHERE NvmeStatus load(uint64_t line, bool& kept) {
     const Held held = cache_->hold(Alone{}, line, Intent::keep);
     place_ = held.place;
@@ -264,7 +265,8 @@ inline namespace v0 {
 
 // Several of a thread, and its other accesses meanwhile, are safe in a cache of any size, but slow
 // where the lines that threads keep fill all places that a line can have: then what is not there is
-// read, and written, an element at a time and past the cache. So let go (let_go) of what is not
+// read, and written, an element at a time and past the cache. Of cursors beyond 2^19 in one line
+// each access looks the line up. So let go (let_go) of what is not
 // needed, above all before waiting for other threads in another way, as __syncthreads does. A flush
 // waits for all lines that were written, also for this thread's own: let go before.
 template <typename T>

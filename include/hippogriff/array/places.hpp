@@ -31,6 +31,9 @@ inline constexpr uint32_t ways_max = 8;
 inline constexpr uint64_t no_line = (uint64_t{1} << 40U) - 1;
 inline constexpr uint32_t no_place = ~uint32_t{0};
 
+// So many references of one line are kept at the same time, by cursors; further ones do without.
+inline constexpr uint64_t kept_most = uint64_t{1} << 19U;
+
 // A miss that leaves no more clean places than this in its set has cold dirty ones written.
 inline constexpr uint32_t few_clean = 1;
 
@@ -90,7 +93,7 @@ enum class Intent : uint32_t { use, overwrite, keep, prefetch };
 
 // What there is to do for who wants a line, or a place clean. settle: pending commands, or wait for
 // them. spare: all places are held; the spare one is ours, with the set's lock, or, for who wants
-// to keep the line, `no_place`.
+// to keep the line, also where too many keep it, `no_place`.
 enum class Step : uint32_t { ready, overwrite, load, write_back, settle, spare, wait, failed };
 
 // `other` is, for write_back, the victim's line; for settle, the places whose commands are pending,
@@ -122,14 +125,15 @@ struct PlaceTable {
   // does so for.
   [[nodiscard]] HIPPO_ANYWHERE bool try_hold(uint64_t line,
                                              uint32_t& place,
-                                             uint32_t references = 1) const {
+                                             uint32_t references = 1,
+                                             Intent intent = Intent::use) const {
     place = place_with(line);
     if (place == no_place) {
       return false;
     }
     const uint64_t added = references * PlaceWord::reference;
     const uint64_t old = word_at(place).fetch_add(added, acquire);
-    if (PlaceWord::line(old) == line && (old & PlaceWord::busy) == 0 && !crowded(old)) {
+    if (PlaceWord::line(old) == line && (old & PlaceWord::busy) == 0 && !crowded(old, intent)) {
       touch(place, old);
       return true;
     }
@@ -155,7 +159,7 @@ struct PlaceTable {
     for (;;) {
       Found found;
       found.place = place_of(line, set * ways);
-      if (found.place != no_place && join(line, found, wait)) {
+      if (found.place != no_place && join(line, intent, found, wait)) {
         return found;
       }
       if (claim(line, intent, set, wait.rounds() >= held_pauses, found)) {
@@ -363,20 +367,25 @@ struct PlaceTable {
     return has == 0 ? no_place : first + lowest(has);
   }
 
-  // Half of the references that the word can count: more wait, so that it never overflows.
-  [[nodiscard]] HIPPO_ANYWHERE static bool crowded(uint64_t word) {
-    return (word & PlaceWord::references) > PlaceWord::references / 2;
+  // Whether there are too many references for one more, so that the word never overflows: half of
+  // what it counts for who keeps lines. Those who use one for a moment have a reference a thread,
+  // which is fewer than the other half; else they wait.
+  [[nodiscard]] HIPPO_ANYWHERE static bool crowded(uint64_t word, Intent intent) {
+    const uint64_t most = intent == Intent::keep ? kept_most : kept_most + kept_most / 2;
+    return (word & PlaceWord::references) >= most;
   }
 
   // Takes a reference of a place that had the line a moment ago, and waits until its bytes are
   // there, or its command is seen to be pending: then without a reference. False when the place is
-  // another line's now.
-  HIPPO_ANYWHERE bool join(uint64_t line, Found& found, Wait& wait) const {
+  // another line's now. Of a line that too many keep nobody keeps it, as where no place is left.
+  HIPPO_ANYWHERE bool join(uint64_t line, Intent intent, Found& found, Wait& wait) const {
     shared_ref<uint64_t> word = word_at(found.place);
     uint64_t now = word.fetch_add(PlaceWord::reference, acquire);
-    if (PlaceWord::line(now) != line || crowded(now)) {
+    const bool is_line = PlaceWord::line(now) == line;
+    if (!is_line || crowded(now, intent)) {
       word.fetch_sub(PlaceWord::reference, relaxed);
-      return false;
+      found = {Step::spare, no_place, 0};
+      return is_line && intent == Intent::keep;
     }
     touch(found.place, now);
     found.step = Step::ready;
