@@ -35,10 +35,25 @@ def about(argument: str) -> Iterator[None]:
         raise
 
 
-def size_of(option: str, text: str) -> int:
+def size_of(option: str, text: str, least: int = 0, most: int = 2**63) -> int:
     """Read the size that was given with an option, in bytes."""
     with about(option):
-        return parse_size(text)
+        size_bytes = parse_size(text)
+        if size_bytes < least:
+            raise InvalidArgument(f"{text!r:.100} is too small: {_bytes(least)} is the least")
+        if size_bytes > most:
+            raise InvalidArgument(f"{text!r:.100} is too large: {_bytes(most)} is the most")
+    return size_bytes
+
+
+def _bytes(count: int) -> str:
+    return f"{count} byte{'s' * (count != 1)}"
+
+
+def naming_option(error: BaseException, text: str) -> str:
+    """Return what is said of a failure, with the option that it is about before it."""
+    option = str(getattr(error, "object", ""))
+    return f"{option}: {text}" if option.startswith("--") and option not in text else text
 
 
 def print_error(

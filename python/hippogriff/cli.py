@@ -20,6 +20,7 @@ from hippogriff._bench import ROUTES, Bench, make_file
 from hippogriff._console import Follower, fill_closed_streams, print_json
 from hippogriff._copy import CopyOptions, copy_file
 from hippogriff._file import File
+from hippogriff._host_memory import STEP_BYTES
 from hippogriff._interrupts import Ended, ending_as_interrupt
 from hippogriff._measurement import backed
 from hippogriff._show import (
@@ -32,7 +33,14 @@ from hippogriff._show import (
 )
 from hippogriff._sizes import format_size
 from hippogriff._transfer import find_route
-from hippogriff._usage import ReportingGroup, about, as_unsupported, print_error, size_of
+from hippogriff._usage import (
+    ReportingGroup,
+    about,
+    as_unsupported,
+    naming_option,
+    print_error,
+    size_of,
+)
 from hippogriff.errors import (
     DeviceError,
     HippogriffError,
@@ -70,6 +78,9 @@ Route = Annotated[str, typer.Option("--route", help="auto, direct, mapped, pipel
 _INTERRUPTED = 130
 _CALIBRATION_STEPS = 1000
 _DIRECTIONS = ("send", "recv")
+_ARRAY_IO = ("auto", "cached", "direct")
+_LINE_BYTES = (512, 1 << 20)  # of arrays that are measured
+_BENCH_ROWS = 64  # at least so many lines
 _NEXT: dict[type[BaseException], str] = {
     OutOfDeviceMemory: "free device memory, or try --device host",
     OutOfHostMemory: "close other programs, or lower HIPPOGRIFF_PINBUFFER",
@@ -148,6 +159,7 @@ def _reporting(command: Command, *, own_signals: bool = False) -> Command:
         except (HippogriffError, OSError, MemoryError, EOFError) as error:
             following = _what_next(error)
             text = " ".join(str(error).split()) or type(error).__name__
+            text = naming_option(error, text)
             text += following and f" ({following})"
             raise _failed(error, text, json=json) from None
         except ImportError as error:  # of what only some commands, or devices, need
@@ -314,7 +326,11 @@ def _run_recv(file: Path, array: Array, offset: int) -> dict[str, Any]:
 def _explain_array(file: Path, device: str, *, json: bool, **options: str) -> None:
     from hippogriff._storage_array import StorageArray
 
-    cache, line = size_of("--cache", options["cache"]), size_of("--line", options["line"])
+    cache = size_of("--cache", options["cache"], least=1)
+    line = size_of("--line", options["line"], least=1)
+    if options["io"] not in _ARRAY_IO:
+        why = f"io is {options['io']!r:.100}; it must be {', '.join(_ARRAY_IO)}"
+        raise InvalidArgument(why, operation="explain", object="--io")
     with about(str(file)):
         opened = StorageArray(
             file, "uint8", device=device, cache=cache, line=line, io=options["io"]
@@ -386,7 +402,7 @@ def bench_routes(
     made = folder / f".hippogriff-bench-{secrets.token_hex(8)}" if file is None else None
     try:
         if made is not None:
-            wanted = size_of("--size", size)
+            wanted = size_of("--size", size, least=1)
             with Follower("write the file", wanted) as follower:
                 make_file(made, wanted, follower.tell)
         path = made or file or folder
@@ -414,7 +430,9 @@ def bench_loaders(
     ] = None,
     device: Device = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, max=1000)] = 5,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Processes of each.")] = 3,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, max=1000, help="Processes of each.")
+    ] = 3,
     settings: Annotated[
         bool, typer.Option("--settings", help="Try other loaders with other settings, too.")
     ] = False,
@@ -440,7 +458,7 @@ def bench_loaders(
         folders=tuple(folders or [Path()]),
         device=torch_device(device),
         tensors=tuple(tensors or [70]),
-        size_bytes=size_of("--size", size),
+        size_bytes=size_of("--size", size, least=1),
         repeat=repeat,
         rounds=rounds,
         cached=cached,
@@ -480,8 +498,9 @@ def bench_array(
     backed(1, name).free()  # a device that is not there is told before the file is written
     path = folder / f".hippogriff-bench-{secrets.token_hex(8)}"
     numpy_module()  # nor is it written where what measures it is not installed
-    size_bytes = size_of("--size", size)
-    lengths = tuple(size_of("--line", line) for line in lines or ["512", "4KiB"])
+    least, most = _LINE_BYTES
+    lengths = tuple(size_of("--line", line, least, most) for line in lines or ["512", "4KiB"])
+    size_bytes = size_of("--size", size, least=_BENCH_ROWS * max(lengths))
     cores = len(os.sched_getaffinity(0))
     try:
         with Follower("write the file", size_bytes) as follower:
@@ -515,7 +534,7 @@ def load(
     from hippogriff._loaders.dry_run import dry_run
 
     if host_memory is not None:
-        size_of("--host-memory", host_memory)  # which may still be too little
+        size_of("--host-memory", host_memory, least=STEP_BYTES)
     result = dry_run(files, device, verify=verify, host_memory=host_memory)
     if json:
         print_json(result.as_dict())

@@ -6,17 +6,35 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
 from hippogriff import _library
+from hippogriff._loaders.model import make_model
 from hippogriff._usage import as_unsupported
+from hippogriff.cli import app
+from hippogriff.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _MAIN = "from hippogriff.cli import main; main()"
+
+
+@dataclass
+class _Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def _call(*arguments: str) -> _Done:
+    """Call the command in this process, which is sooner done than in one of its own."""
+    done = CliRunner().invoke(app, arguments, prog_name="hippogriff")
+    return _Done(done.exit_code, done.stdout, done.stderr)
 
 
 def _run(*arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
@@ -50,10 +68,10 @@ def _without(*modules: str) -> str:
     ],
 )
 def test_calls_that_are_wrong_are_json_that_names_the_argument(command: str, about: str) -> None:
-    plain = _run(*command.split())
+    plain = _call(*command.split())
     assert (plain.returncode, plain.stdout) == (2, "")
     first, *rest = command.split()
-    done = _run(first, "--json", *rest)
+    done = _call(first, "--json", *rest)
     assert done.returncode == 2
     assert "Error" in done.stderr
     error = json.loads(done.stdout)["error"]
@@ -67,7 +85,7 @@ def test_calls_that_are_wrong_are_json_that_names_the_argument(command: str, abo
     "command", ["metrics --json", "run true --json", "run --gpus 0 --memory 1 -- true --json"]
 )
 def test_commands_without_json_print_none(command: str) -> None:
-    done = _run(*command.split())
+    done = _call(*command.split())
     assert (done.returncode, done.stdout) == (2, "")
 
 
@@ -87,6 +105,17 @@ def test_commands_without_json_print_none(command: str) -> None:
         ("load FILE --host-memory lots", "--host-memory"),
         ("copy FILE FOLDER/out --route round", "--route"),
         ("policy nonsense", "name"),
+        ("policy --seconds 1e30 fifo", "--seconds"),
+        ("explain FILE --array --cache 0", "--cache"),
+        ("explain FILE --array --line 0", "--line"),
+        ("explain FILE --array --io 0", "--io"),
+        ("bench --size 0 --dir FOLDER", "--size"),
+        ("bench array --line 0 --dir FOLDER", "--line"),
+        ("bench array --line 1048577 --dir FOLDER", "--line"),
+        ("bench array --size 262143 --dir FOLDER", "--size"),
+        ("bench loaders --size 0", "--size"),
+        ("bench loaders --only nobody", "--only"),
+        ("load FILE --host-memory 1", "--host-memory"),
     ],
 )
 def test_values_that_are_wrong_name_their_option(tmp_path: Path, command: str, about: str) -> None:
@@ -95,11 +124,35 @@ def test_values_that_are_wrong_name_their_option(tmp_path: Path, command: str, a
     names = {"FILE": str(file), "FOLDER": str(tmp_path), "FOLDER/out": str(tmp_path / "out")}
     device = [] if command.startswith("policy") else ["--device", "host"]
     arguments = [names.get(word, word) for word in command.split()]
-    done = _run(*arguments, *device, "--json")
+    done = _call(*arguments, *device, "--json")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     error = json.loads(done.stdout)["error"]
     assert (error["type"], error["object"]) == ("InvalidArgument", names.get(about, about))
+    assert about == "name" or names.get(about, about) in done.stderr
     assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("options", "about"),
+    [
+        (("--memory", "lots"), "--memory"),
+        (("--memory", "0"), "--memory"),
+        (("--memory", "1", "--priority", "2147483648"), "--priority"),
+        (("--memory", "1", "--timeout", "nan"), "--timeout"),
+    ],
+)
+def test_a_command_is_not_run_with_values_that_are_wrong(
+    options: tuple[str, ...], about: str
+) -> None:
+    done = _call("run", "--device", "host", *options, "--", "no-such-command")
+    assert done.returncode in (2, 125)
+    assert about in done.stderr
+
+
+def test_a_model_has_room_for_its_tensors(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="too few for 9 tensors") as refused:
+        make_model(tmp_path / "model", 9, 512)
+    assert refused.value.object == "--tensors"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +220,7 @@ def test_a_package_that_is_broken_is_told_in_its_own_words(tmp_path: Path) -> No
 )
 def test_experiments_say_which_option_is_wrong(tmp_path: Path, options: str, about: str) -> None:
     out = tmp_path / "out"
-    done = _run("reproduce", *options.split(), "--out", str(out), "--json")
+    done = _call("reproduce", *options.split(), "--out", str(out), "--json")
     error = json.loads(done.stdout)["error"]
     assert (done.returncode, error["object"]) == (1, about)
 

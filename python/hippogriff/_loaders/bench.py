@@ -293,7 +293,8 @@ def _choose(contenders: list[Contender], only: tuple[str, ...]) -> list[Contende
     for word in only:
         if not any(_is_wanted(each.name, (word,)) for each in contenders):
             names = "; ".join(each.name for each in contenders)
-            raise InvalidArgument(f"no loader has {word!r} in its name: there are {names}")
+            why = f"no loader has {word!r} in its name: there are {names}"
+            raise InvalidArgument(why, object="--only")
     return [each for each in contenders if _is_wanted(each.name, only)]
 
 

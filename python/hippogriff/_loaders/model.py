@@ -37,7 +37,8 @@ def make_model(
     rows = size_bytes // tensors // _ROW_BYTES
     if rows == 0:
         raise InvalidArgument(
-            f"{size_bytes} bytes are too few for {tensors} tensors: {_ROW_BYTES} each is the least"
+            f"{size_bytes} bytes are too few for {tensors} tensors: {_ROW_BYTES} each is the least",
+            object="--tensors",
         )
     each = rows * _ROW_BYTES
     names = [f"model.layers.{number // 10}.part{number % 10}.weight" for number in range(tensors)]

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from hippogriff._console import print_json
-from hippogriff._sizes import parse_size
-from hippogriff._usage import about
-from hippogriff.errors import HippogriffError, TimedOut
+from hippogriff._usage import about, naming_option, size_of
+from hippogriff.errors import HippogriffError, InvalidArgument, TimedOut
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -31,7 +30,10 @@ def run(
         typer.Option("--device", help="A GPU's UUID, cuda:N or host; chosen if not given."),
     ] = None,
     priority: Annotated[
-        int, typer.Option(help="Larger is served sooner, under the priority policies.")
+        int,
+        typer.Option(
+            min=-(2**31), max=2**31 - 1, help="Larger is served sooner, by a priority policy."
+        ),
     ] = 0,
     timeout: Annotated[
         float | None, typer.Option(min=0, help="Seconds to wait at most; 0: not at all.")
@@ -61,10 +63,19 @@ def run(
     try:
         run_command(
             command,
-            Wish(parse_size(memory), gpus, device, priority, timeout, placement, grow, wait),
+            Wish(
+                size_of("--memory", memory, least=1),
+                gpus,
+                device,
+                priority,
+                timeout,
+                placement,
+                grow,
+                wait,
+            ),
         )
     except HippogriffError as error:
-        print(f"hippogriff run: {error}", file=sys.stderr)
+        print(f"hippogriff run: {naming_option(error, str(error))}", file=sys.stderr)
         raise typer.Exit(_TIMED_OUT if isinstance(error, TimedOut) else _REFUSED) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
@@ -101,13 +112,18 @@ def policy(
         str | None,
         typer.Argument(help="fifo, mmu, priority-fifo, priority-mmu or aging-mmu."),
     ] = None,
-    overtakes: Annotated[int, typer.Option(min=0, help="aging-mmu: at most so many.")] = 16,
+    overtakes: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="aging-mmu: at most so many.")
+    ] = 16,
     seconds: Annotated[float, typer.Option(min=0, help="aging-mmu: at most so long.")] = 30.0,
     json: Json = False,
 ) -> None:
     """Show, or choose, who is served next, for all programs of this machine."""
-    from hippogriff._node import node_status, set_policy
+    from hippogriff._node import TIMEOUT_SECONDS_MAX, node_status, set_policy
 
+    if seconds > TIMEOUT_SECONDS_MAX:
+        why = f"{seconds:g} s is too long: {TIMEOUT_SECONDS_MAX:.0f} is the most"
+        raise InvalidArgument(why, operation="policy", object="--seconds")
     if name is not None:
         with about("name"):
             set_policy(name, overtakes=overtakes, seconds=seconds)
