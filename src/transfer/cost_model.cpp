@@ -348,6 +348,9 @@ PlanCost CostModel::parked(const Plan& plan) const {
     work.cpu_seconds += cold_ * (drive_cpu_ + (by_drive ? 0.0 : channel_cpu_));
   }
   const double file_seconds = std::max(work.cached_seconds, work.cold_seconds);
+  if (!sending_) {
+    return finish(work, drain_seconds());  // the file is written while the device is drained
+  }
   work.cached_seconds = file_seconds + bytes_ / link_;
   return finish(work, 0);
 }

@@ -10,11 +10,14 @@
 
 namespace hippogriff {
 
+std::uint64_t drive_alignment(const File& file) {
+  return std::max<std::uint64_t>(WorkMap::cut_bytes, file.facts().direct_alignment);
+}
+
 DirectQueue::DirectQueue(LaneContext& context, Transfer& transfer, std::size_t depth)
     : context_(context),
       transfer_(transfer),
-      alignment_(
-          std::max<std::uint64_t>(WorkMap::cut_bytes, transfer.file().facts().direct_alignment)),
+      alignment_(drive_alignment(transfer.file())),
       queue_(context.storage.create_queue(depth)) {}
 
 std::uint64_t DirectQueue::lead_bytes(Range piece) const {

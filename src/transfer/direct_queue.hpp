@@ -12,6 +12,9 @@
 
 namespace hippogriff {
 
+// What offsets, sizes and memory of O_DIRECT requests to the file are multiples of; pages at least.
+[[nodiscard]] std::uint64_t drive_alignment(const File& file);
+
 // Not thread-safe: belongs to one lane task. Memory handed in must stay until its request came
 // back.
 class DirectQueue {

@@ -144,8 +144,8 @@ void Engine::enqueue_plan_locked(const std::shared_ptr<Transfer>& transfer) {
     copying_wide_ = std::max<std::size_t>(alone ? 0 : copying_wide_, plan.buffered_channels);
   }
   if (transfer->request().direction == Direction::recv && plan.park) {
-    // The device comes first: what the parking cannot take is rescued when it is drained.
-    enqueue_locked(transfer, Lane::parked, 1);
+    // The device comes first: what the parking cannot take is rescued when the rest is written.
+    enqueue_locked(transfer, Lane::parked, parked_recv_tasks(*transfer));
     return;
   }
   enqueue_locked(transfer, Lane::direct_io, plan.direct_io_depth > 0 ? 1 : 0);
@@ -416,8 +416,8 @@ void Engine::rescue_locked(const std::shared_ptr<Transfer>& transfer) {
 
 void Engine::finalize(Transfer& transfer) {
   transfer.seal();
-  while (const auto piece = transfer.unpark()) {
-    parking_.release(piece->memory);
+  for (std::byte* place : transfer.parked.take_memory()) {
+    parking_.release(place);
   }
   const TransferRequest& request = transfer.request();
   if (!transfer.failed() && request.direction == Direction::recv) {

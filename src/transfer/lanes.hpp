@@ -64,6 +64,9 @@ struct ClaimedPiece {
 // Claims a piece of either kind, of the named kind as long as there is one.
 std::optional<ClaimedPiece> claim_any(Transfer& transfer, Warmth first, std::uint64_t most_bytes);
 
+// How many tasks a parked receive wants.
+std::uint32_t parked_recv_tasks(const Transfer& transfer);
+
 // Reads a whole piece through the page cache. Throws Error(short_file, io_error).
 void read_piece(LaneContext& context, Transfer& transfer, Range piece, std::byte* memory);
 

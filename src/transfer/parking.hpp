@@ -43,11 +43,4 @@ class Parking {
   std::vector<std::byte*> kept_;  // a few stay pinned for the next transfer
 };
 
-// A piece of a transfer that is parked.
-struct ParkedPiece {
-  std::byte* memory = nullptr;
-  std::uint64_t offset = 0;  // in the file
-  std::uint64_t size_bytes = 0;
-};
-
 }  // namespace hippogriff

@@ -326,9 +326,9 @@ Route leanest(const RoutingDecision& decision, double seconds_max) {
   return best->route;
 }
 
-// A parked receive writes when it has drained the device: it takes longer by what draining takes,
-// and those that wait for memory have it sooner by the rest. That pays only when the rest is
-// longer. On an idle machine: a drive that is shared is as slow for those who come with the memory.
+// A parked receive makes memory and copies to it beside its writes, so that those who wait have the
+// device's memory sooner by what draining saves. That pays only when it saves half of the time. On
+// an idle machine: a drive that is shared is as slow for those who come with the memory.
 bool frees_soon(const TransferFacts& facts, const Calibration& calibration) {
   const CostModel idle(facts, {}, calibration);
   return 2 * idle.drain_seconds() <= pipelined_recv(idle, facts).cost.seconds;

@@ -103,29 +103,6 @@ LaneTally Transfer::tally(Lane lane) const {
   return tallies_[static_cast<std::size_t>(lane)];
 }
 
-void Transfer::park(ParkedPiece piece) {
-  const std::lock_guard lock(mutex_);
-  parked_bytes_ += piece.size_bytes;
-  parked_.push_back(piece);
-}
-
-void Transfer::park_to_the_end(ParkedPiece piece) {
-  const std::lock_guard lock(mutex_);
-  parked_bytes_ += piece.size_bytes;
-  parked_.insert(parked_.begin(), piece);
-}
-
-std::optional<ParkedPiece> Transfer::unpark() {
-  const std::lock_guard lock(mutex_);
-  if (parked_.empty()) {
-    return std::nullopt;
-  }
-  const ParkedPiece piece = parked_.back();
-  parked_.pop_back();
-  parked_bytes_ -= piece.size_bytes;
-  return piece;
-}
-
 void Transfer::allocate() {
   set_address(device().allocate_now(request_.extent.size));
   if (allocated_hook_) {
@@ -235,7 +212,7 @@ hippogriff_progress Transfer::progress() const {
   const std::lock_guard lock(mutex_);
   return {.bytes_done = bytes_done_.load(),
           .bytes_total = request_.extent.size,
-          .bytes_parked = parked_bytes_.load(),
+          .bytes_parked = parked.bytes(),
           .seconds = seconds_between(submitted, finished() ? finished_at_ : Clock::now()),
           .finished = finished() ? 1 : 0,
           .released = released_locked() ? 1 : 0};

@@ -10,7 +10,7 @@
 #include "transfer/copy_stream.hpp"
 #include "transfer/destinations.hpp"
 #include "transfer/host_budget.hpp"
-#include "transfer/parking.hpp"
+#include "transfer/parked_pieces.hpp"
 #include "transfer/route.hpp"
 #include "transfer/router.hpp"
 #include "transfer/work_map.hpp"
@@ -79,6 +79,7 @@ class Transfer {
 
   WorkMap work;
   HostBudget host_memory;
+  ParkedPieces parked;
 
   // The device address of a file offset. Only once there is one, and not of sends to several
   // destinations.
@@ -121,16 +122,12 @@ class Transfer {
 
   [[nodiscard]] std::uint64_t cold_bytes() const { return cold_bytes_.load(); }
 
-  // Parked pieces: data of a send in host memory, or results of a recv drained from the device.
-  // What was parked last is taken out first.
-  void park(ParkedPiece piece);
-  void park_to_the_end(ParkedPiece piece);  // taken out when all others are
-  [[nodiscard]] std::optional<ParkedPiece> unpark();
-
-  [[nodiscard]] std::uint64_t parked_bytes() const { return parked_bytes_.load(); }
+  [[nodiscard]] std::uint64_t parked_bytes() const { return parked.bytes(); }
 
   // recv: bytes that have left the device; at all of them the memory is released.
   void drained(std::uint64_t bytes);
+
+  [[nodiscard]] std::uint64_t drained_bytes() const { return drained_bytes_.load(); }
 
   // --- for callers ---
   void cancel();
@@ -210,7 +207,6 @@ class Transfer {
   std::atomic<bool> ends_soon_{false};
   std::atomic<bool> finished_{false};
   std::atomic<std::uint64_t> bytes_done_{0};
-  std::atomic<std::uint64_t> parked_bytes_{0};
   std::atomic<std::uint64_t> drained_bytes_{0};
   std::atomic<std::uint64_t> cold_bytes_{0};
 
@@ -219,7 +215,6 @@ class Transfer {
   RangeSet done_;
   Failure failure_;
   std::string failure_message_;  // once finished
-  std::vector<ParkedPiece> parked_;
   std::array<LaneTally, lane_count> tallies_{};
   std::vector<std::function<void(Transfer&)>> hooks_;
   std::function<void(Transfer&)> released_hook_;

@@ -1,0 +1,368 @@
+// Device to host memory as fast as it goes, host memory to the file beside that: results leave the
+// device before the disk has them (Gullfoss 4.2).
+#include "transfer/buffered_writes.hpp"
+#include "transfer/direct_writes.hpp"
+#include "transfer/parking_place.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <list>
+#include <unordered_map>
+#include <utility>
+
+namespace hippogriff {
+
+namespace {
+
+// Who waits for another task looks for other things to do so often.
+constexpr std::chrono::milliseconds look_again{1};
+
+// Of places, so that pieces which begin anywhere in the file are aligned in memory as they are
+// there.
+constexpr std::uint64_t alignment_max = std::uint64_t{1} << 20;
+
+std::uint64_t alignment_of(const Transfer& transfer) {
+  return std::min(drive_alignment(transfer.file()), alignment_max);
+}
+
+// What a task does as long as it lives, so that others know.
+class Turn {
+ public:
+  Turn(ParkedPieces& parked, void (ParkedPieces::*end)()) : parked_(parked), end_(end) {}
+
+  ~Turn() { (parked_.*end_)(); }
+
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  ParkedPieces& parked_;
+  void (ParkedPieces::*end_)();
+};
+
+// --- Device to parking ---
+
+bool all_else_is_drained(const Transfer& transfer) {
+  return transfer.drained_bytes() + transfer.work.held_bytes() == transfer.request().extent.size;
+}
+
+struct Claimed {
+  Range range;
+  bool last = false;
+};
+
+// What was held back leaves the device with the rest, and is written after it.
+std::optional<Claimed> claim_to_park(Transfer& transfer, std::uint64_t most_bytes) {
+  if (const auto piece = claim_any(transfer, Warmth::cold, most_bytes)) {
+    return Claimed{piece->range, false};
+  }
+  if (all_else_is_drained(transfer) && transfer.work.release_held()) {
+    if (const auto held = claim_any(transfer, Warmth::warm, most_bytes)) {
+      return Claimed{held->range, true};
+    }
+  }
+  return std::nullopt;
+}
+
+class Drainer {
+ public:
+  Drainer(LaneContext& context, Transfer& transfer)
+      : context_(context),
+        transfer_(transfer),
+        event_(context.device.create_event()),
+        alignment_(alignment_of(transfer)) {}
+
+  // Until nothing is left on the device, or there is no memory to park in and none is to come.
+  // Whether anything was parked.
+  bool run() {
+    bool any = false;
+    while (!transfer_.stopping() && transfer_.work.unclaimed_bytes() > 0) {
+      ParkingPlace place(context_.parking, transfer_.host_memory, transfer_.parked.take_spare());
+      if (place.get() == nullptr) {
+        if (context_.should_yield() || !transfer_.parked.await_spare(look_again)) {
+          break;
+        }
+        continue;
+      }
+      const auto claimed = claim_to_park(transfer_, room_bytes());
+      if (!claimed) {
+        break;
+      }
+      any = park(*claimed, place) || any;
+    }
+    if (transfer_.work.unclaimed_bytes() == 0) {
+      while (std::byte* spare = transfer_.parked.take_spare()) {
+        context_.parking.release(spare);
+      }
+    }
+    return any;
+  }
+
+ private:
+  // Of a place, for a piece that begins anywhere.
+  [[nodiscard]] std::uint64_t room_bytes() const {
+    return Parking::piece_bytes - (alignment_ - WorkMap::cut_bytes);
+  }
+
+  bool park(const Claimed& claimed, ParkingPlace& place) {
+    const Range range = claimed.range;
+    const std::uint64_t lead_bytes = range.offset % alignment_;
+    const bool drained = attempt(transfer_, [&] {
+      static const SliceName name("drain");
+      const TraceSlice slice(context_.trace, context_.copy_track, name, range.offset, range.size);
+      place.set_in_use(true);
+      context_.stream.copy_to_host(
+          place.get() + lead_bytes, transfer_.address_of(range.offset), range.size, *event_);
+      await_copy(context_, *event_, "drain the device");
+      place.set_in_use(false);
+      const ParkedPiece piece{place.hand_on(), lead_bytes, range.offset, range.size};
+      if (claimed.last) {
+        transfer_.parked.add_last(piece);
+      } else {
+        transfer_.parked.add(piece);
+      }
+      transfer_.drained(range.size);
+    });
+    if (!drained && context_.stream.drain()) {
+      place.set_in_use(false);
+    }
+    return drained;
+  }
+
+  LaneContext& context_;
+  Transfer& transfer_;
+  const std::unique_ptr<Event> event_;
+  const std::uint64_t alignment_;
+};
+
+bool drain_device(LaneContext& context, Transfer& transfer) {
+  if (transfer.work.unclaimed_bytes() == 0 || !transfer.parked.begin_draining()) {
+    return false;
+  }
+  const Turn turn(transfer.parked, &ParkedPieces::end_draining);
+  return Drainer(context, transfer).run();
+}
+
+// --- Parking to file ---
+
+// A piece that a task writes. Its place goes back, or is filled again, when it is destroyed.
+class WritingPiece {
+ public:
+  WritingPiece(LaneContext& context, Transfer& transfer, const ParkedPiece& piece)
+      : context_(context), transfer_(transfer), piece_(piece), begin_(piece.offset) {}
+
+  ~WritingPiece() {
+    const std::uint64_t left = transfer_.work.unclaimed_bytes();
+    const bool refill = !transfer_.stopping() && (left > transfer_.work.held_bytes() ||
+                                                  (left > 0 && transfer_.parked.draining()));
+    if (!refill) {
+      context_.parking.release(piece_.memory);
+    }
+    transfer_.parked.written(refill ? piece_.memory : nullptr);
+  }
+
+  WritingPiece(const WritingPiece&) = delete;
+  WritingPiece& operator=(const WritingPiece&) = delete;
+
+  // What has not been taken to write yet.
+  [[nodiscard]] Range rest() const { return {begin_, piece_.offset + piece_.size_bytes - begin_}; }
+
+  // Up to `most_bytes` from the multiple of `alignment` before it on.
+  Range next(std::uint64_t most_bytes, std::uint64_t alignment) {
+    const Range all = rest();
+    const std::uint64_t end = std::min(all.end(), align_down(begin_, alignment) + most_bytes);
+    begin_ = end;
+    return {all.offset, end - all.offset};
+  }
+
+  [[nodiscard]] std::byte* at(std::uint64_t offset) const {
+    return piece_.bytes() + (offset - piece_.offset);
+  }
+
+  std::uint32_t in_flight = 0;  // requests
+
+ private:
+  LaneContext& context_;
+  Transfer& transfer_;
+  const ParkedPiece piece_;
+  std::uint64_t begin_;
+};
+
+std::optional<ParkedPiece> take_to_write(Transfer& transfer) {
+  return transfer.parked.take_to_write(transfer.request().extent.size - transfer.bytes_done());
+}
+
+struct Written {
+  LaneOutcome outcome = LaneOutcome::finished;
+  bool any = false;
+};
+
+Written write_buffered(LaneContext& context, Transfer& transfer) {
+  const BufferedWrites writes(context, transfer, Lane::parked);
+  Written written;
+  while (!transfer.stopping()) {
+    if (context.should_yield()) {
+      written.outcome = LaneOutcome::yielded;
+      break;
+    }
+    const bool more = transfer.parked.await_piece(look_again);
+    const auto piece = take_to_write(transfer);
+    if (piece) {
+      const WritingPiece writing(context, transfer, *piece);
+      attempt(transfer, [&] { writes.write(writing.rest(), writing.at(piece->offset)); });
+      written.any = true;
+    } else if (!more) {
+      break;
+    }
+  }
+  return written;
+}
+
+// Cuts pieces into requests of the size that the pipelined receive has.
+class DirectWriter {
+ public:
+  DirectWriter(LaneContext& context, Transfer& transfer)
+      : context_(context),
+        transfer_(transfer),
+        alignment_(alignment_of(transfer)),
+        request_bytes_(request_bytes(transfer, DirectQueue::write_bytes, DirectWrites::writes_max)),
+        writes_(context, transfer, Lane::parked) {}
+
+  Written run() {
+    Written written;
+    bool taking = true;
+    while (true) {
+      taking = taking && !transfer_.stopping();
+      if (taking && context_.should_yield()) {
+        taking = false;
+        written.outcome = LaneOutcome::yielded;
+      }
+      submit(taking, written);
+      if (writes_.in_flight() > 0) {
+        collect();
+        continue;
+      }
+      if (!taking) {
+        break;
+      }
+      const bool more = transfer_.parked.await_piece(look_again);
+      if (!take() && !more) {
+        break;
+      }
+    }
+    return written;
+  }
+
+ private:
+  // The piece whose requests are submitted next, if there is one.
+  bool take() {
+    if (current_ == nullptr) {
+      if (const auto piece = take_to_write(transfer_)) {
+        pieces_.emplace_back(context_, transfer_, *piece);
+        current_ = &pieces_.back();
+      }
+    }
+    return current_ != nullptr;
+  }
+
+  // A piece that was begun is submitted as a whole, unless the transfer stops.
+  void submit(bool taking, Written& written) {
+    while (writes_.has_room() && (current_ != nullptr || (taking && take()))) {
+      WritingPiece& piece = *current_;
+      const Range part = piece.next(request_bytes_, alignment_);
+      if (part.empty() || transfer_.stopping()) {
+        current_ = nullptr;
+        drop_if_written(piece);
+        continue;
+      }
+      written.any = true;
+      const std::uint64_t tag = next_tag_++;
+      bool under_way = false;
+      attempt(transfer_, [&] { under_way = writes_.write(part, piece.at(part.offset), tag); });
+      if (under_way) {
+        ++piece.in_flight;
+        by_tag_.emplace(tag, &piece);
+      }
+    }
+  }
+
+  void collect() {
+    // A piece may come that there is room for.
+    const auto patience =
+        writes_.has_room() ? std::chrono::milliseconds(look_again) : std::chrono::milliseconds(20);
+    for (const std::uint64_t tag : writes_.collect(patience)) {
+      const auto found = by_tag_.find(tag);
+      WritingPiece& piece = *found->second;
+      by_tag_.erase(found);
+      --piece.in_flight;
+      drop_if_written(piece);
+    }
+  }
+
+  void drop_if_written(const WritingPiece& piece) {
+    if (&piece != current_ && piece.in_flight == 0) {
+      pieces_.remove_if([&piece](const WritingPiece& each) { return &each == &piece; });
+    }
+  }
+
+  LaneContext& context_;
+  Transfer& transfer_;
+  const std::uint64_t alignment_;
+  const std::uint64_t request_bytes_;
+  std::list<WritingPiece> pieces_;  // outlive the writes, which use their memory
+  WritingPiece* current_ = nullptr;
+  std::unordered_map<std::uint64_t, WritingPiece*> by_tag_;
+  std::uint64_t next_tag_ = 0;
+  DirectWrites writes_;
+};
+
+bool writes_direct(const Transfer& transfer) {
+  return transfer.decision().choice().plan.direct_io_depth > 0;
+}
+
+// As many as write an ordinary receive of the file: one keeps the drive's requests in flight.
+std::uint32_t parked_writers(const Transfer& transfer) {
+  return writes_direct(transfer)
+             ? 1
+             : std::max(transfer.decision().choice().plan.buffered_channels, 1U);
+}
+
+Written write_parked(LaneContext& context, Transfer& transfer) {
+  if (!transfer.parked.begin_writing(parked_writers(transfer))) {
+    return {};
+  }
+  const Turn turn(transfer.parked, &ParkedPieces::end_writing);
+  if (!transfer.parked.await_piece(look_again) && transfer.parked.bytes() == 0) {
+    return {};  // nothing to make a queue for
+  }
+  return writes_direct(transfer) ? DirectWriter(context, transfer).run()
+                                 : write_buffered(context, transfer);
+}
+
+}  // namespace
+
+// One that drains the device, and those that write: no more than there are pieces.
+std::uint32_t parked_recv_tasks(const Transfer& transfer) {
+  const std::uint64_t pieces =
+      align_up(transfer.request().extent.size, Parking::piece_bytes) / Parking::piece_bytes;
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(pieces, 1, 1 + parked_writers(transfer)));
+}
+
+// Each task drains if no other does, then writes. What does not fit into the budget goes through
+// the usual lanes.
+LaneOutcome recv_parked(LaneContext& context, Transfer& transfer) {
+  while (!transfer.stopping()) {
+    const bool drained = drain_device(context, transfer);
+    const Written written = write_parked(context, transfer);
+    if (written.outcome == LaneOutcome::yielded) {
+      return LaneOutcome::yielded;
+    }
+    if (!drained && !written.any) {
+      break;
+    }
+  }
+  return LaneOutcome::finished;
+}
+
+}  // namespace hippogriff
