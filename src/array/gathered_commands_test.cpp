@@ -75,6 +75,13 @@ int failed(TestArray& array, Opcode opcode, FaultPoint point, std::uint64_t room
   return those;
 }
 
+template <typename T>
+std::vector<T> elements_of(const std::vector<std::byte>& bytes) {
+  std::vector<T> elements(bytes.size() / sizeof(T));
+  std::memcpy(elements.data(), bytes.data(), elements.size() * sizeof(T));
+  return elements;
+}
+
 // Writes a five into every `step`-th line.
 void write_every(TestArray& array, std::uint64_t step) {
   const auto view = array.view<std::uint32_t>();
@@ -300,6 +307,57 @@ TEST(GatheredCommands, wait_for_the_files_lock_where_more_can_join_them) {
   array.plan().release();
   flush.join();
   EXPECT_EQ(sent(), lines / 2);
+}
+
+// By CPU threads, through a cache that is much smaller; all that a flush was told is in the file.
+TEST(GatheredCommands, of_lines_that_are_written_in_order_go_together) {
+  constexpr std::uint64_t lines = 4096;
+  for (const bool staged : {false, true}) {
+    TestArray array({.size_bytes = lines * line_bytes,
+                     .cache_bytes = lines * line_bytes / 8,
+                     .queue_depth = 256,
+                     .staged = staged});
+    const auto view = array.view<std::uint64_t>();
+    const std::vector<std::uint64_t> numbers(line_bytes / sizeof(std::uint64_t), 7);
+    on_threads(2, [&](int thread) {
+      const std::uint64_t half = lines / 2;
+      for (std::uint64_t i = 0; i < half; ++i) {
+        const std::uint64_t line = half * static_cast<std::uint64_t>(thread) + i;
+        ASSERT_EQ(view.write_range(Alone{}, line * numbers.size(), numbers.size(), numbers.data()),
+                  NvmeStatus::success);
+      }
+    });
+    const std::uint64_t written = array.array().served().writes;
+    EXPECT_GE(written, lines / 2);
+    EXPECT_LE(array.plan().seen(FaultPoint::queued_write), written / 4);
+    array.array().flush();
+    EXPECT_EQ(array.array().served().writes, lines) << "each line once";
+    EXPECT_EQ(elements_of<std::uint64_t>(array.stored()),
+              std::vector<std::uint64_t>(lines * numbers.size(), 7));
+  }
+}
+
+TEST(GatheredCommands, that_nobody_waits_for_and_fail_leave_their_lines_dirty) {
+  constexpr std::uint64_t lines = 1024;
+  TestArray array({.size_bytes = lines * line_bytes,
+                   .cache_bytes = lines * line_bytes / 8,
+                   .queue_depth = 256});
+  array.plan().add({.point = FaultPoint::queued_write,
+                    .kind = FaultKind::error,
+                    .times = 2,
+                    .errno_value = ENOSPC});
+  write_every(array, 1);
+  const Failure failure = failure_of([&] { array.array().flush(); });
+  EXPECT_EQ(failure.errno_value, ENOSPC);
+  EXPECT_EQ(failure.offset % line_bytes, 0U);
+  EXPECT_LT(failure.offset, lines * line_bytes);
+  EXPECT_LE(array.array().served().failures, 2U) << "the others went by themselves";
+  array.array().clear_failure();
+  array.array().flush();
+  const std::vector<std::byte> stored = array.stored();
+  for (std::uint64_t line = 0; line < lines; ++line) {
+    ASSERT_EQ(stored[line * line_bytes], std::byte{5});
+  }
 }
 
 TEST(WriteBack, begins_while_an_array_is_written_in_order) {

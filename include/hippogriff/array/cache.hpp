@@ -241,23 +241,7 @@ struct Cache {
 
   // Has the storage keep what was written. One thread. A drive may take long for that: the limit is
   // that of 60 accesses.
-  HIPPO_ANYWHERE NvmeStatus sync() const {
-    const QueuePair pair = queue(0);
-    Patience long_patience = patience;
-    constexpr uint64_t most = ~uint64_t{0};
-    long_patience.limit_ns = patience.limit_ns < most / 60 ? 60 * patience.limit_ns : most;
-    uint64_t ticket = 0;
-    if (!pair.take(Alone{}, 1, ticket, patience)) {
-      return noted(NvmeStatus::aborted);
-    }
-    pair.post(ticket, make_command(Opcode::flush, {0, 0}, 0));
-    if (!pair.finish(Alone{}, ticket, 1, long_patience)) {
-      return noted(NvmeStatus::aborted);
-    }
-    const NvmeStatus status = pair.outcome(ticket).status;
-    pair.let_go(ticket);
-    return noted(status);
-  }
+  HIPPO_ANYWHERE NvmeStatus sync() const;
 
   // Remembers a failure for the whole array; returns it.
   HIPPO_ANYWHERE NvmeStatus noted(NvmeStatus status) const {
@@ -355,6 +339,7 @@ struct Cache {
 
   // What concerns lines that are written, see write_back.hpp.
 
+  [[nodiscard]] HIPPO_ANYWHERE uint32_t lines_together(uint32_t most) const;
   template <typename Group>
   HIPPO_ANYWHERE bool take_around(
       const Group& group, bool claimed, bool beside, uint64_t marks, Loading& mine) const;
@@ -380,6 +365,9 @@ struct Cache {
   HIPPO_ANYWHERE bool rest_beside(uint32_t place, Wait& wait) const;
   template <typename Group>
   HIPPO_ANYWHERE bool has_room(const Group& group, uint32_t number, uint32_t count) const;
+  template <Opcode What>
+  HIPPO_ANYWHERE void write_pending(const QueuePair& pair, const Loading& mine) const;
+  HIPPO_ANYWHERE uint32_t begin_around(const Loading& first, bool looks) const;
   template <Opcode What, typename Group>
   HIPPO_ANYWHERE bool leave(const Group& group, bool has, Loading& mine) const;
   template <typename Group>

@@ -150,6 +150,15 @@ HIPPO_ANYWHERE bool Cache::has_room(const Group& group, uint32_t number, uint32_
   return has || group.told(group.leads() && pair.has_room(next) && pair.has_room(next + last));
 }
 
+// What `leave` does with the slot of a ticket; the command is to be marked.
+template <Opcode What>
+HIPPO_ANYWHERE void Cache::write_pending(const QueuePair& pair, const Loading& mine) const {
+  const uint32_t slot = pair.slot_of(mine.transit.ticket);
+  pair.write(mine.transit.ticket, command(mine, What));
+  places.note_pending(mine.place, mine.transit.queue * pair.depth + slot);
+  shared_ref<uint64_t>(pair.slot(slot).pending).store(PendingWord::of(mine.place, What), release);
+}
+
 // Posts a command for each of the group that `has` a place that is busy and its own, and leaves it
 // to whoever comes by: true. False for those that got no slot: they still have their place. The
 // queue is given, the same for all.
@@ -173,10 +182,7 @@ HIPPO_ANYWHERE bool Cache::leave(const Group& group, bool has, Loading& mine) co
     move(group, group.vote(now), mine, What);
   }
   if (now) {
-    const uint32_t slot = pair.slot_of(mine.transit.ticket);
-    pair.write(mine.transit.ticket, command(mine, What));
-    places.note_pending(mine.place, mine.transit.queue * pair.depth + slot);
-    shared_ref<uint64_t>(pair.slot(slot).pending).store(PendingWord::of(mine.place, What), release);
+    write_pending<What>(pair, mine);
   }
   pair.mark(group, first, count);
   // Who has the tail's lock may have gone by already. If all of this fails the next one in this
@@ -236,8 +242,55 @@ HIPPO_ANYWHERE bool Cache::begin_writes(const Group& group,
   return group.vote(is_claimed && left) != 0;
 }
 
-// The same by one thread; a GPU's, which would move the bytes alone, begins one.
-HIPPO_ANYWHERE inline bool Cache::begin_writes(const Alone& group,
+// One thread: begins to write a line whose place is busy and its own, and, where it `looks`, cold
+// dirty ones around it that nobody holds, side by side in one queue. How many; 0: no slot was free,
+// and the place is still its own.
+HIPPO_ANYWHERE inline uint32_t Cache::begin_around(const Loading& first, bool looks) const {
+  constexpr uint32_t most = 32;
+  constexpr uint32_t tries_max = 4;  // others are faster
+  const uint32_t together = looks ? lines_together(most) : 1;
+  Loading those[most] = {first};
+  uint32_t count = 1;
+  const uint64_t begin = first.line - first.line % together;
+  for (uint64_t line = begin; line < begin + together && line << line_shift < size_bytes; ++line) {
+    const uint32_t place = line != first.line ? places.place_with(line) : no_place;
+    if (place != no_place && places.take_dirty(place, those[count].line, 0)) {
+      those[count++].place = place;
+    }
+  }
+  const uint32_t number = pending_queue_of(first.line);
+  const QueuePair pair = queue(number);
+  static_cast<void>(
+      has_room(Alone{}, number, count));  // settles; fewer slots than all are good too
+  const uint32_t asked = count < pair.depth / 2 ? count : pair.depth / 2;
+  uint64_t ticket = 0;
+  uint32_t taken = 0;
+  for (uint32_t tries = 0; tries < tries_max && taken == 0; ++tries) {
+    taken = pair.try_take_run(asked, ticket);
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    if (i < taken) {
+      those[i].transit = {ticket + i, number};
+      if (staging != nullptr) {
+        move(Alone{}, 1, those[i], Opcode::write);
+      }
+      write_pending<Opcode::write>(pair, those[i]);
+    } else if (i != 0) {
+      places.open_and_drop(those[i].place, true);
+    }
+  }
+  if (taken != 0) {
+    pair.mark(Alone{}, ticket, taken);
+    if (!pair.urge(ticket + taken - 1)) {
+      pair.drain(Alone{}, patience);
+      static_cast<void>(pair.urge(ticket + taken - 1));
+    }
+  }
+  return taken;
+}
+
+// The same as a group by one thread; a GPU's, which would move the bytes alone, begins one.
+HIPPO_ANYWHERE inline bool Cache::begin_writes([[maybe_unused]] const Alone& group,
                                                uint64_t line,
                                                uint32_t place,
                                                bool claimed) const {
@@ -246,19 +299,23 @@ HIPPO_ANYWHERE inline bool Cache::begin_writes(const Alone& group,
 #else
   constexpr uint32_t most = 32;
   const uint32_t count = places.place_count();
-  for (uint32_t i = 0; i < most && i < count; ++i) {
+  uint32_t begun = 0;
+  bool looks = true;  // around each, until one is alone: then others are, too
+  for (uint32_t i = 0; i < most && i < count && begun < most; ++i) {
     const bool is_ours = i == 0 && claimed;
     Loading mine{{}, line, place + i < count ? place + i : place + i - count};
     if (!is_ours && !places.take_dirty(mine.place, mine.line, 0)) {
       continue;
     }
-    mine.transit.queue = pending_queue_of(mine.line);
-    if (!has_room(group, mine.transit.queue, 1) || !leave<Opcode::write>(group, true, mine)) {
+    const uint32_t some = begin_around(mine, looks);
+    if (some == 0) {
       if (!is_ours) {
         places.open_and_drop(mine.place, true);
       }
       return i != 0;
     }
+    begun += some;
+    looks = looks && some > 1;
   }
   return true;
 #endif

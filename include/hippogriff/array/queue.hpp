@@ -214,6 +214,20 @@ struct QueuePair {
     return group.told(ours ? taken : 0);
   }
 
+  // The same by one thread.
+  HIPPO_ANYWHERE uint32_t try_take_run(uint32_t count, uint64_t& first) const {
+    shared_ref<uint64_t> next(state().ticket);
+    first = next.load(relaxed);
+    uint32_t taken = 0;
+    while (taken < count && has_room(first + taken)) {
+      ++taken;
+    }
+    uint64_t expected = first;
+    const bool ours =
+        taken != 0 && next.compare_exchange_strong(expected, first + taken, relaxed, relaxed);
+    return ours ? taken : 0;
+  }
+
   [[nodiscard]] HIPPO_ANYWHERE bool has_room(uint64_t ticket) const {
     return is_free(ticket) && is_free(ticket + 1);
   }

@@ -12,6 +12,14 @@
 
 namespace hippogriff::ondemand {
 
+// How many lines behind each other are written together, of so many: what a drive does not move
+// faster in larger pieces.
+HIPPO_ANYWHERE inline uint32_t Cache::lines_together(uint32_t most) const {
+  constexpr uint32_t bytes_shift = 18;
+  const uint32_t fit = line_shift < bytes_shift ? 1U << (bytes_shift - line_shift) : 1;
+  return fit < most ? fit : most;
+}
+
 // Claims a dirty place that nobody holds for each of the group: that of its own among the lines
 // around that of `mine`, which is the same for all, or, where that line is alone, or they are more
 // than are written together, and may look `beside`, one beside the place. Those with a mark only
@@ -19,9 +27,7 @@ namespace hippogriff::ondemand {
 template <typename Group>
 HIPPO_ANYWHERE bool Cache::take_around(
     const Group& group, bool claimed, bool beside, uint64_t marks, Loading& mine) const {
-  constexpr uint32_t most_bytes = 1U << 18U;
-  const uint32_t most = line_shift < 18 ? most_bytes >> line_shift : 1;
-  const uint32_t together = most < group.size() ? most : group.size();
+  const uint32_t together = lines_together(group.size());
   const uint32_t claimer = static_cast<uint32_t>(mine.line) % together;
   const uint32_t other = mine.place - mine.place % group.size() + group.rank();
   bool has = claimed && group.rank() == claimer;
@@ -83,6 +89,24 @@ HIPPO_ANYWHERE HIPPO_APART NvmeStatus Cache::flush_places(const Group& group,
     }
   }
   return status;
+}
+
+HIPPO_ANYWHERE inline NvmeStatus Cache::sync() const {
+  const QueuePair pair = queue(0);
+  Patience long_patience = patience;
+  constexpr uint64_t most = ~uint64_t{0};
+  long_patience.limit_ns = patience.limit_ns < most / 60 ? 60 * patience.limit_ns : most;
+  uint64_t ticket = 0;
+  if (!pair.take(Alone{}, 1, ticket, patience)) {
+    return noted(NvmeStatus::aborted);
+  }
+  pair.post(ticket, make_command(Opcode::flush, {0, 0}, 0));
+  if (!pair.finish(Alone{}, ticket, 1, long_patience)) {
+    return noted(NvmeStatus::aborted);
+  }
+  const NvmeStatus status = pair.outcome(ticket).status;
+  pair.let_go(ticket);
+  return noted(status);
 }
 
 // Writes a place when nobody holds it, if it is dirty then.
