@@ -1,6 +1,7 @@
 // What the device suites share: a fixture over a factory, buffers that clean up, patterns, gates.
 #pragma once
 
+#include "base/page_size.hpp"
 #include "device/device.hpp"
 
 #include <gtest/gtest.h>
@@ -112,10 +113,6 @@ class Gate {
  private:
   std::shared_ptr<std::atomic<bool>> open_ = std::make_shared<std::atomic<bool>>(false);
 };
-
-inline std::size_t page_bytes() {
-  return static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
 
 // Bytes that differ between seeds and between neighbouring positions.
 inline void fill_pattern(std::span<std::byte> bytes, std::uint32_t seed) {

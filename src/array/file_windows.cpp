@@ -1,10 +1,10 @@
 // When a window is registered, and that it is in the page cache then.
 #include "array/file_windows.hpp"
 
+#include "base/page_size.hpp"
 #include "storage/page_cache.hpp"
 
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -41,11 +41,6 @@ std::atomic<std::uint64_t>& all_in_place() {
 std::uint64_t in_place_bytes_max() {
   struct sysinfo memory{};
   return ::sysinfo(&memory) == 0 ? std::uint64_t{memory.totalram} * memory.mem_unit / 2 : 0;
-}
-
-std::uint64_t page_bytes() {
-  static const auto size = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  return size;
 }
 
 unsigned window_shift_for(std::uint64_t size_bytes) {

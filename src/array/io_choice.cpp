@@ -3,8 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/kernel_text.hpp"
-
-#include <unistd.h>
+#include "base/page_size.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -48,9 +47,8 @@ std::string why_not_direct(const BackingFile& each, const Backing& backing, std:
 // The whole pages within the array's part of the file. The rest goes through the page cache: direct
 // and buffered writes in one page could lose bytes.
 Range pages_within(const Backing& backing, std::uint64_t index) {
-  const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t alignment =
-      std::max<std::uint64_t>(page_bytes, backing.files[index].file->facts().direct_alignment);
+      std::max<std::uint64_t>(page_bytes(), backing.files[index].file->facts().direct_alignment);
   const std::uint64_t part_end =
       backing.file_offset + backing.layout().bytes_in(backing.size_bytes, index);
   const std::uint64_t begin = align_up(backing.file_offset, alignment);

@@ -3,6 +3,7 @@
 
 #if HIPPOGRIFF_HAS_CUDA
 
+#include "base/page_size.hpp"
 #include "base/range.hpp"
 #include "device/cuda_registrar.hpp"
 #include "device/numa.hpp"

@@ -3,7 +3,7 @@
 
 #if HIPPOGRIFF_HAS_CUDA
 
-#include <unistd.h>
+#include "base/page_size.hpp"
 
 #include <algorithm>
 #include <system_error>
@@ -39,11 +39,6 @@ void shrink(const CudaContext& context) {
 }
 
 }  // namespace
-
-std::size_t page_bytes() {
-  static const auto size_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return size_bytes;
-}
 
 void fail_pinning(const CudaContext& context, CUresult result, std::size_t size_bytes) {
   if (result != CUDA_ERROR_OUT_OF_MEMORY) {

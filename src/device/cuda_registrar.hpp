@@ -52,9 +52,6 @@ class CudaRegistrar {
   std::map<std::byte*, const CudaContext*> registered_;  // and through which context
 };
 
-// What addresses and sizes of pinned memory are multiples of.
-std::size_t page_bytes();
-
 // Turns what cuMemHostRegister answered into an Error.
 [[noreturn]] void fail_pinning(const CudaContext& context, CUresult result, std::size_t size_bytes);
 

@@ -1,6 +1,7 @@
 // Puts the host device together from its memory, pages, link and streams.
 #include "device/host_device.hpp"
 
+#include "base/page_size.hpp"
 #include "base/size.hpp"
 #include "device/host_event.hpp"
 #include "device/host_link.hpp"
@@ -23,9 +24,8 @@ constexpr const char* memory_variable = "HIPPOGRIFF_HOST_MEMORY";
 
 std::uint64_t machine_memory_bytes() {
   const long pages = sysconf(_SC_PHYS_PAGES);
-  const long page_bytes = sysconf(_SC_PAGESIZE);
-  HIPPO_ASSERT(pages > 0 && page_bytes > 0);
-  return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes);
+  HIPPO_ASSERT(pages > 0);
+  return static_cast<std::uint64_t>(pages) * page_bytes();
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // Device memory made of anonymous mappings: cheap however big, given back to the system when freed.
 #include "device/host_memory.hpp"
 
+#include "base/page_size.hpp"
 #include "base/range.hpp"
 #include "base/size.hpp"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -21,11 +21,6 @@ namespace {
 constexpr std::size_t block_bytes_min = 256;
 constexpr std::size_t slab_bytes = std::size_t{1} << 20;
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
-
-std::size_t base_page_bytes() {
-  static const auto size_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return size_bytes;
-}
 
 std::byte* map_pages(std::size_t size_bytes) {
   void* const pages = mmap(nullptr,
@@ -57,7 +52,7 @@ PageMapping::PageMapping(std::size_t size_bytes) : size_bytes_(size_bytes) {
   if (size_bytes > SIZE_MAX / 2) {
     throw std::bad_alloc();
   }
-  size_bytes_ = align_up(size_bytes, base_page_bytes());
+  size_bytes_ = align_up(size_bytes, page_bytes());
   if (size_bytes_ < huge_page_bytes) {
     data_ = map_pages(size_bytes_);
     return;
@@ -91,7 +86,7 @@ void PageMapping::populate() {
     throw std::bad_alloc();
   }
 #endif
-  for (std::size_t at = 0; at < size_bytes_; at += base_page_bytes()) {
+  for (std::size_t at = 0; at < size_bytes_; at += page_bytes()) {
     static_cast<volatile std::byte*>(data_)[at] = std::byte{0};
   }
 }

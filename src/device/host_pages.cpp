@@ -1,6 +1,7 @@
 // Pinned and registered pages of the host device, and copies that survive vanishing files.
 #include "device/host_pages.hpp"
 
+#include "base/page_size.hpp"
 #include "base/size.hpp"
 
 #include <sys/mman.h>
@@ -19,9 +20,8 @@ namespace hippogriff {
 namespace {
 
 bool is_whole_pages(const std::byte* memory, std::size_t size_bytes) {
-  const auto page_bytes = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  return memory != nullptr && size_bytes != 0 && size_bytes % page_bytes == 0 &&
-         reinterpret_cast<std::uintptr_t>(memory) % page_bytes == 0;
+  return memory != nullptr && size_bytes != 0 && size_bytes % page_bytes() == 0 &&
+         reinterpret_cast<std::uintptr_t>(memory) % page_bytes() == 0;
 }
 
 // Faults pages in as a GPU's driver does when it pins them. Returns 0 or an errno value.

@@ -1,6 +1,7 @@
 // Page cache residency by cachestat, mincore and reads that do not wait.
 #include "storage/page_cache.hpp"
 
+#include "base/page_size.hpp"
 #include "storage/descriptor.hpp"
 
 #include <fcntl.h>
@@ -46,11 +47,6 @@ constexpr std::uint64_t window_count_max = 256;
 constexpr std::uint64_t bytes_per_window = std::uint64_t{64} << 20;
 constexpr std::uint64_t mincore_bytes_max = std::uint64_t{64} << 20;
 constexpr std::uint64_t probe_count_max = 16;
-
-std::uint64_t page_bytes() {
-  static const auto size = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  return size;
-}
 
 std::uint64_t pages_touched(Range range) {
   return (align_up(range.end(), page_bytes()) - align_down(range.offset, page_bytes())) /
