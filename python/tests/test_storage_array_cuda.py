@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -311,6 +313,41 @@ def test_a_raw_kernel_of_cupy_reads_by_index(
         )
         np.testing.assert_array_equal(out.get(), expected.ravel()[indices])
         array.check()
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_hits_of_kernels_are_known_where_these_count(
+    features: tuple[Path, Any], cupy: Any, *, counts: bool
+) -> None:
+    path, expected = features
+    options = hippogriff.get_compile_options(count_hits=counts)
+    kernel = cupy.RawModule(code=GATHER, options=options).get_function("gather")
+    # Neighbours, so that a warp asks once for its line or two; again and again, from the cache.
+    count = 1 << 18
+    wanted = cupy.arange(count, dtype="int64")
+    out = cupy.empty(count, "float32")
+    with opened(path, cache="8MiB", load="none") as array:
+        for _ in range(40):
+            kernel((count // 256,), (256,), (array.view, wanted, out, np.int32(count)))
+        cupy.cuda.get_current_stream().synchronize()
+        array.check()
+        found = array.statistics()
+        if not counts:
+            assert (found["hits_counted"], found["hits"]) == (0, 0)
+            return
+        asked = 40 * count / 32
+        assert found["hits_counted"] == 1
+        assert 0.8 * asked < found["accesses"] < 1.3 * asked
+        assert found["hits"] > 0.8 * found["accesses"]
+        mine = [seen for seen in hippogriff.node_status()["arrays"] if seen["pid"] == os.getpid()]
+        if mine:  # it writes its counts twice a second
+            deadline = time.monotonic() + 60
+            while not mine[0]["hits_counted"] and time.monotonic() < deadline:
+                time.sleep(0.1)
+                every = hippogriff.node_status()["arrays"]
+                mine = [seen for seen in every if seen["pid"] == os.getpid()]
+            assert 0.8 * asked < mine[0]["accesses"] < 1.3 * asked
+    np.testing.assert_array_equal(to_numpy(out), expected.reshape(-1)[:count])
 
 
 def test_what_a_raw_kernel_wrote_is_in_the_file_after_a_flush(
