@@ -12,7 +12,7 @@ namespace hippogriff::ondemand {
 
 namespace {
 
-std::string bytes(std::uint64_t count) {
+std::string counted_bytes(std::uint64_t count) {
   return std::to_string(count) + " bytes";
 }
 
@@ -35,11 +35,12 @@ std::string why_not_direct(const BackingFile& each, const Backing& backing, std:
     return each.name + ": " + facts.why_not_direct;
   }
   if (facts.direct_alignment > line) {
-    return each.name + ": O_DIRECT moves " + bytes(facts.direct_alignment) +
+    return each.name + ": O_DIRECT moves " + counted_bytes(facts.direct_alignment) +
            ", and a line is shorter";
   }
   if (backing.file_offset % facts.direct_alignment != 0) {
-    return each.name + ": the array's offset is no multiple of " + bytes(facts.direct_alignment);
+    return each.name + ": the array's offset is no multiple of " +
+           counted_bytes(facts.direct_alignment);
   }
   return "";
 }
