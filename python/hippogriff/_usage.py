@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from typer.core import TyperGroup
 
 from hippogriff._console import print_json
-from hippogriff._sizes import parse_size
+from hippogriff._sizes import format_size, parse_size
 from hippogriff.errors import InvalidArgument, Unsupported
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def size_of(option: str, text: str, least: int = 0, most: int = 2**63) -> int:
 
 
 def _bytes(count: int) -> str:
-    return f"{count} byte{'s' * (count != 1)}"
+    return format_size(count) if count >= 1 << 10 else f"{count} byte{'s' * (count != 1)}"
 
 
 def naming_option(error: BaseException, text: str) -> str:
