@@ -31,7 +31,9 @@ struct FileFacts {
   std::uint64_t device_number = 0;  // st_dev: the file system (or st_rdev of a block device)
   std::uint64_t inode = 0;
   std::uint64_t size = 0;
-  bool direct = false;                 // O_DIRECT works
+  bool direct = false;  // O_DIRECT works
+  // A file whose drive wants more is not moved by O_DIRECT: its edges would fill whole slots.
+  static constexpr std::uint32_t direct_alignment_max = std::uint32_t{256} << 10;
   std::uint32_t direct_alignment = 0;  // of offset, size and memory; 0 when !direct
   std::string why_not_direct;          // a clause for people; "" when direct
   bool in_memory = false;              // tmpfs and the like: always resident

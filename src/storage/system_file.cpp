@@ -94,6 +94,10 @@ std::string SystemFile::open_direct() const {
     }
     alignment = *proved;
   }
+  if (alignment > FileFacts::direct_alignment_max) {
+    return filesystem().name + " wants O_DIRECT in steps of " + std::to_string(alignment) +
+           " bytes: more than " + std::to_string(FileFacts::direct_alignment_max);
+  }
   direct_ = std::move(direct);
   direct_alignment_ = alignment;
   return {};

@@ -74,6 +74,12 @@ class DirectQueue {
   std::unordered_map<std::uint64_t, Request> requests_;
 };
 
+// The longest piece that fits a slot wherever in the file it begins, both ends widened to
+// `alignment` (drive_alignment of a file, FileFacts::direct_alignment_max at most).
+[[nodiscard]] constexpr std::uint64_t widened_piece_max(std::uint64_t alignment) {
+  return Pinbuffer::slot_bytes - 2 * (alignment - WorkMap::cut_bytes);
+}
+
 // How many slots the lane may use, of those it would: as many as the transfer's host memory has
 // beside the plan's channels.
 [[nodiscard]] std::size_t direct_io_slots(const Transfer& transfer, std::size_t wanted);
