@@ -91,8 +91,8 @@ void choose_io(Backing& backing, const IoWish& wish) {
                        : residency_of(backing);
     const std::uint64_t cold = residency.total_bytes - residency.resident_bytes;
     direct = cold > wish.available_bytes;
-    backing.io_reason = bytes(cold) + " are not in the page cache, which has room for " +
-                        bytes(wish.available_bytes);
+    backing.io_reason = counted_bytes(cold) + " are not in the page cache, which has room for " +
+                        counted_bytes(wish.available_bytes);
   }
   for (std::size_t i = 0; direct && i < backing.files.size(); ++i) {
     if (const std::string why = why_not_direct(backing.files[i], backing, wish.line_bytes);
