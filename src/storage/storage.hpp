@@ -32,8 +32,9 @@ struct FileFacts {
   std::uint64_t inode = 0;
   std::uint64_t size = 0;
   bool direct = false;  // O_DIRECT works
-  // A file whose drive wants more is not moved by O_DIRECT: its edges would fill whole slots.
-  static constexpr std::uint32_t direct_alignment_max = std::uint32_t{256} << 10;
+  // A file whose drive wants more is not moved by O_DIRECT: the shortest pieces (settings) would
+  // have no whole step in them.
+  static constexpr std::uint32_t direct_alignment_max = std::uint32_t{64} << 10;
   std::uint32_t direct_alignment = 0;  // of offset, size and memory; 0 when !direct
   std::string why_not_direct;          // a clause for people; "" when direct
   bool in_memory = false;              // tmpfs and the like: always resident
