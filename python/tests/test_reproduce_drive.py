@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,21 @@ def test_drive_tells_of_files_that_cannot_be_moved_and_stops(tmp_path: Path) -> 
         drive.move(jobs, drive.Shape(2, 2, 1 << 20), 60)
     with pytest.raises(TimeoutError):
         drive.move([drive.Job(source, tmp_path / "c", 1)], drive.Shape(1, 2, 1 << 20), -1)
+
+
+def test_a_job_that_fails_leaves_its_memory_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> int:
+        raise OSError(errno.EIO, "the drive is gone")
+
+    source = tmp_path / "source"
+    source.write_bytes(b"x")
+    mover = drive._Mover(drive.Shape(1, 2, 1 << 20), 60)
+    monkeypatch.setattr(os, "preadv", refuse)
+    with pytest.raises(OSError, match="the drive is gone"):
+        mover.run(drive.Job(source, tmp_path / "target", 1))
+    assert len(mover._memory) == 2
 
 
 def test_memory_for_direct_io_may_be_of_huge_pages() -> None:

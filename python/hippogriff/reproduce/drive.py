@@ -77,14 +77,16 @@ class _Mover:
 
         def work(first: int) -> None:
             memory = self._memory.pop()
-            for offset in range(first * piece_bytes, size_bytes, pieces * piece_bytes):
-                if self._stopped.is_set() or time.monotonic() > self._deadline:
-                    raise TimeoutError("its time was over")
-                wanted = min(piece_bytes, size_bytes - offset)
-                moved = move(memory[: -(-wanted // _BLOCK_BYTES) * _BLOCK_BYTES], offset)
-                if moved < wanted:
-                    raise OSError(f"{moved} of {wanted} bytes were moved at {offset}")
-            self._memory.append(memory)
+            try:
+                for offset in range(first * piece_bytes, size_bytes, pieces * piece_bytes):
+                    if self._stopped.is_set() or time.monotonic() > self._deadline:
+                        raise TimeoutError("its time was over")
+                    wanted = min(piece_bytes, size_bytes - offset)
+                    moved = move(memory[: -(-wanted // _BLOCK_BYTES) * _BLOCK_BYTES], offset)
+                    if moved < wanted:
+                        raise OSError(f"{moved} of {wanted} bytes were moved at {offset}")
+            finally:
+                self._memory.append(memory)  # Another job's, also where this one failed.
 
         with ThreadPoolExecutor(pieces) as pool:
             list(pool.map(work, range(pieces)))
