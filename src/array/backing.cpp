@@ -35,10 +35,6 @@ std::uint64_t whole_size(const FileLayout& layout, const std::vector<std::uint64
   return end;
 }
 
-std::string bytes(std::uint64_t count) {
-  return std::to_string(count) + " bytes";
-}
-
 // One that is shorter has lost its end: the array must not become as short as that.
 void refuse_unlike(const Backing& backing, const std::vector<std::uint64_t>& held) {
   const auto [least, most] = std::ranges::minmax_element(held);
@@ -47,8 +43,8 @@ void refuse_unlike(const Backing& backing, const std::vector<std::uint64_t>& hel
       return backing.files[static_cast<std::size_t>(which - held.begin())].name;
     };
     throw_invalid(operation_on(name_of_one(least)),
-                  "the file has " + bytes(*least) + " for the array, and " + name_of_one(most) +
-                      " has " + bytes(*most) +
+                  "the file has " + counted_bytes(*least) + " for the array, and " +
+                      name_of_one(most) + " has " + counted_bytes(*most) +
                       ": copies are as long as each other; give the array's size if that is right");
   }
 }
@@ -60,12 +56,12 @@ std::uint64_t checked_size(const Backing& backing, std::uint64_t wanted) {
   for (const BackingFile& each : backing.files) {
     const std::uint64_t size = each.file->size_now();
     if (size > array_bytes_max / layout.file_count) {
-      throw_invalid(operation_on(each.name), "a file of " + bytes(size) + " is too large");
+      throw_invalid(operation_on(each.name), "a file of " + counted_bytes(size) + " is too large");
     }
     if (layout.file_offset > size) {
       throw_invalid(operation_on(each.name),
                     "the array begins at byte " + std::to_string(layout.file_offset) +
-                        " of a file of " + bytes(size));
+                        " of a file of " + counted_bytes(size));
     }
     held.push_back(size - layout.file_offset);
   }
@@ -76,14 +72,15 @@ std::uint64_t checked_size(const Backing& backing, std::uint64_t wanted) {
   for (std::uint64_t i = 0; i < held.size(); ++i) {
     const std::uint64_t needed = layout.bytes_in(size, i);
     if (held[i] < needed) {
-      throw_invalid(
-          operation_on(backing.files[i].name),
-          "the array ends beyond the file: it takes " + bytes(needed) + " of " + bytes(held[i]));
+      throw_invalid(operation_on(backing.files[i].name),
+                    "the array ends beyond the file: it takes " + counted_bytes(needed) + " of " +
+                        counted_bytes(held[i]));
     }
     if (wanted == 0 && held[i] > needed) {
       throw_invalid(operation_on(backing.files[i].name),
-                    "the file has " + bytes(held[i]) + " where the others leave the array " +
-                        bytes(needed) + ": give the array's size if that is right");
+                    "the file has " + counted_bytes(held[i]) +
+                        " where the others leave the array " + counted_bytes(needed) +
+                        ": give the array's size if that is right");
     }
   }
   return size;
@@ -241,6 +238,10 @@ std::string drive_of(const Backing& backing) {
     drive = its;
   }
   return drive;
+}
+
+std::string counted_bytes(std::uint64_t count) {
+  return std::to_string(count) + " bytes";
 }
 
 std::string name_of(const std::vector<std::string>& paths) {

@@ -130,6 +130,9 @@ struct BackingRequest {
 // none.
 [[nodiscard]] std::string drive_of(const Backing& backing);
 
+// "512 bytes", for messages.
+[[nodiscard]] std::string counted_bytes(std::uint64_t count);
+
 // "a.bin", or "a.bin and 3 more".
 [[nodiscard]] std::string name_of(const std::vector<std::string>& paths);
 

@@ -12,10 +12,6 @@ namespace hippogriff::ondemand {
 
 namespace {
 
-std::string counted_bytes(std::uint64_t count) {
-  return std::to_string(count) + " bytes";
-}
-
 // Of the array's part of every file.
 Residency residency_of(const Backing& backing) {
   Residency sum;
