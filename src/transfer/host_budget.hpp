@@ -5,6 +5,7 @@
 #include "base/range.hpp"
 #include "transfer/pinbuffer.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <limits>
@@ -34,12 +35,23 @@ class HostBudget {
     return take_up_to(bytes, bounded() ? bytes_ / 2 : bytes_);
   }
 
-  void give_back(std::uint64_t bytes) { used_bytes_ -= bytes; }
+  void give_back(std::uint64_t bytes) {
+    const std::uint64_t used = used_bytes_.load();
+    std::uint64_t most = most_bytes_.load();
+    while (most < used && !most_bytes_.compare_exchange_weak(most, used)) {
+    }
+    used_bytes_ -= bytes;
+  }
+
+  // What was taken, and then was not there: it has not been used.
+  void give_back_unused(std::uint64_t bytes) { used_bytes_ -= bytes; }
 
   [[nodiscard]] std::uint64_t left_bytes() const { return bytes_ - used_bytes_.load(); }
 
   // So much was used at one time.
-  [[nodiscard]] std::uint64_t most_bytes() const { return most_bytes_.load(); }
+  [[nodiscard]] std::uint64_t most_bytes() const {
+    return std::max(most_bytes_.load(), used_bytes_.load());
+  }
 
  private:
   static constexpr std::uint64_t unbounded = std::numeric_limits<std::uint64_t>::max();
@@ -51,15 +63,12 @@ class HostBudget {
         return false;
       }
     } while (!used_bytes_.compare_exchange_weak(used, used + bytes));
-    std::uint64_t most = most_bytes_.load();
-    while (most < used + bytes && !most_bytes_.compare_exchange_weak(most, used + bytes)) {
-    }
     return true;
   }
 
   const std::uint64_t bytes_;
   std::atomic<std::uint64_t> used_bytes_{0};
-  std::atomic<std::uint64_t> most_bytes_{0};
+  std::atomic<std::uint64_t> most_bytes_{0};  // before anything was given back
 };
 
 }  // namespace hippogriff

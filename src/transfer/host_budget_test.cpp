@@ -28,6 +28,13 @@ TEST(HostBudget, is_given_out_to_its_last_step_and_no_further) {
   EXPECT_EQ(budget.left_bytes(), 2 * mebibyte);
   EXPECT_TRUE(budget.take(2 * mebibyte));
   EXPECT_EQ(budget.most_bytes(), 8 * mebibyte);
+  HostBudget refused(8 * mebibyte);
+  EXPECT_TRUE(refused.take(2 * mebibyte));
+  EXPECT_TRUE(refused.take(4 * mebibyte));
+  refused.give_back_unused(4 * mebibyte);
+  EXPECT_EQ(refused.most_bytes(), 2 * mebibyte) << "what was not there was not used";
+  refused.give_back(2 * mebibyte);
+  EXPECT_EQ(refused.most_bytes(), 2 * mebibyte);
   HostBudget any(0);
   EXPECT_FALSE(any.bounded());
   EXPECT_TRUE(any.take(std::uint64_t{1} << 50U));

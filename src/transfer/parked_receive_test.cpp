@@ -173,6 +173,7 @@ TEST_F(SmallParkingTest, is_filled_again_until_the_device_is_drained) {
     }
     EXPECT_FALSE(transfer->failed()) << transfer->failure_message();
     EXPECT_LE(most, parking_bytes);
+    EXPECT_LE(transfer->host_memory.most_bytes(), parking_bytes) << report_json(*transfer);
     EXPECT_EQ(transfer->tally(Lane::parked).bytes, content_bytes);
     EXPECT_TRUE(transfer->progress().released);
     expect_written(path, 1);

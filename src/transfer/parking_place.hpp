@@ -22,7 +22,7 @@ class ParkingPlace {
     }
     memory_ = parking_.acquire();
     if (memory_ == nullptr) {
-      budget_.give_back(Parking::piece_bytes);
+      budget_.give_back_unused(Parking::piece_bytes);
     }
   }
 

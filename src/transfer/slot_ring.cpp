@@ -65,7 +65,7 @@ Slot* SlotRing::try_idle() {
   }
   std::byte* memory = acquire();
   if (memory == nullptr) {
-    budget_.give_back(Pinbuffer::slot_bytes);
+    budget_.give_back_unused(Pinbuffer::slot_bytes);
     return nullptr;
   }
   auto slot = std::make_unique<Slot>();
