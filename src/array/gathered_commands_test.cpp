@@ -360,6 +360,36 @@ TEST(GatheredCommands, that_nobody_waits_for_and_fail_leave_their_lines_dirty) {
   }
 }
 
+// The cache has a place for each line, in order, so the window of places that a thread looks
+// through from the set of line 31 on has lines of both halves: 31 dirty ones together, then 32.
+TEST(GatheredCommands, that_nobody_waits_for_are_32_at_once_at_most) {
+  constexpr std::uint64_t lines = 64;
+  constexpr std::uint64_t clean = 5;
+  TestArray array(
+      {.size_bytes = lines * line_bytes, .cache_bytes = lines * line_bytes, .queue_depth = 256});
+  const auto view = array.view<std::uint64_t>();
+  for (std::uint64_t line = 0; line < lines; ++line) {
+    if (line != clean) {
+      ASSERT_EQ(view.write(line * line_bytes / sizeof(std::uint64_t), 7), NvmeStatus::success);
+    }
+  }
+  const Cache& cache = array.array().cache();
+  const auto dirty_lines = [&] {
+    std::uint64_t dirty = 0;
+    for (std::uint32_t place = 0; place < cache.places.place_count(); ++place) {
+      std::uint64_t line = 0;
+      dirty += cache.places.is_dirty(place, line) ? 1 : 0;
+    }
+    return dirty;
+  };
+  ASSERT_EQ(dirty_lines(), lines - 1) << "nothing was written so far";
+  const std::uint32_t place = cache.places.place_with(31);
+  cache.write_cold(Alone{}, place, 1U << (place % cache.places.ways));
+  EXPECT_EQ(dirty_lines(), lines - 1 - 32);
+  array.array().flush();
+  EXPECT_EQ(array.array().served().writes, lines - 1) << "each line once";
+}
+
 TEST(WriteBack, begins_while_an_array_is_written_in_order) {
   constexpr std::uint64_t size = std::uint64_t{20} << 20;
   TestArray array({.size_bytes = size, .cache_bytes = std::uint64_t{1} << 20, .line_bytes = 65536});

@@ -350,6 +350,8 @@ struct Cache {
 
   // What concerns pending commands, see pending.hpp.
 
+  static constexpr uint32_t begun_most = 32;  // lines that one thread begins to write at once
+
   struct Settled {
     bool goes_on = false;  // something was settled; else the array has ended, or nothing was there
     uint32_t kept = no_place;
@@ -367,7 +369,7 @@ struct Cache {
   HIPPO_ANYWHERE bool has_room(const Group& group, uint32_t number, uint32_t count) const;
   template <Opcode What>
   HIPPO_ANYWHERE void write_pending(const QueuePair& pair, const Loading& mine) const;
-  HIPPO_ANYWHERE uint32_t begin_around(const Loading& first, bool looks) const;
+  HIPPO_ANYWHERE uint32_t begin_around(const Loading& first, uint32_t most) const;
   template <Opcode What, typename Group>
   HIPPO_ANYWHERE bool leave(const Group& group, bool has, Loading& mine) const;
   template <typename Group>

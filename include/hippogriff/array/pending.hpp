@@ -242,17 +242,18 @@ HIPPO_ANYWHERE bool Cache::begin_writes(const Group& group,
   return group.vote(is_claimed && left) != 0;
 }
 
-// One thread: begins to write a line whose place is busy and its own, and, where it `looks`, cold
-// dirty ones around it that nobody holds, side by side in one queue. How many; 0: no slot was free,
-// and the place is still its own.
-HIPPO_ANYWHERE inline uint32_t Cache::begin_around(const Loading& first, bool looks) const {
-  constexpr uint32_t most = 32;
+// One thread: begins to write a line whose place is busy and its own, and cold dirty ones around it
+// that nobody holds, side by side in one queue, `most` of them in all (1 to begun_most). How many;
+// 0: no slot was free, and the place is still its own.
+HIPPO_ANYWHERE inline uint32_t Cache::begin_around(const Loading& first, uint32_t most) const {
   constexpr uint32_t tries_max = 4;  // others are faster
-  const uint32_t together = looks ? lines_together(most) : 1;
-  Loading those[most] = {first};
+  const uint32_t together = lines_together(begun_most);
+  Loading those[begun_most] = {first};
   uint32_t count = 1;
   const uint64_t begin = first.line - first.line % together;
-  for (uint64_t line = begin; line < begin + together && line << line_shift < size_bytes; ++line) {
+  for (uint64_t line = begin;
+       count < most && line < begin + together && line << line_shift < size_bytes;
+       ++line) {
     const uint32_t place = line != first.line ? places.place_with(line) : no_place;
     if (place != no_place && places.take_dirty(place, those[count].line, 0)) {
       those[count++].place = place;
@@ -289,7 +290,8 @@ HIPPO_ANYWHERE inline uint32_t Cache::begin_around(const Loading& first, bool lo
   return taken;
 }
 
-// The same as a group by one thread; a GPU's, which would move the bytes alone, begins one.
+// The same by one thread, begun_most lines at most; a GPU's, which would move the bytes alone,
+// begins one.
 HIPPO_ANYWHERE inline bool Cache::begin_writes([[maybe_unused]] const Alone& group,
                                                uint64_t line,
                                                uint32_t place,
@@ -297,17 +299,16 @@ HIPPO_ANYWHERE inline bool Cache::begin_writes([[maybe_unused]] const Alone& gro
 #ifdef __CUDA_ARCH__
   return begin_writes<Alone>(group, line, place, claimed);
 #else
-  constexpr uint32_t most = 32;
   const uint32_t count = places.place_count();
   uint32_t begun = 0;
   bool looks = true;  // around each, until one is alone: then others are, too
-  for (uint32_t i = 0; i < most && i < count && begun < most; ++i) {
+  for (uint32_t i = 0; i < begun_most && i < count && begun < begun_most; ++i) {
     const bool is_ours = i == 0 && claimed;
     Loading mine{{}, line, place + i < count ? place + i : place + i - count};
     if (!is_ours && !places.take_dirty(mine.place, mine.line, 0)) {
       continue;
     }
-    const uint32_t some = begin_around(mine, looks);
+    const uint32_t some = begin_around(mine, looks ? begun_most - begun : 1);
     if (some == 0) {
       if (!is_ours) {
         places.open_and_drop(mine.place, true);
