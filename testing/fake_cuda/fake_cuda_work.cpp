@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -29,15 +31,37 @@ std::shared_ptr<Stream> find_stream(CUstream handle) {
   return found == state().streams.end() ? nullptr : found->second;
 }
 
-CUresult copy(
-    CUdeviceptr device, void* to, const void* from, std::size_t size_bytes, CUstream stream) {
-  if (size_bytes != 0 && !is_device_range(device, size_bytes)) {
+// memcpy takes no null pointers, not even for nothing.
+void copy_bytes(void* to, const void* from, std::size_t size_bytes) {
+  if (size_bytes != 0) {
+    std::memcpy(to, from, size_bytes);
+  }
+}
+
+// Each word by an atomic load: kernels may count up what is copied meanwhile, by atomic operations.
+// What they write otherwise meanwhile is a race here as well.
+void copy_words(void* to, const void* from, std::size_t size_bytes) {
+  constexpr std::size_t word_bytes = sizeof(std::uint64_t);
+  auto* there = static_cast<std::byte*>(to);
+  const auto* here = static_cast<const std::byte*>(from);
+  if (reinterpret_cast<std::uintptr_t>(here) % word_bytes == 0) {
+    for (; size_bytes >= word_bytes; size_bytes -= word_bytes) {
+      auto* const place = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(here));
+      const std::uint64_t word = std::atomic_ref(*place).load(std::memory_order_relaxed);
+      std::memcpy(there, &word, word_bytes);
+      there += word_bytes;
+      here += word_bytes;
+    }
+  }
+  copy_bytes(there, here, size_bytes);
+}
+
+CUresult copy_to_device(CUdeviceptr to, const void* from, std::size_t size_bytes, CUstream stream) {
+  if (size_bytes != 0 && !is_device_range(to, size_bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return push(stream, [=](const std::stop_token&) {
-    if (size_bytes != 0) {  // memcpy takes no null pointers, not even for nothing
-      std::memcpy(to, from, size_bytes);
-    }
+    copy_bytes(reinterpret_cast<void*>(to), from, size_bytes);
   });
 }
 
@@ -70,7 +94,7 @@ CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr to,
                                    size_t size_bytes,
                                    CUstream stream) {
   HIPPO_FAKE_ENTER_WITH_CONTEXT()
-  return copy(to, reinterpret_cast<void*>(to), from, size_bytes, stream);
+  return copy_to_device(to, from, size_bytes, stream);
 }
 
 CUresult CUDAAPI cuMemcpyBatchAsync(CUdeviceptr* to,
@@ -88,11 +112,8 @@ CUresult CUDAAPI cuMemcpyBatchAsync(CUdeviceptr* to,
     return CUDA_ERROR_INVALID_VALUE;
   }
   for (size_t index = 0; index < count; ++index) {
-    const CUresult result = copy(to[index],
-                                 reinterpret_cast<void*>(to[index]),
-                                 reinterpret_cast<const void*>(from[index]),
-                                 sizes_bytes[index],
-                                 stream);
+    const CUresult result = copy_to_device(
+        to[index], reinterpret_cast<const void*>(from[index]), sizes_bytes[index], stream);
     if (result != CUDA_SUCCESS) {
       return result;
     }
@@ -102,7 +123,12 @@ CUresult CUDAAPI cuMemcpyBatchAsync(CUdeviceptr* to,
 
 CUresult CUDAAPI cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t size_bytes, CUstream stream) {
   HIPPO_FAKE_ENTER_WITH_CONTEXT()
-  return copy(from, to, reinterpret_cast<const void*>(from), size_bytes, stream);
+  if (size_bytes != 0 && !is_device_range(from, size_bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return push(stream, [=](const std::stop_token&) {
+    copy_words(to, reinterpret_cast<const void*>(from), size_bytes);
+  });
 }
 
 CUresult CUDAAPI cuStreamCreate(CUstream* handle, unsigned int) {
