@@ -178,11 +178,10 @@ std::uint64_t request_bytes(const Transfer& transfer, std::uint64_t usual, std::
       DirectQueue::requests_per_depth * std::uint64_t{decision.choice().plan.direct_io_depth};
   const std::uint64_t had =
       std::min<std::uint64_t>(slots, std::max(decision.channels_max, DepthController::depth_min));
-  const std::uint64_t each =
-      align_down(wanted * usual / std::max<std::uint64_t>(had, 1), WorkMap::cut_bytes);
-  return std::min({std::clamp<std::uint64_t>(each, usual, 2 * usual),
-                   transfer.piece_bytes_max,
-                   widened_piece_max(drive_alignment(transfer.file()))});
+  const std::uint64_t each = wanted * usual / std::max<std::uint64_t>(had, 1);
+  return whole_steps(
+      std::min(std::clamp<std::uint64_t>(each, usual, 2 * usual), transfer.piece_bytes_max),
+      drive_alignment(transfer.file()));
 }
 
 DepthController make_depth_controller(const Transfer& transfer, std::uint32_t depth_max) {

@@ -5,6 +5,7 @@
 #include "transfer/depth_controller.hpp"
 #include "transfer/lanes.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -78,6 +79,12 @@ class DirectQueue {
 // `alignment` (drive_alignment of a file, FileFacts::direct_alignment_max at most).
 [[nodiscard]] constexpr std::uint64_t widened_piece_max(std::uint64_t alignment) {
   return Pinbuffer::slot_bytes - 2 * (alignment - WorkMap::cut_bytes);
+}
+
+// The longest piece up to `bytes` (which has `alignment` at least) that fits a slot, too, and in
+// whole steps of the drive: else those behind it would all have edges that are not aligned.
+[[nodiscard]] constexpr std::uint64_t whole_steps(std::uint64_t bytes, std::uint64_t alignment) {
+  return align_down(std::min(bytes, widened_piece_max(alignment)), alignment);
 }
 
 // How many slots the lane may use, of those it would: as many as the transfer's host memory has

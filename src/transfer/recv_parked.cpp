@@ -17,14 +17,6 @@ namespace {
 // Who waits for another task looks for other things to do so often.
 constexpr std::chrono::milliseconds look_again{1};
 
-// Of places, so that pieces which begin anywhere in the file are aligned in memory as they are
-// there.
-constexpr std::uint64_t alignment_max = std::uint64_t{1} << 20;
-
-std::uint64_t alignment_of(const Transfer& transfer) {
-  return std::min(drive_alignment(transfer.file()), alignment_max);
-}
-
 // What a task does as long as it lives, so that others know.
 class Turn {
  public:
@@ -70,7 +62,7 @@ class Drainer {
       : context_(context),
         transfer_(transfer),
         event_(context.device.create_event()),
-        alignment_(alignment_of(transfer)) {}
+        alignment_(drive_alignment(transfer.file())) {}
 
   // Until nothing is left on the device, or there is no memory to park in and none is to come.
   // Whether anything was parked.
@@ -99,14 +91,14 @@ class Drainer {
   }
 
  private:
-  // Of a place, for a piece that begins anywhere.
+  // Of a place, for a piece that begins anywhere and leaves the next one at a step of the drive.
   [[nodiscard]] std::uint64_t room_bytes() const {
-    return Parking::piece_bytes - (alignment_ - WorkMap::cut_bytes);
+    return align_down(Parking::piece_bytes - (alignment_ - WorkMap::cut_bytes), alignment_);
   }
 
   bool park(const Claimed& claimed, ParkingPlace& place) {
     const Range range = claimed.range;
-    const std::uint64_t lead_bytes = range.offset % alignment_;
+    const std::uint64_t lead_bytes = range.offset % alignment_;  // aligned as it is in the file
     const bool drained = attempt(transfer_, [&] {
       static const SliceName name("drain");
       const TraceSlice slice(context_.trace, context_.copy_track, name, range.offset, range.size);
@@ -224,7 +216,7 @@ class DirectWriter {
   DirectWriter(LaneContext& context, Transfer& transfer)
       : context_(context),
         transfer_(transfer),
-        alignment_(alignment_of(transfer)),
+        alignment_(drive_alignment(transfer.file())),
         request_bytes_(request_bytes(transfer, DirectQueue::write_bytes, DirectWrites::writes_max)),
         writes_(context, transfer, Lane::parked) {}
 
