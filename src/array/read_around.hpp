@@ -2,6 +2,7 @@
 // drive gives many short reads a fraction of what it gives long ones.
 #pragma once
 
+#include "array/read_episodes.hpp"
 #include "array/read_forecast.hpp"
 #include "array/regions.hpp"
 
@@ -20,16 +21,19 @@ namespace hippogriff::ondemand {
 // once 3/16 of it was read, a page or more at a time. Where a page alone takes as long as r in
 // order, what is read here and there costs at most 1 + 4.3 / r times its time, and what is read all
 // over comes in order from then on; r was 4 to 7 on the drives at hand, and is less on quicker
-// ones. Of a gather that was told, it is read as soon as so much is foreseen, in vain where
-// something else comes. A block that is cold again was read for nothing, or memory is short: each
-// time it takes twice as much. Thread-safe.
+// ones. Where blocks that reads came to before were read all over soon (ReadEpisodes), the first
+// read of one takes all of it, in vain when reads go on elsewhere meanwhile. Of a gather that was
+// told, it is read as soon as so much is foreseen, in vain where something else comes. A block that
+// is cold again was read for nothing, or memory is short: each time it takes twice as much.
+// Thread-safe.
 class ReadAround {
  public:
   // `files` that have so many bytes of the array each, or fewer.
   ReadAround(std::size_t files, std::uint64_t file_bytes)
       : regions_(file_bytes, block_bytes_min, blocks_max / files),
         count_(files * regions_.count()),
-        forecast_(count_) {}
+        forecast_(count_),
+        episodes_(count_) {}
 
   [[nodiscard]] ReadForecast& forecast() { return forecast_; }
 
@@ -47,6 +51,7 @@ class ReadAround {
     const std::uint64_t pages = pages_of(block.size);
     const std::size_t block_number = file * regions_.count() + number;
     const double more_reads = forecast_.note(block_number, reads);
+    const bool all_over = episodes_.note(block_number);
     const double foreseen =
         std::min(more_reads * static_cast<double>(pages_of(part.size)), static_cast<double>(pages));
     std::atomic<std::uint32_t>& counter = counters_[block_number];
@@ -59,12 +64,15 @@ class ReadAround {
       const std::uint64_t read_before = before & read_max;
       read = std::min<std::uint64_t>(read_before + pages_of(part.size), read_max);
       const std::uint64_t worth = std::min<std::uint64_t>((pages * 3 / 16) << times, read_max);
-      enough = (read_before != 0 && read >= worth) ||
+      enough = (read_before != 0 && read >= worth) || (all_over && times == 0 && read < pages) ||
                (more_reads >= 1 && read < pages &&
                 static_cast<double>(read) + foreseen >= static_cast<double>(worth));
       after = enough ? std::min(times + 1, times_max) << times_shift
                      : times << times_shift | static_cast<std::uint32_t>(read);
     } while (!counter.compare_exchange_weak(before, after, std::memory_order_relaxed));
+    if (enough) {
+      episodes_.note_whole(block_number);
+    }
     const bool first_time = before >> times_shift == 0;
     const bool some_is_left = read < pages || !first_time;
     return enough && some_is_left ? std::optional(block) : std::nullopt;
@@ -97,6 +105,7 @@ class ReadAround {
   Regions regions_;
   std::size_t count_;
   ReadForecast forecast_;
+  ReadEpisodes episodes_;
   std::once_flag made_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> counters_;
 };

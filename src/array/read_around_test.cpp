@@ -57,6 +57,72 @@ TEST_F(ReadAroundTest, counts_a_page_for_what_is_shorter) {
   EXPECT_TRUE(note(100 * kib, 512));
 }
 
+// Blocks of a large file that are taken at their first read, of those that a sweep comes to.
+class ReadEpisodesTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t blocks = 8192;
+
+  // Reads a page of a block.
+  bool read(std::uint64_t of_block, std::uint64_t page) {
+    return around_.note(0, {of_block * block + page * 4 * kib, 4 * kib}).has_value();
+  }
+
+  // Reads as a kernel that goes through the file in order does: six pages of each block, until all
+  // of it is taken.
+  std::uint64_t sweep(std::uint64_t begin, std::uint64_t end) {
+    std::uint64_t at_first = 0;
+    for (std::uint64_t each = begin; each < end; ++each) {
+      for (std::uint64_t page = 0; page < 6; ++page) {
+        if (read(each, 5 * page)) {
+          at_first += page == 0 ? 1 : 0;
+          break;
+        }
+      }
+    }
+    return at_first;
+  }
+
+  ReadAround around_{1, blocks * block};
+};
+
+TEST_F(ReadEpisodesTest, blocks_are_taken_at_their_first_read_where_others_were_read_all_over) {
+  EXPECT_EQ(sweep(0, 240), 0U) << "too little is known";
+  sweep(240, 320);
+  EXPECT_EQ(sweep(320, 320 + 1600), 1500U) << "all but the sample";
+}
+
+TEST_F(ReadEpisodesTest, blocks_that_are_read_here_and_there_are_not_taken) {
+  std::uint64_t taken = 0;
+  for (std::uint64_t round = 0; round < 5; ++round) {
+    for (std::uint64_t each = 0; each < blocks; ++each) {
+      taken += read(each * 4801 % blocks, round) ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(taken, 0U);
+}
+
+TEST_F(ReadEpisodesTest, a_first_look_here_and_there_does_not_hide_a_sweep) {
+  for (std::uint64_t each = 0; each < blocks; ++each) {
+    EXPECT_FALSE(read(each * 4801 % blocks, 31));
+  }
+  EXPECT_EQ(sweep(0, 160), 0U) << "too little is known of the sweep";
+  EXPECT_GT(sweep(512, 1536), 900U);
+}
+
+TEST_F(ReadEpisodesTest, what_is_expected_in_vain_ends) {
+  sweep(0, 1024);
+  std::uint64_t in_vain = 0;
+  std::uint64_t last = 0;
+  for (std::uint64_t each = 1024; each < blocks; ++each) {
+    if (read(1024 + (each * 4801) % (blocks - 1024), 7)) {
+      ++in_vain;
+      last = each - 1024;
+    }
+  }
+  EXPECT_GT(in_vain, 0U);
+  EXPECT_LT(last, ReadEpisodes::gap_reads + 600);
+}
+
 TEST_F(ReadAroundTest, tells_blocks_and_files_apart) {
   EXPECT_FALSE(note(0, 20 * kib));
   EXPECT_FALSE(note(block, 20 * kib));

@@ -2,6 +2,8 @@
 // gather has read of a sample of parts until now.
 #pragma once
 
+#include "array/read_episodes.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -49,9 +51,8 @@ class ReadForecast {
     if (reads >= end) {
       return 0;
     }
-    const std::size_t group = block / group_blocks;
-    if (block % group_blocks == sampled_of(group)) {
-      sample(group);
+    if (ReadEpisodes::is_sampled(block)) {
+      sample(block / group_blocks);
       return 0;
     }
     return reads_each_.load(std::memory_order_relaxed) * static_cast<double>(end - reads);
@@ -61,17 +62,11 @@ class ReadForecast {
   // Of a sampled block: not read, once in this phase, once in the last one, more than that.
   enum class Seen : std::uint8_t { never, once, once_before, often };
 
-  static constexpr std::size_t group_blocks = 16;
+  static constexpr std::size_t group_blocks = ReadEpisodes::group_blocks;
   // Reads of the sample; half of a phase is with all others what a GPU may have under way, or more.
   static constexpr std::uint64_t first_phase = 256;
   static constexpr std::uint64_t once_enough = 16;
   static constexpr std::uint64_t again_enough = 8;
-
-  // Another one in each group, so that no stride misses the sample, or has only it.
-  static std::size_t sampled_of(std::size_t group) {
-    constexpr std::uint64_t golden = 0x9E3779B97F4A7C15;
-    return static_cast<std::size_t>((group + 1) * golden >> 60);
-  }
 
   void sample(std::size_t group) noexcept {
     const std::scoped_lock lock(mutex_);
