@@ -295,8 +295,9 @@ void add_limits(Contenders& to, const Bench& bench, Effort effort) {
     unsigned depth;
   };
 
-  std::vector<Variant> variants = {{4 * mebibyte, 2}, {4 * mebibyte, 8}};
+  std::vector<Variant> variants = {{4 * mebibyte, 2}, {4 * mebibyte, 8}, {mebibyte / 2, 4}};
   if (effort == Effort::full) {
+    variants.push_back({mebibyte / 2, 8});
     variants.push_back({mebibyte, 2});
     variants.push_back({4 * mebibyte, 32});
     variants.push_back({mebibyte, 64});
