@@ -19,16 +19,17 @@ using testing::eventually;
 
 constexpr std::uint64_t content_bytes = 24 * test_mebibyte + 4321;
 
-Settings settings_with(std::uint64_t parking_bytes) {
+Settings settings_with(std::uint64_t parking_bytes, std::size_t threads_max = 8) {
   Settings settings = test_settings();
   settings.parking_bytes = parking_bytes;
+  settings.threads_max = threads_max;
   return settings;
 }
 
 class ParkedReceiveTest : public ::testing::Test {
  protected:
-  explicit ParkedReceiveTest(std::uint64_t parking_bytes = 64 * test_mebibyte)
-      : on_(settings_with(parking_bytes)), memory_(on_.state().allocate(content_bytes)) {
+  explicit ParkedReceiveTest(const Settings& settings = settings_with(64 * test_mebibyte))
+      : on_(settings), memory_(on_.state().allocate(content_bytes)) {
     std::memcpy(device_bytes(memory_), content_.data(), content_bytes);
   }
 
@@ -49,6 +50,13 @@ class ParkedReceiveTest : public ::testing::Test {
                                 .route = route});
   }
 
+  // Another transfer, which wants a thread of the same device.
+  std::shared_ptr<Transfer> submit_send() const {
+    const std::string path = folder_.file("input");
+    write_whole(path, random_bytes(test_mebibyte, 32));
+    return on_.runtime->submit({.path = path, .route = Route::pipelined});
+  }
+
   void expect_written(const std::string& path, std::uint64_t offset = 0) const {
     const auto output = read_whole(path);
     ASSERT_EQ(output.size(), offset + content_bytes);
@@ -67,7 +75,18 @@ class SmallParkingTest : public ParkedReceiveTest {
  protected:
   static constexpr std::uint64_t parking_bytes = 8 * test_mebibyte;
 
-  SmallParkingTest() : ParkedReceiveTest(parking_bytes) {}
+  explicit SmallParkingTest(std::size_t threads_max = 8)
+      : ParkedReceiveTest(settings_with(parking_bytes, threads_max)) {}
+};
+
+class OneThreadTest : public ParkedReceiveTest {
+ protected:
+  OneThreadTest() : ParkedReceiveTest(settings_with(64 * test_mebibyte, 1)) {}
+};
+
+class TwoThreadsTest : public SmallParkingTest {
+ protected:
+  TwoThreadsTest() : SmallParkingTest(2) {}
 };
 
 // How many writes a receive keeps under way when none of them ends.
@@ -197,6 +216,37 @@ TEST_F(SmallParkingTest, that_is_full_with_writes_that_do_not_end_is_left_when_c
   EXPECT_LT(std::filesystem::file_size(output_), 8192 + content_bytes);
   expect_all_but_missing(*transfer, read_whole(output_).data() + 8192, content_.data());
   EXPECT_EQ(on_.state().engine->parked_bytes(), 0U);
+}
+
+TEST_F(OneThreadTest, is_lent_to_another_transfer_while_the_device_is_drained) {
+  on_.device_faults->hold(DeviceOperation::copy_to_host, 1);
+  on_.device_faults->delay(DeviceOperation::copy_to_host, 2, std::chrono::milliseconds(50), 5);
+  const auto transfer = submit(output_);
+  ASSERT_TRUE(on_.device_faults->wait_until_held(1, no_hang));
+  const auto other = submit_send();
+  on_.device_faults->release_held();
+  ASSERT_TRUE(other->wait(no_hang));
+  EXPECT_FALSE(transfer->progress().released) << "it kept its thread until the device was drained";
+  ASSERT_TRUE(transfer->wait(no_hang));
+  EXPECT_FALSE(transfer->failed()) << transfer->failure_message();
+  expect_written(output_);
+  EXPECT_TRUE(on_.runtime->free(other->address()));
+}
+
+TEST_F(TwoThreadsTest, go_on_to_drain_after_one_was_lent_to_another_transfer) {
+  on_.plan->add({.point = FaultPoint::queued_write,
+                 .kind = FaultKind::hold,
+                 .times = std::numeric_limits<std::uint64_t>::max()});
+  const auto transfer = submit(output_);
+  EXPECT_TRUE(eventually([&] { return on_.state().engine->parked_bytes() == parking_bytes; }));
+  const auto other = submit_send();
+  ASSERT_TRUE(other->wait(no_hang));
+  EXPECT_TRUE(eventually([&] { return transfer->parked.draining(); }));
+  on_.plan->clear();
+  ASSERT_TRUE(transfer->wait(no_hang));
+  EXPECT_FALSE(transfer->failed()) << transfer->failure_message();
+  expect_written(output_);
+  EXPECT_TRUE(on_.runtime->free(other->address()));
 }
 
 // Every step fails once; that each fault was met is what ends its row.

@@ -32,6 +32,12 @@ class Turn {
   void (ParkedPieces::*end_)();
 };
 
+// What a task got done at one of the two ends.
+struct Work {
+  LaneOutcome outcome = LaneOutcome::finished;
+  bool any = false;
+};
+
 // --- Device to parking ---
 
 bool all_else_is_drained(const Transfer& transfer) {
@@ -65,13 +71,16 @@ class Drainer {
         alignment_(drive_alignment(transfer.file())) {}
 
   // Until nothing is left on the device, or there is no memory to park in and none is to come.
-  // Whether anything was parked.
-  bool run() {
-    bool any = false;
+  Work run() {
+    Work drained;
     while (!transfer_.stopping() && transfer_.work.unclaimed_bytes() > 0) {
+      if (context_.should_yield()) {
+        drained.outcome = LaneOutcome::yielded;
+        break;
+      }
       ParkingPlace place(context_.parking, transfer_.host_memory, transfer_.parked.take_spare());
       if (place.get() == nullptr) {
-        if (context_.should_yield() || !transfer_.parked.await_spare(look_again)) {
+        if (!transfer_.parked.await_spare(look_again)) {
           break;
         }
         continue;
@@ -80,14 +89,14 @@ class Drainer {
       if (!claimed) {
         break;
       }
-      any = park(*claimed, place) || any;
+      drained.any = park(*claimed, place) || drained.any;
     }
     if (transfer_.work.unclaimed_bytes() == 0) {
       while (std::byte* spare = transfer_.parked.take_spare()) {
         context_.parking.release(spare);
       }
     }
-    return any;
+    return drained;
   }
 
  private:
@@ -127,9 +136,9 @@ class Drainer {
   const std::uint64_t alignment_;
 };
 
-bool drain_device(LaneContext& context, Transfer& transfer) {
+Work drain_device(LaneContext& context, Transfer& transfer) {
   if (transfer.work.unclaimed_bytes() == 0 || !transfer.parked.begin_draining()) {
-    return false;
+    return {};
   }
   const Turn turn(transfer.parked, &ParkedPieces::end_draining);
   return Drainer(context, transfer).run();
@@ -184,14 +193,9 @@ std::optional<ParkedPiece> take_to_write(Transfer& transfer) {
   return transfer.parked.take_to_write(transfer.request().extent.size - transfer.bytes_done());
 }
 
-struct Written {
-  LaneOutcome outcome = LaneOutcome::finished;
-  bool any = false;
-};
-
-Written write_buffered(LaneContext& context, Transfer& transfer) {
+Work write_buffered(LaneContext& context, Transfer& transfer) {
   const BufferedWrites writes(context, transfer, Lane::parked);
-  Written written;
+  Work written;
   while (!transfer.stopping()) {
     if (context.should_yield()) {
       written.outcome = LaneOutcome::yielded;
@@ -220,8 +224,8 @@ class DirectWriter {
         request_bytes_(request_bytes(transfer, DirectQueue::write_bytes, DirectWrites::writes_max)),
         writes_(context, transfer, Lane::parked) {}
 
-  Written run() {
-    Written written;
+  Work run() {
+    Work written;
     bool taking = true;
     while (true) {
       taking = taking && !transfer_.stopping();
@@ -258,7 +262,7 @@ class DirectWriter {
   }
 
   // A piece that was begun is submitted as a whole, unless the transfer stops.
-  void submit(bool taking, Written& written) {
+  void submit(bool taking, Work& written) {
     while (writes_.has_room() && (current_ != nullptr || (taking && take()))) {
       WritingPiece& piece = *current_;
       const Range part = piece.next(request_bytes_, alignment_);
@@ -319,7 +323,7 @@ std::uint32_t parked_writers(const Transfer& transfer) {
              : std::max(transfer.decision().choice().plan.buffered_channels, 1U);
 }
 
-Written write_parked(LaneContext& context, Transfer& transfer) {
+Work write_parked(LaneContext& context, Transfer& transfer) {
   if (!transfer.parked.begin_writing(parked_writers(transfer))) {
     return {};
   }
@@ -345,12 +349,15 @@ std::uint32_t parked_recv_tasks(const Transfer& transfer) {
 // the usual lanes.
 LaneOutcome recv_parked(LaneContext& context, Transfer& transfer) {
   while (!transfer.stopping()) {
-    const bool drained = drain_device(context, transfer);
-    const Written written = write_parked(context, transfer);
+    const Work drained = drain_device(context, transfer);
+    if (drained.outcome == LaneOutcome::yielded) {
+      return LaneOutcome::yielded;
+    }
+    const Work written = write_parked(context, transfer);
     if (written.outcome == LaneOutcome::yielded) {
       return LaneOutcome::yielded;
     }
-    if (!drained && !written.any) {
+    if (!drained.any && !written.any) {
       break;
     }
   }
