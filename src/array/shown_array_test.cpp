@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -98,13 +99,47 @@ TEST(AccessCount, is_shown_at_once_as_long_as_it_is_small_and_then_seldom) {
     if (mine.count <= accesses_shown_at_once) {
       ASSERT_EQ(shown, mine.count);
     } else {
-      ASSERT_GE(shown + 15 * access_sample, mine.count);
+      ASSERT_GE(shown + std::uint64_t{15} * access_sample, mine.count);
       ASSERT_EQ(shown / access_sample % 16, 0U) << "each is a store across the link";
     }
   }
   AccessCount unseen;
   count_sample(unseen);
   EXPECT_EQ(unseen.count, access_sample);
+}
+
+TEST(AccessCount, that_a_late_thread_sets_back_is_told_as_it_was) {
+  TestArray array({});
+  const shared_ref<std::uint64_t> count(array.array().cache().accesses[9].count);
+  std::uint64_t told = 0;
+  for (const std::uint64_t now : {100U, 60U, 100U, 101U, 0U}) {
+    count.store(now, relaxed);
+    told = std::max(told, now);
+    EXPECT_EQ(array.array().counts().accesses, told) << now;
+  }
+}
+
+TEST(SeenAccesses, only_grow_whoever_looks) {
+  std::vector<std::uint64_t> shown(access_counts, 0);
+  SeenAccesses seen;
+  on_threads(4, [&](int thread) {
+    const auto most = 1000 * static_cast<std::uint64_t>(thread + 1);
+    std::uint64_t before = 0;
+    for (std::uint64_t number = 0; number <= most; ++number) {
+      seen.see(63, number);
+      const std::uint64_t now = seen.sum();
+      ASSERT_GE(now, std::max(before, number));
+      before = now;
+    }
+  });
+  EXPECT_EQ(seen.sum(), 4000U);
+  shown[0] = 5;
+  seen.see_shown(shown);
+  EXPECT_EQ(seen.sum(), 4005U);
+  shown[0] = 3;
+  shown[63] = 4001;
+  seen.see_shown(shown);
+  EXPECT_EQ(seen.sum(), 4006U);
 }
 
 TEST_F(ShownArray, that_could_not_be_opened_is_not_seen) {

@@ -1,7 +1,6 @@
 // Sizes, places and first values of an array's memory; its ends.
 #include "array/storage_array.hpp"
 
-#include "array/access_counts.hpp"
 #include "array/queue_memory.hpp"
 #include "base/range.hpp"
 #include "node/board.hpp"
@@ -62,15 +61,14 @@ void keep_for_ever(const StorageArrayOptions& options) noexcept {
 }
 
 // Of a cache whose memory this thread reaches.
-CacheCounts read_counts(const Cache& cache) {
-  std::uint64_t accesses = 0;
-  for (AccessCount& each : std::span(cache.accesses, access_counts)) {
-    accesses += shared_ref<std::uint64_t>(each.count).load(relaxed);
+CacheCounts read_counts(const Cache& cache, SeenAccesses& seen) {
+  for (std::uint32_t i = 0; i < access_counts; ++i) {
+    seen.see(i, shared_ref<std::uint64_t>(cache.accesses[i].count).load(relaxed));
   }
   return {shared_ref<std::uint64_t>(cache.places.counters->misses).load(relaxed),
           shared_ref<std::uint64_t>(cache.places.counters->overwritten).load(relaxed),
           shared_ref<std::uint64_t>(cache.places.counters->written_back).load(relaxed),
-          accesses};
+          seen.sum()};
 }
 
 // Of ordinary queues, about: pinning it is most of what opening an array takes, and what is in the
@@ -373,9 +371,10 @@ std::function<void(const ServedCounts&)> StorageArray::shows_counts() const {
              const ServedCounts& served) {
     CacheCounts lines{.misses = served.reads, .written_back = served.writes};
     if (on_host) {
-      lines = read_counts(cache);
+      lines = read_counts(cache, asks->seen);
     } else {
-      asks->tell(lines, sum_of(shown));
+      asks->seen.see_shown(shown);
+      asks->tell(lines);
     }
     notice->count({.accesses = lines.accesses,
                    .counts_accesses = lines.is_counted,
@@ -437,7 +436,7 @@ void StorageArray::mark_loaded() {
 CacheCounts StorageArray::counts() {
   Device& device = *options_.device;
   if (device.info().can.host_addressable) {
-    return read_counts(cache_);
+    return read_counts(cache_, asks_->seen);
   }
   CacheCounters there;
   std::array<AccessCount, access_counts> asked{};
@@ -450,12 +449,11 @@ CacheCounts StorageArray::counts() {
                        {reinterpret_cast<std::uint64_t>(cache_.accesses)},
                        sizeof asked);
   static_cast<void>(wait_for(*stream, device_patience));
-  std::uint64_t counted = 0;
-  for (const AccessCount& each : asked) {
-    counted += each.count;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    asks_->seen.see(i, asked[i].count);
   }
   CacheCounts counts{there.misses, there.overwritten, there.written_back};
-  asks_->tell(counts, counted);
+  asks_->tell(counts);
   return counts;
 }
 

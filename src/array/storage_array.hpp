@@ -1,6 +1,7 @@
 // An array in storage, opened for one device: its memory, its queues, its part of the controller.
 #pragma once
 
+#include "array/access_counts.hpp"
 #include "array/controller.hpp"
 #include "array/reuse_watch.hpp"
 #include "device/device.hpp"
@@ -189,13 +190,15 @@ class StorageArray {
  private:
   struct Layout;
 
-  // What kernels of the library's asked for. Outlives the array, as what shows it does.
+  // What was asked for. Outlives the array, as what shows it does.
   struct Asks {
-    std::atomic<std::uint64_t> lines{0};
+    std::atomic<std::uint64_t> lines{0};  // by kernels of the library's
     std::atomic<bool> others{false};
+    SeenAccesses seen;  // of what threads count themselves
 
-    // Puts in what was asked for, with what kernels of others have counted.
-    void tell(CacheCounts& counts, std::uint64_t counted) const {
+    // Puts in what kernels asked for: the library's, and those of others that count.
+    void tell(CacheCounts& counts) const {
+      const std::uint64_t counted = seen.sum();
       counts.accesses = lines + counted;
       counts.is_counted = counted != 0 || !others;
     }

@@ -124,6 +124,31 @@ TEST_F(CudaArrayTest, hits_are_known_unless_a_kernel_has_the_view_that_does_not_
   options_.notice.reset();
 }
 
+// Of two threads of a multiprocessor the one that counted first may store what is shown last.
+TEST_F(CudaArrayTest, accesses_that_are_shown_do_not_step_back) {
+  const testing::TemporarySegment place;
+  const node::Node mine(place.options());
+  node::Node other(place.options());
+  const auto seen = [&] { return other.view().arrays.at(0); };
+  stand_on_file(0, FileAccess::read);
+  options_.notice = mine.notice_array();
+  {
+    StorageArray array(options_);
+    constexpr std::uint64_t twice = std::uint64_t{2} * access_sample;
+    AccessCount& count = array.cache().accesses[7];
+    count_sample(count);
+    count_sample(count);
+    EXPECT_TRUE(testing::eventually([&] { return seen().counts.accesses == twice; }));
+    system_ref<std::uint64_t>(*count.shown).store(access_sample, relaxed);
+    for (int look = 0; look < 2; ++look) {  // the first may have been under way
+      const auto before = seen().counted_ns;
+      EXPECT_TRUE(testing::eventually([&] { return seen().counted_ns > before; }));
+    }
+    EXPECT_EQ(seen().counts.accesses, twice);
+  }
+  options_.notice.reset();
+}
+
 TEST_F(CudaArrayTest, a_file_that_cannot_be_registered_goes_through_staging_memory) {
   stand_on_file(100, FileAccess::read);
   StorageArray array(options_);

@@ -17,8 +17,9 @@ struct CacheCounters {
 
 // One for each CPU thread, as long as there are enough, or for each multiprocessor. CPU threads
 // that share one may lose a count when they meet, and threads of a GPU count one access in so many:
-// the sum is for people. Kernels count where HIPPOGRIFF_COUNT_ACCESSES is defined before all of the
-// program's includes: in others there is nothing of it, since it takes registers.
+// the sum is for people. Who is late may set back a CPU's count, or what is shown of a GPU's: the
+// host keeps the most that it has seen. Kernels count where HIPPOGRIFF_COUNT_ACCESSES is defined
+// before all of the program's includes: in others there is nothing of it, since it takes registers.
 struct alignas(64) AccessCount {
   uint64_t count = 0;
   uint64_t* shown = nullptr;  // a GPU's: what the host sees of it
