@@ -122,12 +122,10 @@ bool ParkedPieces::await_piece(std::chrono::milliseconds time) {
   return !pieces_.empty() || draining_;
 }
 
-void ParkedPieces::written(std::byte* spare) {
+void ParkedPieces::written(std::byte* place) {
   {
     const std::lock_guard lock(mutex_);
-    if (spare != nullptr) {
-      spare_.push_back(spare);
-    }
+    spare_.push_back(place);
     --being_written_;
   }
   changed_.notify_all();

@@ -43,7 +43,7 @@ class ParkedPieces {
   [[nodiscard]] bool draining() const;
   // What the file may have only when it has all the rest.
   void add_last(ParkedPiece piece);
-  // A place that was written and is to be filled again; nullptr when there is none.
+  // A place that was written and can be filled again; nullptr when there is none.
   [[nodiscard]] std::byte* take_spare();
   // Waits up to `time` for one. False when none is to come, because nothing is being written.
   [[nodiscard]] bool await_spare(std::chrono::milliseconds time);
@@ -55,9 +55,8 @@ class ParkedPieces {
   [[nodiscard]] std::optional<ParkedPiece> take_to_write(std::uint64_t missing_bytes);
   // Waits up to `time` for a piece. False when none is to come, because nobody drains.
   [[nodiscard]] bool await_piece(std::chrono::milliseconds time);
-  // The file has a piece that was taken to write, or never will. `spare`: its place, where that is
-  // to be filled again; else nullptr.
-  void written(std::byte* spare);
+  // The file has a piece that was taken to write, or never will: its place can be filled again.
+  void written(std::byte* place);
 
  private:
   mutable std::mutex mutex_;

@@ -91,11 +91,6 @@ class Drainer {
       }
       drained.any = park(*claimed, place) || drained.any;
     }
-    if (transfer_.work.unclaimed_bytes() == 0) {
-      while (std::byte* spare = transfer_.parked.take_spare()) {
-        context_.parking.release(spare);
-      }
-    }
     return drained;
   }
 
@@ -146,6 +141,21 @@ Work drain_device(LaneContext& context, Transfer& transfer) {
 
 // --- Parking to file ---
 
+// All places that wait to be filled again, unless something is left to fill them with. After each
+// that comes to wait, and after draining: either may be what the other did not see.
+void release_spares(LaneContext& context, Transfer& transfer) {
+  const std::uint64_t left = transfer.work.unclaimed_bytes();
+  const bool refill = !transfer.stopping() && (left > transfer.work.held_bytes() ||
+                                               (left > 0 && transfer.parked.draining()));
+  while (!refill) {
+    std::byte* spare = transfer.parked.take_spare();
+    if (spare == nullptr) {
+      return;
+    }
+    context.parking.release(spare);
+  }
+}
+
 // A piece that a task writes. Its place goes back, or is filled again, when it is destroyed.
 class WritingPiece {
  public:
@@ -153,13 +163,8 @@ class WritingPiece {
       : context_(context), transfer_(transfer), piece_(piece), begin_(piece.offset) {}
 
   ~WritingPiece() {
-    const std::uint64_t left = transfer_.work.unclaimed_bytes();
-    const bool refill = !transfer_.stopping() && (left > transfer_.work.held_bytes() ||
-                                                  (left > 0 && transfer_.parked.draining()));
-    if (!refill) {
-      context_.parking.release(piece_.memory);
-    }
-    transfer_.parked.written(refill ? piece_.memory : nullptr);
+    transfer_.parked.written(piece_.memory);
+    release_spares(context_, transfer_);
   }
 
   WritingPiece(const WritingPiece&) = delete;
@@ -353,6 +358,7 @@ LaneOutcome recv_parked(LaneContext& context, Transfer& transfer) {
     if (drained.outcome == LaneOutcome::yielded) {
       return LaneOutcome::yielded;
     }
+    release_spares(context, transfer);
     const Work written = write_parked(context, transfer);
     if (written.outcome == LaneOutcome::yielded) {
       return LaneOutcome::yielded;
