@@ -4,6 +4,7 @@ A code block is an example when its language can be run. HTML comments before it
 not see, say what it needs, and those after it what must hold then:
 
     <!-- example: needs torch cuda -->            skipped where one of these is missing (two-gpus)
+    <!-- example: needs torch>=2.1 -->            skipped where it is missing or older
     <!-- example: continues -->                   the examples before it on the page are run first
     <!-- example: arguments in.bin out.bin -->    what a C or C++ program is called with
     <!-- example: part of FILE -->                each line stands in this file, which has tests

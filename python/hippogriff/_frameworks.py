@@ -236,7 +236,7 @@ class _Torch:
         self._empty = self._torch.empty
         self._device = self._torch.device("cpu" if device is None else device)
         if self._device.type == "cuda":
-            self._torch.cuda.init()
+            self._start_cuda()
             index = self._device.index
             index = self._torch.cuda.current_device() if index is None else index
             self._device = self._torch.device("cuda", index)
@@ -245,6 +245,14 @@ class _Torch:
         self._name = str(self._device)
         self._dtypes: dict[str, Any] = {}  # By what `empty` was asked for.
         self._strided: Any = _UNKNOWN
+
+    def _start_cuda(self) -> None:
+        try:
+            self._torch.cuda.init()
+        except AssertionError as error:  # What torch raises where it was built for CPUs alone.
+            raise Unsupported(
+                f"device {self._device}: torch {self._torch.__version__}: {error}"
+            ) from error
 
     @property
     def region(self) -> Region:

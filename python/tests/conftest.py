@@ -40,6 +40,11 @@ from hippogriff import doctor  # noqa: E402
 from hippogriff.doctor import Finding, Machine, Status  # noqa: E402
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark of what `make torch` runs."""
+    config.addinivalue_line("markers", "torch: needs torch, and neither a GPU nor anything else")
+
+
 @pytest.fixture(params=["disk", "memory"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """A folder on a file system with a drive, and one in memory."""

@@ -51,7 +51,15 @@ exit $status
 def examples(*languages: str) -> pytest.MarkDecorator:
     """Parametrize a test by the examples in some languages."""
     found = [e for page in EXAMPLES.values() for e in page if e.language in languages]
-    return pytest.mark.parametrize("example", found, ids=str)
+    return pytest.mark.parametrize("example", [parameter(example) for example in found])
+
+
+def parameter(example: Example) -> Any:
+    """Make a parameter of an example, marked where it needs torch and nothing else."""
+    chain = [*run_before(EXAMPLES[example.page], example), example]
+    needs = {need.partition(">=")[0] for part in chain for need in part.needs}
+    marks = [pytest.mark.torch] if needs == {"torch"} else []
+    return pytest.param(example, marks=marks, id=str(example))
 
 
 def docstrings() -> Iterator[tuple[str, str]]:
@@ -77,7 +85,8 @@ def require(needs: list[str]) -> None:
             if count < 1 + (need == "two-gpus"):
                 pytest.skip(f"{count} GPUs here")
         else:
-            pytest.importorskip(need)
+            name, _, version = need.partition(">=")
+            pytest.importorskip(name, minversion=version or None)
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ def test_weights_loaded_in_place_give_the_embeddings_of_safetensors(
     assert_same_model(weights, reference, tokens, embeddings)
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.torch), "cuda:0"])
 def test_torch_weights_give_the_embeddings_of_safetensors(
     weights_file: Path,
     reference: dict[str, Any],

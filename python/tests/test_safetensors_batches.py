@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tracemalloc
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -98,10 +99,12 @@ def test_runs_end_where_a_hole_is_and_nowhere_else(rows: list[tuple[int, int]]) 
 
 
 def _facts(array: Any) -> tuple[Any, ...]:
-    own = array.untyped_storage().nbytes() == array.numel() * array.element_size()
+    storage = getattr(array, "untyped_storage", array.storage)()  # The first from torch 2.0 on.
+    own = storage.nbytes() == array.numel() * array.element_size()
     return array.shape, array.stride(), array.dtype, array.device, array.is_inference(), own
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("known", [False, True])
 def test_tensors_made_together_are_as_those_that_are_made_alone(
@@ -109,9 +112,13 @@ def test_tensors_made_together_are_as_those_that_are_made_alone(
 ) -> None:
     torch: Any = pytest.importorskip("torch")
     shapes: list[tuple[int, ...]] = [(), (0,), (7,), (2, 0, 3), (1, 5, 1), (3, 4, 2), (7,)]
-    dtypes = list(_frameworks._TORCH_NAMES.keys() - {"F4"})
-    if not known:
-        monkeypatch.delattr(torch._C._dynamo.guards, "_empty_strided_cpu")
+    names = _frameworks._TORCH_NAMES.items()
+    dtypes = [name for name, theirs in names if name != "F4" and hasattr(torch, theirs)]
+    if hasattr(torch._C, "_dynamo"):
+        if not known:
+            monkeypatch.delattr(torch._C._dynamo.guards, "_empty_strided_cpu")
+    elif known:
+        pytest.skip(f"torch {torch.__version__} has no _empty_strided_cpu")
     kinds = list(itertools.product(dtypes, shapes))
     maker: Any = make_framework("pt", "cpu")
     with torch.inference_mode(inference):
@@ -123,6 +130,7 @@ def test_tensors_made_together_are_as_those_that_are_made_alone(
     assert len(set(addresses)) == len(addresses)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     "other",
     [
@@ -136,19 +144,25 @@ def test_what_makes_other_tensors_than_expected_is_not_used(
     monkeypatch: pytest.MonkeyPatch, other: Any
 ) -> None:
     torch: Any = pytest.importorskip("torch")
-    monkeypatch.setattr(torch._C._dynamo.guards, "_empty_strided_cpu", lambda *_: other(torch))
+    guards = SimpleNamespace(_empty_strided_cpu=lambda *_: other(torch))
+    monkeypatch.setattr(torch._C, "_dynamo", SimpleNamespace(guards=guards), raising=False)
     [array] = make_framework("pt", "cpu").empties(["F32"], [(5, 4)])
     assert (array.dtype, array.shape) == (torch.float32, (5, 4))
 
 
+@pytest.mark.torch
 def test_lengths_that_torch_refuses_are_refused_in_its_words() -> None:
     torch: Any = pytest.importorskip("torch")
     shape = 0, 2**40, 2**40
-    with pytest.raises(RuntimeError) as alone:
+    try:
         torch.empty(shape)
+    except RuntimeError as error:
+        alone = str(error)
+    else:
+        pytest.skip(f"torch {torch.__version__} refuses none")
     with pytest.raises(RuntimeError) as together:
         make_framework("pt", "cpu").empties(["U8", "U8"], [(2,), shape])
-    assert str(together.value) == str(alone.value)
+    assert str(together.value) == alone
 
 
 @pytest.fixture

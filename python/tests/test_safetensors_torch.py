@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 
 torch: Any = pytest.importorskip("torch")
 reference: Any = pytest.importorskip("safetensors.torch")
+pytestmark = pytest.mark.torch
 
 
 def _freed() -> Any:
     tensor = torch.zeros(4)
-    tensor.untyped_storage().resize_(0)
+    getattr(tensor, "untyped_storage", tensor.storage)().resize_(0)  # The first from torch 2.0 on.
     return tensor
 
 
@@ -69,7 +71,7 @@ def test_a_backward_pass_through_what_was_overwritten_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, old_torch: bool
 ) -> None:
     if old_torch:
-        monkeypatch.delattr(torch.autograd.graph, "increment_version")
+        monkeypatch.delattr(torch.autograd.graph, "increment_version", raising=False)
     path = tmp_path / "values"
     values = np.ones((3, 4), np.float64 if way == "converted" else np.float32)
     module = torch.nn.Linear(4, 3, bias=False)
@@ -141,6 +143,37 @@ def test_no_device_is_the_cpu(tmp_path: Path) -> None:
     assert load_file(path, None)["a"].device == torch.device("cpu")
     with safe_open(path, "pt", device=None) as file:
         assert file.get_tensor("a").device == torch.device("cpu")
+
+
+def test_only_what_torch_lacks_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(torch, "uint16", raising=False)  # Torch has it from 2.3 on.
+    path = tmp_path / "model.safetensors"
+    save_file({"a": np.ones((2, 3), np.float32), "b": np.ones(5, np.uint16)}, path)
+    told = rf"'b': torch {re.escape(torch.__version__)} has no element type for U16"
+    with pytest.raises(hippogriff.Unsupported, match=told):
+        load_file(path)
+    into = torch.zeros(2, 3)
+    assert load_into({"a": into}, path, strict=False) == ([], ["b"])
+    with safe_open(path, "pt") as file:
+        for found in (file.get_tensor("a"), file.get_slice("a")[:], into):
+            assert torch.equal(found, torch.ones(2, 3))
+        with pytest.raises(hippogriff.Unsupported, match=told):
+            file.get_tensor("b")
+
+
+def test_a_torch_without_cuda_is_told_where_a_gpu_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init() -> None:
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    monkeypatch.setattr(torch.cuda, "init", init)
+    path = tmp_path / "model.safetensors"
+    save_file({"a": torch.ones(4)}, path)
+    with pytest.raises(hippogriff.Unsupported, match=r"device cuda:0: torch .* not compiled"):
+        load_file(path, "cuda:0")
 
 
 _DTYPES = [getattr(torch, name) for name in _TORCH_NAMES.values() if hasattr(torch, name)]

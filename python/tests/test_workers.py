@@ -229,6 +229,7 @@ def test_workers_as_a_data_loader_has_them_serve_several_epochs(model: Path) -> 
         assert [seen[index] for index in range(len(samples))] == expected
 
 
+@pytest.mark.torch
 @forks_beside_threads
 @pytest.mark.parametrize("method", METHODS)
 def test_torchs_data_loader_loads_in_workers(model: Path, method: str) -> None:
