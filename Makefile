@@ -29,7 +29,7 @@ TEST_JOBS := $(shell echo $$(($(JOBS) + 1)))
 # Machines of continuous integration are shared: there a test that failed gets a second chance, and is named.
 CTEST := ctest --output-on-failure --no-tests=error --timeout 120 -j $(TEST_JOBS) --output-junit junit.xml \
   $(if $(CI),--repeat until-pass:2)
-CHECKS := test slurm-test benchmarks without-cuda sanitize-address sanitize-thread fuzz lint model-quick docs
+CHECKS := test slurm-test torch benchmarks without-cuda sanitize-address sanitize-thread fuzz lint model-quick docs
 # Processes of pytest, which wait half of the time; 0: none beside itself. Tests that use a GPU fill its memory:
 # one at a time.
 PYTEST_JOBS ?= $(if $(wildcard /dev/nvidiactl),0,$(shell echo $$(($(JOBS) < 4 ? 2 * $(JOBS) : 8))))
@@ -54,7 +54,7 @@ export TSAN_OPTIONS ?= die_after_fork=0:atexit_sleep_ms=100:suppressions=$(CURDI
 
 # Several targets build in the same folder; the builds are parallel in themselves.
 .NOTPARALLEL:
-.PHONY: all configure test test-cpp test-python slurm-test check without-cuda
+.PHONY: all configure test test-cpp test-python slurm-test torch check without-cuda
 .PHONY: sanitize-address sanitize-thread fuzz lint
 .PHONY: format model model-quick docs demo benchmarks bench reproduce install wheel clean help
 
@@ -85,6 +85,12 @@ slurm-test: all ## Jobs of a real Slurm, where this is run by root
 	@tools/bootstrap slurm
 	@HIPPOGRIFF_LIBRARY=$(LIBRARY) $(VENV)/bin/python -m pytest -rs $(if $(CI),--reruns 1) contrib/slurm \
 	  --junitxml=$(BUILD)/junit-slurm.xml
+
+# Torch is looked for in $(VENV)/torch, where bootstrap puts it, then in $(VENV). Where it is in neither, all skip.
+torch: all ## The Python tests and the docs' examples that need torch, with Debian's (152 MB)
+	@tools/bootstrap torch
+	@PYTHONPATH=$(VENV)/torch HIPPOGRIFF_LIBRARY=$(LIBRARY) $(VENV)/bin/python -m pytest -m torch python/tests \
+	  -rs$(if $(CI),R --reruns 1) --junitxml=$(BUILD)/junit-torch.xml
 
 check: $(CHECKS) ## Tests, benchmarks built, sanitizers, fuzzers, linters, docs
 
