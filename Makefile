@@ -29,7 +29,7 @@ TEST_JOBS := $(shell echo $$(($(JOBS) + 1)))
 # Machines of continuous integration are shared: there a test that failed gets a second chance, and is named.
 CTEST := ctest --output-on-failure --no-tests=error --timeout 120 -j $(TEST_JOBS) --output-junit junit.xml \
   $(if $(CI),--repeat until-pass:2)
-CHECKS := test slurm-test torch benchmarks without-cuda sanitize-address sanitize-thread fuzz lint model-quick docs
+CHECKS := test slurm-test benchmarks without-cuda sanitize-address sanitize-thread fuzz lint model-quick docs torch
 # Processes of pytest, which wait half of the time; 0: none beside itself. Tests that use a GPU fill its memory:
 # one at a time.
 PYTEST_JOBS ?= $(if $(wildcard /dev/nvidiactl),0,$(shell echo $$(($(JOBS) < 4 ? 2 * $(JOBS) : 8))))
