@@ -78,6 +78,31 @@ class ReadAround {
     return enough && some_is_left ? std::optional(block) : std::nullopt;
   }
 
+  // Where reads go all over what they come to: the next blocks in a row, from the one with `from`
+  // on, of which nothing was read and that begin before `end`. Who asks reads them as a whole. The
+  // sample is left out.
+  [[nodiscard]] std::optional<Range> take_ahead(std::size_t file,
+                                                std::uint64_t from,
+                                                std::uint64_t end) noexcept {
+    if (!episodes_.are_dense() || !has_counters()) {
+      return std::nullopt;
+    }
+    const std::uint64_t bytes = regions_.part(0).size;
+    const std::size_t last = std::min<std::size_t>((end + bytes - 1) / bytes, regions_.count());
+    std::size_t number = regions_.number_at(from);
+    while (number < last && !take_unread(file, number)) {
+      ++number;
+    }
+    if (number >= last) {
+      return std::nullopt;
+    }
+    Range run = regions_.part(number);
+    while (++number < last && take_unread(file, number)) {
+      run.size += regions_.part(number).size;
+    }
+    return run;
+  }
+
  private:
   static constexpr std::uint64_t page_bytes = 4096;
   static constexpr std::uint64_t block_bytes_min = std::uint64_t{128} << 10;
@@ -86,6 +111,14 @@ class ReadAround {
   static constexpr std::uint32_t times_shift = 28;
   static constexpr std::uint32_t times_max = 15;
   static constexpr std::uint32_t read_max = (std::uint32_t{1} << times_shift) - 1;
+
+  bool take_unread(std::size_t file, std::size_t number) noexcept {
+    const std::size_t block = file * regions_.count() + number;
+    std::uint32_t unread = 0;
+    return !ReadEpisodes::is_sampled(block) &&
+           counters_[block].compare_exchange_strong(
+               unread, std::uint32_t{1} << times_shift, std::memory_order_relaxed);
+  }
 
   static std::uint64_t pages_of(std::uint64_t size_bytes) {
     return (size_bytes + page_bytes - 1) / page_bytes;

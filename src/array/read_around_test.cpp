@@ -123,6 +123,27 @@ TEST_F(ReadEpisodesTest, what_is_expected_in_vain_ends) {
   EXPECT_LT(last, ReadEpisodes::gap_reads + 600);
 }
 
+TEST_F(ReadEpisodesTest, the_next_blocks_are_taken_once_and_without_the_sample) {
+  EXPECT_FALSE(around_.take_ahead(0, 0, 64 * block)) << "nothing is known";
+  sweep(0, 1024);
+  std::uint64_t taken = 0;
+  std::uint64_t from = 1024 * block;
+  const std::uint64_t end = from + 64 * block;
+  for (auto run = around_.take_ahead(0, from, end); run; run = around_.take_ahead(0, from, end)) {
+    ASSERT_GE(run->offset, from);
+    ASSERT_LE(run->end(), end);
+    for (std::uint64_t each = run->offset / block; each < run->end() / block; ++each) {
+      EXPECT_FALSE(ReadEpisodes::is_sampled(each));
+      EXPECT_FALSE(read(each, 0)) << "it is on its way";
+      ++taken;
+    }
+    from = run->end();
+  }
+  EXPECT_EQ(taken, 60U);
+  EXPECT_FALSE(around_.take_ahead(0, 1024 * block, end)) << "they are taken";
+  EXPECT_FALSE(around_.take_ahead(0, blocks * block, (blocks + 4) * block)) << "there is no more";
+}
+
 TEST_F(ReadAroundTest, tells_blocks_and_files_apart) {
   EXPECT_FALSE(note(0, 20 * kib));
   EXPECT_FALSE(note(block, 20 * kib));

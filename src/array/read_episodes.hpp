@@ -35,6 +35,8 @@ class ReadEpisodes {
     return block % group_blocks == (block / group_blocks + 1) * golden >> 60;
   }
 
+  [[nodiscard]] bool are_dense() const noexcept { return dense_.load(std::memory_order_relaxed); }
+
   // A block is about to be read; whether all of it will be, for all that is known.
   [[nodiscard]] bool note(std::size_t block) noexcept {
     const std::uint64_t now = reads_.fetch_add(1, std::memory_order_relaxed) + 1;

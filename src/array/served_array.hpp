@@ -126,6 +126,19 @@ class ServedArray {
     return around;
   }
 
+  // Of the same file, from `from` to `end`: the next part, if any, that is to be read with it.
+  [[nodiscard]] std::optional<Range> take_ahead(const FilePart& part,
+                                                std::uint64_t from,
+                                                std::uint64_t end) {
+    const auto file = static_cast<std::size_t>(part.file - backing().files.data());
+    const std::uint64_t begin = backing().file_offset;
+    auto run = read_around_.take_ahead(file, from - begin, end - begin);
+    if (run) {
+      run->offset += begin;
+    }
+    return run;
+  }
+
   // Writes through the page cache take turns at a file's lock: more of them at once are no faster,
   // and what waits here may be joined by what lies beside it.
   [[nodiscard]] bool may_write() const {
