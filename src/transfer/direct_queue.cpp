@@ -69,8 +69,13 @@ void DirectQueue::write(Range piece,
 
 void DirectQueue::submit(std::uint64_t tag, Request request) {
   request.begin = Clock::now();
-  queue_->submit(request.io);
-  requests_.emplace(tag, request);
+  const auto entry = requests_.emplace(tag, request).first;  // what is under way is always known
+  try {
+    queue_->submit(request.io);
+  } catch (...) {
+    requests_.erase(entry);
+    throw;
+  }
 }
 
 std::vector<DirectQueue::Finished> DirectQueue::reap(std::chrono::nanoseconds timeout) {

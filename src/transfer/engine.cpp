@@ -416,8 +416,11 @@ void Engine::rescue_locked(const std::shared_ptr<Transfer>& transfer) {
 
 void Engine::finalize(Transfer& transfer) {
   transfer.seal();
-  for (std::byte* place : transfer.parked.take_memory()) {
+  while (std::byte* place = transfer.parked.take_spare()) {
     parking_.release(place);
+  }
+  while (const auto piece = transfer.parked.take_newest()) {
+    parking_.release(piece->memory);
   }
   const TransferRequest& request = transfer.request();
   if (!transfer.failed() && request.direction == Direction::recv) {

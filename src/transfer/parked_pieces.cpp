@@ -1,6 +1,7 @@
 // A queue, and who works at its two ends.
 #include "transfer/parked_pieces.hpp"
 
+#include <cstring>
 #include <utility>
 
 namespace hippogriff {
@@ -16,27 +17,15 @@ void ParkedPieces::add(ParkedPiece piece) {
 
 std::optional<ParkedPiece> ParkedPieces::take_newest() {
   const std::lock_guard lock(mutex_);
-  if (pieces_.empty()) {
-    return std::nullopt;
+  std::optional<ParkedPiece> piece = std::exchange(last_, std::nullopt);
+  if (!piece && !pieces_.empty()) {
+    piece = pieces_.back();
+    pieces_.pop_back();
   }
-  const ParkedPiece piece = pieces_.back();
-  pieces_.pop_back();
-  bytes_ -= piece.size_bytes;
+  if (piece) {
+    bytes_ -= piece->size_bytes;
+  }
   return piece;
-}
-
-std::vector<std::byte*> ParkedPieces::take_memory() {
-  const std::lock_guard lock(mutex_);
-  std::vector<std::byte*> memory = std::exchange(spare_, {});
-  for (const ParkedPiece& piece : std::exchange(pieces_, {})) {
-    memory.push_back(piece.memory);
-  }
-  if (last_) {
-    memory.push_back(last_->memory);
-    last_.reset();
-  }
-  bytes_ = 0;
-  return memory;
 }
 
 bool ParkedPieces::begin_draining() {
@@ -68,19 +57,18 @@ void ParkedPieces::add_last(ParkedPiece piece) {
 
 std::byte* ParkedPieces::take_spare() {
   const std::lock_guard lock(mutex_);
-  if (spare_.empty()) {
-    return nullptr;
+  std::byte* place = spare_;
+  if (place != nullptr) {
+    std::memcpy(&spare_, place, sizeof spare_);
   }
-  std::byte* memory = spare_.back();
-  spare_.pop_back();
-  return memory;
+  return place;
 }
 
 bool ParkedPieces::await_spare(std::chrono::milliseconds time) {
   std::unique_lock lock(mutex_);
   const auto to_come = [this] { return writers_ > 0 && (being_written_ > 0 || !pieces_.empty()); };
-  changed_.wait_for(lock, time, [&] { return !spare_.empty() || !to_come(); });
-  return !spare_.empty() || to_come();
+  changed_.wait_for(lock, time, [&] { return spare_ != nullptr || !to_come(); });
+  return spare_ != nullptr || to_come();
 }
 
 bool ParkedPieces::begin_writing(std::uint32_t most) {
@@ -125,7 +113,8 @@ bool ParkedPieces::await_piece(std::chrono::milliseconds time) {
 void ParkedPieces::written(std::byte* place) {
   {
     const std::lock_guard lock(mutex_);
-    spare_.push_back(place);
+    std::memcpy(place, &spare_, sizeof spare_);
+    spare_ = place;
     --being_written_;
   }
   changed_.notify_all();

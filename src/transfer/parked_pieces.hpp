@@ -10,7 +10,6 @@
 #include <deque>
 #include <mutex>
 #include <optional>
-#include <vector>
 
 namespace hippogriff {
 
@@ -24,7 +23,8 @@ struct ParkedPiece {
   [[nodiscard]] std::byte* bytes() const { return memory + lead_bytes; }
 };
 
-// Thread-safe. Waits only where it says so. Nothing is given back here: who takes a place has it.
+// Thread-safe. Waits only where it says so. Nothing is given back here: who takes a place has it,
+// and nothing throws but adding, which then takes nothing.
 class ParkedPieces {
  public:
   void add(ParkedPiece piece);
@@ -33,8 +33,6 @@ class ParkedPieces {
   [[nodiscard]] std::uint64_t bytes() const { return bytes_.load(); }
 
   [[nodiscard]] std::optional<ParkedPiece> take_newest();
-  // All memory that is left here.
-  [[nodiscard]] std::vector<std::byte*> take_memory();
 
   // --- receives: one task drains the device while others write ---
   // False when another one drains.
@@ -63,7 +61,7 @@ class ParkedPieces {
   std::condition_variable changed_;
   std::deque<ParkedPiece> pieces_;  // the oldest first
   std::optional<ParkedPiece> last_;
-  std::vector<std::byte*> spare_;
+  std::byte* spare_ = nullptr;  // the newest; each begins with the address of the one before
   std::uint32_t writers_ = 0;
   std::uint32_t being_written_ = 0;  // pieces
   bool draining_ = false;

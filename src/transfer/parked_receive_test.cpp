@@ -19,7 +19,7 @@ using testing::eventually;
 
 constexpr std::uint64_t content_bytes = 24 * test_mebibyte + 4321;
 
-Settings settings_with(std::uint64_t parking_bytes, std::size_t threads_max = 8) {
+Settings settings_with(std::uint64_t parking_bytes, std::uint32_t threads_max = 8) {
   Settings settings = test_settings();
   settings.parking_bytes = parking_bytes;
   settings.threads_max = threads_max;
@@ -75,7 +75,7 @@ class SmallParkingTest : public ParkedReceiveTest {
  protected:
   static constexpr std::uint64_t parking_bytes = 8 * test_mebibyte;
 
-  explicit SmallParkingTest(std::size_t threads_max = 8)
+  explicit SmallParkingTest(std::uint32_t threads_max = 8)
       : ParkedReceiveTest(settings_with(parking_bytes, threads_max)) {}
 };
 
@@ -115,6 +115,34 @@ std::uint64_t writes_at_once(Route route) {
   }
   EXPECT_TRUE(on.runtime->free(memory));
   return most;
+}
+
+TEST(ParkedPieces, give_every_place_away_at_the_end) {
+  constexpr std::size_t count = 4;
+  std::vector<std::vector<std::byte>> places(count, std::vector<std::byte>(64));
+  ParkedPieces parked;
+  for (std::size_t index = 0; index < count; ++index) {
+    const ParkedPiece piece{places[index].data(), 0, 64 * index, 64};
+    if (index + 1 < count) {
+      parked.add(piece);
+    } else {
+      parked.add_last(piece);
+    }
+  }
+  for (std::size_t index = 0; index < 2; ++index) {
+    const auto piece = parked.take_to_write(64 * count);
+    ASSERT_TRUE(piece);
+    parked.written(piece->memory);
+  }
+  EXPECT_EQ(parked.take_spare(), places[1].data());
+  EXPECT_EQ(parked.take_spare(), places[0].data());
+  EXPECT_EQ(parked.take_spare(), nullptr);
+  std::uint64_t bytes = 0;
+  while (const auto piece = parked.take_newest()) {
+    bytes += piece->size_bytes;
+  }
+  EXPECT_EQ(bytes, 2 * 64U);
+  EXPECT_EQ(parked.bytes(), 0U);
 }
 
 TEST(ParkedReceive, has_as_many_writes_under_way_as_an_ordinary_one) {

@@ -4,7 +4,9 @@
 namespace hippogriff {
 
 Parking::Parking(Device& device, std::uint64_t budget_bytes)
-    : device_(device), budget_bytes_(budget_bytes) {}
+    : device_(device), budget_bytes_(budget_bytes) {
+  kept_.reserve(kept_pieces_max);  // release() must not throw
+}
 
 Parking::~Parking() {
   HIPPO_ASSERT(used_bytes_ == 0);

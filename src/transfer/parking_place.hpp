@@ -5,7 +5,6 @@
 #include "transfer/parking.hpp"
 
 #include <cstddef>
-#include <utility>
 
 namespace hippogriff {
 
@@ -40,7 +39,8 @@ class ParkingPlace {
 
   void set_in_use(bool in_use) { in_use_ = in_use; }
 
-  std::byte* hand_on() { return std::exchange(memory_, nullptr); }
+  // Somebody else has it now.
+  void hand_on() { memory_ = nullptr; }
 
  private:
   Parking& parking_;

@@ -111,12 +111,13 @@ class Drainer {
           place.get() + lead_bytes, transfer_.address_of(range.offset), range.size, *event_);
       await_copy(context_, *event_, "drain the device");
       place.set_in_use(false);
-      const ParkedPiece piece{place.hand_on(), lead_bytes, range.offset, range.size};
+      const ParkedPiece piece{place.get(), lead_bytes, range.offset, range.size};
       if (claimed.last) {
         transfer_.parked.add_last(piece);
       } else {
         transfer_.parked.add(piece);
       }
+      place.hand_on();
       transfer_.drained(range.size);
     });
     if (!drained && context_.stream.drain()) {
@@ -156,19 +157,29 @@ void release_spares(LaneContext& context, Transfer& transfer) {
   }
 }
 
-// A piece that a task writes. Its place goes back, or is filled again, when it is destroyed.
+// A piece that a task writes, taken when this is made. Its place goes back, or is filled again,
+// when this is destroyed.
 class WritingPiece {
  public:
-  WritingPiece(LaneContext& context, Transfer& transfer, const ParkedPiece& piece)
-      : context_(context), transfer_(transfer), piece_(piece), begin_(piece.offset) {}
+  WritingPiece(LaneContext& context, Transfer& transfer)
+      : context_(context),
+        transfer_(transfer),
+        piece_(transfer.parked.take_to_write(transfer.request().extent.size - transfer.bytes_done())
+                   .value_or(ParkedPiece{})),
+        begin_(piece_.offset) {}
 
   ~WritingPiece() {
-    transfer_.parked.written(piece_.memory);
-    release_spares(context_, transfer_);
+    if (taken()) {
+      transfer_.parked.written(piece_.memory);
+      release_spares(context_, transfer_);
+    }
   }
 
   WritingPiece(const WritingPiece&) = delete;
   WritingPiece& operator=(const WritingPiece&) = delete;
+
+  // False when there was none.
+  [[nodiscard]] bool taken() const { return piece_.memory != nullptr; }
 
   // What has not been taken to write yet.
   [[nodiscard]] Range rest() const { return {begin_, piece_.offset + piece_.size_bytes - begin_}; }
@@ -194,10 +205,6 @@ class WritingPiece {
   std::uint64_t begin_;
 };
 
-std::optional<ParkedPiece> take_to_write(Transfer& transfer) {
-  return transfer.parked.take_to_write(transfer.request().extent.size - transfer.bytes_done());
-}
-
 Work write_buffered(LaneContext& context, Transfer& transfer) {
   const BufferedWrites writes(context, transfer, Lane::parked);
   Work written;
@@ -207,10 +214,10 @@ Work write_buffered(LaneContext& context, Transfer& transfer) {
       break;
     }
     const bool more = transfer.parked.await_piece(look_again);
-    const auto piece = take_to_write(transfer);
-    if (piece) {
-      const WritingPiece writing(context, transfer, *piece);
-      attempt(transfer, [&] { writes.write(writing.rest(), writing.at(piece->offset)); });
+    const WritingPiece piece(context, transfer);
+    if (piece.taken()) {
+      const Range all = piece.rest();
+      attempt(transfer, [&] { writes.write(all, piece.at(all.offset)); });
       written.any = true;
     } else if (!more) {
       break;
@@ -258,9 +265,11 @@ class DirectWriter {
   // The piece whose requests are submitted next, if there is one.
   bool take() {
     if (current_ == nullptr) {
-      if (const auto piece = take_to_write(transfer_)) {
-        pieces_.emplace_back(context_, transfer_, *piece);
-        current_ = &pieces_.back();
+      WritingPiece& piece = pieces_.emplace_back(context_, transfer_);
+      if (piece.taken()) {
+        current_ = &piece;
+      } else {
+        pieces_.pop_back();
       }
     }
     return current_ != nullptr;

@@ -43,9 +43,9 @@ LaneOutcome send_parked(LaneContext& context, Transfer& transfer) {
     attempt(transfer, [&] {
       io.read(piece->range, place.get(), piece->warmth);
       transfer.count_cold(piece->warmth == Warmth::cold ? piece->range.size : 0);
-      transfer.parked.add({.memory = place.hand_on(),
-                           .offset = piece->range.offset,
-                           .size_bytes = piece->range.size});
+      transfer.parked.add(
+          {.memory = place.get(), .offset = piece->range.offset, .size_bytes = piece->range.size});
+      place.hand_on();
     });
   }
   return LaneOutcome::finished;
