@@ -10,6 +10,15 @@
 
 namespace hippogriff {
 
+namespace {
+
+std::uint32_t requests_per_depth(const Transfer& transfer) {
+  return transfer.request().direction == Direction::send ? DirectQueue::reads_per_depth
+                                                         : DirectQueue::writes_per_depth;
+}
+
+}  // namespace
+
 std::uint64_t drive_alignment(const File& file) {
   return std::max<std::uint64_t>(WorkMap::cut_bytes, file.facts().direct_alignment);
 }
@@ -164,7 +173,7 @@ void DirectQueue::move_buffered(Request& request) {
 void DriveShare::look(Clock::time_point now) {
   constexpr std::chrono::milliseconds interval{100};
   if (transfer_.drive_depth_max != nullptr && now >= next_look_) {
-    depth_.bound(DirectQueue::requests_per_depth *
+    depth_.bound(requests_per_depth(transfer_) *
                  std::min(transfer_.drive_depth_max(), DepthController::tried_max));
     next_look_ = now + interval;
   }
@@ -180,7 +189,7 @@ std::size_t direct_io_slots(const Transfer& transfer, std::size_t wanted) {
 std::uint64_t request_bytes(const Transfer& transfer, std::uint64_t usual, std::size_t slots) {
   const RoutingDecision& decision = transfer.decision();
   const std::uint64_t wanted =
-      DirectQueue::requests_per_depth * std::uint64_t{decision.choice().plan.direct_io_depth};
+      requests_per_depth(transfer) * std::uint64_t{decision.choice().plan.direct_io_depth};
   const std::uint64_t had =
       std::min<std::uint64_t>(slots, std::max(decision.channels_max, DepthController::depth_min));
   const std::uint64_t each = wanted * usual / std::max<std::uint64_t>(had, 1);
@@ -195,7 +204,7 @@ DepthController make_depth_controller(const Transfer& transfer, std::uint32_t de
   const bool shared = decision.load.others_on_drive.processes > 0;
   depth_max = std::min(depth_max, std::max(decision.channels_max, DepthController::depth_min));
   return {
-      DirectQueue::requests_per_depth *
+      requests_per_depth(transfer) *
           (shared ? decision.drive_depth : decision.choice().plan.direct_io_depth),
       depth_max,
       decision.depth_measured ? DepthController::Start::measured : DepthController::Start::guessed};

@@ -138,7 +138,7 @@ class Measurement {
     file_ = replaced_->file();
     const bool direct = file_->facts().direct;
     const Rate rate = queued(
-        {IoRequest::Kind::write, DirectQueue::write_bytes, 2 * DirectQueue::requests_per_depth},
+        {IoRequest::Kind::write, DirectQueue::write_bytes, 2 * DirectQueue::writes_per_depth},
         file_bytes_);
     file_->sync();
     (direct ? calibration.drive.direct_write : calibration.host.cached_write_per_channel) = rate;
@@ -164,7 +164,7 @@ class Measurement {
         const std::uint64_t part = (turn * depths.size() + index) * turn_bytes;
         const Rate rate = queued({IoRequest::Kind::read,
                                   DirectQueue::read_bytes,
-                                  DirectQueue::requests_per_depth * depths[index],
+                                  DirectQueue::reads_per_depth * depths[index],
                                   part},
                                  turn_bytes);
         rates[index] = faster(rates[index], rate);

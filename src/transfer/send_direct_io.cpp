@@ -15,7 +15,7 @@ namespace hippogriff {
 
 namespace {
 
-constexpr std::uint32_t depth_max = DirectQueue::requests_per_depth * DepthController::tried_max;
+constexpr std::uint32_t depth_max = DirectQueue::reads_per_depth * DepthController::tried_max;
 constexpr std::size_t slots_wanted = depth_max + 4;
 // A file of fewer pieces has no slots beside those of its requests.
 constexpr std::uint64_t pieces_for_spare_slots = 64;
