@@ -438,21 +438,33 @@ CacheCounts StorageArray::counts() {
   if (device.info().can.host_addressable) {
     return read_counts(cache_, asks_->seen);
   }
-  CacheCounters there;
-  std::array<AccessCount, access_counts> asked{};
+
+  struct Counted {
+    CacheCounters lines;
+    std::array<AccessCount, access_counts> accesses{};
+  };
+
+  auto counted = std::make_unique<Counted>();
   const DeviceScope scope(device);
   const auto stream = device.create_stream();
-  stream->copy_to_host(reinterpret_cast<std::byte*>(&there),
+  stream->copy_to_host(reinterpret_cast<std::byte*>(&counted->lines),
                        {reinterpret_cast<std::uint64_t>(cache_.places.counters)},
-                       sizeof there);
-  stream->copy_to_host(reinterpret_cast<std::byte*>(asked.data()),
+                       sizeof counted->lines);
+  stream->copy_to_host(reinterpret_cast<std::byte*>(counted->accesses.data()),
                        {reinterpret_cast<std::uint64_t>(cache_.accesses)},
-                       sizeof asked);
-  static_cast<void>(wait_for(*stream, device_patience));
-  for (std::size_t i = 0; i < asked.size(); ++i) {
-    asks_->seen.see(i, asked[i].count);
+                       sizeof counted->accesses);
+  if (!wait_for(*stream, device_patience)) {
+    static_cast<void>(counted.release());  // the copies may still come
+    throw Error({.status = Status::timed_out,
+                 .operation = "statistics of array " + options_.backing.name,
+                 .object = device.info().name,
+                 .detail = "the device did not give its counts"});
   }
-  CacheCounts counts{there.misses, there.overwritten, there.written_back};
+  for (std::size_t i = 0; i < counted->accesses.size(); ++i) {
+    asks_->seen.see(i, counted->accesses[i].count);
+  }
+  CacheCounts counts{
+      counted->lines.misses, counted->lines.overwritten, counted->lines.written_back};
   asks_->tell(counts);
   return counts;
 }
