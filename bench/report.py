@@ -85,8 +85,14 @@ class Setting:
         return "drive_limit"
 
 
+def gpu_of(document: dict[str, Any]) -> str:
+    """Return the device that a document is about."""
+    device = document["machine"]["device"]
+    return str(device.get("model", device["name"]))
+
+
 class Results:
-    """All measurements of one machine, from one or several documents."""
+    """All measurements, from one or several documents, those of a case from one kind of device."""
 
     def __init__(self, documents: list[dict[str, Any]]) -> None:
         self.documents = documents
@@ -94,6 +100,13 @@ class Results:
         self.latencies = [
             entry for document in documents for entry in document["latencies"] if "seconds" in entry
         ]
+        self._gpus = {place_of(entry): entry["gpu"] for entry in self.entries}
+        self._have_several_gpus = len(set(self._gpus.values())) > 1
+
+    def gpu(self, setting: Setting, size: int) -> str:
+        """Return where a size was measured, or nothing where all of them were on one device."""
+        place = (setting.direction, setting.filesystem, setting.state, size)
+        return self._gpus[place] if self._have_several_gpus else ""
 
     def settings(self) -> list[Setting]:
         """Return what was measured, sends first."""
@@ -130,14 +143,30 @@ class Results:
         return max(found, key=rate, default=None)
 
 
+def place_of(entry: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the case that an entry is about, without the contender."""
+    return tuple(entry[key] for key in ("direction", "filesystem", "state", "size_bytes"))
+
+
 def last_of_each(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return all measurements, of a contender in a case those of the last document that has any."""
+    """Return all measurements, of a contender in a case those of the last document that has any.
+
+    In a case count only documents about the device on which hippogriff was measured last.
+    """
+    gpus = {
+        place_of(entry): gpu_of(document)
+        for document in documents
+        for entry in document["results"]
+        if "summary" in entry and entry["contender"] == "hippogriff"
+    }
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for document in documents:
+        gpu = gpu_of(document)
         own: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for entry in document["results"]:
-            keys = ("direction", "filesystem", "state", "size_bytes", "contender")
-            own.setdefault(tuple(entry[key] for key in keys), []).append(entry)
+            if gpus.get(place_of(entry), gpu) == gpu:
+                case = (*place_of(entry), entry["contender"])
+                own.setdefault(case, []).append(entry | {"gpu": gpu})
         for case, entries in own.items():
             if case not in found or any("summary" in entry for entry in entries):
                 found[case] = entries
@@ -192,7 +221,9 @@ def rate_table(results: Results, setting: Setting) -> list[str]:
     size = results.sizes(setting)[-1]
     limit = results.best(setting, size, setting.limit())
     lines = [
-        f"### {setting.title()}, {size_text(size)}",
+        ", ".join(
+            filter(None, [f"### {setting.title()}, {size_text(size)}", results.gpu(setting, size)])
+        ),
         "",
         "| | GB/s, median | least to most | of the limit | CPU s/GB | memory grown by | runs |",
         "|---|--:|--:|--:|--:|--:|--:|",
@@ -330,6 +361,12 @@ def goals(filesystem: str) -> list[Goal]:
     ]
 
 
+def size_words(results: Results, setting: Setting, size: int) -> str:
+    """Write a size, with the device's short name where there are several."""
+    gpu = results.gpu(setting, size).removeprefix("NVIDIA ").split(" ")[0]
+    return f"{size_text(size)}, {gpu}" if gpu else size_text(size)
+
+
 def goal_rows(results: Results, goal: Goal) -> list[str]:
     """Return a row for each size at which a goal can be judged."""
     rows = []
@@ -340,8 +377,8 @@ def goal_rows(results: Results, goal: Goal) -> list[str]:
         met = value >= goal.bound if goal.at_least else value <= goal.bound
         sign = "≥" if goal.at_least else "≤"
         rows.append(
-            f"| {goal.text} | {size_text(size)} | {sign} {goal.bound:g} | {value:.3g} "
-            f"| {'met' if met else 'not met'} |"
+            f"| {goal.text} | {size_words(results, goal.setting, size)} "
+            f"| {sign} {goal.bound:g} | {value:.3g} | {'met' if met else 'not met'} |"
         )
     return rows
 
@@ -383,28 +420,40 @@ def goal_table(results: Results) -> list[str]:
 
 
 def machine_lines(results: Results) -> list[str]:
-    """Return what is known of the machine and the runs."""
-    machine = results.documents[0]["machine"]
-    device = machine["device"]
-    lines = [
-        "## Machine and runs",
-        "",
-        f"{device.get('model', device['name'])}, CUDA driver "
-        f"{device.get('cuda_driver_version', 'none')}, link "
-        f"{device.get('current_link_speed', 'unknown')} x{device.get('current_link_width', '?')}; "
-        f"{machine['processor']}, {machine['cores']} cores, {machine.get('memory', '')}; "
-        f"{machine['kernel']}.",
-        "",
-    ]
+    """Return what is known of the machines and the runs on each."""
+    runs: dict[str, list[str]] = {}
     for document in results.documents:
+        machine = document["machine"]
+        device = machine["device"]
+        where = (
+            f"{gpu_of(document)}, CUDA driver "
+            f"{device.get('cuda_driver_version', 'none')}, link "
+            f"{device.get('current_link_speed', 'unknown')} "
+            f"x{device.get('current_link_width', '?')}; "
+            f"{machine['processor']}, {machine['cores']} cores, {machine.get('memory', '')}; "
+            f"{machine['kernel']}."
+        )
         # Without where the build and the files lay.
         command = re.sub(r"/(root|home/[^/ ,]+)/", "~/", " ".join(document["command_line"]))
         versions = ", ".join(f"{name} {value}" for name, value in document["versions"].items())
-        lines.append(
+        runs.setdefault(gpu_of(document), [where, ""]).append(
             f"- {document['started']}, commit {document['commit']}, {versions}: "
             f"`{command}`; {len(document['dropped'])} measurements cut short for want of time."
         )
-    return [*lines, ""]
+    lines = ["## Machine and runs", ""]
+    for own in runs.values():
+        lines += [*own, ""]
+    return lines
+
+
+def gpu_lines(results: Results, setting: Setting) -> list[str]:
+    """Say which sizes of a plot are of which device, where there are several."""
+    sizes: dict[str, list[str]] = {}
+    for size in results.sizes(setting):
+        sizes.setdefault(results.gpu(setting, size), []).append(size_text(size))
+    if len(sizes) <= 1:
+        return []
+    return ["; ".join(f"{', '.join(own)}: {gpu}" for gpu, own in sizes.items()) + ".", ""]
 
 
 def plot(results: Results, setting: Setting, folder: Path) -> Path:
@@ -468,6 +517,7 @@ def transfer_lines(results: Results, output: Path, *, plots: bool) -> list[str]:
             folder.mkdir(parents=True, exist_ok=True)
             path = plot(results, setting, folder)
             lines += [f"![{setting.title()}]({path.relative_to(output.parent)})", ""]
+        lines += gpu_lines(results, setting)
     return lines + latency_table(results)
 
 
