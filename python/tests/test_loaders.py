@@ -83,11 +83,13 @@ def test_loaders_are_compared(tmp_path: Path) -> None:
 
 
 def test_what_no_time_is_left_for_says_so(tmp_path: Path) -> None:
-    plan = Plan((tmp_path,), "cpu", (3,), 1 << 16, cold=False, save=False, budget_seconds=0)
-    rows = {row.contender: row for row in LoadersBench(plan, lambda *_: None).run()}
-    assert rows["hippogriff"].why_not == "no time was left"
-    assert rows["hippogriff"].later() is None
-    assert "GPU" in rows["kvikio"].why_not
+    plan = Plan((tmp_path,), "cpu", (3,), 1 << 16, cold=False, budget_seconds=0)
+    measured = LoadersBench(plan, lambda *_: None).run()
+    rows = {(row.case["state"], row.contender): row for row in measured}
+    for state in ("cached", "save"):
+        assert rows[state, "hippogriff"].why_not == "no time was left"
+        assert rows[state, "hippogriff"].later() is None
+    assert "GPU" in rows["cached", "kvikio"].why_not
 
 
 def test_those_that_are_named_take_part_alone(tmp_path: Path) -> None:
