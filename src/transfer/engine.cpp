@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 namespace hippogriff {
@@ -43,59 +42,61 @@ Engine::~Engine() {
 
 void Engine::start(const std::shared_ptr<Transfer>& transfer) {
   std::unique_lock lock(mutex_);
-  if (stopping_) {
+  const bool carried = attempt(*transfer, [&] {
+    if (stopping_) {
+      throw Error({.status = Status::not_initialized,
+                   .operation = "start a transfer",
+                   .detail = "the runtime is shutting down"});
+    }
+    carried_.push_back(transfer);
+    if (!transfer->gate_open) {
+      watched_.push_back(transfer);
+    }
+  });
+  if (!carried) {
+    std::erase(carried_, transfer);
     lock.unlock();
-    transfer->fail({.status = Status::not_initialized,
-                    .operation = "start a transfer",
-                    .detail = "the runtime is shutting down"});
     finalize(*transfer);
     return;
   }
-  carried_.push_back(transfer);
   if (transfer->gate_open) {
     enqueue_plan_locked(transfer);
-    if (transfer->task_count == 0) {
-      settle(transfer, lock);
+  } else {
+    // Only a send may begin before the device is ready: what a receive takes is not there yet.
+    const bool sends = transfer->request().direction == Direction::send;
+    if (sends && transfer->decision().choice().plan.park) {
+      enqueue_locked(transfer, Lane::parked, parked_channels);
     }
-    wake_and_unlock(lock);
-    return;
+    show_waiting(*transfer);
+    watcher_started_ =
+        watcher_started_ || attempt(*transfer, [this] { add_thread_locked([this] { watch(); }); });
+    watch_again_.notify_all();
   }
-  watched_.push_back(transfer);
-  // Only a send may begin before the device is ready: what a receive takes is not there yet.
-  if (transfer->decision().choice().plan.park && transfer->request().direction == Direction::send) {
-    enqueue_locked(transfer, Lane::parked, parked_channels);
+  if (transfer->task_count == 0 && (transfer->stopping() || transfer->gate_open)) {
+    settle(transfer, lock);
   }
-  show_waiting(*transfer);
-  if (!watcher_started_) {
-    try {
-      threads_.emplace_back([this] { watch(); });
-      watcher_started_ = true;
-    } catch (const std::system_error& error) {
-      fail_without_thread(*transfer, error.code().value());
-      if (transfer->task_count == 0) {
-        settle(transfer, lock);
-      }
-      wake_and_unlock(lock);
-      return;
-    }
-  }
-  watch_again_.notify_all();
   wake_and_unlock(lock);
 }
 
+// What there is no memory or no thread for fails its transfer, and is not counted.
 void Engine::enqueue_locked(const std::shared_ptr<Transfer>& transfer,
                             Lane lane,
                             std::uint32_t count) {
-  for (std::uint32_t index = 0; index < count; ++index) {
-    if (idle_threads_ <= queue_.size() && !spawn_locked()) {
-      fail_without_thread(*transfer, EAGAIN);
-      return;
+  attempt(*transfer, [&] {
+    for (std::uint32_t index = 0; index < count; ++index) {
+      if (idle_threads_ <= queue_.size()) {
+        spawn_locked();
+      }
+      push_locked(transfer, lane);
+      ++to_wake_;
     }
-    ++transfer->task_count;
-    queue_.push_back({transfer, lane});
-    ++queued_;
-    ++to_wake_;
-  }
+  });
+}
+
+void Engine::push_locked(const std::shared_ptr<Transfer>& transfer, Lane lane) {
+  queue_.push_back({transfer, lane});
+  ++transfer->task_count;
+  ++queued_;
 }
 
 // Threads woken under the lock would find it taken, sleep on it, and be let through one by one: the
@@ -116,24 +117,30 @@ void Engine::wake_and_unlock(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-void Engine::fail_without_thread(Transfer& transfer, int errno_value) {
-  transfer.fail({.status = Status::out_of_host_memory,
+template <typename Work>
+void Engine::add_thread_locked(Work work) {
+  try {
+    threads_.emplace_back(work);
+  } catch (...) {
+    throw Error({.status = Status::out_of_host_memory,
                  .operation = "start a thread",
                  .object = device_->info().name,
-                 .errno_value = errno_value});
+                 .errno_value = EAGAIN});
+  }
 }
 
-// One more thread if there may be one. False when there is none at all.
-bool Engine::spawn_locked() {
-  if (workers_ < options_.threads_max) {
-    try {
-      threads_.emplace_back([this, number = workers_] { work(number); });
+// One more thread if there may be one. Throws when there is none at all.
+void Engine::spawn_locked() {
+  try {
+    if (workers_ < options_.threads_max) {
+      add_thread_locked([this, number = workers_] { work(number); });
       ++workers_;
-    } catch (const std::system_error&) {
-      return workers_ > 0;
+    }
+  } catch (...) {
+    if (workers_ == 0) {
+      throw;
     }
   }
-  return true;
 }
 
 // The narrow lanes first: they are the ones that must not start late.
@@ -204,15 +211,17 @@ void Engine::refuse_task(const Failure& failure) {
   if (next == queue_.end()) {
     return;
   }
-  const Task task = std::move(*next);
+  const auto transfer = next->transfer;
   queue_.erase(next);
   --queued_;
   lock.unlock();
-  task.transfer->fail(failure);
-  task_ended(task.transfer);
+  transfer->fail(failure);
+  task_ended(transfer);
 }
 
 void Engine::run_tasks(LaneContext& context) {
+  Turn turn;
+  context.should_yield = [this, &turn] { return should_yield(turn); };
   std::unique_lock lock(mutex_);
   while (true) {
     ++idle_threads_;
@@ -225,12 +234,11 @@ void Engine::run_tasks(LaneContext& context) {
     if (next == queue_.end()) {
       return;
     }
-    Task task = take_locked(next);
+    std::list<Task> taken = take_locked(next);
     lock.unlock();
+    const Task& task = taken.front();
     const Lane lane = task.lane;
-    context.should_yield = [this, copying = copies(task), begin = Clock::now()] {
-      return should_yield(copying, begin);
-    };
+    turn = {copies(task), Clock::now()};
     ++busy_;
     const LaneOutcome outcome = run_lane(context, *task.transfer, lane);
     if (task.transfer->failed()) {
@@ -242,13 +250,13 @@ void Engine::run_tasks(LaneContext& context) {
     lock.lock();
     leave_locked(task);
     if (outcome == LaneOutcome::yielded) {
-      queue_.push_back(std::move(task));
+      queue_.splice(queue_.end(), taken);
       ++queued_;
       lock.unlock();
     } else {
       lock.unlock();
       task_ended(task.transfer);
-      task.transfer.reset();
+      taken.clear();
     }
     context.copied_windows.close();
     lock.lock();
@@ -259,13 +267,13 @@ void Engine::run_tasks(LaneContext& context) {
 }
 
 // To tasks that want a thread. Those that are held back want one of the channels that copy.
-bool Engine::should_yield(bool copying, Clock::time_point begin) const {
+bool Engine::should_yield(const Turn& turn) const {
   if (queued_.load(std::memory_order_relaxed) == 0) {
     return false;
   }
   const bool no_thread = idle_threads_.load(std::memory_order_relaxed) == 0;
-  return (no_thread && Clock::now() - begin > time_slice) ||
-         (copying && Clock::now() - begin > held_back_slice);
+  const auto time = Clock::now() - turn.begin;
+  return (no_thread && time > time_slice) || (turn.copying && time > held_back_slice);
 }
 
 // Channels whose time is copying out of the page cache. Those that wait for a drive there need no
@@ -287,7 +295,7 @@ std::size_t Engine::copying_max() const {
 
 // The first task that may begin now. Each send has a channel that is not held back, and nothing
 // is where nothing is left to do.
-std::deque<Engine::Task>::iterator Engine::startable_locked() {
+std::list<Engine::Task>::iterator Engine::startable_locked() {
   const bool room = stopping_ || copying_ < copying_max();
   return std::find_if(queue_.begin(), queue_.end(), [&](const Task& task) {
     return room || !copies(task) || task.transfer->copying_count == 0 ||
@@ -295,15 +303,16 @@ std::deque<Engine::Task>::iterator Engine::startable_locked() {
   });
 }
 
-Engine::Task Engine::take_locked(const std::deque<Task>::iterator& next) {
-  Task task = std::move(*next);
-  queue_.erase(next);
+// A list of one, which goes back to the queue without memory for it.
+std::list<Engine::Task> Engine::take_locked(std::list<Task>::iterator next) {
+  std::list<Task> taken;
+  taken.splice(taken.end(), queue_, next);
   --queued_;
-  if (copies(task)) {
-    ++task.transfer->copying_count;
+  if (copies(*next)) {
+    ++next->transfer->copying_count;
     ++copying_;
   }
-  return task;
+  return taken;
 }
 
 // Its own thread may have more to do before it looks for another task.
@@ -322,11 +331,9 @@ void Engine::leave_locked(const Task& task) {
 std::uint64_t Engine::left_for_each(const Transfer& transfer, Lane lane) {
   const Plan& plan = transfer.decision().choice().plan;
   const auto channels = lane == Lane::buffered ? plan.buffered_channels : plan.direct_channels;
-  if (channels == 0 || transfer.task_count == 0 || !transfer.gate_open || transfer.stopping()) {
-    return 0;
-  }
   const auto tasks = static_cast<std::uint64_t>(transfer.task_count);
-  if (tasks >= transfer.decision().channels_max) {
+  if (channels == 0 || tasks == 0 || tasks >= transfer.decision().channels_max ||
+      !transfer.gate_open || transfer.stopping()) {
     return 0;
   }
   if (lane == Lane::buffered) {  // Cold pieces are another lane's.
@@ -358,9 +365,8 @@ void Engine::join_another_locked(Lane lane) {
   const bool held_back = neediest != nullptr && copies(Task{neediest, lane}) &&
                          copying_ >= copying_max() && neediest->copying_count > 0;
   if (neediest != nullptr && !held_back) {
-    ++neediest->task_count;
-    queue_.push_back({std::move(neediest), lane});  // for this worker: no other is woken
-    ++queued_;
+    // For this worker: no other is woken.
+    attempt(*neediest, [&] { push_locked(neediest, lane); });
   }
 }
 
@@ -379,10 +385,8 @@ void Engine::settle(const std::shared_ptr<Transfer>& transfer, std::unique_lock<
   if (!complete && !transfer->stopping()) {
     if (transfer->gate_open) {
       rescue_locked(transfer);
-      if (transfer->task_count > 0) {
-        return;
-      }
-    } else {
+    }
+    if (!transfer->gate_open || transfer->task_count > 0) {
       return;
     }
   }
@@ -448,11 +452,8 @@ void Engine::prepare_to_map(const Transfer& transfer) {
   const bool mappable = device_->info().can.registers_aside &&
                         request.direction == Direction::send && request.destinations.empty() &&
                         request.extent.size >= mix_bytes_min;
-  if (!mappable) {
-    return;
-  }
   const std::uint64_t bytes = transfer.tally(Lane::buffered).bytes;
-  if (mappable_bytes_.fetch_add(bytes) + bytes >= options_.mapped_after_bytes) {
+  if (mappable && mappable_bytes_.fetch_add(bytes) + bytes >= options_.mapped_after_bytes) {
     static_cast<void>(device_->registers_aside(std::chrono::milliseconds(0)));
   }
 }
@@ -494,15 +495,12 @@ void Engine::watch() {
   thread_ended_.notify_all();
 }
 
-// One look at every watched transfer. True when one came so recently that it pays to look again
-// soon.
+// One look at every watched transfer. True when one came so recently that the next pays soon.
 bool Engine::look_at_watched(std::unique_lock<std::mutex>& lock) {
   bool soon = false;
-  const auto looked_at = watched_;
-  for (const auto& transfer : looked_at) {
-    if (std::find(watched_.begin(), watched_.end(), transfer) == watched_.end()) {
-      continue;  // it ended while others were looked at
-    }
+  std::size_t index = 0;
+  while (index < watched_.size()) {
+    const auto transfer = watched_[index];
     // Asked for the parked route by name: all that fits is parked first, ready or not.
     const bool parks_on = transfer->request().route == Route::parked && transfer->task_count > 0;
     ++transfer->task_count;  // a look is a task: nobody ends the transfer meanwhile
@@ -529,6 +527,8 @@ bool Engine::look_at_watched(std::unique_lock<std::mutex>& lock) {
     }
     wake_and_unlock(lock);
     lock.lock();
+    // Others may have ended meanwhile.
+    index += index < watched_.size() && watched_[index] == transfer ? 1 : 0;
   }
   return soon;
 }

@@ -6,8 +6,8 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -67,12 +67,18 @@ class Engine {
     Lane lane = Lane::buffered;
   };
 
+  // Of the task that a thread runs.
+  struct Turn {
+    bool copying = false;
+    Clock::time_point begin;
+  };
+
   void work(std::size_t index);
-  [[nodiscard]] bool should_yield(bool copying, Clock::time_point begin) const;
+  [[nodiscard]] bool should_yield(const Turn& turn) const;
   static bool copies(const Task& task);
   [[nodiscard]] std::size_t copying_max() const;
-  std::deque<Task>::iterator startable_locked();
-  Task take_locked(const std::deque<Task>::iterator& next);
+  std::list<Task>::iterator startable_locked();
+  std::list<Task> take_locked(std::list<Task>::iterator next);
   void leave_locked(const Task& task);
   bool wait_for_task();
   void refuse_task(const Failure& failure);
@@ -81,14 +87,16 @@ class Engine {
   bool look_at_watched(std::unique_lock<std::mutex>& lock);
   bool open_gate(Transfer& transfer);
   static void show_waiting(const Transfer& transfer);
-  bool spawn_locked();
+  template <typename Work>
+  void add_thread_locked(Work work);
+  void spawn_locked();
   void enqueue_locked(const std::shared_ptr<Transfer>& transfer, Lane lane, std::uint32_t count);
+  void push_locked(const std::shared_ptr<Transfer>& transfer, Lane lane);
   void enqueue_plan_locked(const std::shared_ptr<Transfer>& transfer);
   // Wakes threads for what was queued. Nothing when settle() has given the lock back.
   void wake_and_unlock(std::unique_lock<std::mutex>& lock);
   void task_ended(const std::shared_ptr<Transfer>& transfer);
   void settle(const std::shared_ptr<Transfer>& transfer, std::unique_lock<std::mutex>& lock);
-  void fail_without_thread(Transfer& transfer, int errno_value);
   void rescue_locked(const std::shared_ptr<Transfer>& transfer);
   void join_another_locked(Lane lane);
   static std::uint64_t left_for_each(const Transfer& transfer, Lane lane);
@@ -105,7 +113,7 @@ class Engine {
   std::condition_variable task_queued_;
   std::condition_variable watch_again_;
   std::condition_variable thread_ended_;
-  std::deque<Task> queue_;
+  std::list<Task> queue_;
   std::size_t copying_ = 0;       // tasks that run and copies() counts
   std::size_t copying_wide_ = 0;  // channels of the widest plan of those since one was alone
   std::atomic<std::size_t> queued_{0};

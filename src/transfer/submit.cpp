@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 namespace hippogriff {
@@ -513,7 +514,10 @@ void Runtime::released(Transfer& transfer, DeviceState& state) {
 }
 
 void Runtime::transfer_ended(const Transfer& transfer, const DeviceState& state) {
-  observe(transfer, state);
+  try {
+    observe(transfer, state);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): what is not learnt is done
+  }
   const std::lock_guard lock(traffic_mutex_);
   active_.erase(&transfer);
   ++stats_.finished;

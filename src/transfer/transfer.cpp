@@ -239,9 +239,17 @@ int Transfer::completion_fd() {
 
 void Transfer::finish() {
   seal();
-  run_released_hook();
+  // Where there is no memory for what a hook does, the transfer still ends.
+  const auto run = [this](auto&& hook) {
+    try {
+      hook();
+    } catch (...) {
+      fail(current_failure());
+    }
+  };
+  run([this] { run_released_hook(); });
   for (const auto& hook : std::exchange(hooks_, {})) {
-    hook(*this);
+    run([&] { hook(*this); });
   }
   if (notice != nullptr) {
     notice->end();
@@ -250,7 +258,11 @@ void Transfer::finish() {
     const std::lock_guard lock(mutex_);
     HIPPO_ASSERT(!finished());
     after.reset();
-    failure_message_ = failure_.status == Status::ok ? "" : failure_.message();
+    try {
+      failure_message_ = failure_.status == Status::ok ? "" : failure_.message();
+    } catch (...) {
+      failure_message_ = "no memory";  // so short that it needs none
+    }
     finished_at_ = Clock::now();
     finished_.store(true, std::memory_order_release);
     if (completion_fd_ >= 0) {

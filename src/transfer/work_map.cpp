@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace hippogriff {
@@ -150,10 +151,28 @@ bool WorkMap::classify_next(std::unique_lock<std::mutex>& lock, End end) {
   busy = true;
   const Range block = next_block(end);
   looking_bytes_ += block.size;
+  std::exception_ptr failure;
   lock.unlock();
-  std::vector<WarmRange> runs = classifier_(block);
-  lock.lock();
+  try {
+    std::vector<WarmRange> runs = classifier_(block);
+    lock.lock();
+    add(runs, end);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (!lock.owns_lock()) {
+    lock.lock();
+  }
   looking_bytes_ -= block.size;
+  busy = false;
+  classified_.notify_all();  // whatever was thrown: others wait
+  if (failure != nullptr) {
+    std::rethrow_exception(failure);
+  }
+  return true;
+}
+
+void WorkMap::add(std::vector<WarmRange>& runs, End end) {
   if (end == End::back) {
     std::reverse(runs.begin(), runs.end());
   }
@@ -166,9 +185,6 @@ bool WorkMap::classify_next(std::unique_lock<std::mutex>& lock, End end) {
       warm_back_.push_front(run.range);
     }
   }
-  busy = false;
-  classified_.notify_all();
-  return true;
 }
 
 void WorkMap::hold_back(std::uint64_t begin) {

@@ -28,8 +28,8 @@ struct WarmRange {
 // once, unless given back.
 class WorkMap {
  public:
-  // Splits a block into runs of one warmth, ascending and without holes. Must not throw. Called
-  // without the lock, by up to two threads at once.
+  // Splits a block into runs of one warmth, ascending and without holes. Called without the
+  // lock, by up to two threads at once. What it throws, the claim throws: the block is then lost.
   using Classifier = std::function<std::vector<WarmRange>(Range block)>;
 
   // What is looked up at once, and up to half of it more, so that blocks end at its multiples.
@@ -80,6 +80,7 @@ class WorkMap {
   std::optional<Range> take(Runs& runs, std::uint64_t most_bytes, End end);
   Range next_block(End end);
   bool classify_next(std::unique_lock<std::mutex>& lock, End end);
+  void add(std::vector<WarmRange>& runs, End end);
 
   const Classifier classifier_;
   mutable std::mutex mutex_;

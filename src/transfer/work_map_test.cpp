@@ -7,8 +7,11 @@
 #include <chrono>
 #include <future>
 #include <mutex>
+#include <new>
 #include <random>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace hippogriff {
 namespace {
@@ -36,6 +39,24 @@ TEST(WorkMap, without_classifier_everything_has_the_given_warmth) {
   WorkMap cold({100, 50}, nullptr, Warmth::cold);
   EXPECT_FALSE(cold.claim_warm(4096));
   EXPECT_EQ(cold.claim_cold(4096), (Range{100, 50}));
+}
+
+TEST(WorkMap, goes_on_behind_a_block_that_there_was_no_memory_to_look_up) {
+  constexpr std::uint64_t first_bytes = WorkMap::first_block_bytes;
+  bool first = true;
+  WorkMap work(
+      {0, 2 * first_bytes},
+      [&first](Range block) -> std::vector<WarmRange> {
+        if (std::exchange(first, false)) {
+          throw std::bad_alloc();
+        }
+        return {{block, Warmth::warm}};
+      },
+      Warmth::warm);
+  EXPECT_THROW(work.claim_warm(first_bytes), std::bad_alloc);
+  EXPECT_EQ(work.perhaps_warm_bytes(), first_bytes);
+  EXPECT_EQ(work.claim_warm(first_bytes), (Range{first_bytes, first_bytes}));
+  EXPECT_FALSE(work.claim_warm(first_bytes)) << "nobody looks at the lost block any more";
 }
 
 TEST(WorkMap, empty_extent_has_nothing_to_claim) {
