@@ -86,11 +86,15 @@ slurm-test: all ## Jobs of a real Slurm, where this is run by root
 	@HIPPOGRIFF_LIBRARY=$(LIBRARY) $(VENV)/bin/python -m pytest -rs $(if $(CI),--reruns 1) contrib/slurm \
 	  --junitxml=$(BUILD)/junit-slurm.xml
 
-# Torch is looked for in $(VENV)/torch, where bootstrap puts it, then in $(VENV). Where it is in neither, all skip.
+# Torch is looked for in $(VENV)/torch, where bootstrap puts it, then in $(VENV). Where it is in neither, all skip,
+# unless bootstrap fails; where it is, something must pass.
 torch: all ## The Python tests and the docs' examples that need torch, with Debian's (152 MB)
 	@tools/bootstrap torch
 	@PYTHONPATH=$(VENV)/torch HIPPOGRIFF_LIBRARY=$(LIBRARY) $(VENV)/bin/python -m pytest -m torch python/tests \
 	  -rs$(if $(CI),R --reruns 1) --junitxml=$(BUILD)/junit-torch.xml
+	@! PYTHONPATH=$(VENV)/torch $(VENV)/bin/python -W ignore -c 'import torch' 2>/dev/null || \
+	  $(VENV)/bin/python tools/count_tests.py $(BUILD)/junit-torch.xml >/dev/null || \
+	  { echo "make torch: there is a torch, and no test passed with it" >&2; exit 1; }
 
 check: $(CHECKS) ## Tests, benchmarks built, sanitizers, fuzzers, linters, docs
 
