@@ -78,29 +78,33 @@ class ReadAround {
     return enough && some_is_left ? std::optional(block) : std::nullopt;
   }
 
-  // Where reads go all over what they come to: the next blocks in a row, from the one with `from`
-  // on, of which nothing was read and that begin before `end`. Who asks reads them as a whole. The
-  // sample is left out.
-  [[nodiscard]] std::optional<Range> take_ahead(std::size_t file,
-                                                std::uint64_t from,
-                                                std::uint64_t end) noexcept {
-    if (!episodes_.are_dense() || !has_counters()) {
-      return std::nullopt;
+  // Where reads go all over what they come to, and of the block before `block` some was read: gives
+  // the blocks of the next `bytes` of which nothing was read, those in a row together, to be read
+  // as a whole. The sample is left out.
+  template <typename Give>
+  void take_ahead(std::size_t file, const Range& block, std::uint64_t bytes, Give&& give) {
+    std::size_t number = regions_.number_at(block.offset);
+    if (number == 0 || !episodes_.are_dense() || !has_counters() ||
+        counter(file, number - 1).load(std::memory_order_relaxed) == 0) {
+      return;
     }
-    const std::uint64_t bytes = regions_.part(0).size;
-    const std::size_t last = std::min<std::size_t>((end + bytes - 1) / bytes, regions_.count());
-    std::size_t number = regions_.number_at(from);
-    while (number < last && !take_unread(file, number)) {
-      ++number;
+    const std::size_t end =
+        std::min<std::size_t>((block.end() + bytes) / regions_.part(0).size, regions_.count());
+    Range run{block.end(), 0};
+    while (++number < end) {
+      const Range part = regions_.part(number);
+      if (take_unread(file, number)) {
+        run.size += part.size;
+        continue;
+      }
+      if (run.size != 0) {
+        give(run);
+      }
+      run = {part.end(), 0};
     }
-    if (number >= last) {
-      return std::nullopt;
+    if (run.size != 0) {
+      give(run);
     }
-    Range run = regions_.part(number);
-    while (++number < last && take_unread(file, number)) {
-      run.size += regions_.part(number).size;
-    }
-    return run;
   }
 
  private:
@@ -112,12 +116,16 @@ class ReadAround {
   static constexpr std::uint32_t times_max = 15;
   static constexpr std::uint32_t read_max = (std::uint32_t{1} << times_shift) - 1;
 
+  std::atomic<std::uint32_t>& counter(std::size_t file, std::size_t number) noexcept {
+    return counters_[file * regions_.count() + number];
+  }
+
   bool take_unread(std::size_t file, std::size_t number) noexcept {
-    const std::size_t block = file * regions_.count() + number;
     std::uint32_t unread = 0;
-    return !ReadEpisodes::is_sampled(block) &&
-           counters_[block].compare_exchange_strong(
-               unread, std::uint32_t{1} << times_shift, std::memory_order_relaxed);
+    return !ReadEpisodes::is_sampled(file * regions_.count() + number) &&
+           counter(file, number)
+               .compare_exchange_strong(
+                   unread, std::uint32_t{1} << times_shift, std::memory_order_relaxed);
   }
 
   static std::uint64_t pages_of(std::uint64_t size_bytes) {

@@ -15,17 +15,19 @@ namespace hippogriff::ondemand {
 
 // Of a file in blocks, one of each 16 of which is the sample: these are read as if nothing were
 // known. An episode of one begins with a read after none in the last `gap_reads` of the array, and
-// is dense when the block is read as a whole in it: that is known then, else as many reads later.
-// Where three of four of the latest that are known were dense, blocks are expected to be read all
-// over from their first read on. So who goes through a file in order, in whatever pieces and
-// however often, is told from who reads here and there. Thread-safe.
+// is dense when the block is read as a whole in it. It counts `known_reads` after it began, whether
+// it was dense by then or not: so neither kind is known before the other. Where three of four of
+// the latest that count were dense, blocks are expected to be read all over from their first read
+// on. So who goes through a file in order, in whatever pieces, is told from who reads here and
+// there, and from who does both. Thread-safe.
 class ReadEpisodes {
  public:
   static constexpr std::size_t group_blocks = 16;
   static constexpr std::uint64_t gap_reads = 2048;
+  static constexpr std::uint64_t known_reads = 1024;
   static constexpr std::size_t known_wanted = 16;
   // Where each read begins an episode, one of the sample comes in 16 of them.
-  static constexpr std::size_t kept = gap_reads / group_blocks + 4 * known_wanted;
+  static constexpr std::size_t kept = known_reads / group_blocks + 4 * known_wanted;
 
   explicit ReadEpisodes(std::size_t blocks) : groups_((blocks + group_blocks - 1) / group_blocks) {}
 
@@ -84,8 +86,10 @@ class ReadEpisodes {
     std::size_t dense = 0;
     for (std::size_t back = 1; back <= std::min(next_, kept) && known < known_wanted; ++back) {
       const Episode& each = episodes_[(next_ - back) % kept];
-      known += each.dense || now >= each.began + gap_reads ? 1 : 0;
-      dense += each.dense ? 1 : 0;
+      if (now >= each.began + known_reads) {
+        ++known;
+        dense += each.dense ? 1 : 0;
+      }
     }
     if (known == known_wanted) {
       dense_.store(4 * dense >= 3 * known, std::memory_order_relaxed);

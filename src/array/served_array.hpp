@@ -126,17 +126,14 @@ class ServedArray {
     return around;
   }
 
-  // Of the same file, from `from` to `end`: the next part, if any, that is to be read with it.
-  [[nodiscard]] std::optional<Range> take_ahead(const FilePart& part,
-                                                std::uint64_t from,
-                                                std::uint64_t end) {
+  // After that gave a block: gives what of the next `bytes` of the file is to be read with it.
+  template <typename Give>
+  void take_ahead(const FilePart& part, const Range& block, std::uint64_t bytes, Give&& give) {
     const auto file = static_cast<std::size_t>(part.file - backing().files.data());
     const std::uint64_t begin = backing().file_offset;
-    auto run = read_around_.take_ahead(file, from - begin, end - begin);
-    if (run) {
-      run->offset += begin;
-    }
-    return run;
+    read_around_.take_ahead(file, {block.offset - begin, block.size}, bytes, [&](const Range& run) {
+      give(Range{run.offset + begin, run.size});
+    });
   }
 
   // Writes through the page cache take turns at a file's lock: more of them at once are no faster,
