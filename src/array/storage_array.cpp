@@ -140,6 +140,7 @@ struct StorageArray::Layout {
     place(shared_end, queue.shared_bytes() * queues);
     words_of_all = place(shared_end, sizeof(ReachedWords));
     shown = place(shared_end, shown_accesses_bytes);
+    counted = place(shared_end, sizeof(Counted));
     shared_end = align_up(shared_end, registered_page_bytes);
     staging = shared_end;
     if (is_staged(options)) {
@@ -164,6 +165,7 @@ struct StorageArray::Layout {
   std::uint64_t shared_end = 0;
   std::uint64_t words_of_all = 0;
   std::uint64_t shown = 0;
+  std::uint64_t counted = 0;
   std::uint64_t staging = 0;
 };
 
@@ -237,6 +239,7 @@ void StorageArray::check_options(StorageArrayOptions& options) {
 void StorageArray::allocate(const Layout& layout) {
   Device& device = *options_.device;
   shared_ = device.allocate_pinned(layout.shared_end);
+  counted_ = new (shared_ + layout.counted) Counted;
   if (is_staged(options_) && !options_.backing.in_memory()) {
     options_.controller->begin_staging(&device);
     stages_ = true;
@@ -439,32 +442,26 @@ CacheCounts StorageArray::counts() {
     return read_counts(cache_, asks_->seen);
   }
 
-  struct Counted {
-    CacheCounters lines;
-    std::array<AccessCount, access_counts> accesses{};
-  };
-
-  auto counted = std::make_unique<Counted>();
+  const std::scoped_lock lock(counting_);
   const DeviceScope scope(device);
   const auto stream = device.create_stream();
-  stream->copy_to_host(reinterpret_cast<std::byte*>(&counted->lines),
-                       {reinterpret_cast<std::uint64_t>(cache_.places.counters)},
-                       sizeof counted->lines);
-  stream->copy_to_host(reinterpret_cast<std::byte*>(counted->accesses.data()),
-                       {reinterpret_cast<std::uint64_t>(cache_.accesses)},
-                       sizeof counted->accesses);
+  const auto copy = [&](auto& to, const void* from) {
+    stream->copy_to_host(
+        reinterpret_cast<std::byte*>(&to), {reinterpret_cast<std::uint64_t>(from)}, sizeof to);
+  };
+  copy(counted_->lines, cache_.places.counters);
+  copy(counted_->accesses, cache_.accesses);
   if (!wait_for(*stream, device_patience)) {
-    static_cast<void>(counted.release());  // the copies may still come
     throw Error({.status = Status::timed_out,
                  .operation = "statistics of array " + options_.backing.name,
                  .object = device.info().name,
                  .detail = "the device did not give its counts"});
   }
-  for (std::size_t i = 0; i < counted->accesses.size(); ++i) {
-    asks_->seen.see(i, counted->accesses[i].count);
+  for (std::size_t i = 0; i < access_counts; ++i) {
+    asks_->seen.see(i, counted_->accesses[i].count);
   }
-  CacheCounts counts{
-      counted->lines.misses, counted->lines.overwritten, counted->lines.written_back};
+  const CacheCounters& lines = counted_->lines;
+  CacheCounts counts{lines.misses, lines.overwritten, lines.written_back};
   asks_->tell(counts);
   return counts;
 }

@@ -10,11 +10,13 @@
 #include <hippogriff/array/cache.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -204,6 +206,13 @@ class StorageArray {
     }
   };
 
+  // Copied from a GPU, into pinned memory: a device that is stuck would hold whoever copies to
+  // other memory.
+  struct Counted {
+    CacheCounters lines;
+    std::array<AccessCount, access_counts> accesses;
+  };
+
   [[nodiscard]] bool kernels_ended() noexcept;
   [[nodiscard]] bool windows_closed() const noexcept;
   NvmeStatus write_idle_lines() const;
@@ -229,6 +238,8 @@ class StorageArray {
   bool stages_ = false;             // as Controller::stages_for knows
   std::byte* shared_ = nullptr;     // pinned
   std::span<std::uint64_t> shown_;  // in that: what kernels on a GPU count
+  Counted* counted_ = nullptr;      // in that, too
+  std::mutex counting_;
   DeviceAddress own_;
   DeviceAddress lines_;
   std::byte* registered_ = nullptr;  // of memory that the array stands on
