@@ -59,7 +59,7 @@ struct DriveCalibration {
   Rate direct_read;
   Rate direct_write;
   double latency_seconds = 100e-6;
-  std::uint32_t depth = 4;  // requests of 1 MiB in flight that reach the rate
+  std::uint32_t depth = 4;  // that reaches the rate: each is DirectQueue::reads_per_depth reads
   bool measured = false;
   Figures measured_figures = 0;
 

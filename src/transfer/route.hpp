@@ -42,7 +42,7 @@ struct Plan {
   std::uint32_t direct_channels = 0;    // threads calling cuFile, or reading in place
   std::uint32_t mapped_channels = 0;    // threads registering windows
   std::uint32_t buffered_channels = 0;  // threads reading or writing through the page cache
-  std::uint32_t direct_io_depth = 0;    // of the drive to begin with: two requests each
+  std::uint32_t direct_io_depth = 0;    // of the drive to begin with: some requests each
   bool park = false;                    // go on into host memory while the device is not ready
 
   friend bool operator==(const Plan&, const Plan&) = default;

@@ -65,7 +65,7 @@ std::uint32_t channels_beside(std::uint32_t depth, const TransferFacts& facts) {
   return (facts.slots_max - std::min(depth, facts.slots_max)) / EngineShape::slots_per_channel;
 }
 
-// The drive's depth beside `channels`: a slot for each, which is half of what it wants.
+// The drive's depth beside `channels`: a slot for each, which is a part of what it wants.
 std::uint32_t depth_beside(std::uint32_t channels,
                            const CostModel& model,
                            const TransferFacts& facts) {
