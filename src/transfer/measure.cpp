@@ -154,7 +154,7 @@ class Measurement {
     // In turns, and each depth by its best turn: drives that others use too vary by more than
     // depths differ.
     constexpr std::array<std::uint32_t, 4> depths{2, 4, 8, 16};
-    static_assert(DirectQueue::reads_per_depth * depths.back() * DirectQueue::read_bytes <=
+    static_assert(DirectQueue::read_bytes * DirectQueue::reads_per_depth * depths.back() <=
                   EngineShape::channels_max * chunk_bytes);  // pinned_ has no more
     constexpr std::uint64_t turns = 3;
     const std::uint64_t turn_bytes =

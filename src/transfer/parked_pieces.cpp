@@ -59,7 +59,7 @@ std::byte* ParkedPieces::take_spare() {
   const std::lock_guard lock(mutex_);
   std::byte* place = spare_;
   if (place != nullptr) {
-    std::memcpy(&spare_, place, sizeof spare_);
+    std::memcpy(static_cast<void*>(&spare_), place, sizeof spare_);
   }
   return place;
 }
@@ -113,7 +113,7 @@ bool ParkedPieces::await_piece(std::chrono::milliseconds time) {
 void ParkedPieces::written(std::byte* place) {
   {
     const std::lock_guard lock(mutex_);
-    std::memcpy(place, &spare_, sizeof spare_);
+    std::memcpy(place, static_cast<const void*>(&spare_), sizeof spare_);
     spare_ = place;
     --being_written_;
   }
