@@ -45,7 +45,8 @@ std::byte* Pinbuffer::acquire(std::chrono::nanoseconds timeout,
                               const std::function<bool()>& wanted) {
   const auto end = std::chrono::steady_clock::now() + timeout;
   std::unique_lock lock(mutex_);
-  while (free_.empty()) {
+  std::size_t before_us = waiting_;
+  while (free_.size() <= before_us) {
     if (!wanted()) {
       return nullptr;
     }
@@ -59,11 +60,28 @@ std::byte* Pinbuffer::acquire(std::chrono::nanoseconds timeout,
     if (now >= end) {
       return nullptr;
     }
-    slot_free_.wait_until(lock, std::min(end, now + wanted_interval));
+    await_slot(lock, std::min(end, now + wanted_interval));
+    before_us = 0;
   }
   std::byte* slot = free_.back();
   free_.pop_back();
+  slots_changed();
   return slot;
+}
+
+// A segment that is being allocated comes by itself.
+void Pinbuffer::await_slot(std::unique_lock<std::mutex>& lock,
+                           std::chrono::steady_clock::time_point end) {
+  const std::size_t counted = growing_ ? 0 : 1;
+  waiting_ += counted;
+  slots_changed();
+  slot_free_.wait_until(lock, end);
+  waiting_ -= counted;
+  slots_changed();
+}
+
+void Pinbuffer::slots_changed() noexcept {
+  short_.store(waiting_ > free_.size(), std::memory_order_relaxed);
 }
 
 bool Pinbuffer::may_grow() const {
@@ -91,6 +109,7 @@ std::byte* Pinbuffer::grow(std::unique_lock<std::mutex>& lock) {
   for (std::size_t index = 1; index < segment_slots; ++index) {
     free_.push_back(segment + index * slot_bytes);
   }
+  slots_changed();
   slot_free_.notify_all();
   return segment;
 }
@@ -146,6 +165,7 @@ void Pinbuffer::release(std::byte* slot) noexcept {
       return;
     }
     free_.push_back(slot);
+    slots_changed();
   }
   slot_free_.notify_one();
 }

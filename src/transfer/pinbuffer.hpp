@@ -11,6 +11,7 @@
 #include "device/device.hpp"
 #include "device/host_memory.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -43,13 +44,17 @@ class Pinbuffer {
 
   // A slot of slot_bytes, or nullptr when all are lent and none came back within `timeout`, or when
   // `wanted`, asked now and then under a lock, says that it is not any more. Grows before it waits,
-  // by one segment at a time: there are never more than the slots in use need. Throws Error when
-  // the first segment cannot be allocated.
+  // by one segment at a time: there are never more than the slots in use need. Slots that come
+  // back are for those who wait already. Throws Error when the first segment cannot be allocated.
   [[nodiscard]] std::byte* acquire(
       std::chrono::nanoseconds timeout, const std::function<bool()>& wanted = [] { return true; });
   void release(std::byte* slot) noexcept;
   // Before release: the device may still use the slot, so it (and its segment) is never reused.
   void abandon(std::byte* slot) noexcept;
+
+  // Somebody waits, and all there may be is lent: who has several slots should give one back. Takes
+  // no lock, so it may be a moment late.
+  [[nodiscard]] bool is_short() const { return short_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] std::size_t allocated_bytes() const;
   // Why memory is not pinned; "" when it is.
@@ -64,6 +69,8 @@ class Pinbuffer {
     return segments_.size() + ordinary_segments_.size();
   }
 
+  void await_slot(std::unique_lock<std::mutex>& lock, std::chrono::steady_clock::time_point end);
+  void slots_changed() noexcept;
   [[nodiscard]] bool may_grow() const;
   std::byte* grow(std::unique_lock<std::mutex>& lock);
   std::byte* new_segment(std::unique_lock<std::mutex>& lock);
@@ -74,6 +81,8 @@ class Pinbuffer {
   mutable std::mutex mutex_;
   std::condition_variable slot_free_;
   std::vector<std::byte*> free_;
+  std::size_t waiting_ = 0;  // for a slot to come back, not for a segment
+  std::atomic<bool> short_{false};
   std::vector<std::byte*> segments_;  // pinned ones
   std::vector<std::unique_ptr<PageMapping>> ordinary_segments_;
   std::string refusal_;

@@ -87,6 +87,47 @@ TEST_F(PinbufferTest, whoever_waits_for_slots_that_are_lent_gives_up_when_not_ne
   pinbuffer.release(second);
 }
 
+TEST_F(PinbufferTest, what_comes_back_is_for_whoever_waits_already) {
+  Pinbuffer pinbuffer(*device_, segment_bytes);
+  std::byte* first = pinbuffer.acquire(long_enough);
+  std::byte* second = pinbuffer.acquire(long_enough);
+  for (int turn = 0; turn < 20; ++turn) {
+    EXPECT_EQ(pinbuffer.acquire(std::chrono::seconds(0)), nullptr);
+    EXPECT_FALSE(pinbuffer.is_short()) << "who has slots does not wait";
+    std::byte* waited_for = nullptr;
+    std::jthread lane([&] { waited_for = pinbuffer.acquire(long_enough); });
+    ASSERT_TRUE(hippogriff::testing::eventually([&] { return pinbuffer.is_short(); }));
+    pinbuffer.release(first);
+    EXPECT_FALSE(pinbuffer.is_short()) << "one is enough";
+    EXPECT_EQ(pinbuffer.acquire(std::chrono::seconds(0)), nullptr);
+    lane.join();
+    EXPECT_EQ(waited_for, first);
+  }
+  pinbuffer.release(first);
+  pinbuffer.release(second);
+}
+
+TEST_F(PinbufferTest, it_is_not_short_while_it_grows) {
+  faults_->block(DeviceOperation::allocate_pinned);
+  Pinbuffer pinbuffer(*device_, segment_bytes);
+  std::byte* first = nullptr;
+  std::byte* second = nullptr;
+  std::atomic<int> asked = 0;
+  const auto wanted = [&asked] { return ++asked > 0; };
+  std::jthread lane([&] { first = pinbuffer.acquire(long_enough, wanted); });
+  EXPECT_TRUE(faults_->wait_until_held(1, long_enough));
+  std::jthread other([&] { second = pinbuffer.acquire(long_enough, wanted); });
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return asked > 3; }));
+  EXPECT_FALSE(pinbuffer.is_short());
+  faults_->release_held();
+  lane.join();
+  other.join();
+  ASSERT_NE(first, nullptr);
+  ASSERT_NE(second, nullptr);
+  pinbuffer.release(first);
+  pinbuffer.release(second);
+}
+
 TEST_F(PinbufferTest, what_cannot_be_pinned_is_not_tried_for_each_slot) {
   const Failure none{.status = Status::out_of_host_memory, .operation = "allocate pinned memory"};
   faults_->fail(DeviceOperation::allocate_pinned, 2, none, 1000);

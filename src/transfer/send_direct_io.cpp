@@ -21,6 +21,9 @@ constexpr std::size_t slots_wanted = depth_max + 4;
 constexpr std::uint64_t pieces_for_spare_slots = 64;
 // Copies of this size end sooner on a link that is free.
 constexpr std::chrono::microseconds copy_patience{60};
+// A read that waits for a slot asks for one so often, more and more rarely while nothing moves.
+constexpr std::chrono::microseconds look_again_min{50};
+constexpr std::chrono::microseconds look_again_max{1000};
 
 class DirectIoSend {
  public:
@@ -60,7 +63,8 @@ class DirectIoSend {
   // As many again for copies, so that reads need not wait for them.
   [[nodiscard]] std::size_t slots_for_depth() const {
     const bool spare = transfer_.work.unclaimed_bytes() >= pieces_for_spare_slots * read_bytes_;
-    return std::min<std::size_t>((spare ? 2 : 1) * depth_.depth(), slots_max_);
+    const std::size_t wanted = depth_.depth();
+    return std::min(spare ? 2 * wanted : wanted, slots_max_);
   }
 
   [[nodiscard]] std::size_t slots_in_use() const {
@@ -68,9 +72,11 @@ class DirectIoSend {
   }
 
   void submit_reads() {
+    short_of_slots_ = false;
     while (wants_slots() && slots_in_use() < slots_) {
       Slot* slot = ring_.try_idle();
       if (slot == nullptr) {
+        short_of_slots_ = true;
         claiming_ = claiming_ && !ring_.starved() && transfer_.work.unclaimed_bytes() > 0;
         return;
       }
@@ -97,9 +103,11 @@ class DirectIoSend {
       return;
     }
     // The next thing to do comes with a read, unless one could be started but for a slot.
-    const auto patience =
-        wants_slots() ? std::chrono::microseconds(50) : std::chrono::milliseconds(20);
-    for (auto& read : queue_.reap(patience)) {
+    const auto patience = wants_slots() ? look_again_ : std::chrono::milliseconds(20);
+    auto reads = queue_.reap(patience);
+    const bool nothing_moves = reads.empty() && short_of_slots_ && ring_.copies_in_flight() == 0;
+    look_again_ = nothing_moves ? std::min(2 * look_again_, look_again_max) : look_again_min;
+    for (auto& read : reads) {
       auto* slot = reinterpret_cast<Slot*>(read.tag);
       if (read.failure.status != Status::ok) {
         transfer_.fail(std::move(read.failure));
@@ -133,7 +141,7 @@ class DirectIoSend {
     const auto patience_end = Clock::now() + copy_patience;
     while (ring_.copies_in_flight() > 0) {
       Slot* slot = ring_.take_copied();
-      const bool no_other_slot = !claiming_ || slots_ >= slots_max_;
+      const bool no_other_slot = !claiming_ || slots_ >= slots_max_ || short_of_slots_;
       if (slot == nullptr && no_other_slot && queue_.in_flight() == 0) {
         slot = ring_.wait_copied("copy to device");
       }
@@ -141,7 +149,7 @@ class DirectIoSend {
         transfer_.piece_done(Lane::direct_io, slot->piece);
         ring_.make_idle(slot);
         submit_reads();
-      } else if (!wants_slots()) {
+      } else if (!wants_slots() || short_of_slots_) {
         return;
       } else if (Clock::now() > patience_end) {
         slots_ = std::min(slots_ + 1, slots_max_);
@@ -160,7 +168,9 @@ class DirectIoSend {
   std::deque<Slot*> arrived_;  // read, in a moment on their way to the device
   SlotRing ring_;              // outlives the queue, whose requests use its memory
   DirectQueue queue_;
-  bool claiming_ = true;  // cold pieces may be left
+  bool claiming_ = true;         // cold pieces may be left
+  bool short_of_slots_ = false;  // the ring gave none of those to use now
+  std::chrono::microseconds look_again_ = look_again_min;
 };
 
 }  // namespace

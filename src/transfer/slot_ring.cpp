@@ -1,6 +1,7 @@
 // Slots and the copies that use them.
 #include "transfer/slot_ring.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace hippogriff {
@@ -90,6 +91,21 @@ std::byte* SlotRing::acquire() {
                  .detail = "no slot came back in 60 s"});
   }
   return memory;
+}
+
+void SlotRing::make_idle(Slot* slot) {
+  if (slots_.size() > 1 && context_.pinbuffer.is_short()) {
+    give_back(slot);
+  } else {
+    idle_.push_back(slot);
+  }
+}
+
+void SlotRing::give_back(const Slot* slot) {
+  std::byte* memory = slot->memory;
+  std::erase_if(slots_, [slot](const auto& each) { return each.get() == slot; });
+  context_.pinbuffer.release(memory);
+  budget_.give_back(Pinbuffer::slot_bytes);
 }
 
 // What joins the copies before it is queued is waited for, whatever is thrown.

@@ -40,6 +40,10 @@ class SlotRing {
   // was left to do. The lane should end; what it leaves is carried when they have ended.
   [[nodiscard]] bool starved() const { return slots_.empty(); }
 
+  // The slot is used no more: it may be another lane's at once, where one waits that has none. One
+  // slot at least stays, so the ring does not become starved.
+  void make_idle(Slot* slot);
+
   // Starts a copy of `slot.piece`, which lies at `memory` in the slot, to where it belongs; the
   // slot joins the copies.
   void start_to_device(Slot* slot, const Transfer& transfer, const std::byte* memory);
@@ -50,14 +54,13 @@ class SlotRing {
   Slot* wait_copied(const char* operation);
   Slot* take_copied();
 
-  void make_idle(Slot* slot) { idle_.push_back(slot); }
-
   [[nodiscard]] std::size_t copies_in_flight() const { return copying_.size(); }
 
   [[nodiscard]] std::size_t size() const { return slots_.size(); }
 
  private:
   std::byte* acquire();
+  void give_back(const Slot* slot);
   void copy_ended(const Slot& slot) const;
 
   LaneContext& context_;
