@@ -60,19 +60,20 @@ Slot* SlotRing::try_idle() {
   if (slots_.size() >= capacity_ || transfer_.work.unclaimed_bytes() == 0) {
     return nullptr;
   }
+  // Nothing may be refused once the slot is lent.
+  auto slot = std::make_unique<Slot>();
+  slot->copied = stream_.create_copy();
+  slots_.reserve(slots_.size() + 1);
   if (!budget_.take(Pinbuffer::slot_bytes)) {
     capacity_ = slots_.size();
     return nullptr;
   }
-  std::byte* memory = acquire();
-  if (memory == nullptr) {
+  slot->memory = acquire();
+  if (slot->memory == nullptr) {
     budget_.give_back_unused(Pinbuffer::slot_bytes);
     return nullptr;
   }
-  auto slot = std::make_unique<Slot>();
-  slot->memory = memory;
   slots_.push_back(std::move(slot));
-  slots_.back()->copied = stream_.create_copy();
   return slots_.back().get();
 }
 
