@@ -173,17 +173,49 @@ class _Forked:
 def test_a_drives_limit_is_what_its_blocks_take(folder: Path) -> None:
     path = folder / "x.bin"
     path.write_bytes(bytes(16 << 20))
-    read = limits.read_limit(path)
-    written = limits.write_limit(folder / "y.bin", 8 << 20)
+    read = limits.read_limits(path)
+    written = limits.write_limits(folder / "y.bin", 8 << 20)
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
     except OSError:
-        assert (read, written) == (None, None)
+        assert (read, written) == ({}, {})
     else:
-        assert read is not None
-        assert written is not None
-        assert 0 < read < 1000
-        assert 0 < written < 1000
+        assert read.keys() == written.keys()
+        assert "O_DIRECT, 4 x 512 KiB" in read
+        assert all(0 < rate < 1000 for rate in [*read.values(), *written.values()])
     assert [each.name for each in folder.iterdir()] == ["x.bin"]
     path.write_bytes(bytes(1000))
-    assert limits.read_limit(path) is None
+    assert limits.read_limits(path) == {}
+
+
+def test_each_way_reads_another_part_in_the_next_turn(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / "x.bin"
+    path.write_bytes(bytes(16 << 20))
+    read: dict[str, set[int]] = {}
+
+    def note(_path: Path, _flags: int, _move: object, extent: Any, shape: object) -> float:
+        assert extent.size_bytes == 4 << 20
+        read.setdefault(str(shape), set()).add(extent.offset)
+        return 1.0
+
+    monkeypatch.setattr(limits, "_direct", note)
+    for turn in range(4):
+        limits.read_limits(path, turn)
+    assert all(offsets == {0, 4 << 20, 8 << 20, 12 << 20} for offsets in read.values())
+
+
+def test_the_limit_is_the_way_that_is_best_by_its_median(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = iter([{"a": 9.0, "b": 2.0}, {"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 3.0}])
+    monkeypatch.setattr(bench, "read_limits", lambda _path, _turn: next(measured))
+    limit = bench._Limit({"state": "cold", "size_bytes": 10**9}, "cuda:0")
+    assert limit.rows() == []
+    for _ in range(3):
+        limit.measure(folder)
+    (row,) = limit.rows()
+    assert row.contender == "limit: b"
+    assert row.later() == 2.0
+    assert len(row.outcomes) == 3

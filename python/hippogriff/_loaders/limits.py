@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hippogriff._huge_pages import touched_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from pathlib import Path
 
     _Move = Callable[[int, list[memoryview], int], int]
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 class _Shape(NamedTuple):
     threads: int
-    block_bytes: int
+    block_bytes: int  # what each moves at once
+
+    def __str__(self) -> str:
+        return f"O_DIRECT, {self.threads} x {self.block_bytes >> 10} KiB"
 
 
 class _Extent(NamedTuple):
@@ -29,9 +32,13 @@ class _Extent(NamedTuple):
     size_bytes: int
 
 
-# Threads, and the bytes of what each moves at once: virtual drives get slower when much is under
-# way, others when little is.
-_SHAPES = (_Shape(2, 1 << 20), _Shape(8, 4 << 20))
+# Virtual drives get slower when much is under way, others when little is.
+_SHAPES = (
+    _Shape(2, 1 << 20),
+    _Shape(4, 512 << 10),
+    _Shape(8, 512 << 10),
+    _Shape(8, 4 << 20),
+)
 _COPY_BYTES = 256 << 20
 _COPIES = 16
 
@@ -53,25 +60,26 @@ def link_limit(device: str, repeat: int = 3) -> float:
     return statistics.median(rates[1:])
 
 
-def read_limit(path: Path) -> float | None:
-    """Read half of a file by O_DIRECT with few threads, the rest with several; the better in GB/s.
+def read_limits(path: Path, turn: int = 0) -> dict[str, float]:
+    """Read each part of a file by O_DIRECT in another way, others in the next turn.
 
-    None where that is impossible.
+    Returns GB/s by way; nothing where that is impossible.
     """
-    half_bytes = path.stat().st_size // len(_SHAPES)
-    return _best(
-        _direct(path, os.O_RDONLY, os.preadv, _Extent(number * half_bytes, half_bytes), shape)
-        for number, shape in enumerate(_SHAPES)
-    )
+    part_bytes = path.stat().st_size // len(_SHAPES)
+    rates = {}
+    for number, shape in enumerate(_SHAPES):
+        part = _Extent((number + turn) % len(_SHAPES) * part_bytes, part_bytes)
+        rates[str(shape)] = _direct(path, os.O_RDONLY, os.preadv, part, shape)
+    return _possible(rates)
 
 
-def write_limit(path: Path, size_bytes: int) -> float | None:
-    """Write new files by O_DIRECT, to the drive, with as many threads; GB/s or None."""
-    return _best(_write_new(path, size_bytes, shape) for shape in _SHAPES)
+def write_limits(path: Path, size_bytes: int) -> dict[str, float]:
+    """Write new files by O_DIRECT, to the drive, in the same ways; GB/s by way."""
+    return _possible({str(shape): _write_new(path, size_bytes, shape) for shape in _SHAPES})
 
 
-def _best(rates: Iterable[float | None]) -> float | None:
-    return max((rate for rate in rates if rate is not None), default=None)
+def _possible(rates: dict[str, float | None]) -> dict[str, float]:
+    return {way: rate for way, rate in rates.items() if rate is not None}
 
 
 def _write_new(path: Path, size_bytes: int, shape: _Shape) -> float | None:
