@@ -64,10 +64,11 @@ inline bool threads_come_down_to(std::size_t count) {
 // A device, its faults, a storage, its faults, and a runtime over both. close() checks for leaks.
 class FaultyRuntime {
  public:
-  explicit FaultyRuntime(Settings settings = test_settings(), bool linked = true)
+  explicit FaultyRuntime(Settings settings = test_settings(),
+                         std::shared_ptr<Device> inner = linked_device())
       : descriptors_before_(open_descriptors()),
         threads_before_(running_threads()),
-        device(make_faulty_device(linked ? linked_device() : plain_device(), device_faults)),
+        device(make_faulty_device(std::move(inner), device_faults)),
         runtime(std::make_unique<Runtime>(std::move(settings),
                                           make_faulty_storage(make_system_storage(), plan),
                                           std::vector<std::shared_ptr<Device>>{device})) {}

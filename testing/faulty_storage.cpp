@@ -187,7 +187,12 @@ class FaultyQueue final : public IoQueue {
   FaultyQueue(std::unique_ptr<IoQueue> queue, std::shared_ptr<FaultPlan> plan)
       : queue_(std::move(queue)), plan_(std::move(plan)) {}
 
-  void submit(const IoRequest& request) override;
+  void submit(const IoRequest& request) override { pass_on(request, &IoQueue::submit); }
+
+  void prepare(const IoRequest& request) override { pass_on(request, &IoQueue::prepare); }
+
+  void submit_prepared() override { queue_->submit_prepared(); }
+
   std::size_t reap(std::span<IoCompletion> completions, std::chrono::nanoseconds timeout) override;
 
   [[nodiscard]] std::size_t in_flight() const override {
@@ -208,6 +213,8 @@ class FaultyQueue final : public IoQueue {
     bool held = false;
   };
 
+  using Begin = void (IoQueue::*)(const IoRequest&);
+  void pass_on(const IoRequest& request, Begin begin);
   void withhold(const IoCompletion& completion, const std::optional<Fault>& fault);
   void collect(std::chrono::nanoseconds timeout);
   std::size_t tell(std::span<IoCompletion> completions);
@@ -228,7 +235,7 @@ void FaultyQueue::withhold(const IoCompletion& completion, const std::optional<F
   withheld_.push_back(entry);
 }
 
-void FaultyQueue::submit(const IoRequest& request) {
+void FaultyQueue::pass_on(const IoRequest& request, Begin begin) {
   if (const auto fault = plan_->strike(FaultPoint::submit)) {
     suffer(*fault, *plan_, "submit", nullptr, request.offset);
   }
@@ -245,7 +252,7 @@ void FaultyQueue::submit(const IoRequest& request) {
   }
   IoRequest inner = request;
   inner.tag = next_tag_++;
-  queue_->submit(inner);
+  (queue_.get()->*begin)(inner);
   pending_.emplace(inner.tag,
                    Pending{request, {request.pieces.begin(), request.pieces.end()}, fault});
 }

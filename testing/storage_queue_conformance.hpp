@@ -116,6 +116,51 @@ TEST_P(StorageConformance, a_queue_uses_the_same_buffers_again_and_again_for_rea
   EXPECT_TRUE(is_pattern(back, 0));
 }
 
+TEST_P(StorageConformance, prepared_requests_are_carried_out_at_the_latest_by_reap) {
+  constexpr std::size_t chunk = 4096;
+  const auto file = patterned("f", chunk * 8);
+  AlignedMemory memory(chunk * 8);
+  const auto queue = storage->create_queue(8);
+  const auto prepare = [&](std::uint64_t index) {
+    queue->prepare({.file = file.get(),
+                    .direct = file->facts().direct,
+                    .offset = index * chunk,
+                    .memory = memory.bytes().subspan(index * chunk, chunk),
+                    .tag = index});
+  };
+  queue->submit_prepared();  // nothing
+  for (std::uint64_t index = 0; index < 3; ++index) {
+    prepare(index);
+  }
+  queue->submit_prepared();
+  for (std::uint64_t index = 3; index < 8; ++index) {
+    prepare(index);
+  }
+  EXPECT_EQ(queue->in_flight(), 8U);
+  EXPECT_EQ(failure_of([&] { prepare(0); }).status, Status::invalid_argument);
+  std::set<std::uint64_t> tags;
+  while (tags.size() < 8) {
+    const IoCompletion completion = reap_one(*queue);
+    ASSERT_EQ(completion.result, static_cast<std::int64_t>(chunk));
+    ASSERT_TRUE(tags.insert(completion.tag).second);
+  }
+  EXPECT_EQ(queue->in_flight(), 0U);
+  EXPECT_TRUE(is_pattern(memory.bytes(), 0));
+}
+
+TEST_P(StorageConformance, a_queue_may_close_with_requests_prepared) {
+  const auto file = patterned("f", 8192);
+  AlignedMemory memory(8192);
+  for (int round = 0; round < 5; ++round) {
+    const auto queue = storage->create_queue(2);
+    queue->prepare({.file = file.get(), .direct = false, .memory = memory.bytes().first(4096)});
+    if (round % 2 == 0) {
+      queue->submit({.file = file.get(), .direct = false, .memory = memory.bytes().last(4096)});
+    }
+  }
+  EXPECT_EQ(file->size_now(), 8192U);
+}
+
 TEST_P(StorageConformance, registered_buffers_are_there_or_it_says_why_not) {
   const std::string why_not = storage->why_no_registered_buffers();
   EXPECT_TRUE(storage->queue_kind() == "io_uring" || why_not == "there is no io_uring") << why_not;

@@ -152,6 +152,14 @@ class IoQueue {
   // At most `depth` may be in flight. Throws Error(io_error) when the queue itself fails: then the
   // request is not in flight.
   virtual void submit(const IoRequest& request) = 0;
+
+  // The same, but it may begin only with submit_prepared() or reap(): requests that begin together
+  // cost fewer calls of the system, and a virtual machine fewer calls of its host. What the queue
+  // refuses then completes with its error.
+  virtual void prepare(const IoRequest& request) { submit(request); }
+
+  virtual void submit_prepared() {}
+
   // Takes what has completed, waiting up to `timeout` for the first. Returns 0 at once when nothing
   // is in flight.
   virtual std::size_t reap(std::span<IoCompletion> completions,

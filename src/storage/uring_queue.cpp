@@ -1,4 +1,4 @@
-// IoQueue over io_uring: one submission per request, waits bounded by the kernel's own timeout.
+// IoQueue over io_uring: waits are bounded by the kernel's own timeout.
 #include "storage/uring_queue.hpp"
 
 #include "storage/queue_request.hpp"
@@ -88,9 +88,11 @@ class UringQueue final : public IoQueue {
   ~UringQueue() override;
 
   void submit(const IoRequest& request) override;
+  void prepare(const IoRequest& request) override;
+  void submit_prepared() override;
   std::size_t reap(std::span<IoCompletion> completions, std::chrono::nanoseconds timeout) override;
 
-  // Completions that wait for a reap still count.
+  // What is prepared counts, and completions that wait for a reap still do.
   [[nodiscard]] std::size_t in_flight() const override {
     return slots_.size() - free_slots_.size() + finished_.size();
   }
@@ -104,8 +106,17 @@ class UringQueue final : public IoQueue {
     int attempts = 0;
   };
 
-  int start(std::size_t index);
+  // Of a slot, in the ring, as long as the kernel has not taken it.
+  struct Entry {
+    std::size_t index;
+    io_uring_sqe* sqe;
+  };
+
+  std::size_t take_slot(const IoRequest& request);
+  int make_entry(std::size_t index);
   int enter();
+  std::span<const Entry> not_taken() const;
+  void refuse_prepared(int result);
   void collect();
   void harvest();
   void finish(std::size_t index, std::int64_t result);
@@ -117,12 +128,13 @@ class UringQueue final : public IoQueue {
   std::optional<RegisteredBuffers> buffers_;
   std::vector<Slot> slots_;
   std::vector<std::size_t> free_slots_;
+  std::vector<Entry> prepared_;  // since the kernel last took all of them
   std::deque<IoCompletion> finished_;
   std::vector<std::size_t> again_;  // slots to be started once more
   bool closing_ = false;
 };
 
-void prepare(io_uring_sqe& sqe, const CheckedRequest& request, int buffer_index) {
+void fill_entry(io_uring_sqe& sqe, const CheckedRequest& request, int buffer_index) {
   const auto size = static_cast<unsigned>(request.size_bytes);
   const bool reads = request.kind == IoRequest::Kind::read;
   const auto pieces = static_cast<unsigned>(request.pieces.size());
@@ -148,6 +160,7 @@ int UringQueue::enter() {
   for (int attempt = 0; attempt < submit_attempts_max; ++attempt) {
     const int result = ::io_uring_submit(ring_.get());
     if (result >= 0 && ::io_uring_sq_ready(ring_.get()) == 0) {
+      prepared_.clear();
       return 0;
     }
     if (result < 0 && result != -EINTR && result != -EAGAIN && result != -EBUSY) {
@@ -162,28 +175,39 @@ int UringQueue::enter() {
   return -EAGAIN;
 }
 
-// Starts the request of a slot. Returns 0 or -errno; then it is not in flight.
-int UringQueue::start(std::size_t index) {
-  Slot& slot = slots_[index];
+// It takes them in their order.
+std::span<const UringQueue::Entry> UringQueue::not_taken() const {
+  const std::size_t ready = ::io_uring_sq_ready(ring_.get());
+  return std::span(prepared_).last(std::min(ready, prepared_.size()));
+}
+
+// What the kernel has not taken it must not take with what comes later.
+void UringQueue::refuse_prepared(int result) {
+  for (const Entry& entry : not_taken()) {
+    ::io_uring_prep_nop(entry.sqe);
+    ::io_uring_sqe_set_data64(entry.sqe, no_slot);
+    finish(entry.index, result);
+  }
+  prepared_.clear();
+}
+
+// Returns 0 or -errno.
+int UringQueue::make_entry(std::size_t index) {
   io_uring_sqe* sqe = ::io_uring_get_sqe(ring_.get());
   if (sqe == nullptr) {
     return -EBUSY;
   }
-  prepare(*sqe, slot.request, slot.buffer_index);
+  Slot& slot = slots_[index];
+  fill_entry(*sqe, slot.request, slot.buffer_index);
   // The second try goes to a worker that may sleep, where the first found the file not ready.
   sqe->flags |= slot.attempts > 0 ? IOSQE_ASYNC : 0U;
   ::io_uring_sqe_set_data64(sqe, index);
   ++slot.attempts;
-  const int result = enter();
-  if (result != 0) {
-    // The kernel has not taken the entry: it must not take this request with a later one.
-    ::io_uring_prep_nop(sqe);
-    ::io_uring_sqe_set_data64(sqe, no_slot);
-  }
-  return result;
+  prepared_.push_back({index, sqe});
+  return 0;
 }
 
-void UringQueue::submit(const IoRequest& request) {
+std::size_t UringQueue::take_slot(const IoRequest& request) {
   CheckedRequest checked = check_request(request, in_flight(), slots_.size());
   const std::size_t index = free_slots_.back();
   const int buffer_index = buffers_ && checked.pieces.empty()
@@ -191,11 +215,38 @@ void UringQueue::submit(const IoRequest& request) {
                                : -1;
   slots_[index] = {std::move(checked), buffer_index, 0};
   free_slots_.pop_back();
-  const int result = start(index);
+  return index;
+}
+
+void UringQueue::prepare(const IoRequest& request) {
+  const std::size_t index = take_slot(request);
+  const int result = make_entry(index);
   if (result != 0) {
     free_slots_.push_back(index);
     throw_io("submit to io_uring", request.file->facts().path, request.offset, -result);
   }
+}
+
+void UringQueue::submit_prepared() {
+  if (prepared_.empty()) {
+    return;
+  }
+  const int result = enter();
+  if (result != 0) {
+    refuse_prepared(result);
+  }
+}
+
+void UringQueue::submit(const IoRequest& request) {
+  prepare(request);
+  const int result = enter();
+  if (result == 0) {
+    return;
+  }
+  // The others complete with the error, this one's caller has it.
+  refuse_prepared(result);
+  finished_.pop_back();
+  throw_io("submit to io_uring", request.file->facts().path, request.offset, -result);
 }
 
 void UringQueue::finish(std::size_t index, std::int64_t result) {
@@ -229,7 +280,7 @@ void UringQueue::harvest() {
   while (!again_.empty()) {
     const std::size_t index = again_.back();
     again_.pop_back();
-    const int result = start(index);
+    const int result = make_entry(index);
     if (result != 0) {
       finish(index, result);
     }
@@ -261,8 +312,10 @@ std::size_t UringQueue::reap(std::span<IoCompletion> completions,
   }
   const auto deadline = deadline_after(timeout);
   for (;;) {
+    submit_prepared();
     if (finished_.size() < completions.size()) {
       harvest();
+      submit_prepared();
     }
     if (!finished_.empty() || in_flight() == 0) {
       return take(completions);
@@ -296,6 +349,7 @@ void UringQueue::cancel_all() noexcept {
 
 UringQueue::~UringQueue() {
   closing_ = true;
+  refuse_prepared(-ECANCELED);
   collect();
   if (free_slots_.size() < slots_.size()) {
     cancel_all();

@@ -263,6 +263,23 @@ TEST_F(UringQueueTest, requests_that_never_complete_are_cancelled_at_the_end) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
+TEST_F(UringQueueTest, prepared_requests_begin_together) {
+  Pipe first(0);
+  Pipe second(0);
+  const auto queue = make_uring_queue(4);
+  std::vector<std::byte> other(10);
+  EXPECT_EQ(first.write(pattern(0, 10), 0), 10U);
+  EXPECT_EQ(second.write(pattern(0, 10), 0), 10U);
+  queue->prepare({.file = &first, .direct = false, .memory = memory, .tag = 1});
+  queue->prepare({.file = &second, .direct = false, .memory = other, .tag = 2});
+  EXPECT_FALSE(is_pattern(memory, 0));  // not begun: a pipe that has bytes gives them at once
+  EXPECT_EQ(queue->in_flight(), 2U);
+  queue->submit_prepared();
+  EXPECT_TRUE(is_pattern(memory, 0));
+  EXPECT_TRUE(is_pattern(other, 0));
+  EXPECT_EQ(reap_one(*queue).tag + reap_one(*queue).tag, 3U);
+}
+
 TEST_F(UringQueueTest, a_request_sent_back_with_eagain_is_tried_again_inside) {
   Pipe pipe(O_NONBLOCK);
   const auto queue = make_uring_queue(1);

@@ -55,7 +55,7 @@ void DirectQueue::read(Range piece,
                 .buffer = buffer};
   request.piece = piece;
   request.needed = piece.end() - begin;
-  submit(tag, request);
+  start(tag, request, &IoQueue::prepare);
 }
 
 void DirectQueue::write(Range piece,
@@ -73,14 +73,14 @@ void DirectQueue::write(Range piece,
                 .buffer = buffer};
   request.piece = piece;
   request.needed = piece.size;
-  submit(tag, request);
+  start(tag, request, &IoQueue::submit);
 }
 
-void DirectQueue::submit(std::uint64_t tag, Request request) {
+void DirectQueue::start(std::uint64_t tag, Request request, Begin begin) {
   request.begin = Clock::now();
   const auto entry = requests_.emplace(tag, request).first;  // what is under way is always known
   try {
-    queue_->submit(request.io);
+    (queue_.get()->*begin)(request.io);
   } catch (...) {
     requests_.erase(entry);
     throw;

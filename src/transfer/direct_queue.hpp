@@ -39,9 +39,13 @@ class DirectQueue {
   // The part of a piece that may be written by O_DIRECT; the piece's start and nothing when none.
   [[nodiscard]] Range aligned_part(Range piece) const;
 
-  // Reads the piece into memory + lead_bytes(piece). `memory` must be aligned. `buffer`: what it is
-  // a part of, where that stays as long as the queue; see IoRequest.
+  // Reads the piece into memory + lead_bytes(piece), beginning with submit_reads() or reap() at the
+  // latest. `memory` must be aligned. `buffer`: what it is a part of, where that stays as long as
+  // the queue; see IoRequest.
   void read(Range piece, std::byte* memory, std::uint64_t tag, std::span<std::byte> buffer = {});
+
+  void submit_reads() { queue_->submit_prepared(); }
+
   // Writes an aligned piece out of `memory`.
   void write(Range piece, std::byte* memory, std::uint64_t tag, std::span<std::byte> buffer = {});
 
@@ -65,7 +69,8 @@ class DirectQueue {
     Clock::time_point begin;
   };
 
-  void submit(std::uint64_t tag, Request request);
+  using Begin = void (IoQueue::*)(const IoRequest&);
+  void start(std::uint64_t tag, Request request, Begin begin);
   bool advance(Request& request, std::int64_t result, Failure& failure);
   void move_buffered(Request& request);
 

@@ -137,7 +137,7 @@ class RandomFaultsTest : public ::testing::TestWithParam<bool> {
   const std::string input_ = folder_.file("input");
   const std::vector<std::byte> content_ = random_bytes(file_bytes, 77);
   const std::vector<std::byte> blank_ = std::vector<std::byte>(file_bytes, std::byte{0x5A});
-  FaultyRuntime on_{test_settings(), GetParam()};
+  FaultyRuntime on_{test_settings(), GetParam() ? linked_device() : plain_device()};
   int failed_ = 0;
   int ran_ = 0;
 };
