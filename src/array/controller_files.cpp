@@ -316,7 +316,7 @@ void ControllerThread::continue_file(Pending& pending) {
   }
   request.tag = reinterpret_cast<std::uint64_t>(&pending);
   try {
-    io_->submit(request);
+    io_->prepare(request);
     pending.locks_file = pending.opcode == Opcode::write && !part.is_direct;
     note_submitted(pending);
   } catch (...) {

@@ -230,6 +230,7 @@ bool ControllerThread::serve(Served& served) {
   const bool some = fetch(served);
   const bool first = begin_gathered(served.writes_first ? served.writes : served.reads);
   const bool second = begin_gathered(served.writes_first ? served.reads : served.writes);
+  io_->submit_prepared();
   served.writes_first = served.writes_first != first;
   has_begun_ = has_begun_ || first || second;
   return first || second || some;
