@@ -37,13 +37,15 @@ Row = dict[str, Any]
 
 
 def read_rows(paths: list[Path]) -> tuple[list[Row], list[dict[str, Any]]]:
-    """Return all rows of result files, and the files' own words."""
+    """Return all rows of result files, each with its GPU, and the files' own words."""
     documents = [json.loads(path.read_text()) for path in paths]
     documents.sort(key=lambda document: str(document["started"]))
-    models = {document["machine"]["device"]["model"] for document in documents}
-    if len(models) > 1:
-        raise ValueError(f"the results of loaders are of several machines: {sorted(models)}")
-    return [row for document in documents for row in document["rows"]], documents
+    rows = [
+        {**row, "gpu": document["machine"]["device"]["model"]}
+        for document in documents
+        for row in document["rows"]
+    ]
+    return rows, documents
 
 
 def is_loaders(path: Path) -> bool:
@@ -52,10 +54,17 @@ def is_loaders(path: Path) -> bool:
 
 
 def by_case(rows: list[Row]) -> dict[Case, list[Row]]:
-    """Group rows; of one contender in one case the last run counts in which it took part."""
+    """Group rows; of one contender in one case the last run counts in which it took part.
+
+    Raises ValueError where a case is of several machines.
+    """
     cases: dict[Case, dict[str, Row]] = {}
+    gpus: dict[Case, str] = {}
     for row in rows:
         case = Case(row["filesystem"], row["state"], row["tensors"], row["size_bytes"])
+        if gpus.setdefault(case, row["gpu"]) != row["gpu"]:
+            message = f"{case}: of several machines: {gpus[case]}, {row['gpu']}"
+            raise ValueError(message)
         rows_of_case = cases.setdefault(case, {})
         if row["gb_per_second"] or row["contender"] not in rows_of_case:
             rows_of_case[row["contender"]] = row
@@ -129,7 +138,7 @@ def goal_lines(cases: dict[Case, list[Row]]) -> list[str]:
 def table_lines(case: Case, rows: list[Row]) -> list[str]:
     """Return the table of one case, the fastest first."""
     lines = [
-        f"### {str(case)[0].upper()}{str(case)[1:]}",
+        f"### {str(case)[0].upper()}{str(case)[1:]}, {rows[0]['gpu']}",
         "",
         "| loader | version | GB/s | first GB/s | of the limit | CPU s/GB "
         "| GPU memory beside | host memory beside |",
@@ -200,18 +209,26 @@ def plot(case: Case, rows: list[Row], folder: Path) -> Path:
     return drawing.save(plt, figure, folder / name)
 
 
+def _machine(document: dict[str, Any]) -> str:
+    machine = document["machine"]
+    return (
+        f"- {machine['device']['model']}; {machine['processor']}, {machine['cores']} cores; "
+        f"{machine['kernel']}; torch {document['versions']['torch']}"
+    )
+
+
 def page_lines(paths: list[Path], output: Path, *, plots: bool) -> list[str]:
     """Return the part of the page; its plots go into a folder beside it."""
     if not paths:
         return []
     rows, documents = read_rows(paths)
     cases = by_case(rows)
-    machine = documents[-1]["machine"]
     lines = [
         "## Loading models",
         "",
-        f"{machine['device']['model']}; {machine['processor']}, {machine['cores']} cores; "
-        f"{machine['kernel']}; torch {documents[-1]['versions']['torch']}. Each loader runs in "
+        *dict.fromkeys(map(_machine, documents)),
+        "",
+        "Each loader runs in "
         "fresh processes, in turns; `first` is a process's first load, with all that it starts but "
         "torch and the GPU's context; the rest are medians of later loads. Memory beside the "
         "tensors is the most seen in one more load; part of it is torch's allocator's own, which "

@@ -128,6 +128,34 @@ def test_who_takes_part_is_told() -> None:
         assert each.on_cpu or "GPU" in each.why_not("cpu")
 
 
+@pytest.mark.parametrize(
+    ("cached", "loads", "failure"),
+    [([0.0, 0.0], 2, ""), ([0.0, 1.0], 1, ""), ([1.0], 0, "AssertionError: the file stays")],
+)
+def test_what_stays_in_the_page_cache_is_no_cold_load(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cached: list[float],
+    loads: int,
+    failure: str,
+) -> None:
+    path = tmp_path / "model.safetensors"
+    make_model(path, 3, 1 << 16)
+    fractions = iter(cached)
+    monkeypatch.setattr(worker, "cached_fraction", lambda _: next(fractions))
+    monkeypatch.setattr(worker, "make_cold", lambda _: None)
+    outcome = worker.Outcome("hippogriff")
+    task = worker.Task("hippogriff", str(path), "cpu", "cold", 2, 60.0)
+    ours = next(each for each in all_contenders() if each.name == "hippogriff")
+    try:
+        worker._measure(ours, task, outcome)
+    except AssertionError as error:
+        outcome.failure = f"{type(error).__name__}: {error}"
+    assert outcome.failure.startswith(failure)
+    assert bool(outcome.failure) == bool(failure)
+    assert len(outcome.seconds) == len(outcome.cached_before) == loads
+
+
 def _crash(*_: Any) -> dict[str, Any]:
     os._exit(7)
 

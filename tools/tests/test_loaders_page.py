@@ -50,7 +50,7 @@ def test_goals_and_tables_are_made_of_the_rows(tmp_path: Path) -> None:
         row("hippogriff", 50.0),
         row("other", 25.0),
         row("absent", None),
-        row("limit: O_DIRECT, 2 or 8 threads", 2.0, "cold"),
+        row("limit: O_DIRECT, 4 x 512 KiB", 2.0, "cold"),
         row("hippogriff", 1.5, "cold"),
     ]
     path = tmp_path / "a.json"
@@ -78,9 +78,15 @@ def test_what_a_loader_is_beyond_is_no_limit(tmp_path: Path) -> None:
         assert ("slower than a loader: it is none" in page) != judged
 
 
-def test_results_of_several_machines_are_not_mixed(tmp_path: Path) -> None:
+def test_a_case_is_of_one_machine(tmp_path: Path) -> None:
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
     for path, model in zip(paths, ("one", "another"), strict=True):
         path.write_text(json.dumps(document([row("hippogriff", 50.0)], model)))
-    with pytest.raises(ValueError, match="several machines"):
+    with pytest.raises(ValueError, match="several machines: another, one"):
         page_lines(paths, tmp_path / "page.md", plots=False)
+    paths[1].write_text(json.dumps(document([row("hippogriff", 2.0, "cold")], "another")))
+    page = page_lines(paths, tmp_path / "page.md", plots=False)
+    assert "- one; p, 16 cores; k; torch 2" in page
+    assert "- another; p, 16 cores; k; torch 2" in page
+    assert "### 70 tensors in 4 GiB, cached, from ext4, one" in page
+    assert "### 70 tensors in 4 GiB, cold, from ext4, another" in page

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hippogriff._loaders.contenders import all_contenders, version_of
 from hippogriff._loaders.limits import link_limit, read_limits, write_limits
 from hippogriff._loaders.model import make_model, sums_path
-from hippogriff._loaders.worker import Outcome, Task, run
+from hippogriff._loaders.worker import COLD_FRACTION, Outcome, Task, run
 from hippogriff._measurement import cached_fraction, make_cold, warm
 from hippogriff._runtime import info
 from hippogriff.errors import InvalidArgument, TimedOut
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 # A loader that takes longer is stopped: something is wrong with it here.
 _PROCESS_SECONDS = 120.0
 _KILLED_SECONDS = 10.0
-_COLD_FRACTION = 0.1
 _COLD_LOADS = 2  # The first of a process starts all that the second finds.
 _SAVES = 3
 
@@ -222,7 +221,7 @@ class LoadersBench:
             rows += self._run_state(path, {**case, "state": "cached"})
         if self._plan.cold:
             make_cold(path)
-            if cached_fraction(path) <= _COLD_FRACTION:  # A file in memory has no cold state.
+            if cached_fraction(path) <= COLD_FRACTION:  # A file in memory has no cold state.
                 rows += self._run_state(path, {**case, "state": "cold"})
         return rows
 
