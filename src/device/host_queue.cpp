@@ -147,11 +147,10 @@ void StreamQueue::work() {
   static_cast<void>(pthread_setname_np(pthread_self(), "hippo-host"));
   // Sleeps of microseconds are of use only without the default slack of 50 us.
   static_cast<void>(prctl(PR_SET_TIMERSLACK, 1));
-  std::deque<StreamOperation> batch;
   while (!stopping()) {
-    while (!batch.empty() && !stopping()) {
-      run(batch.front());
-      batch.pop_front();
+    while (!batch_.empty() && !stopping()) {
+      run(batch_.front());
+      batch_.pop_front();
       finished_.fetch_add(1, std::memory_order_release);
     }
     std::unique_lock lock(mutex_);
@@ -159,37 +158,32 @@ void StreamQueue::work() {
     arrived_.wait(lock, [this] { return stopping() || !queue_.empty(); });
     sleeping_ = false;
     if (!stopping()) {
-      batch.swap(queue_);
+      batch_.swap(queue_);
     }
   }
-  drop(batch);
-  drop_queue();
+  drop_batch();
+  {
+    const std::scoped_lock lock(mutex_);
+    batch_.swap(queue_);
+  }
+  drop_batch();
   const std::scoped_lock lock(mutex_);
   thread_ended_ = true;
   ended_.notify_all();
 }
 
-void StreamQueue::drop_queue() {
-  std::deque<StreamOperation> queue;
-  {
-    const std::scoped_lock lock(mutex_);
-    queue.swap(queue_);
-  }
-  drop(queue);
-}
-
-void StreamQueue::drop(std::deque<StreamOperation>& operations) {
+void StreamQueue::drop_batch() {
   const Failure why{.status = Status::cancelled,
                     .operation = "work on a stream of",
                     .object = device_name_,
                     .detail = "the stream was destroyed"};
-  for (StreamOperation& operation : operations) {
+  for (StreamOperation& operation : batch_) {
     if (const auto* const record = std::get_if<RecordOperation>(&operation)) {
       record->event->complete(record->ticket, why);
     }
   }
-  const std::uint64_t count = operations.size();
-  operations.clear();
+  const std::uint64_t count = batch_.size();
+  batch_.clear();
   finished_.fetch_add(count, std::memory_order_release);
 }
 

@@ -80,8 +80,7 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
   void run_one(WaitOperation& wait);
   void run_one(LaunchOperation& launch);
   void run_one(WaitFlagOperation& wait);
-  void drop(std::deque<StreamOperation>& operations);
-  void drop_queue();
+  void drop_batch();
 
   [[nodiscard]] bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
 
@@ -91,6 +90,7 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
   std::condition_variable arrived_;
   std::condition_variable ended_;
   std::deque<StreamOperation> queue_;
+  std::deque<StreamOperation> batch_;  // the thread's own: making it there could throw
   std::thread thread_;
   bool sleeping_ = false;
   bool thread_ended_ = true;
