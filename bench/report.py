@@ -98,7 +98,10 @@ class Results:
         self.documents = documents
         self.entries = last_of_each(documents)
         self.latencies = [
-            entry for document in documents for entry in document["latencies"] if "seconds" in entry
+            {**entry, "gpu": gpu_of(document)}
+            for document in documents
+            for entry in document["latencies"]
+            if "seconds" in entry
         ]
         self._gpus = {place_of(entry): entry["gpu"] for entry in self.entries}
         self._have_several_gpus = len(set(self._gpus.values())) > 1
@@ -262,8 +265,8 @@ def latency_table(results: Results) -> list[str]:
     lines = [
         "## Single operations",
         "",
-        "Synchronous, at random offsets, the next begins when the last has ended. Python's open "
-        "the file each time.",
+        f"{', '.join(sorted({entry['gpu'] for entry in rows}))}. Synchronous, at random offsets, "
+        "the next begins when the last has ended. Python's open the file each time.",
         "",
         "| | size | contender | p50, µs | mean, µs | p99, µs | operations |",
         "|---|--:|---|--:|--:|--:|--:|",
