@@ -76,6 +76,7 @@ class UringQueue final : public IoQueue {
     for (std::size_t i = depth; i > 0; --i) {
       free_slots_.push_back(i - 1);
     }
+    prepared_.reserve(depth);
     if (buffers.registers) {
       buffers_.emplace(*ring_, buffers.refusal);
     }
@@ -113,6 +114,7 @@ class UringQueue final : public IoQueue {
   };
 
   std::size_t take_slot(const IoRequest& request);
+  io_uring_sqe* free_entry();
   int make_entry(std::size_t index);
   int enter();
   std::span<const Entry> not_taken() const;
@@ -181,8 +183,10 @@ std::span<const UringQueue::Entry> UringQueue::not_taken() const {
   return std::span(prepared_).last(std::min(ready, prepared_.size()));
 }
 
-// What the kernel has not taken it must not take with what comes later.
+// What the kernel has not taken it must not take with what comes later. None of it is told as
+// something to be tried again: enter() has.
 void UringQueue::refuse_prepared(int result) {
+  result = sent_back(result) && !closing_ ? -EBUSY : result;
   for (const Entry& entry : not_taken()) {
     ::io_uring_prep_nop(entry.sqe);
     ::io_uring_sqe_set_data64(entry.sqe, no_slot);
@@ -191,9 +195,18 @@ void UringQueue::refuse_prepared(int result) {
   prepared_.clear();
 }
 
+// The ring may be full of what was refused. nullptr while the kernel does not take even that.
+io_uring_sqe* UringQueue::free_entry() {
+  io_uring_sqe* sqe = ::io_uring_get_sqe(ring_.get());
+  if (sqe == nullptr && ::io_uring_submit(ring_.get()) > 0) {
+    sqe = ::io_uring_get_sqe(ring_.get());
+  }
+  return sqe;
+}
+
 // Returns 0 or -errno.
 int UringQueue::make_entry(std::size_t index) {
-  io_uring_sqe* sqe = ::io_uring_get_sqe(ring_.get());
+  io_uring_sqe* sqe = free_entry();
   if (sqe == nullptr) {
     return -EBUSY;
   }
@@ -314,8 +327,10 @@ std::size_t UringQueue::reap(std::span<IoCompletion> completions,
   for (;;) {
     submit_prepared();
     if (finished_.size() < completions.size()) {
-      harvest();
-      submit_prepared();
+      do {
+        harvest();
+        submit_prepared();
+      } while (!again_.empty());
     }
     if (!finished_.empty() || in_flight() == 0) {
       return take(completions);
@@ -338,7 +353,7 @@ void UringQueue::cancel_all() noexcept {
     busy[index] = false;
   }
   for (std::size_t index = 0; index < slots_.size(); ++index) {
-    io_uring_sqe* sqe = busy[index] ? ::io_uring_get_sqe(ring_.get()) : nullptr;
+    io_uring_sqe* sqe = busy[index] ? free_entry() : nullptr;
     if (sqe != nullptr) {
       ::io_uring_prep_cancel64(sqe, index, 0);
       ::io_uring_sqe_set_data64(sqe, no_slot);
@@ -350,6 +365,9 @@ void UringQueue::cancel_all() noexcept {
 UringQueue::~UringQueue() {
   closing_ = true;
   refuse_prepared(-ECANCELED);
+  for (const std::size_t index : again_) {
+    finish(index, -ECANCELED);
+  }
   collect();
   if (free_slots_.size() < slots_.size()) {
     cancel_all();

@@ -13,13 +13,17 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <ctime>
 #include <fstream>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -311,6 +315,91 @@ TEST_F(UringQueueTest, signals_do_not_end_a_wait_early) {
   ASSERT_EQ(::sigaction(SIGALRM, &before, nullptr), 0);
 }
 
+// Refuses the next calls of io_uring_enter that submit something, in this process.
+std::atomic<int> refusals{0};
+std::atomic<int> refusal_errno{0};
+constexpr unsigned io_uring_enter_number = 426;
+constexpr std::uint32_t let_pass = 0x7711;  // as the call's last argument, which it does not use
+
+void carry_out_or_refuse(int /*signal*/, siginfo_t* /*info*/, void* context) {
+  auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  if (refusals.load() > 0) {
+    --refusals;
+    registers[REG_RAX] = -refusal_errno.load();
+    return;
+  }
+  const long result = ::syscall(io_uring_enter_number,
+                                registers[REG_RDI],
+                                registers[REG_RSI],
+                                registers[REG_RDX],
+                                registers[REG_R10],
+                                registers[REG_R8],
+                                let_pass);
+  registers[REG_RAX] = result < 0 ? -errno : result;
+}
+
+bool may_refuse_enter() {
+  struct sigaction action{};
+  action.sa_sigaction = carry_out_or_refuse;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  std::array<sock_filter, 8> program = {{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, io_uring_enter_number, 0, 5),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[1])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, 0),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[5])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, let_pass, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog filter{program.size(), program.data()};
+  return ::sigaction(SIGSYS, &action, nullptr) == 0 &&
+         ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+// A ring all of whose entries were refused: they complete with the errno, and the queue goes on.
+int check_refused_entries(unsigned errno_value, const std::string& /*reason*/) {
+  constexpr std::size_t depth = 8;
+  ::alarm(60);
+  if (!may_refuse_enter()) {
+    return 77;
+  }
+  refusal_errno = static_cast<int>(errno_value);
+  const auto file = patterned_memory(depth * 10);
+  std::vector<std::byte> memory(depth * 10);
+  const auto queue = make_uring_queue(depth);
+  const auto round = [&](std::int64_t result) {
+    std::set<std::uint64_t> tags;
+    for (std::uint64_t tag = 0; tag < depth; ++tag) {
+      queue->prepare({.file = file.get(),
+                      .direct = false,
+                      .offset = tag * 10,
+                      .memory = std::span(memory).subspan(tag * 10, 10),
+                      .tag = tag});
+    }
+    while (tags.size() < depth) {
+      const IoCompletion completion = reap_one(*queue);
+      EXPECT_EQ(completion.result, result);
+      EXPECT_TRUE(tags.insert(completion.tag).second);
+    }
+  };
+  refusals = 1;
+  round(-static_cast<std::int64_t>(errno_value));
+  EXPECT_FALSE(is_pattern(memory, 0));
+  round(10);
+  EXPECT_TRUE(is_pattern(memory, 0));
+  // What never completes is cancelled, though the ring is full of refused entries.
+  Pipe pipe(0);
+  queue->submit({.file = &pipe, .direct = false, .memory = memory});
+  for (std::uint64_t tag = 1; tag < depth; ++tag) {
+    queue->prepare({.file = file.get(), .direct = false, .memory = memory, .tag = tag});
+  }
+  refusals = 1;
+  queue->submit_prepared();
+  return ::testing::Test::HasFailure() ? 1 : 0;
+}
+
 // How it behaves where io_uring is there and registers nothing.
 int check_without_registration(unsigned errno_value, const std::string& reason) {
   if (!forbid(io_uring_register_number, errno_value)) {
@@ -344,6 +433,10 @@ void expect_in_a_child(Check* check, unsigned errno_value, const std::string& re
     GTEST_SKIP() << "seccomp filters are forbidden here";
   }
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST_F(UringQueueTest, what_the_kernel_refuses_completes_with_its_errno_and_the_queue_goes_on) {
+  expect_in_a_child(check_refused_entries, ENOMEM, "");
 }
 
 TEST(WithoutIoUring, threads_serve_and_say_why) {

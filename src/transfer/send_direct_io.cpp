@@ -22,6 +22,8 @@ constexpr std::size_t slots_wanted = depth_max + 4;
 // A file of fewer pieces has no slots beside those of its requests: pinning them would take longer.
 constexpr std::uint64_t pieces_for_spare_slots = 64;
 constexpr std::size_t spare_slots = 2;
+// After so many rounds in which the drive had all its requests, a slot is too many.
+constexpr std::uint32_t calm_rounds = 16;
 // A read that waits for a slot asks for one so often, more and more rarely while nothing moves.
 constexpr std::chrono::microseconds look_again_min{50};
 constexpr std::chrono::microseconds look_again_max{1000};
@@ -36,7 +38,8 @@ class DirectIoSend {
             transfer, static_cast<std::uint32_t>(std::min<std::size_t>(depth_max, slots_max_)))),
         share_(transfer, depth_),
         read_bytes_(request_bytes(transfer, DirectQueue::read_bytes, slots_max_)),
-        slots_(slots_for_depth()),
+        slots_min_(slots_for_depth()),
+        slots_(slots_min_),
         ring_(context, transfer, slots_max_, context.stream),
         queue_(context, transfer, depth_max) {}
 
@@ -83,6 +86,9 @@ class DirectIoSend {
   }
 
   bool prepare_read() {
+    if (!ring_.has_idle()) {
+      queue_.submit_reads();  // they need not wait while memory is pinned
+    }
     Slot* slot = ring_.try_idle();
     if (slot == nullptr) {
       short_of_slots_ = true;
@@ -114,8 +120,8 @@ class DirectIoSend {
     auto reads = queue_.reap(patience);
     const bool nothing_moves = reads.empty() && short_of_slots_ && ring_.copies_in_flight() == 0;
     look_again_ = nothing_moves ? std::min(2 * look_again_, look_again_max) : look_again_min;
-    if (wants_one && !reads.empty() && slots_in_use() + reads.size() >= slots_) {
-      slots_ = std::min(slots_ + 1, slots_max_);  // the drive was faster than the copies
+    if (!reads.empty()) {
+      suit_slots(wants_one && slots_in_use() + reads.size() >= slots_);
     }
     for (auto& read : reads) {
       take_read(read);
@@ -123,6 +129,17 @@ class DirectIoSend {
     retire_copied();
     submit_reads();
     start_copies();
+  }
+
+  // After reads ended; `short_of_them`: the drive was faster than the copies.
+  void suit_slots(bool short_of_them) {
+    if (short_of_them) {
+      slots_ = std::min(slots_ + 1, slots_max_);
+      calm_ = 0;
+    } else if (++calm_ >= calm_rounds) {
+      slots_ = std::max(slots_ - 1, slots_min_);
+      calm_ = 0;
+    }
   }
 
   void take_read(DirectQueue::Finished& read) {
@@ -137,7 +154,8 @@ class DirectIoSend {
     depth_.completed(read.piece.size, now);
     share_.look(now);
     if (depth_.depth() != depth_before) {
-      slots_ = slots_for_depth();
+      slots_min_ = slots_for_depth();
+      slots_ = slots_min_;
     }
     transfer_.count_cold(read.piece.size);
     arrived_.push_back(slot);
@@ -176,7 +194,9 @@ class DirectIoSend {
   DepthController depth_;
   DriveShare share_;
   const std::uint64_t read_bytes_;
-  std::size_t slots_;          // to use now
+  std::size_t slots_min_;
+  std::size_t slots_;  // to use now, between that and slots_max_
+  std::uint32_t calm_ = 0;
   std::deque<Slot*> arrived_;  // read, in a moment on their way to the device
   SlotRing ring_;              // outlives the queue, whose requests use its memory
   DirectQueue queue_;

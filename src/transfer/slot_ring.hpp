@@ -36,6 +36,9 @@ class SlotRing {
   // all; throws Error(timed_out) after device_timeout.
   Slot* try_idle();
 
+  // Whether try_idle has one at hand; else the pinbuffer may have to pin more, which takes a while.
+  [[nodiscard]] bool has_idle() const { return !idle_.empty(); }
+
   // After try_idle gave none: the transfer's other lanes have all of its host memory, or all that
   // was left to do. The lane should end; what it leaves is carried when they have ended.
   [[nodiscard]] bool starved() const { return slots_.empty(); }
