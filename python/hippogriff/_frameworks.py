@@ -123,6 +123,11 @@ def make_framework(name: str, device: object) -> Framework:
     return _Numpy(device) if found == "np" else _Cupy(device)
 
 
+def is_torch(name: str) -> bool:
+    """Whether a framework's name is one of torch's."""
+    return _ALIASES.get(name) == "pt"
+
+
 def make_array(framework: Framework, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
     """Make an array as `Framework.empty` does; what it refuses is raised as our errors.
 
@@ -234,7 +239,7 @@ class _Torch:
     def __init__(self, device: object) -> None:
         self._torch = _import("torch", "torch")
         self._empty = self._torch.empty
-        self._device = self._torch.device("cpu" if device is None else device)
+        self._device = self._find_device(device)
         if self._device.type == "cuda":
             self._start_cuda()
             index = self._device.index
@@ -245,6 +250,14 @@ class _Torch:
         self._name = str(self._device)
         self._dtypes: dict[str, Any] = {}  # By what `empty` was asked for.
         self._strided: Any = _UNKNOWN
+
+    def _find_device(self, device: Any) -> Any:
+        # "host" is our own name of it.
+        try:
+            return self._torch.device("cpu" if device in (None, "host") else device)
+        except (RuntimeError, TypeError) as error:
+            words = str(error).partition("\n")[0]
+            raise InvalidArgument(f"device {device!r}: {words}") from None
 
     def _start_cuda(self) -> None:
         try:

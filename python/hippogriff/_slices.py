@@ -133,6 +133,23 @@ def resolve(index: Any, shape: tuple[int, ...]) -> Selection:
     return Selection(starts, counts, steps, [isinstance(part, slice) for part in parts])
 
 
+def is_basic(index: Any) -> bool:
+    """Whether an index has nothing but integers, slices and at most one ellipsis."""
+    parts = index if isinstance(index, tuple) else (index,)
+    ellipses = sum(part is Ellipsis for part in parts)
+    return ellipses <= 1 and all(
+        part is Ellipsis or isinstance(part, slice) or _is_integer(part) for part in parts
+    )
+
+
+def _is_integer(part: Any) -> bool:
+    if type(part) is int:
+        return True
+    if isinstance(part, bool) or str(getattr(part, "dtype", "")).endswith("bool"):
+        return False
+    return hasattr(part, "__index__") and getattr(part, "shape", ()) == ()
+
+
 def _resolve_one(part: Any, length: int, number: int) -> tuple[int, int, int]:
     if isinstance(part, slice):
         try:

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 import hippogriff
 from hippogriff._frameworks import _TORCH_NAMES
 from hippogriff.arrays import open_npy, save_npy
-from hippogriff.safetensors import load_file, load_into, safe_open, save_file
+from hippogriff.safetensors import SafetensorError, load_file, load_into, safe_open, save_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+safetensors: Any = pytest.importorskip("safetensors")
 torch: Any = pytest.importorskip("torch")
 reference: Any = pytest.importorskip("safetensors.torch")
 pytestmark = pytest.mark.torch
@@ -213,3 +214,54 @@ def test_files_of_the_package_are_loaded_as_by_it(
         for name, theirs in expected.items():
             assert (found[name].dtype, found[name].shape) == (theirs.dtype, theirs.shape)
             assert _bytes_of(found[name]) == _bytes_of(theirs) == _bytes_of(tensors[name])
+
+
+_MORE_INDICES: list[Any] = [
+    [0, 2],
+    [],
+    (0, [1, 2]),
+    None,
+    (slice(None), None),
+    (..., ...),
+    (..., None, 1),
+    range(2),
+    True,
+    np.array([0, 1]),
+    torch.tensor([2]),
+    torch.tensor([2, 0, 2]),
+    (torch.tensor([1, 0]), torch.tensor([3, 2])),
+    torch.tensor([True, False, True]),
+    (slice(None), torch.tensor([True, False, True, False])),
+]
+
+
+@pytest.mark.parametrize("index", _MORE_INDICES, ids=repr)
+def test_slices_take_what_torch_takes(tmp_path: Path, index: Any) -> None:
+    path = tmp_path / "model.safetensors"
+    reference.save_file({"a": torch.arange(24.0).reshape(3, 4, 2)}, path)
+    with safe_open(path, "pt") as ours, safetensors.safe_open(path, "pt") as theirs:
+        part, expected = ours.get_slice("a")[index], theirs.get_slice("a")[index]
+    assert part.shape == expected.shape
+    assert torch.equal(part, expected)
+
+
+@pytest.mark.parametrize(
+    ("index", "kind"),
+    [([7], IndexError), (torch.tensor([5]), IndexError), ("a", SafetensorError)],
+)
+def test_slices_that_torch_refuses_name_file_and_tensor(
+    tmp_path: Path, index: Any, kind: type[Exception]
+) -> None:
+    path = tmp_path / "model.safetensors"
+    reference.save_file({"a": torch.arange(3.0)}, path)
+    with safe_open(path, "pt") as file, pytest.raises(kind, match=r"model.*tensor 'a'") as caught:
+        file.get_slice("a")[index]
+    assert isinstance(caught.value, SafetensorError)
+
+
+def test_the_host_is_torchs_cpu_and_other_devices_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    reference.save_file({"a": torch.arange(3.0)}, path)
+    assert load_file(path, "host")["a"].device.type == "cpu"
+    with pytest.raises(hippogriff.InvalidArgument, match="device 'bogus': Expected one of cpu"):
+        load_file(path, "bogus")

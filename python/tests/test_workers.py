@@ -231,6 +231,7 @@ def test_workers_as_a_data_loader_has_them_serve_several_epochs(model: Path) -> 
 
 @pytest.mark.torch
 @forks_beside_threads
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")  # one core
 @pytest.mark.parametrize("method", METHODS)
 def test_torchs_data_loader_loads_in_workers(model: Path, method: str) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")

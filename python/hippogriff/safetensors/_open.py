@@ -7,14 +7,14 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._file import small_bytes
-from hippogriff._frameworks import make_framework
+from hippogriff._frameworks import is_torch, make_framework
 from hippogriff._host_memory import host_memory_bytes
 from hippogriff._report import Watch
-from hippogriff._slices import fill, target_of
+from hippogriff._slices import fill, is_basic, target_of
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import check_backend, only_path, open_file
-from hippogriff.safetensors._header import SafetensorError
+from hippogriff.safetensors._header import SafetensorError, SafetensorIndexError
 from hippogriff.safetensors._load import by_offset, load_tensors, make_one
 from hippogriff.safetensors._part import Blocks, extent_of, select
 from hippogriff.safetensors._tensor import Columns, TensorInfo
@@ -87,6 +87,7 @@ class safe_open:  # noqa: N801 (safetensors' name)
         self._explain = explain
         self._progress = progress
         self._framework = make_framework(framework, device)
+        self._indexes_more = is_torch(framework)
         self._file, self._header = open_file(only_path(filename))
         try:
             [self._verifier] = verifiers_of([(self._file, self._header)], verify)
@@ -233,7 +234,9 @@ class Slice:
         Parameters
         ----------
         index : int, slice, ellipsis or tuple of them
-            As NumPy's basic indices; steps are positive, and there is one ellipsis at most.
+            As NumPy's basic indices; steps are positive, and there is one ellipsis at most. With
+            framework "pt" all that torch takes (lists, masks, tensors, None): these load the whole
+            tensor, of which the part is a copy.
 
         Returns
         -------
@@ -254,6 +257,8 @@ class Slice:
         """
         opened = self._opened
         tensor, path = opened._find(self._tensor.name), opened._file.path
+        if opened._indexes_more and not is_basic(index):
+            return _cut(opened.get_tensor(tensor.name), index, tensor.name, path)
         selection = select(index, tensor, path)
         if opened._verifier is not None and 0 not in selection.counts:
             return self._load_verified(opened._verifier, selection)
@@ -278,3 +283,13 @@ class Slice:
     def _make(self, selection: Selection) -> Any:
         tensor = self._tensor
         return make_one(self._opened._framework, tensor.name, tensor.dtype, selection.shape)
+
+
+def _cut(whole: Any, index: Any, name: str, path: str) -> Any:
+    """Return a copy of a part of a torch tensor."""
+    try:
+        return whole[index].clone()
+    except (IndexError, TypeError, ValueError, RuntimeError) as error:
+        kind = SafetensorIndexError if isinstance(error, IndexError) else SafetensorError
+        words = f"{path}: tensor {name!r}: {error}"
+    raise kind(words, object=path)
