@@ -64,6 +64,7 @@ class RandomWorld {
     made.device_ready = chance(0.85);
     made.parked_sends_wait = chance(0.15);
     made.host_addressable = chance(0.2);
+    made.in_place = chance(0.6);
     made.can_map = chance(0.7);
     made.can_mix = chance(0.7);
     made.maps_aside = made.can_mix || chance(0.7);

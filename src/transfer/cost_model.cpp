@@ -102,6 +102,7 @@ CostModel::CostModel(const TransferFacts& facts,
       in_memory_(facts.in_memory),
       can_write_mapped_(facts.can_write_mapped),
       host_addressable_(facts.host_addressable),
+      in_place_(facts.in_place && facts.direct_io),
       bytes_(static_cast<double>(facts.size_bytes)),
       cached_(facts.in_memory ? bytes_ : bytes_ * usable_fraction(facts.cached_fraction)),
       cold_(bytes_ - cached_) {
@@ -323,7 +324,9 @@ PlanCost CostModel::direct(const Plan& plan) const {
   work.cpu_seconds = cached_ * channel_cpu_ + cold_ * drive_cpu_;
   if (cold_ > 0) {
     work.start_seconds += drive_latency_;
-    work.cached_seconds += cold_ / drive_rate(channels, cold_);
+    work.cached_seconds +=
+        cold_ / (in_place_ ? drive_rate(channels, cold_) : cold_buffered_rate(channels));
+    work.cpu_seconds += in_place_ ? 0 : cold_ * channel_cpu_;
   }
   return finish(work, 0);
 }

@@ -101,6 +101,7 @@ class CostModel {
   bool in_memory_;
   bool can_write_mapped_;
   bool host_addressable_;
+  bool in_place_;
   double bytes_;
   double cached_;
   double cold_;

@@ -62,6 +62,7 @@ struct TransferFacts {
   bool device_ready = true;        // false: waits for memory or for a stream
   bool parked_sends_wait = false;  // other sends to this device wait for its memory (Gullfoss 4.2)
   bool host_addressable = false;
+  bool in_place = true;     // host_addressable: O_DIRECT may move bytes to and from where they lie
   bool can_map = false;     // registration works for this device, file and direction
   bool maps_aside = true;   // registering holds up nobody on the device now
   bool can_mix = false;     // windows can be registered beside the channels

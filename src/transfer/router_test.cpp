@@ -210,6 +210,33 @@ TEST(Router, the_device_that_is_the_host_is_read_into_in_place) {
   EXPECT_EQ(decision.choice().plan, (Plan{.direct_channels = 2}));
 }
 
+// O_DIRECT cannot end in memory that is not aligned as the file is; slots are.
+TEST(Router, what_is_cold_goes_through_slots_where_memory_is_not_aligned) {
+  TransferFacts facts = gpu_facts(gib);
+  facts.host_addressable = true;
+  facts.can_direct = true;
+  facts.can_map = false;
+  facts.cores = 2;
+  const auto choose_host = [&] {
+    return choose_route(facts, {}, default_calibration("host", "vda"), Route::automatic);
+  };
+  for (const Direction direction : {Direction::send, Direction::recv}) {
+    facts.direction = direction;
+    facts.cached_fraction = 0;
+    facts.in_place = true;
+    EXPECT_EQ(choose_host().chosen, Route::direct);
+    facts.in_place = false;
+    EXPECT_EQ(choose_host().chosen, Route::pipelined);
+    EXPECT_GT(choose_host().choice().plan.direct_io_depth, 0U);
+    facts.direct_io = false;
+    EXPECT_EQ(choose_host().chosen, Route::direct);
+    facts.direct_io = true;
+  }
+  facts.direction = Direction::send;
+  facts.cached_fraction = 1;
+  EXPECT_EQ(choose_host().chosen, Route::direct);
+}
+
 TEST(Router, real_direct_storage_wins_for_cold_files) {
   TransferFacts facts = gpu_facts(gib);
   facts.can_direct = true;

@@ -326,6 +326,7 @@ std::vector<std::string> Runtime::notices() {
 Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookRequest& request) {
   TransferFacts facts = facts_of(*state.device, file, request.extent, request.direction);
   facts.device_ready = request.device_ready;
+  facts.in_place = request.in_place;
   if (request.host_memory_bytes > 0) {
     const std::uint64_t slots =
         HostBudget(request.host_memory_bytes).bytes() / Pinbuffer::slot_bytes;
