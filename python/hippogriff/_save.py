@@ -29,6 +29,8 @@ _GATHER_REGIONS = 1024
 _GATHER_BYTES = 8 << 20
 # About so much is written at a time where somebody looks on.
 _SHOWN_BYTES = 64 << 20
+# Of memory of the host so much is written by a transfer, past the page cache.
+_LARGE_BYTES = 8 << 20
 # To copy so little takes less time than to make a view of it.
 _COPIED_BYTES = 4 << 10
 
@@ -116,15 +118,16 @@ def _sync(file: File, name: str) -> None:
 
 
 def _write(file: File, header: bytes, parts: list[Part], watch: Watch, host_memory: int) -> None:
-    """Write what is on the host by this thread, and what is on devices by transfers beside it."""
+    """Write small parts on the host by this thread, and all others by transfers beside it."""
     host = _HostWriter(file, watch)
+    host_is_linked = "HIPPOGRIFF_HOST_LINK" in os.environ  # It takes no ordinary memory then.
     in_flight, each = share_out(host_memory, _IN_FLIGHT)
     with Flights(in_flight, watch.wait) as flights:
         host.write(describe(header, writable=False), 0)
         for region, offset in parts:
             if region.size_bytes == 0:
                 continue
-            if region.host_memory:
+            if region.host_memory and (region.size_bytes < _LARGE_BYTES or host_is_linked):
                 host.write(region, offset)
                 continue
             flights.make_room()

@@ -228,6 +228,7 @@ def test_tensors_that_are_asked_for_one_by_one_start_no_transfers(
     }
     tensors["large"] = np.arange(1 << 20)  # of a longer type: first in the file
     save_file(tensors, tmp_path / "x.st")
+    started.clear()
     with safe_open(tmp_path / "x.st", "np") as file:
         for name in file.keys():  # noqa: SIM118 (as safetensors has it)
             assert np.array_equal(file.get_tensor(name), tensors[name])
