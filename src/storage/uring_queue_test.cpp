@@ -315,17 +315,25 @@ TEST_F(UringQueueTest, signals_do_not_end_a_wait_early) {
   ASSERT_EQ(::sigaction(SIGALRM, &before, nullptr), 0);
 }
 
-// Refuses the next calls of io_uring_enter that submit something, in this process.
-std::atomic<int> refusals{0};
-std::atomic<int> refusal_errno{0};
+// The next calls of io_uring_enter that submit something are refused in this process.
+struct Refusals {
+  std::atomic<int> left{0};
+  std::atomic<int> errno_value{0};
+};
+
+Refusals& refusals() {
+  static Refusals of_this_process;
+  return of_this_process;
+}
+
 constexpr unsigned io_uring_enter_number = 426;
 constexpr std::uint32_t let_pass = 0x7711;  // as the call's last argument, which it does not use
 
 void carry_out_or_refuse(int /*signal*/, siginfo_t* /*info*/, void* context) {
   auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
-  if (refusals.load() > 0) {
-    --refusals;
-    registers[REG_RAX] = -refusal_errno.load();
+  if (refusals().left.load() > 0) {
+    --refusals().left;
+    registers[REG_RAX] = -refusals().errno_value.load();
     return;
   }
   const long result = ::syscall(io_uring_enter_number,
@@ -365,7 +373,7 @@ int check_refused_entries(unsigned errno_value, const std::string& /*reason*/) {
   if (!may_refuse_enter()) {
     return 77;
   }
-  refusal_errno = static_cast<int>(errno_value);
+  refusals().errno_value = static_cast<int>(errno_value);
   const auto file = patterned_memory(depth * 10);
   std::vector<std::byte> memory(depth * 10);
   const auto queue = make_uring_queue(depth);
@@ -384,7 +392,7 @@ int check_refused_entries(unsigned errno_value, const std::string& /*reason*/) {
       EXPECT_TRUE(tags.insert(completion.tag).second);
     }
   };
-  refusals = 1;
+  refusals().left = 1;
   round(-static_cast<std::int64_t>(errno_value));
   EXPECT_FALSE(is_pattern(memory, 0));
   round(10);
@@ -395,7 +403,7 @@ int check_refused_entries(unsigned errno_value, const std::string& /*reason*/) {
   for (std::uint64_t tag = 1; tag < depth; ++tag) {
     queue->prepare({.file = file.get(), .direct = false, .memory = memory, .tag = tag});
   }
-  refusals = 1;
+  refusals().left = 1;
   queue->submit_prepared();
   return ::testing::Test::HasFailure() ? 1 : 0;
 }
