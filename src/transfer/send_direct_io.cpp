@@ -6,7 +6,8 @@
 // soon as copies have left their slots, while the drive is busy with the two. No more slots than
 // that: the memory of a few stays in the processors' caches, where it costs a virtual drive less
 // (six slots of 512 KiB in turns 3.26 GB/s, twelve 2.91). Where copies take longer, the link being
-// busy, so that the drive has to wait for them, slots are added.
+// busy, so that the drive has to wait for them, slots are added, and taken away again when it had
+// not to for long.
 #include "transfer/direct_queue.hpp"
 #include "transfer/slot_ring.hpp"
 
