@@ -66,8 +66,8 @@ def save_parts(
     """Write a file: the header, then each part, ascending and without holes.
 
     `make_beside` writes what goes with the file of a name. A crash leaves the file before or the
-    new one, and beside it its own or nothing. `host_memory` is the most of the pinbuffer that what
-    is on devices takes, in bytes; 0: any.
+    new one, and beside it its own or nothing. `host_memory` is the most of the pinbuffer that
+    transfers take, of what is on devices or large, in bytes; 0: any.
 
     Raises
     ------

@@ -145,9 +145,11 @@ def is_basic(index: Any) -> bool:
 def _is_integer(part: Any) -> bool:
     if type(part) is int:
         return True
-    if isinstance(part, bool) or str(getattr(part, "dtype", "")).endswith("bool"):
-        return False
-    return hasattr(part, "__index__") and getattr(part, "shape", ()) == ()
+    return not _is_truth(part) and hasattr(part, "__index__") and getattr(part, "shape", ()) == ()
+
+
+def _is_truth(part: Any) -> bool:
+    return isinstance(part, bool) or str(getattr(part, "dtype", "")).endswith("bool")
 
 
 def _resolve_one(part: Any, length: int, number: int) -> tuple[int, int, int]:
@@ -160,9 +162,7 @@ def _resolve_one(part: Any, length: int, number: int) -> tuple[int, int, int]:
             raise InvalidArgument(f"a slice's step is {step}; it must be positive")
         return start, stop, step
     try:
-        if type(part) is not int and (
-            isinstance(part, bool) or str(getattr(part, "dtype", "")) == "bool"
-        ):
+        if type(part) is not int and _is_truth(part):
             raise TypeError
         place = operator.index(part)
     except TypeError:

@@ -228,3 +228,25 @@ def test_the_collector_runs_while_a_file_is_written(
     monkeypatch.setattr(os, "pwritev", write)
     save_file({"x": np.zeros(9)}, tmp_path / "x.st")
     assert seen == [True]
+
+
+def test_large_arrays_between_small_ones_are_written_by_transfers(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    large, small = 8 << 20, (1, 100, 4095, 4097, 70_000)
+    generator = np.random.default_rng(5)
+    # Of one type each, so that they stay in this order, and begin wherever they come.
+    sizes = [size for each in small for size in (each, large + each, large)] + [large - 1]
+    tensors = {
+        f"t{number:02}": generator.integers(0, 255, size, np.uint8)
+        for number, size in enumerate(sizes)
+    }
+    reports: list[Any] = []
+    save_file(tensors, path, explain=reports.append)
+    loaded = load_file(path, framework="np")
+    assert loaded.keys() == tensors.keys()
+    assert all(np.array_equal(loaded[name], tensors[name]) for name in tensors)
+    by_route = reports[0].as_dict()["files"][0]["bytes_by_route"]
+    by_caller = sum(size for size in sizes if size < large)
+    header_bytes = path.stat().st_size - sum(sizes)
+    assert by_route.pop("caller") == by_caller + header_bytes
+    assert sum(by_route.values()) == sum(size for size in sizes if size >= large)
