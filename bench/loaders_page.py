@@ -235,7 +235,7 @@ def page_lines(paths: list[Path], output: Path, *, plots: bool) -> list[str]:
         "keeps tensors of up to 1 MiB in blocks of 2 MiB. What was loaded was compared with sums "
         "of the contents.",
         "",
-        *(f"- {each['started']}: `{each['command_line']}`" for each in documents),
+        *(f"- {each['started']}{_commit(each)}: `{each['command_line']}`" for each in documents),
         "",
         *goal_lines(cases),
     ]
@@ -247,3 +247,8 @@ def page_lines(paths: list[Path], output: Path, *, plots: bool) -> list[str]:
             path = plot(case, of_case, folder)
             lines += [f"![{case}]({path.relative_to(output.parent)})", ""]
     return lines
+
+
+def _commit(document: dict[str, Any]) -> str:
+    commit = document.get("commit")
+    return f", commit {commit}" if commit else ""

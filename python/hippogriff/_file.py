@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hippogriff._runtime import PathLike
-    from hippogriff._transfer import ProgressCallback
+    from hippogriff._transfer import Onlooker
 
 # What hippogriff_send and hippogriff_recv move without a transfer.
 _SMALL_BYTES = 2 << 20
@@ -153,7 +153,7 @@ class File:
         *,
         route: str = "auto",
         stream: object = None,
-        progress: ProgressCallback | None = None,
+        progress: Onlooker = None,
         timeout: float | None = None,
     ) -> int:
         """Fill an array, or its beginning, with bytes of the file.
@@ -191,7 +191,7 @@ class File:
             if moved:
                 return moved
         request = Request(route, region=region, stream=stream)
-        return self._start_read(request, region, offset, size).complete(timeout, progress)
+        return self._start_read(request, region, offset, size).show(timeout, progress, "read")
 
     def read_into_async(
         self,
@@ -224,7 +224,7 @@ class File:
         *,
         route: str = "auto",
         stream: object = None,
-        progress: ProgressCallback | None = None,
+        progress: Onlooker = None,
         timeout: float | None = None,
     ) -> int:
         """Fill many arrays from as many places of the file, as one transfer.
@@ -248,7 +248,7 @@ class File:
             As in `read_into`.
         """
         transfer = self.read_into_many_async(parts, route=route, stream=stream)
-        return transfer.complete(timeout, progress)
+        return transfer.show(timeout, progress, "read")
 
     def read_into_many_async(
         self,
@@ -282,7 +282,7 @@ class File:
         route: str = "auto",
         stream: object = None,
         durable: bool = False,
-        progress: ProgressCallback | None = None,
+        progress: Onlooker = None,
         timeout: float | None = None,
     ) -> int:
         """Write an array, or its beginning, into the file in place.
@@ -317,7 +317,7 @@ class File:
                 return moved
         request = Request(route, region=region, stream=stream)
         transfer = self._start_write(request, region, offset, size, durable=durable)
-        return transfer.complete(timeout, progress)
+        return transfer.show(timeout, progress, "write")
 
     def write_from_async(
         self,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hippogriff._regions import Region
     from hippogriff._runtime import PathLike
-    from hippogriff._transfer import ProgressCallback
+    from hippogriff._transfer import Onlooker
 
     Shape = int | Sequence[int] | None
 
@@ -42,7 +42,7 @@ def read(
     dtype: object = "uint8",
     shape: Shape = None,
     route: str = "auto",
-    progress: ProgressCallback | None = None,
+    progress: Onlooker = None,
     timeout: float | None = None,
     memory_timeout: float | None = None,
     host_memory: int | str | None = None,
@@ -66,8 +66,9 @@ def read(
         The lengths in elements, one of which may be -1; one dimension if not given.
     route : {"auto", "direct", "mapped", "pipelined", "parked"}
         The way to go; the best one at that moment if not given.
-    progress : callable, optional
-        Called on this thread with a `Progress`, about 20 times a second and at the end.
+    progress : bool or callable, optional
+        Whether to show a bar on stderr; without it on a terminal, when it takes a while. A callable
+        is called on this thread with a `Progress`, about 20 times a second and at the end.
     timeout, memory_timeout : float, optional
         Seconds, after which the transfer is cancelled; how many to wait for device memory: 10 if
         not given, 0 fails at once.
@@ -102,7 +103,7 @@ def read(
         memory_timeout=memory_timeout,
         host_memory=host_memory,
     )
-    return transfer.complete(timeout, progress)
+    return transfer.show(timeout, progress, "read")
 
 
 def read_async(
@@ -166,7 +167,7 @@ def write(
     *,
     route: str = "auto",
     stream: object = None,
-    progress: ProgressCallback | None = None,
+    progress: Onlooker = None,
     timeout: float | None = None,
     host_memory: int | str | None = None,
 ) -> int:
@@ -189,8 +190,9 @@ def write(
     stream : int or stream, optional
         The transfer waits for the work on it; if not given torch's and CuPy's current stream, or
         the one the array names.
-    progress : callable, optional
-        Called on this thread with a `Progress` about 20 times a second and at the end.
+    progress : bool or callable, optional
+        Whether to show a bar on stderr; without it on a terminal, when it takes a while. A callable
+        is called on this thread with a `Progress`, about 20 times a second and at the end.
     timeout : float, optional
         In seconds, after which the transfer is cancelled.
     host_memory : int or str, optional
@@ -213,7 +215,7 @@ def write(
         When `timeout` ended first.
     """
     transfer = write_async(path, array, route=route, stream=stream, host_memory=host_memory)
-    return transfer.complete(timeout, progress)
+    return transfer.show(timeout, progress, "write")
 
 
 def write_async(

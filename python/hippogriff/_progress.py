@@ -8,7 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from hippogriff._console import Follower
+    from hippogriff._handle import Progress
 
 # What is over within this time shows no bar.
 _QUIET_SECONDS = 0.5
@@ -75,3 +78,31 @@ def bar_for(size_bytes: int, progress: bool | None, title: str) -> Bar | None:
             bar.expect(size_bytes)
             return bar
     return None
+
+
+class TransferBar:
+    """The bar of one transfer, made when it is first told how much there is to do."""
+
+    def __init__(self, progress: bool | None, title: str) -> None:
+        self._progress = progress
+        self._title = title
+        self._bar: Bar | None = None
+
+    def __enter__(self) -> TransferBar:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def tell(self, progress: Progress) -> None:
+        """Tell how far the transfer is."""
+        if self._bar is None:
+            self._bar = bar_for(progress.bytes_total, self._progress, self._title)
+        if self._bar is not None:
+            self._bar.tell(self, progress.bytes_done)

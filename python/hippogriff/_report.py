@@ -119,6 +119,12 @@ class LoadReport:
         """In 10^9 bytes per second, of the whole call."""
         return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
 
+    def add(self, later: LoadReport) -> None:
+        """Make it the report of both, one after the other."""
+        self.files += later.files
+        self.seconds += later.seconds
+        self.waiting_seconds += later.waiting_seconds
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         facts = asdict(self)

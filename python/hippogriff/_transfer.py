@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hippogriff import _abi
 from hippogriff._handle import SLICE_SECONDS, Handle, Progress, caretaker
+from hippogriff._progress import TransferBar
 from hippogriff._regions import Region, stream_pointer
 from hippogriff._runtime import encode_device, ensure, runtime
 from hippogriff.errors import HippogriffError, InvalidArgument, TimedOut, check
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from hippogriff.errors import Ranges
 
     ProgressCallback = Callable[[Progress], object]
+    Onlooker = ProgressCallback | bool | None
     Abandon = Callable[[BaseException], None]
 
 T_co = TypeVar("T_co", covariant=True)
@@ -281,6 +283,13 @@ class Transfer(Generic[T_co]):
         finally:
             loop.remove_reader(descriptor)
             os.close(descriptor)
+
+    def show(self, timeout: float | None, progress: Onlooker, title: str) -> T_co:
+        """Do as `complete`, with a bar of that title where `progress` is no callable."""
+        if callable(progress) or progress is False:
+            return self.complete(timeout, progress or None)
+        with TransferBar(progress, title) as bar:
+            return self.complete(timeout, bar.tell)
 
     def complete(self, timeout: float | None, progress: ProgressCallback | None) -> T_co:
         """Wait as the blocking functions do: whatever ends the wait early stops the transfer."""

@@ -530,7 +530,10 @@ def load(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Load safetensors FILEs, or an index of shards, tell how it went, and let go of them."""
+    """Load FILEs, tell how it went, and let go of them.
+
+    They are safetensors files, indices of shards, .npy and .npz files.
+    """
     from hippogriff._loaders.dry_run import dry_run
 
     if host_memory is not None:

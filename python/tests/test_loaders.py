@@ -7,7 +7,8 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,6 @@ from hippogriff._loaders.contenders import Contender, all_contenders
 from hippogriff._loaders.model import make_model, wrong_tensors
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors import load_file, save_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _MIB = 1 << 20
 
@@ -46,18 +44,34 @@ def test_a_load_is_timed_and_explained(tmp_path: Path) -> None:
     assert _run("load", *paths, "--verify").returncode == 0
     done = _run("load", *paths)
     assert done.returncode == 0, done.stderr
-    assert "a.safetensors: 1 tensor, 1.00 MiB" in done.stdout
+    assert "a.safetensors to cpu: 1 tensor, 1.00 MiB" in done.stdout
     report = json.loads(_run("load", *paths, "--json").stdout)
     assert [file["bytes"] for file in report["files"]] == [_MIB, _MIB]
     assert report["bytes"] == 2 * _MIB
     assert report["gb_per_second"] > 0
 
 
+def test_arrays_are_loaded_beside_models(tmp_path: Path) -> None:
+    array, small = np.zeros(_MIB, np.uint8), np.arange(6)
+    np.save(tmp_path / "a.npy", array)
+    np.savez(tmp_path / "b.npz", a=array, b=small)
+    save_file({"a": array}, tmp_path / "c")
+    report = json.loads(
+        _run("load", *(tmp_path / n for n in ("a.npy", "b.npz", "c")), "--json").stdout
+    )
+    found = {Path(file["path"]).name: (file["tensors"], file["bytes"]) for file in report["files"]}
+    assert found == {"c": (1, _MIB), "a.npy": (1, _MIB), "b.npz": (2, _MIB + small.nbytes)}
+    assert {file["device"] for file in report["files"]} == {"cpu"}
+    assert report["seconds"] >= sum(file["seconds"] for file in report["files"])
+    assert report["bytes"] == sum(file["bytes"] for file in report["files"])
+
+
 def test_what_cannot_be_loaded_is_told_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "bad").write_bytes(b"nothing like it")
     save_file({"a": np.zeros(9)}, tmp_path / "unchecked")
     assert "unchecked.xxh3" in _run("load", tmp_path / "unchecked", "--verify").stderr
-    for path in (tmp_path / "bad", tmp_path / "missing"):
+    (tmp_path / "bad.npy").write_bytes(b"nothing like it")
+    for path in (tmp_path / "bad", tmp_path / "bad.npy", tmp_path / "missing"):
         done = _run("load", path)
         assert done.returncode == 1
         assert done.stderr.count("\n") == 1

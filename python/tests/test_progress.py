@@ -57,6 +57,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a file of each kind, all of the same two arrays."""
     tmp_path = tmp_path_factory.mktemp("files")
     save_file({"a": ARRAY, "b": SMALL}, tmp_path / "x.st", progress=False)
+    (tmp_path / "raw").write_bytes(ARRAY.tobytes())
     np.save(tmp_path / "x.npy", ARRAY)
     np.savez(tmp_path / "x.npz", a=ARRAY, b=SMALL)
     np.savez_compressed(tmp_path / "small.npz", a=ARRAY, b=SMALL)
@@ -91,6 +92,19 @@ def _into(folder: Path, kind: Any, progress: bool | None) -> None:
 
 
 ALL = ARRAY.nbytes + SMALL.nbytes
+
+
+def _fill(folder: Path, progress: bool | None) -> None:
+    array = np.zeros_like(ARRAY)
+    with hippogriff.File(folder / "raw") as file:
+        file.read_into(array, progress=progress)
+    assert (array == ARRAY).all()
+
+
+def _put(folder: Path, progress: bool | None) -> None:
+    with hippogriff.File(folder / "y", "w") as file:
+        file.write_from(ARRAY, progress=progress)
+
 
 # Title, bytes at least, and what is done.
 CALLS: dict[str, tuple[str, int, Callable[[Path, bool | None], object]]] = {
@@ -131,6 +145,18 @@ CALLS: dict[str, tuple[str, int, Callable[[Path, bool | None], object]]] = {
         lambda f, p: save_file({"a": ARRAY, "b": SMALL}, f / "y", progress=p),
     ),
     "save_npy": ("save", ARRAY.nbytes, lambda f, p: save_npy(f / "y", ARRAY, progress=p)),
+    "read a file": (
+        "read",
+        ARRAY.nbytes,
+        lambda f, p: hippogriff.read(f / "raw", device="host", progress=p),
+    ),
+    "read into": ("read", ARRAY.nbytes, _fill),
+    "write a file": (
+        "write",
+        ARRAY.nbytes,
+        lambda f, p: hippogriff.write(f / "y", ARRAY, progress=p),
+    ),
+    "write from": ("write", ARRAY.nbytes, _put),
     "write": ("write", ARRAY.nbytes, lambda f, p: _write(f, ..., ARRAY, p)),
     "write rows": ("write", HALF, lambda f, p: _write(f, np.s_[::2], ARRAY[::2].copy(), p)),
 }

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PROCESS_SECONDS = 120.0
 _KILLED_SECONDS = 10.0
 _COLD_LOADS = 2  # The first of a process starts all that the second finds.
-_SAVES = 3
+_SAVES = 5
 
 
 @dataclass(frozen=True)

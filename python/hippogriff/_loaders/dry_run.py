@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from typing import TYPE_CHECKING
 
 from hippogriff._runtime import default_device, device_name
+from hippogriff.arrays._load import load_npy, load_npz
 from hippogriff.errors import InvalidArgument, Unsupported
 from hippogriff.safetensors._load import load_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from hippogriff._report import LoadReport
+
+_ARRAYS: dict[str, Callable[..., object]] = {".npy": load_npy, ".npz": load_npz}
 
 
 def torch_device(device: str | None) -> str:
@@ -26,6 +31,8 @@ def dry_run(
 ) -> LoadReport:
     """Load files, compared with their checksums where that is wanted, and let go of the tensors.
 
+    What ends in `.npy` or `.npz` is loaded as arrays, one after the other, all else as one model.
+
     Raises
     ------
     InvalidArgument
@@ -36,17 +43,29 @@ def dry_run(
     if not files:
         raise InvalidArgument("load: name a file")
     target = torch_device(device)
-    reports: list[LoadReport] = []
     framework = _framework_for(target)
-    load_file(
-        files,
-        target,
-        framework=framework,
-        verify=verify,
-        host_memory=host_memory,
-        explain=reports.append,
-    )
+    reports: list[LoadReport] = []
+    for load in _loads(files):
+        load(
+            device=target,
+            framework=framework,
+            verify=verify,
+            host_memory=host_memory,
+            explain=reports.append,
+        )
+    for report in reports[1:]:
+        reports[0].add(report)
+    for file in reports[0].files:
+        file.device = target
     return reports[0]
+
+
+def _loads(files: list[Path]) -> list[Callable[..., object]]:
+    """Return what loads them: arrays one by one, all of a model in one go."""
+    arrays = [each for each in files if each.suffix in _ARRAYS]
+    model = [each for each in files if each.suffix not in _ARRAYS]
+    loads: list[Callable[..., object]] = [functools.partial(load_file, model)] if model else []
+    return loads + [functools.partial(_ARRAYS[each.suffix], each) for each in arrays]
 
 
 def _framework_for(device: str) -> str:

@@ -27,6 +27,7 @@ def document(plan: Plan, rows: Sequence[Row], started: float) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "commit": os.environ.get("COMMIT", ""),  # where whoever measures knows it
         "command_line": shlex.join(["hippogriff", *sys.argv[1:]]),
         "versions": {
             "python": platform.python_version(),
