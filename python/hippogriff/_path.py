@@ -56,8 +56,7 @@ def read(
     path : path-like
         The file.
     device : str, optional
-        ``"cuda:0"``, ``"host"``, a torch device; if not given the current GPU, or ``"host"`` where
-        there is none.
+        ``"cuda:0"``, ``"host"``, a torch device; else the current GPU, or the host without one.
     offset, size : int
         The extent in bytes; without a size what `shape` says, else the rest of the file.
     dtype : dtype-like
@@ -67,8 +66,8 @@ def read(
     route : {"auto", "direct", "mapped", "pipelined", "parked"}
         The way to go; the best one at that moment if not given.
     progress : bool or callable, optional
-        Whether to show a bar on stderr; without it on a terminal, when it takes a while. A callable
-        is called on this thread with a `Progress`, about 20 times a second and at the end.
+        Whether to show a bar on stderr; else on a terminal, when it takes a while. A callable is
+        given a `Progress` on this thread, about 20 times a second and at the end.
     timeout, memory_timeout : float, optional
         Seconds, after which the transfer is cancelled; how many to wait for device memory: 10 if
         not given, 0 fails at once.
