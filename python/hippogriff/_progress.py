@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from hippogriff._console import Follower
@@ -28,13 +29,16 @@ class Bar:
         Whether to show it; without it on a terminal only, and when it takes a while.
     title : str
         What is going on.
+    begin : float, optional
+        Since when, in seconds of `time.monotonic`; since now without it.
     """
 
-    def __init__(self, progress: bool | None, title: str) -> None:
+    def __init__(self, progress: bool | None, title: str, begin: float | None = None) -> None:
         # None where a program was started without a stderr.
         terminal = sys.stderr is not None and sys.stderr.isatty()
         self.shown = terminal if progress is None else progress
-        self._quiet_until = time.monotonic() + (0 if progress else _QUIET_SECONDS)
+        begin = time.monotonic() if begin is None else begin
+        self._quiet_until = begin + (0 if progress else _QUIET_SECONDS)
         self._lock = threading.Lock()
         self._title = title
         self._follower: Follower | None = None
@@ -70,10 +74,12 @@ class Bar:
                 self._follower = None
 
 
-def bar_for(size_bytes: int, progress: bool | None, title: str) -> Bar | None:
+def bar_for(
+    size_bytes: int, progress: bool | None, title: str, begin: float | None = None
+) -> Bar | None:
     """Make the bar of something so large that somebody might look on; None where nobody does."""
     if progress or (progress is None and size_bytes >= _QUIET_BYTES):
-        bar = Bar(progress, title)
+        bar = Bar(progress, title, begin)
         if bar.shown:
             bar.expect(size_bytes)
             return bar
@@ -81,11 +87,21 @@ def bar_for(size_bytes: int, progress: bool | None, title: str) -> Bar | None:
 
 
 class TransferBar:
-    """The bar of one transfer, made when it is first told how much there is to do."""
+    """The bar of one transfer, made when there has been one to look at for a while.
 
-    def __init__(self, progress: bool | None, title: str) -> None:
+    Parameters
+    ----------
+    progress, title
+        As of `Bar`.
+    ask : callable
+        Returns how far the transfer is. Not asked before a bar would show it.
+    """
+
+    def __init__(self, progress: bool | None, title: str, ask: Callable[[], Progress]) -> None:
         self._progress = progress
         self._title = title
+        self._ask = ask
+        self._begin = time.monotonic()
         self._bar: Bar | None = None
 
     def __enter__(self) -> TransferBar:
@@ -100,9 +116,12 @@ class TransferBar:
         if self._bar is not None:
             self._bar.close()
 
-    def tell(self, progress: Progress) -> None:
-        """Tell how far the transfer is."""
+    def tell(self) -> None:
+        """Show how far the transfer is now."""
+        if self._progress is None and time.monotonic() - self._begin < _QUIET_SECONDS:
+            return
+        progress = self._ask()
         if self._bar is None:
-            self._bar = bar_for(progress.bytes_total, self._progress, self._title)
+            self._bar = bar_for(progress.bytes_total, self._progress, self._title, self._begin)
         if self._bar is not None:
             self._bar.tell(self, progress.bytes_done)

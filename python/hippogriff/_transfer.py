@@ -288,26 +288,27 @@ class Transfer(Generic[T_co]):
         """Do as `complete`, with a bar of that title where `progress` is no callable."""
         if callable(progress) or progress is False:
             return self.complete(timeout, progress or None)
-        with TransferBar(progress, title) as bar:
-            return self.complete(timeout, bar.tell)
+        with TransferBar(progress, title, self._handle.progress) as bar:
+            return self._complete(timeout, bar.tell)
 
     def complete(self, timeout: float | None, progress: ProgressCallback | None) -> T_co:
         """Wait as the blocking functions do: whatever ends the wait early stops the transfer."""
+        if progress is None:
+            return self._complete(timeout, None)
+        return self._complete(timeout, lambda: progress(self._handle.progress()))
+
+    def _complete(self, timeout: float | None, tell: Callable[[], object] | None) -> T_co:
         try:
-            if not self._wait_finished(timeout, progress):
+            if not self._wait_finished(timeout, tell):
                 raise _timed_out(timeout)
         except BaseException:
             self._stop()
             raise
         return self._flight.outcome()
 
-    def _wait_finished(self, timeout: float | None, progress: ProgressCallback | None) -> bool:
-        def tell() -> None:
-            if progress is not None:
-                progress(self._handle.progress())
-
+    def _wait_finished(self, timeout: float | None, tell: Callable[[], object] | None) -> bool:
         finished = _in_slices(self._handle.wait, timeout, tell)
-        if finished:
+        if finished and tell is not None:
             tell()
         return finished
 
@@ -319,7 +320,7 @@ class Transfer(Generic[T_co]):
 
 
 def _in_slices(
-    wait: Callable[[float], bool], timeout: float | None, between: Callable[[], None] | None
+    wait: Callable[[float], bool], timeout: float | None, between: Callable[[], object] | None
 ) -> bool:
     """Wait in slices, so that signals are seen and progress is told."""
     if timeout is not None and math.isnan(timeout):

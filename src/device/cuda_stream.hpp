@@ -48,10 +48,11 @@ class CudaStream final : public Stream {
   [[nodiscard]] void* native_handle() const override { return stream_; }
 
  private:
-  void refuse_capture(const char* operation) const {
+  void refuse_capture(const char* operation) {
     if (!owned_) {
       refuse_capture_of_borrowed(operation);
     }
+    looked_ = true;
   }
 
   void refuse_capture_of_borrowed(const char* operation) const;
@@ -60,6 +61,7 @@ class CudaStream final : public Stream {
   const CudaContext& context_;
   CUstream stream_ = nullptr;
   bool owned_ = true;
+  bool looked_ = false;  // whether it captures
 };
 
 }  // namespace hippogriff

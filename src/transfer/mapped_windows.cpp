@@ -14,7 +14,6 @@ namespace {
 // A call of the driver costs some 70 us beside what its pages cost (an H100 machine): 64 MiB make
 // that 5 %.
 constexpr std::uint64_t window_bytes_max = std::uint64_t{64} << 20;
-constexpr std::uint64_t window_bytes_first = std::uint64_t{16} << 20;
 constexpr std::uint64_t window_bytes_min = std::uint64_t{4} << 20;
 constexpr std::uint64_t shares = 8;
 // Where the host itself is the device nothing is registered and windows cost nothing: small ones
@@ -82,7 +81,7 @@ MappedWindows::~MappedWindows() {
 std::uint64_t MappedWindows::window_bytes(const Transfer& transfer, std::uint64_t most) {
   const std::uint64_t unclaimed = transfer.work.unclaimed_bytes();
   const std::uint64_t claimed = transfer.request().extent.size - unclaimed;
-  const std::uint64_t ramp = window_bytes_first + claimed / shares;
+  const std::uint64_t ramp = window_bytes_min + claimed / shares;
   const bool on_host = transfer.request().device->info().can.host_addressable;
   return std::clamp(align_down(std::min({unclaimed / shares, ramp, most}), window_bytes_min),
                     window_bytes_min,
