@@ -15,6 +15,9 @@ namespace {
 // that 5 %.
 constexpr std::uint64_t window_bytes_max = std::uint64_t{64} << 20;
 constexpr std::uint64_t window_bytes_min = std::uint64_t{4} << 20;
+// Of files in memory, of which registering takes longer: with 4 MiB 1 GiB took 2 % longer (an H100
+// machine), while from ext4 it took 1 % less.
+constexpr std::uint64_t window_bytes_first_in_memory = std::uint64_t{16} << 20;
 constexpr std::uint64_t shares = 8;
 // Where the host itself is the device nothing is registered and windows cost nothing: small ones
 // keep the process's resident memory, which counts mapped pages, as it was.
@@ -81,7 +84,9 @@ MappedWindows::~MappedWindows() {
 std::uint64_t MappedWindows::window_bytes(const Transfer& transfer, std::uint64_t most) {
   const std::uint64_t unclaimed = transfer.work.unclaimed_bytes();
   const std::uint64_t claimed = transfer.request().extent.size - unclaimed;
-  const std::uint64_t ramp = window_bytes_min + claimed / shares;
+  const bool in_memory = transfer.request().file->facts().in_memory;
+  const std::uint64_t first = in_memory ? window_bytes_first_in_memory : window_bytes_min;
+  const std::uint64_t ramp = first + claimed / shares;
   const bool on_host = transfer.request().device->info().can.host_addressable;
   return std::clamp(align_down(std::min({unclaimed / shares, ramp, most}), window_bytes_min),
                     window_bytes_min,
