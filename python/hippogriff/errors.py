@@ -6,6 +6,7 @@ The names are those of hippogriff_status, without a suffix, in C, C++ and Python
 
 from __future__ import annotations
 
+import builtins
 import os
 from errno import EMFILE
 from typing import Any, NamedTuple
@@ -73,7 +74,7 @@ class HippogriffError(RuntimeError):
             name: getattr(self, name)
             for name in ("operation", "object", "offset", "errno", "device_status", "missing")
         }
-        return _rebuild, (str(self), self.status, fields)
+        return _rebuild_as, (type(self), str(self), self.status, fields)
 
 
 class InvalidArgument(HippogriffError, ValueError):
@@ -239,15 +240,34 @@ _BY_STATUS: dict[int, type[HippogriffError]] = {
         InternalError,
     )
 }
-_io_errors: dict[type[OSError], type[HippogriffError]] = {OSError: IoError, TimeoutError: IoError}
+_NOT_JOINED = (OSError, TimeoutError)
+_io_errors: dict[type[OSError], type[HippogriffError]] = dict.fromkeys(_NOT_JOINED, IoError)
 
 
 def _io_error_class(errno: int | None) -> type[HippogriffError]:
     """IoError, combined with the class that Python maps the errno to."""
-    mapped = type(OSError(errno, "")) if errno else OSError
+    return _joined(type(OSError(errno, "")) if errno else OSError)
+
+
+def __getattr__(name: str) -> Any:
+    """Find the combined classes, whose names are all that pickle keeps of them."""
+    mapped = getattr(builtins, name, None)
+    if isinstance(mapped, type) and issubclass(mapped, OSError) and mapped not in _NOT_JOINED:
+        return _joined(mapped)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _joined(mapped: type[OSError]) -> type[HippogriffError]:
     if mapped not in _io_errors:
         _io_errors[mapped] = type(mapped.__name__, (IoError, mapped), {"__module__": __name__})
     return _io_errors[mapped]
+
+
+def _rebuild_as(
+    kind: type[HippogriffError], message: str, status: int, fields: dict[str, Any]
+) -> HippogriffError:
+    """Make what was pickled again."""
+    return kind(message, status=status, **fields)
 
 
 def _rebuild(message: str, status: int, fields: dict[str, Any]) -> HippogriffError:

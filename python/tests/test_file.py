@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 
 import hippogriff
+from hippogriff.arrays import ArrayFormatError, load_npy
+from hippogriff.integrity import SidecarError, verify_checksums
 from hippogriff.safetensors import load_file, save_file
 
 if TYPE_CHECKING:
@@ -117,6 +119,27 @@ def test_errors_survive_pickling(tmp_path: Path) -> None:
     again = pickle.loads(pickle.dumps(caught.value))
     assert isinstance(again, FileNotFoundError)
     assert (str(again), again.errno) == (str(caught.value), 2)
+
+
+def test_classes_of_errors_survive_pickling_as_torchs_workers_do_it(tmp_path: Path) -> None:
+    refused = (
+        (lambda: hippogriff.read(tmp_path / "nothing", device="host"), FileNotFoundError),
+        (lambda: load_npy(tmp_path / "wrong"), ArrayFormatError),
+        (lambda: verify_checksums(tmp_path / "wrong", tmp_path / "wrong"), SidecarError),
+    )
+    (tmp_path / "wrong").write_bytes(b"neither this nor that")
+    for call, kind in refused:
+        with pytest.raises(kind) as caught:
+            call()
+        error: Any = caught.value
+        made_of = type(error)
+        assert pickle.loads(pickle.dumps(made_of)) is made_of
+        assert str(made_of("only a message")) == "only a message"
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is made_of
+        assert (str(again), again.status) == (str(error), error.status)
+    for name in ("IOError", "OSError", "ValueError", "Nothing"):
+        assert not hasattr(hippogriff.errors, name)
 
 
 def test_a_directory_cannot_be_read(tmp_path: Path) -> None:

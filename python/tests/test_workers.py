@@ -244,6 +244,16 @@ def test_torchs_data_loader_loads_in_workers(model: Path, method: str) -> None:
             assert tensor.float().numpy().tobytes() == expected[name].tobytes()
 
 
+@pytest.mark.torch
+@forks_beside_threads
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")  # one core
+def test_a_worker_that_fails_is_heard_of_by_torchs_data_loader(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    loader = torch.utils.data.DataLoader(_Tensors(tmp_path / "missing"), num_workers=2, timeout=60)
+    with pytest.raises(FileNotFoundError, match="missing"):
+        next(iter(loader))
+
+
 class _Tensors:
     """For torch's DataLoader, and to be pickled: the file is opened in the worker."""
 

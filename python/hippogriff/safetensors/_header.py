@@ -63,7 +63,7 @@ class SafetensorError(InvalidArgument):
 
     def __reduce__(self) -> tuple[Any, ...]:
         kind = type(self)
-        _, (message, status, fields) = super().__reduce__()
+        _, (_, message, status, fields) = super().__reduce__()
         # Where it arrives the package may be imported, or not.
         public = kind.__bases__[0] if kind.__qualname__ in _JOINED else kind
         return _rebuild, (public, message, {"status": status, **fields})
