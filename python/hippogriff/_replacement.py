@@ -27,15 +27,9 @@ class Replacement:
             raise InvalidArgument("the path is empty", object="")
         self._target = Path(os.path.realpath(os.fsdecode(path)))
         try:
-            refused = self._target.exists() and not self._target.is_file()
+            _check_target(self._target)
         except OSError as error:
             raise io_error("replace", str(self._target), error) from None
-        if refused:
-            raise InvalidArgument(f"{self._target} is no regular file: it would be replaced")
-        # The folder's permissions alone would let a read-only file be replaced.
-        if self._target.exists() and not os.access(self._target, os.W_OK, effective_ids=True):
-            denied = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            raise io_error("replace", str(self._target), denied)
         end = f".hippogriff-{os.getpid()}-{secrets.token_hex(6)}".encode()
         name = os.fsencode(self._target.name)[: _NAME_BYTES_MAX - 1 - len(end)]
         self._temporary = self._target.with_name(os.fsdecode(b"." + name + end))
@@ -56,7 +50,8 @@ class Replacement:
         """Make the new file with room for its bytes, and this mode less the umask.
 
         If it replaces another, nobody else may read it before it has that one's mode. Where the
-        file system can, it has no name before `commit`: a process that is killed leaves nothing.
+        file system can, it has no name before `commit`: a process that is killed leaves nothing,
+        unless in the moment between the name that it gets there and taking the old file's.
         """
         mode = 0o600 if self._target.exists() else mode
         try:
@@ -127,10 +122,16 @@ class Replacement:
 
     def _take_the_name(self, folder: int) -> None:
         # Before it has a name, and by the descriptor: the name may be another file's by then.
-        if self._target.exists():
+        try:
             _keep_mode(self._descriptor, self._target.stat())
-        else:
+            is_new = False
+        except FileNotFoundError:
             os.fchmod(self._descriptor, self._mode)
+            is_new = not self._has_name
+        if is_new:
+            with contextlib.suppress(FileExistsError):  # meanwhile
+                os.link(self.temporary, self._target.name, dst_dir_fd=folder)
+                return
         if not self._has_name:
             # With a folder's descriptor, without which Python does not follow the link.
             os.link(self.temporary, self._temporary.name, dst_dir_fd=folder)
@@ -170,6 +171,29 @@ class Replacement:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _check_target(target: Path) -> None:
+    """Refuse what is no file, or may not be written, which the folder alone would let be replaced.
+
+    Others may remove and replace it meanwhile.
+    """
+    seen = None
+    while (facts := _facts(target)) is not None:
+        if not stat.S_ISREG(facts.st_mode):
+            raise InvalidArgument(f"{target} is no regular file: it would be replaced")
+        if os.access(target, os.W_OK, effective_ids=True):
+            return
+        if seen is not None and (facts.st_ino, facts.st_ctime_ns) == seen:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        seen = facts.st_ino, facts.st_ctime_ns
+
+
+def _facts(target: Path) -> os.stat_result | None:
+    """Return what there is; None where nothing is, or can be."""
+    with contextlib.suppress(FileNotFoundError):  # between the two
+        return target.stat() if target.exists() else None
+    return None
 
 
 def _keep_mode(descriptor: int, old: os.stat_result) -> None:

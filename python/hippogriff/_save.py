@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
+import fcntl
 import itertools
 import os
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hippogriff._file import File
@@ -17,7 +21,7 @@ from hippogriff._runtime import encode_path
 from hippogriff.errors import InvalidArgument, io_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from hippogriff._regions import Region
     from hippogriff._report import Watch
@@ -33,6 +37,7 @@ _SHOWN_BYTES = 64 << 20
 _LARGE_BYTES = 8 << 20
 # To copy so little takes less time than to make a view of it.
 _COPIED_BYTES = 4 << 10
+_LOCK_SECONDS = 10.0  # of two names that change; a process that is killed holds no lock
 
 
 class Part(NamedTuple):
@@ -88,17 +93,44 @@ def save_parts(
             _write(file, header, parts, watch, host_memory)
             with watch.caller(0):
                 _sync(file, replacement.name)
-        if make_beside is not None:
-            beside = make_beside(replacement.name)
+        if make_beside is None:
+            replacement.commit()
+            return
+        beside = make_beside(replacement.name)
+        with _alone_in(Path(replacement.name).parent):
             beside.remove_old()
-        replacement.commit()
-        if beside is not None:
+            replacement.commit()
             beside.commit()
     except BaseException as error:
         replacement.discard(error)
         if beside is not None:
             beside.discard(error)
         raise
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """While no other save puts a file and what goes with it into the folder: they could be mixed.
+
+    Where the file system has no locks, or somebody keeps this one, it goes on without.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        end = time.monotonic() + _LOCK_SECONDS
+        with contextlib.suppress(OSError):
+            while not _try_lock(descriptor) and time.monotonic() < end:
+                time.sleep(0.001)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _replacement(filename: PathLike) -> Replacement:

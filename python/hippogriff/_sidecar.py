@@ -91,7 +91,8 @@ def sidecar_path(path: PathLike, where: PathLike | None = None) -> str:
     if where is None:
         return name + SUFFIX
     chosen = os.fsdecode(encode_path(where))
-    return str(Path(chosen) / (Path(name).name + SUFFIX)) if Path(chosen).is_dir() else chosen
+    is_folder = chosen.endswith("/") or Path(chosen).is_dir()
+    return str(Path(chosen) / (Path(name).name + SUFFIX)) if is_folder else chosen
 
 
 def format_sidecar(sidecar: Sidecar) -> bytes:

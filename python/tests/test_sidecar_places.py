@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hippogriff import InvalidArgument
+from hippogriff import InvalidArgument, _save
 from hippogriff._checksum_files import checksum_files
 from hippogriff.integrity import SidecarError, verify_checksums, write_checksums
 from hippogriff.safetensors import load_file, save_file
@@ -53,3 +56,29 @@ def test_an_empty_path_of_checksums_is_refused(
     ):
         with pytest.raises(InvalidArgument, match="is empty"):
             call()
+
+
+def test_saves_of_one_file_at_once_leave_its_own_checksums(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    for _ in range(10):
+        with ThreadPoolExecutor(8) as pool:
+            for each in [
+                pool.submit(save_file, {"a": np.full(5000, number)}, path, checksum=True)
+                for number in range(8)
+            ]:
+                each.result()
+        load_file(path, framework="np", verify=True)
+        assert sorted(each.name for each in tmp_path.iterdir()) == [path.name, f"{path.name}.xxh3"]
+
+
+def test_a_folder_that_somebody_has_locked_is_waited_for_no_longer_than_need_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_save, "_LOCK_SECONDS", 0.05)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        save_file({"a": np.zeros(5)}, tmp_path / "a", checksum=True)
+    finally:
+        os.close(descriptor)
+    load_file(tmp_path / "a", framework="np", verify=True)
