@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._compare import find_sidecar, target_sidecar
 from hippogriff._sizes import format_size
-from hippogriff.errors import ChecksumMismatch, HippogriffError
+from hippogriff.errors import ChecksumMismatch, HippogriffError, io_error
 from hippogriff.integrity import verify_checksums, write_checksums
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def checksum_files(
 
     `tell` is called with the bytes of all that are done, and the name of the file at work.
     """
+    if folder is not None and not check:
+        _make_folder(folder)
     results = []
     before = 0
     for path in paths:
@@ -96,3 +98,11 @@ def checksum_files(
         results.append(FileResult(path, sidecar, size_bytes, check, error))
         before += size_bytes
     return results
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder for checksums: they would all be written to a file of that name, else."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise io_error("make the folder", str(folder), error) from None

@@ -36,8 +36,9 @@ def fill_closed_streams() -> None:
 
 
 def stdout() -> Console:
-    """Return a console for results."""
-    return Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    """Return a console for results, which may have any name in them."""
+    width = None if sys.stdout.isatty() else _PLAIN_WIDTH
+    return Console(width=width, highlight=False, markup=False)
 
 
 def print_json(value: object) -> None:

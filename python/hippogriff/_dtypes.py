@@ -70,7 +70,8 @@ def find_dtype(dtype: object) -> DType:
     else:
         name = getattr(dtype, "name", None) or str(dtype)
     name = name.removeprefix("torch.").removesuffix("_" if name == "bool_" else "\0")
-    found = DTYPES.get(name) or _BY_TYPESTR.get(name) or _BY_TYPESTR.get(name.replace("<", "|"))
+    codes = name, name.replace("<", "|"), f"<{name}", f"|{name}"
+    found = DTYPES.get(name) or next(filter(None, map(_BY_TYPESTR.get, codes)), None)
     byteorder = getattr(dtype, "byteorder", "=")
     if found is None or (byteorder == ">" and found.itemsize_bytes > 1):
         raise InvalidArgument(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")

@@ -7,6 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from hippogriff.errors import InvalidArgument
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
@@ -74,6 +76,18 @@ class Bar:
                 self._follower = None
 
 
+def check_progress(progress: object) -> None:
+    """Refuse what tells neither to show a bar nor not to.
+
+    Raises
+    ------
+    InvalidArgument
+        When it is neither a bool nor None.
+    """
+    if progress is not None and not isinstance(progress, bool):
+        raise InvalidArgument(f"progress={progress!r:.100} is neither True nor False nor None")
+
+
 def bar_for(
     size_bytes: int, progress: bool | None, title: str, begin: float | None = None
 ) -> Bar | None:
@@ -98,6 +112,7 @@ class TransferBar:
     """
 
     def __init__(self, progress: bool | None, title: str, ask: Callable[[], Progress]) -> None:
+        check_progress(progress)
         self._progress = progress
         self._title = title
         self._ask = ask

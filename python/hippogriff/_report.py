@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hippogriff._progress import bar_for
+from hippogriff._progress import bar_for, check_progress
 from hippogriff._scatter import asked_bytes
 from hippogriff._sizes import format_size
 from hippogriff.errors import Cancelled
@@ -186,6 +186,7 @@ class Watch:
         host_memory: int = 0,
         operation: str = "load",
     ) -> None:
+        check_progress(progress)
         self.report = LoadReport(host_memory_bytes=host_memory, operation=operation)
         self._explain = explain
         self._progress = progress

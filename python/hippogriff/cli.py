@@ -454,6 +454,9 @@ def bench_loaders(
     from hippogriff._loaders.facts import document
     from hippogriff._loaders.show import show_loaders
 
+    for folder in folders or ():
+        if not folder.is_dir():
+            raise InvalidArgument(f"bench loaders: {folder} is no folder", object="--dir")
     plan = Plan(
         folders=tuple(folders or [Path()]),
         device=torch_device(device),

@@ -199,6 +199,7 @@ def test_element_types_are_found_by_many_names() -> None:
     assert find_dtype(float).name == "float64"
     assert find_dtype(bool).name == "bool"
     assert find_dtype("<f4").name == "float32"
+    assert (find_dtype("u1").name, find_dtype("i4").name) == ("uint8", "int32")
     with pytest.raises(hippogriff.InvalidArgument):
         find_dtype(np.dtype(">f4"))
     with pytest.raises(hippogriff.InvalidArgument):

@@ -520,13 +520,14 @@ def test_command_knows_indexes_and_other_folders(folder: Path, tmp_path: Path) -
         save_file({name: np.arange(5)}, folder / name)
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {name: name for name in names}}))
-    elsewhere = tmp_path / "sums"
-    elsewhere.mkdir()
+    elsewhere = tmp_path / "new" / "sums"
     assert _run(index, "--dir", elsewhere).returncode == 0
     assert sorted(path.name for path in elsewhere.iterdir()) == [f"{name}.xxh3" for name in names]
     assert _run("--check", index, "--dir", elsewhere).returncode == 0
     assert len(load_file(index, framework="np", verify=elsewhere)) == 2
     assert _run("--check", index).returncode == 1
+    (tmp_path / "file").touch()
+    assert "make the folder" in _run(index, "--dir", tmp_path / "file").stderr
 
 
 _ON_THE_FAKE_GPU = """

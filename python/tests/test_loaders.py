@@ -55,12 +55,13 @@ def test_arrays_are_loaded_beside_models(tmp_path: Path) -> None:
     array, small = np.zeros(_MIB, np.uint8), np.arange(6)
     np.save(tmp_path / "a.npy", array)
     np.savez(tmp_path / "b.npz", a=array, b=small)
+    (tmp_path / "a.npy").rename(tmp_path / "A.NPY")  # what it is says its first bytes
     save_file({"a": array}, tmp_path / "c")
     report = json.loads(
-        _run("load", *(tmp_path / n for n in ("a.npy", "b.npz", "c")), "--json").stdout
+        _run("load", *(tmp_path / n for n in ("A.NPY", "b.npz", "c")), "--json").stdout
     )
     found = {Path(file["path"]).name: (file["tensors"], file["bytes"]) for file in report["files"]}
-    assert found == {"c": (1, _MIB), "a.npy": (1, _MIB), "b.npz": (2, _MIB + small.nbytes)}
+    assert found == {"c": (1, _MIB), "A.NPY": (1, _MIB), "b.npz": (2, _MIB + small.nbytes)}
     assert {file["device"] for file in report["files"]} == {"cpu"}
     assert report["seconds"] >= sum(file["seconds"] for file in report["files"])
     assert report["bytes"] == sum(file["bytes"] for file in report["files"])
@@ -79,6 +80,8 @@ def test_what_cannot_be_loaded_is_told_in_a_line(tmp_path: Path) -> None:
 
 
 def test_loaders_are_compared(tmp_path: Path) -> None:
+    tmp_path /= "[a/b]"  # which is no markup
+    tmp_path.mkdir(parents=True)
     options = ("--dir", tmp_path, "--size", "4MiB", "--tensors", 7, "--repeat", 2, "--rounds", 1)
     done = _run("bench", "loaders", *options, "--json")
     assert done.returncode == 0, done.stderr
@@ -94,6 +97,9 @@ def test_loaders_are_compared(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     table = _run("bench", "loaders", *options, "--no-cold", "--no-save")
     assert "hippogriff" in table.stdout
+    assert f"{tmp_path}, cached" in table.stdout
+    (tmp_path / "file").touch()
+    assert "is no folder" in _run("bench", "loaders", "--dir", tmp_path / "file").stderr
 
 
 def test_what_no_time_is_left_for_says_so(tmp_path: Path) -> None:

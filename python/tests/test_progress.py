@@ -10,6 +10,7 @@ import pytest
 import hippogriff
 from hippogriff import _console, _progress
 from hippogriff.arrays import load_npy, load_npz, open_npy, save_npy
+from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors import load_file, load_into, load_plan, safe_open, save_file
 
 if TYPE_CHECKING:
@@ -226,6 +227,14 @@ def test_a_terminal_shows_what_takes_a_while(
     monkeypatch.setattr(_progress, "_QUIET_SECONDS", 0.0)
     call(files, None)
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_no_answer_is_refused(files: Path, made: list[Follower], name: str) -> None:
+    wrong: Any = 3
+    with pytest.raises(InvalidArgument, match="progress=3 is neither"):
+        CALLS[name][2](files, wrong)
+    assert made == []
 
 
 def test_small_parts_do_not_look_for_a_terminal(

@@ -151,6 +151,22 @@ def test_malformed_files_are_refused_by_name(tmp_path: Path, what: str) -> None:
             load()
 
 
+@pytest.mark.parametrize("what", ["dtype", "twice", "hole"])
+def test_a_long_name_is_told_in_part(tmp_path: Path, what: str) -> None:
+    name = json.dumps("n" * 1_000_000)
+    tensor = '{"dtype":"%s","shape":[4],"data_offsets":[%d,%d]}'
+    right = tensor % ("U8", 0, 4)
+    text = {
+        "dtype": f"{{{name}:{tensor % ('U9', 0, 4)}}}",
+        "twice": f"{{{name}:{right},{name}:{right}}}",
+        "hole": f"{{{name}:{tensor % ('U8', 2, 6)}}}",
+    }[what]
+    (tmp_path / "x").write_bytes(raw_file(None, _FOUR + b"12", text.encode()))
+    with pytest.raises(SafetensorError, match="nnn") as caught:
+        load_file(tmp_path / "x", framework="np")
+    assert len(str(caught.value)) < 1000 + len(str(tmp_path))
+
+
 def test_the_reference_refuses_minus_zero_too(tmp_path: Path) -> None:
     path = tmp_path / "minus_zero.safetensors"
     for what in (each for each in MALFORMED if "minus zero" in each):

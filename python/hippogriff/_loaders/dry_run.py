@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from hippogriff._report import LoadReport
 
-_ARRAYS: dict[str, Callable[..., object]] = {".npy": load_npy, ".npz": load_npz}
+# By what files begin with.
+_ARRAYS: dict[bytes, Callable[..., object]] = {b"\x93NUMPY": load_npy, b"PK\3\4": load_npz}
 
 
 def torch_device(device: str | None) -> str:
@@ -31,7 +32,8 @@ def dry_run(
 ) -> LoadReport:
     """Load files, compared with their checksums where that is wanted, and let go of the tensors.
 
-    What ends in `.npy` or `.npz` is loaded as arrays, one after the other, all else as one model.
+    What begins as `.npy` and `.npz` files do is loaded as arrays, one after the other, all else as
+    one model.
 
     Raises
     ------
@@ -62,10 +64,23 @@ def dry_run(
 
 def _loads(files: list[Path]) -> list[Callable[..., object]]:
     """Return what loads them: arrays one by one, all of a model in one go."""
-    arrays = [each for each in files if each.suffix in _ARRAYS]
-    model = [each for each in files if each.suffix not in _ARRAYS]
-    loads: list[Callable[..., object]] = [functools.partial(load_file, model)] if model else []
-    return loads + [functools.partial(_ARRAYS[each.suffix], each) for each in arrays]
+    loads: list[Callable[..., object]] = []
+    model: list[Path] = []
+    for path in files:
+        load = next((load for begin, load in _ARRAYS.items() if _begins(path, begin)), None)
+        if load is None:
+            model.append(path)
+        else:
+            loads.append(functools.partial(load, path))
+    return [functools.partial(load_file, model), *loads] if model else loads
+
+
+def _begins(path: Path, begin: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(begin)) == begin
+    except OSError:  # which loading it will tell
+        return False
 
 
 def _framework_for(device: str) -> str:

@@ -147,7 +147,7 @@ def expect_new(names: Collection[str], more: Mapping[str, object], file: File) -
     twice = more.keys() & names if names else ()
     if twice:
         raise SafetensorError(
-            f"{file.path}: tensor {min(twice)!r} is also in a file before it", object=file.path
+            f"{file.path}: tensor {min(twice)!r:.100} is also in a file before it", object=file.path
         )
 
 
@@ -171,8 +171,8 @@ def expect_promised(shard: Shard, header: Header) -> None:
         name = min(lacking)
         more = f", nor {len(lacking) - 1} others that should be there" if len(lacking) > 1 else ""
         raise SafetensorError(
-            f"{shard.promised[name]} says that tensor {name!r} is in {shard.path}, which does not "
-            f"have it{more}",
+            f"{shard.promised[name]} says that tensor {name!r:.100} is in {shard.path}, which does "
+            f"not have it{more}",
             object=shard.path,
         )
 

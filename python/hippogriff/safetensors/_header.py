@@ -283,7 +283,7 @@ def unique(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise SafetensorError(f"{where} has {name!r} twice")
+                raise SafetensorError(f"{where} has {name!r:.100} twice")
             seen.add(name)
     return fields
 
@@ -357,18 +357,18 @@ def _parse_tensor(name: str, value: Any, data_offset: int) -> TensorInfo:
 
 def _what_is_wrong(name: str, value: Any) -> str:
     if not isinstance(value, dict):
-        return f"tensor {name!r} is not an object"
+        return f"tensor {name!r:.100} is not an object"
     dtype, shape, offsets = (value.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
-        return f"tensor {name!r} has the unknown dtype {dtype!r:.100}"
+        return f"tensor {name!r:.100} has the unknown dtype {dtype!r:.100}"
     if not isinstance(shape, list) or not all(map(_is_count, shape)):
-        return f"tensor {name!r} has the shape {shape!r:.100}"
+        return f"tensor {name!r:.100} has the shape {shape!r:.100}"
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_count, offsets)):
-        return f"tensor {name!r} has the data_offsets {offsets!r:.100}"
+        return f"tensor {name!r:.100} has the data_offsets {offsets!r:.100}"
     bits = count_bits(DTYPE_BITS[dtype], shape)
     size = f"{bits} bits" if bits >= 0 else "more than any file"
     return (
-        f"tensor {name!r} has {size} by its dtype {dtype} and shape {shape!r:.100}, and "
+        f"tensor {name!r:.100} has {size} by its dtype {dtype} and shape {shape!r:.100}, and "
         f"{offsets[1] - offsets[0]} bytes by its data_offsets {offsets}"
     )
 
@@ -379,7 +379,7 @@ def _check_cover(tensors: list[TensorInfo], data_offset: int, file_bytes: int) -
     for tensor in tensors:
         if tensor.offset != end:
             what = "overlaps the one before" if tensor.offset < end else "leaves a hole before it"
-            raise SafetensorError(f"tensor {tensor.name!r} {what}")
+            raise SafetensorError(f"tensor {tensor.name!r:.100} {what}")
         end += tensor.size_bytes
     if end != file_bytes:
         raise SafetensorError(
