@@ -267,3 +267,19 @@ def test_the_limit_is_the_way_that_is_best_by_its_median(
     assert row.contender == "limit: b"
     assert row.later() == 2.0
     assert len(row.outcomes) == 3
+
+
+def test_the_two_best_ways_of_writing_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def measure(_path: Path, _size: int, ways: Any) -> dict[str, float]:
+        asked.append(ways)
+        rates = {"a": 1.0, "b": 3.0, "c": 2.0, "d": 1.0}
+        return {way: rate for way, rate in rates.items() if ways is None or way in ways}
+
+    monkeypatch.setattr(bench, "write_limits", measure)
+    limit = bench._Limit({"state": "save", "size_bytes": 10**9}, "cpu")
+    for _ in range(3):
+        limit.measure(folder)
+    assert asked == [None, ["b", "c"], ["b", "c"]]
+    assert limit.rows()[0].contender == "limit: b"

@@ -150,18 +150,23 @@ class _Limit:
 
     def _measured(self, path: Path) -> dict[str, float]:
         if self._case["state"] == "save":
-            return write_limits(path, self._case["size_bytes"])
+            # Each writes the whole model: after the first turn the best two go on.
+            best = sorted(self._rates, key=self._median, reverse=True)[:2] or None
+            return write_limits(path, self._case["size_bytes"], best)
         if self._case["state"] == "cold":
             return read_limits(path, self._turn)
         if self._device == "cpu":
             return {}
         return {"copies of pinned memory": link_limit(self._device)}
 
+    def _median(self, way: str) -> float:
+        return statistics.median(self._rates[way])
+
     def rows(self) -> list[Row]:
         """Return one, or none where nothing could be measured."""
         if not self._rates:
             return []
-        way = max(self._rates, key=lambda each: statistics.median(self._rates[each]))
+        way = max(self._rates, key=self._median)
         row = Row(self._case, f"limit: {way}", defaults=True, version="")
         size_bytes = self._case["size_bytes"]
         for rate in self._rates[way]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hippogriff._huge_pages import touched_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     _Move = Callable[[int, list[memoryview], int], int]
@@ -73,9 +73,12 @@ def read_limits(path: Path, turn: int = 0) -> dict[str, float]:
     return _possible(rates)
 
 
-def write_limits(path: Path, size_bytes: int) -> dict[str, float]:
-    """Write new files by O_DIRECT, to the drive, in the same ways; GB/s by way."""
-    return _possible({str(shape): _write_new(path, size_bytes, shape) for shape in _SHAPES})
+def write_limits(
+    path: Path, size_bytes: int, ways: Collection[str] | None = None
+) -> dict[str, float]:
+    """Write new files by O_DIRECT, to the drive, in these of the same ways; GB/s by way."""
+    shapes = [each for each in _SHAPES if ways is None or str(each) in ways]
+    return _possible({str(shape): _write_new(path, size_bytes, shape) for shape in shapes})
 
 
 def _possible(rates: dict[str, float | None]) -> dict[str, float]:
