@@ -163,7 +163,7 @@ void CudaStream::wait_flag(HostFlag flag) {
 }
 
 bool CudaStream::idle() {
-  if (stream_ != CU_STREAM_LEGACY || !looked_) {  // asked in a loop behind a copy, mostly
+  if (stream_ != CU_STREAM_LEGACY) {  // asked in a loop behind a copy, which has looked already
     refuse_capture("query stream");
   }
   return finished(context_, context_.driver().stream_query(stream_), "work of a stream");

@@ -48,11 +48,10 @@ class CudaStream final : public Stream {
   [[nodiscard]] void* native_handle() const override { return stream_; }
 
  private:
-  void refuse_capture(const char* operation) {
+  void refuse_capture(const char* operation) const {
     if (!owned_) {
       refuse_capture_of_borrowed(operation);
     }
-    looked_ = true;
   }
 
   void refuse_capture_of_borrowed(const char* operation) const;
@@ -61,7 +60,6 @@ class CudaStream final : public Stream {
   const CudaContext& context_;
   CUstream stream_ = nullptr;
   bool owned_ = true;
-  bool looked_ = false;  // whether it captures
 };
 
 }  // namespace hippogriff

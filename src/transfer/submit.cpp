@@ -16,8 +16,8 @@ namespace hippogriff {
 
 namespace {
 
-// In which a stream with little work has reached an event.
-constexpr std::chrono::microseconds short_work_patience{100};
+// In which a stream without work has reached an event.
+constexpr std::chrono::microseconds idle_stream_patience{100};
 
 const char* verb(Direction direction) {
   return direction == Direction::send ? "send" : "recv";
@@ -308,14 +308,10 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
   std::unique_ptr<Event> after;
   bool ready = true;
   if (wants(submission, HIPPOGRIFF_AFTER_STREAM)) {
-    const auto stream = state.device->borrow_stream(submission.stream);
-    ready = stream->idle();
-    if (!ready) {
-      after = state.device->create_event();
-      stream->record(*after);
-      // What ends a moment later is waited for: that costs less than parking.
-      ready = wait_for(*after, short_work_patience);
-    }
+    after = state.device->create_event();
+    state.device->borrow_stream(submission.stream)->record(*after);
+    // A stream without work says so a moment later. Waiting for that costs less than parking.
+    ready = wait_for(*after, idle_stream_patience);
   }
   DeviceAddress allocated;
   const bool allocates = request.address.is_null() && request.extent.size > 0;
