@@ -117,9 +117,9 @@ def goal_lines(cases: dict[Case, list[Row]]) -> list[str]:
             add("GB/s", case, 40 if case.tensors >= _SMALL else 48, _rate(ours))
             if best:
                 add("ratio to the best peer", case, 1, _rate(ours) / best)
-            firsts = [float(row["first_gb_per_second"]) for row in peers]
-            if firsts:
-                ratio = float(ours["first_gb_per_second"]) / max(firsts)
+            first = max((float(row["first_gb_per_second"] or 0) for row in peers), default=0.0)
+            if first:
+                ratio = float(ours["first_gb_per_second"]) / first
                 add("first load: ratio to the best peer's", case, 1, ratio)
             fast = [row for row in peers if _rate(row) > _FAST_GB_PER_SECOND]
             if fast:
@@ -131,7 +131,7 @@ def goal_lines(cases: dict[Case, list[Row]]) -> list[str]:
                 add("GPU memory beside what torch takes, MiB", case, 32, most, most=True)
         elif _measured_limit(rows):
             bound = 0.95 if case.state == "save" else 0.97
-            most = max(_measured_limit(rows), best)  # A drive's is measured, and may be passed.
+            most = max(_measured_limit(rows), best, _rate(ours))  # What is measured may be passed.
             add("share of what the drive gave at most", case, bound, _rate(ours) / most)
     return [*lines, ""]
 

@@ -76,6 +76,9 @@ class Follower:
                 TimeRemainingColumn(),
                 console=Console(stderr=True),
                 transient=True,
+                # Else what other threads print meanwhile would go to stderr.
+                redirect_stdout=False,
+                redirect_stderr=False,
             )
             self._task = self._bar.add_task(title, total=total or 1, speed="")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from hippogriff.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from hippogriff._console import Follower
@@ -36,9 +37,7 @@ class Bar:
     """
 
     def __init__(self, progress: bool | None, title: str, begin: float | None = None) -> None:
-        # None where a program was started without a stderr.
-        terminal = sys.stderr is not None and sys.stderr.isatty()
-        self.shown = terminal if progress is None else progress
+        self.shown = _is_terminal() if progress is None else progress
         begin = time.monotonic() if begin is None else begin
         self._quiet_until = begin + (0 if progress else _QUIET_SECONDS)
         self._lock = threading.Lock()
@@ -49,17 +48,17 @@ class Bar:
 
     def expect(self, size_bytes: int) -> None:
         """Tell how much more there will be."""
-        with self._lock:
+        with self._lock, self._harmlessly():
             self._total_bytes += size_bytes
             if self._follower is not None:
                 self._follower.expect(self._total_bytes)
 
     def tell(self, who: object, done_bytes: int) -> None:
         """Tell how much one of those who load has done so far."""
-        with self._lock:
+        with self._lock, self._harmlessly():
             self._done[id(who)] = done_bytes
             if self._follower is None:
-                if time.monotonic() < self._quiet_until:
+                if not self.shown or time.monotonic() < self._quiet_until:
                     return
                 # Rich is needed by nobody else here, and takes longer to import than many a load.
                 from hippogriff._console import Follower
@@ -70,10 +69,26 @@ class Bar:
 
     def close(self) -> None:
         """Take it away."""
-        with self._lock:
-            if self._follower is not None:
-                self._follower.__exit__(None, None, None)
-                self._follower = None
+        with self._lock, self._harmlessly():
+            follower, self._follower = self._follower, None
+            if follower is not None:
+                follower.__exit__(None, None, None)
+
+    @contextlib.contextmanager
+    def _harmlessly(self) -> Iterator[None]:
+        """Let what cannot be shown, where the terminal is gone, say, fail nothing else."""
+        try:
+            yield
+        except Exception:
+            self.shown = False
+            self._follower = None
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # none, something else in its place, or closed
+        return False
 
 
 def check_progress(progress: object) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -235,6 +237,42 @@ def test_what_is_no_answer_is_refused(files: Path, made: list[Follower], name: s
     with pytest.raises(InvalidArgument, match="progress=3 is neither"):
         CALLS[name][2](files, wrong)
     assert made == []
+
+
+@pytest.mark.parametrize("step", ["__init__", "__enter__", "tell", "__exit__"])
+@pytest.mark.parametrize("name", ["read a file", "write a file", "load_file", "save_file"])
+def test_a_bar_that_cannot_be_shown_fails_nothing(
+    files: Path, made: list[Follower], monkeypatch: pytest.MonkeyPatch, name: str, step: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(5, "the terminal is gone")
+
+    monkeypatch.setattr(Follower, step, fail)
+    CALLS[name][2](files, True)
+    assert len(made) <= 1
+
+
+@pytest.mark.parametrize("stream", [None, object(), "closed"])
+def test_a_stderr_that_is_none_shows_nothing(
+    files: Path, made: list[Follower], monkeypatch: pytest.MonkeyPatch, stream: object
+) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr("sys.stderr", closed if stream == "closed" else stream)
+    monkeypatch.setattr(_progress, "_QUIET_BYTES", 0)
+    monkeypatch.setattr(_progress, "_QUIET_SECONDS", 0.0)
+    for name in ("read a file", "write a file", "load_file"):
+        CALLS[name][2](files, None)
+    assert made == []
+
+
+def test_a_bar_leaves_stdout_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # the real one
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    before = sys.stdout, sys.stderr
+    with _console.Follower("a bar", 5) as follower:
+        follower.tell(1)
+        assert (sys.stdout, sys.stderr) == before
 
 
 def test_small_parts_do_not_look_for_a_terminal(

@@ -78,6 +78,14 @@ def test_what_a_loader_is_beyond_is_no_limit(tmp_path: Path) -> None:
         assert ("slower than a loader: it is none" in page) != judged
 
 
+def test_who_gets_most_out_of_a_drive_has_all_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    rows = [row("limit: O_DIRECT", 2.0, "cold"), row("hippogriff", 2.5, "cold")]
+    path.write_text(json.dumps(document(rows)))
+    page = "\n".join(page_lines([path], tmp_path / "page.md", plots=False))
+    assert "cold, from ext4 | ≥ 0.97 | 1 | met |" in page
+
+
 def test_a_case_is_of_one_machine(tmp_path: Path) -> None:
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
     for path, model in zip(paths, ("one", "another"), strict=True):
