@@ -331,6 +331,7 @@ def goals(filesystem: str) -> list[Goal]:
     cold = Setting("send", filesystem, "cold")
     half = Setting("send", filesystem, "half_cached")
     back = Setting("recv", filesystem, "empty_file")
+    memory = Setting("send", "tmpfs", "cached")
     tmpfs = Setting("recv", "tmpfs", "empty_file")
     large = (GIB, 1 << 62)
 
@@ -349,6 +350,9 @@ def goals(filesystem: str) -> list[Goal]:
         Goal("cached: share of the copy limit", cached, large, to_limit, 0.92),
         Goal("cached: ratio to the best peer", cached, large, ratio_to(OURS, peers), 1.0),
         Goal("cached: CPU s/GB", cached, large, cpu_ours, 0.15, at_least=False),
+        Goal("from tmpfs: share of the copy limit", memory, large, to_limit, 0.92),
+        Goal("from tmpfs: ratio to the best peer", memory, large, ratio_to(OURS, peers), 1.0),
+        Goal("from tmpfs: CPU s/GB", memory, large, cpu_ours, 0.15, at_least=False),
         Goal("mapped alone: GB/s", cached, large, own("hippogriff_mapped", rate), 22.0),
         Goal("mapped: CPU s/GB", cached, large, own("hippogriff_mapped", cpu), 0.045, False),
         Goal("cold: share of the drive's limit", cold, large, to_limit, 0.97),
