@@ -16,7 +16,7 @@ from hippogriff._library import lib
 from hippogriff._regions import Region, describe, note_changes
 from hippogriff._runtime import check_extent, encode_path, ensure
 from hippogriff._scatter import start_scatter
-from hippogriff._transfer import Flight, Request, Transfer, bytes_moved
+from hippogriff._transfer import Flight, Request, Transfer, bytes_moved, check_onlooker
 from hippogriff.errors import InvalidArgument, io_error
 
 if TYPE_CHECKING:
@@ -184,6 +184,7 @@ class File:
         IoError, TypeError, TimedOut
             As in `write`.
         """
+        check_onlooker(progress)
         region = describe(array, writable=True)
         note_changes([array])
         if route == "auto" and stream is None:
@@ -247,6 +248,7 @@ class File:
         InvalidArgument, ShortFile, IoError, TypeError, TimedOut
             As in `read_into`.
         """
+        check_onlooker(progress)
         transfer = self.read_into_many_async(parts, route=route, stream=stream)
         return transfer.show(timeout, progress, "read")
 
@@ -310,6 +312,7 @@ class File:
         IoError, InvalidArgument, TypeError, TimedOut
             As in `write`; ``missing`` says which bytes were not written.
         """
+        check_onlooker(progress)
         region = describe(array, writable=False)
         if route == "auto" and stream is None and not durable:
             moved = self._move_small(region, offset, size, writable=False)

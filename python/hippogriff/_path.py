@@ -18,7 +18,7 @@ from hippogriff._library import lib
 from hippogriff._regions import describe
 from hippogriff._replacement import Replacement
 from hippogriff._runtime import check_extent, default_device, device_name, encode_path
-from hippogriff._transfer import Flight, Request, Transfer, bytes_moved
+from hippogriff._transfer import Flight, Request, Transfer, bytes_moved, check_onlooker
 from hippogriff.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -82,15 +82,14 @@ def read(
     Raises
     ------
     IoError, ShortFile
-        When the file cannot be read (also FileNotFoundError and the like), or is truncated
-        meanwhile: ``missing`` says which bytes are not there.
+        When it cannot be read (also FileNotFoundError and the like), or is truncated: ``missing``
+        says which bytes are not there.
     InvalidArgument
-        When there is no such device, route, extent or budget, or the bytes do not fill the shape.
-    OutOfDeviceMemory, TimedOut
-        When the device has no room within `memory_timeout`; when `timeout` ended first.
-    Unsupported
-        When the route asked for does not exist here.
+        When there is no such device, route, extent or budget, or bytes do not fill the shape.
+    OutOfDeviceMemory, TimedOut, Unsupported
+        No room on the device within `memory_timeout`; `timeout` ended first; no such route here.
     """
+    check_onlooker(progress)
     transfer = read_async(
         path,
         device=device,
@@ -213,6 +212,7 @@ def write(
     TimedOut
         When `timeout` ended first.
     """
+    check_onlooker(progress)
     transfer = write_async(path, array, route=route, stream=stream, host_memory=host_memory)
     return transfer.show(timeout, progress, "write")
 

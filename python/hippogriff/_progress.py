@@ -127,7 +127,6 @@ class TransferBar:
     """
 
     def __init__(self, progress: bool | None, title: str, ask: Callable[[], Progress]) -> None:
-        check_progress(progress)
         self._progress = progress
         self._title = title
         self._ask = ask

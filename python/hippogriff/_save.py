@@ -114,15 +114,14 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
     Where the file system has no locks, or somebody keeps this one, it goes on without.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with contextlib.ExitStack() as stack:
         end = time.monotonic() + _LOCK_SECONDS
         with contextlib.suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, descriptor)
             while not _try_lock(descriptor) and time.monotonic() < end:
                 time.sleep(0.001)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _try_lock(descriptor: int) -> bool:

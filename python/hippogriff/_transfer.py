@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hippogriff import _abi
 from hippogriff._handle import SLICE_SECONDS, Handle, Progress, caretaker
-from hippogriff._progress import TransferBar
+from hippogriff._progress import TransferBar, check_progress
 from hippogriff._regions import Region, stream_pointer
 from hippogriff._runtime import encode_device, ensure, runtime
 from hippogriff.errors import HippogriffError, InvalidArgument, TimedOut, check
@@ -317,6 +317,12 @@ class Transfer(Generic[T_co]):
         self.cancel()
         if self._handle.wait(_CANCEL_SECONDS):
             self._flight.settle()
+
+
+def check_onlooker(progress: object) -> None:
+    """Refuse what `Transfer.show` does not take, before anything is under way."""
+    if not callable(progress):
+        check_progress(progress)
 
 
 def _in_slices(

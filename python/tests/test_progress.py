@@ -234,9 +234,14 @@ def test_a_terminal_shows_what_takes_a_while(
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_no_answer_is_refused(files: Path, made: list[Follower], name: str) -> None:
     wrong: Any = 3
+    before = (files / "raw").read_bytes()
     with pytest.raises(InvalidArgument, match="progress=3 is neither"):
         CALLS[name][2](files, wrong)
     assert made == []
+    refused = pytest.raises(InvalidArgument, match="progress=3 is neither")
+    with hippogriff.File(files / "raw", "r+") as file, refused:
+        file.write_from(-ARRAY, progress=wrong)
+    assert (files / "raw").read_bytes() == before
 
 
 @pytest.mark.parametrize("step", ["__init__", "__enter__", "tell", "__exit__"])
