@@ -72,7 +72,8 @@ def test_what_cannot_be_loaded_is_told_in_a_line(tmp_path: Path) -> None:
     save_file({"a": np.zeros(9)}, tmp_path / "unchecked")
     assert "unchecked.xxh3" in _run("load", tmp_path / "unchecked", "--verify").stderr
     (tmp_path / "bad.npy").write_bytes(b"nothing like it")
-    for path in (tmp_path / "bad", tmp_path / "bad.npy", tmp_path / "missing"):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / each for each in ("bad", "bad.npy", "missing", "pipe")):
         done = _run("load", path)
         assert done.returncode == 1
         assert done.stderr.count("\n") == 1

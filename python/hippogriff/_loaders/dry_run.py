@@ -77,6 +77,8 @@ def _loads(files: list[Path]) -> list[Callable[..., object]]:
 
 def _begins(path: Path, begin: bytes) -> bool:
     try:
+        if not path.is_file():  # a pipe would be waited for
+            return False
         with path.open("rb") as file:
             return file.read(len(begin)) == begin
     except OSError:  # which loading it will tell
