@@ -12,7 +12,6 @@ from hippogriff.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from hippogriff._console import Follower
     from hippogriff._handle import Progress
@@ -133,18 +132,6 @@ class TransferBar:
         self._begin = time.monotonic()
         self._bar: Bar | None = None
 
-    def __enter__(self) -> TransferBar:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
     def tell(self) -> None:
         """Show how far the transfer is now."""
         if self._progress is None and time.monotonic() - self._begin < _QUIET_SECONDS:
@@ -154,3 +141,8 @@ class TransferBar:
             self._bar = bar_for(progress.bytes_total, self._progress, self._title, self._begin)
         if self._bar is not None:
             self._bar.tell(self, progress.bytes_done)
+
+    def close(self) -> None:
+        """Take it away, where there is one."""
+        if self._bar is not None:
+            self._bar.close()

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 
 _NAME_BYTES_MAX = 255
+_LOOKS_MAX = 100
+# Creating the file tells what else is wrong.
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class Replacement:
@@ -176,24 +179,24 @@ class Replacement:
 def _check_target(target: Path) -> None:
     """Refuse what is no file, or may not be written, which the folder alone would let be replaced.
 
-    Others may remove and replace it meanwhile.
+    What somebody removes or replaces between two looks is looked at again.
     """
     seen = None
-    while (facts := _facts(target)) is not None:
+    for _ in range(_LOOKS_MAX):
+        try:
+            facts = target.stat()
+        except OSError as error:
+            if error.errno in _NOTHING_THERE:
+                return
+            raise
         if not stat.S_ISREG(facts.st_mode):
             raise InvalidArgument(f"{target} is no regular file: it would be replaced")
         if os.access(target, os.W_OK, effective_ids=True):
             return
-        if seen is not None and (facts.st_ino, facts.st_ctime_ns) == seen:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if (facts.st_ino, facts.st_ctime_ns) == seen:
+            break
         seen = facts.st_ino, facts.st_ctime_ns
-
-
-def _facts(target: Path) -> os.stat_result | None:
-    """Return what there is; None where nothing is, or can be."""
-    with contextlib.suppress(FileNotFoundError):  # between the two
-        return target.stat() if target.exists() else None
-    return None
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def _keep_mode(descriptor: int, old: os.stat_result) -> None:

@@ -288,8 +288,11 @@ class Transfer(Generic[T_co]):
         """Do as `complete`, with a bar of that title where `progress` is no callable."""
         if callable(progress) or progress is False:
             return self.complete(timeout, progress or None)
-        with TransferBar(progress, title, self._handle.progress) as bar:
+        bar = TransferBar(progress, title, self._handle.progress)
+        try:
             return self._complete(timeout, bar.tell)
+        finally:
+            bar.close()
 
     def complete(self, timeout: float | None, progress: ProgressCallback | None) -> T_co:
         """Wait as the blocking functions do: whatever ends the wait early stops the transfer."""

@@ -7,6 +7,8 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 from hippogriff._runtime import default_device, device_name
+from hippogriff.arrays._archive import SIGNATURE
+from hippogriff.arrays._header import MAGIC
 from hippogriff.arrays._load import load_npy, load_npz
 from hippogriff.errors import InvalidArgument, Unsupported
 from hippogriff.safetensors._load import load_file
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from hippogriff._report import LoadReport
 
 # By what files begin with.
-_ARRAYS: dict[bytes, Callable[..., object]] = {b"\x93NUMPY": load_npy, b"PK\3\4": load_npz}
+_ARRAYS: dict[bytes, Callable[..., object]] = {MAGIC: load_npy, SIGNATURE: load_npz}
 
 
 def torch_device(device: str | None) -> str:

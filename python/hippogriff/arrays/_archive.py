@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Signature, flags, method, lengths of the name and of the extra field.
 _LOCAL_HEADER = struct.Struct("<4s2xHH16xHH")
-_SIGNATURE = b"PK\3\4"
+SIGNATURE = b"PK\3\4"
 _EMPTY = b"PK\5\6"
 # Encrypted, patched, strongly encrypted, with masked headers.
 _REFUSED_FLAGS = 1 | 1 << 5 | 1 << 6 | 1 << 13
@@ -64,7 +64,7 @@ class Archive:
         with self.checked(), contextlib.ExitStack() as stack:
             stream = stack.enter_context(self._open())
             begin = stream.read(4)
-            if begin not in {_SIGNATURE, _EMPTY}:
+            if begin not in {SIGNATURE, _EMPTY}:
                 raise ArrayFormatError(f"it begins with {begin!r}, not as .npz does")
             self._zip = stack.enter_context(zipfile.ZipFile(stream))
             self._stack = stack.pop_all()
@@ -141,7 +141,7 @@ class Archive:
             signature, flags, method, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(head)
             begin = info.header_offset + _LOCAL_HEADER.size
             raw_name = os.pread(descriptor, name_bytes, begin)
-        if signature != _SIGNATURE or method != info.compress_type:
+        if signature != SIGNATURE or method != info.compress_type:
             raise ArrayFormatError("its header does not agree with the directory")
         if raw_name.decode("utf-8" if flags & _UTF8_FLAG else "cp437") != info.orig_filename:
             raise ArrayFormatError(f"its header has the name {raw_name!r:.200}")

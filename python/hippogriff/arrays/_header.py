@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 HEADER_BYTES_MAX = 1 << 20
 #: What tells where a header ends.
 PREFIX_BYTES = 12
-_MAGIC = b"\x93NUMPY"
+MAGIC = b"\x93NUMPY"
 # Bytes of the text's length, and its encoding.
 _VERSIONS = {(1, 0): (2, "latin-1"), (2, 0): (4, "latin-1"), (3, 0): (4, "utf-8")}
 _KEYS = {"descr", "fortran_order", "shape"}
@@ -82,7 +82,7 @@ def header_end(prefix: bytes) -> int:
     ArrayFormatError
         When no header begins so.
     """
-    if not prefix.startswith(_MAGIC):
+    if not prefix.startswith(MAGIC):
         raise ArrayFormatError(_what_it_is(prefix))
     if len(prefix) < PREFIX_BYTES:
         raise ArrayFormatError(f"{len(prefix)} bytes are too few for a header")
@@ -229,7 +229,7 @@ def format_header(element: Element, shape: tuple[int, ...], *, fortran_order: bo
         text_bytes = len(encoded) + padding + 1
         if text_bytes < 1 << 8 * width:
             length = text_bytes.to_bytes(width, "little")
-            return _MAGIC + bytes(version) + length + encoded + b" " * padding + b"\n"
+            return MAGIC + bytes(version) + length + encoded + b" " * padding + b"\n"
     raise InvalidArgument("the element type's names are too long for .npy")
 
 

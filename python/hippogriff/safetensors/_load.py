@@ -142,7 +142,7 @@ def make_one(framework: Framework, name: str, dtype: str, shape: tuple[int, ...]
     try:
         return make_array(framework, dtype, shape)
     except HippogriffError as error:
-        raise type(error)(f"tensor {name!r}: {error}") from None
+        raise type(error)(f"tensor {name!r:.100}: {error}") from None
 
 
 def by_offset(tensors: Iterable[TensorInfo]) -> Columns:

@@ -209,7 +209,7 @@ class safe_open:  # noqa: N801 (safetensors' name)
             return self._known.tensors[name]
         except KeyError:
             raise SafetensorError(
-                f"{self._file.path} has no tensor {name!r}", object=self._file.path
+                f"{self._file.path} has no tensor {name!r:.100}", object=self._file.path
             ) from None
 
 
@@ -291,5 +291,5 @@ def _cut(whole: Any, index: Any, name: str, path: str) -> Any:
         return whole[index].clone()
     except (IndexError, TypeError, ValueError, RuntimeError) as error:
         kind = SafetensorIndexError if isinstance(error, IndexError) else SafetensorError
-        words = f"{path}: tensor {name!r}: {error}"
+        words = f"{path}: tensor {name!r:.100}: {error}"
     raise kind(words, object=path)

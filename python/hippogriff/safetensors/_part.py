@@ -45,7 +45,7 @@ def select(index: Any, tensor: TensorInfo, path: str, *, packed_whole: bool = Fa
         return selection
     except (InvalidArgument, IndexError) as error:
         kind = SafetensorIndexError if isinstance(error, IndexError) else SafetensorError
-        words = f"{path}: tensor {tensor.name!r}: {error}"
+        words = f"{path}: tensor {tensor.name!r:.100}: {error}"
     raise kind(words, object=path)
 
 

@@ -162,7 +162,7 @@ def _share_out(
         for device, parts in mine.items():
             work[device].append(_Work(file, parts, verifier))
     if missing:
-        raise SafetensorError(f"no file has the tensor {min(missing)!r} of the plan")
+        raise SafetensorError(f"no file has the tensor {min(missing)!r:.100} of the plan")
     return work
 
 
