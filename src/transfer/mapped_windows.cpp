@@ -15,8 +15,8 @@ namespace {
 // that 5 %.
 constexpr std::uint64_t window_bytes_max = std::uint64_t{64} << 20;
 constexpr std::uint64_t window_bytes_min = std::uint64_t{4} << 20;
-// Of files in memory, of which registering takes longer: 1 GiB took 2 % longer when it was 4 MiB (an
-// H100 machine).
+// Of files in memory, of which registering takes longer: 1 GiB took 2 % longer when it was 4 MiB
+// (an H100 machine).
 constexpr std::uint64_t window_bytes_first_in_memory = std::uint64_t{16} << 20;
 constexpr std::uint64_t shares = 8;
 // Where the host itself is the device nothing is registered and windows cost nothing: small ones
