@@ -126,9 +126,9 @@ def goal_lines(cases: dict[Case, list[Row]]) -> list[str]:
                 least = min(float(row["cpu_seconds_per_gb"]) for row in fast)
                 ratio = float(ours["cpu_seconds_per_gb"]) / least
                 add("CPU s/GB: ratio to the least of fast peers", case, 1, ratio, most=True)
-            most = max(map(_beside_allocator, ours["processes"])) / 2**20
+            most = max(int(each["device_bytes"]) for each in ours["processes"]) / 2**20
             if most >= 0:
-                add("GPU memory beside what torch takes, MiB", case, 32, most, most=True)
+                add("GPU memory beside the tensors, MiB", case, 32, most, most=True)
         elif _measured_limit(rows):
             bound = 0.95 if case.state == "save" else 0.97
             most = max(_measured_limit(rows), best, _rate(ours))  # What is measured may be passed.
@@ -169,12 +169,6 @@ def table_lines(case: Case, rows: list[Row]) -> list[str]:
     if absent:
         lines += ["", f"Not measured: {'; '.join(absent)}."]
     return [*lines, ""]
-
-
-def _beside_allocator(process: dict[str, Any]) -> int:
-    """Return GPU memory beside the tensors and what torch's allocator rounds up for them."""
-    used = int(process["device_bytes"])
-    return used if used < 0 else max(0, used - int(process.get("rounding_bytes", 0)))
 
 
 def _memory(row: Row, name: str) -> str:
@@ -232,9 +226,8 @@ def page_lines(paths: list[Path], output: Path, *, plots: bool) -> list[str]:
         "Each loader runs in "
         "fresh processes, in turns; `first` is a process's first load, with all that it starts but "
         "torch and the GPU's context; the rest are medians of later loads. Memory beside the "
-        "tensors is the most seen in one more load; part of it is torch's allocator's own, which "
-        "keeps tensors of up to 1 MiB in blocks of 2 MiB. What was loaded was compared with sums "
-        "of the contents.",
+        "tensors is the most seen in one more load, with what torch's allocator rounds up. What "
+        "was loaded was compared with sums of the contents.",
         "",
         *(f"- {each['started']}{_commit(each)}: `{each['command_line']}`" for each in documents),
         "",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hippogriff._node import claim
 from hippogriff._regions import Region
 from hippogriff._runtime import device_name
+from hippogriff._torch_pages import SMALL_BYTES, Pages, rounded
 from hippogriff.errors import HippogriffError, InvalidArgument, OutOfHostMemory, Unsupported
 
 if TYPE_CHECKING:
@@ -61,9 +62,6 @@ _ALIASES = {
 
 # Less than this is not worth getting at once.
 _PREPARED_BYTES = 64 << 20
-# Of torch's allocator for GPUs: what is small, and what sizes are multiples of (c10's
-# CUDACachingAllocator: kSmallSize, kMinBlockSize).
-_SMALL_BYTES, _ROUNDED = 1 << 20, 512
 
 _HOST = Region(0, 0, "host", True, None, None)
 
@@ -250,6 +248,7 @@ class _Torch:
         self._name = str(self._device)
         self._dtypes: dict[str, Any] = {}  # By what `empty` was asked for.
         self._strided: Any = _UNKNOWN
+        self._pages = Pages(self._torch)
 
     def _find_device(self, device: Any) -> Any:
         # "host" is our own name of it.
@@ -276,21 +275,26 @@ class _Torch:
         return Region(0, 0, self._name, False, stream, None)
 
     def empties(self, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+        make = functools.partial(self._make_all, dtypes, shapes)
+        if self._device.type == "cpu":
+            return make()
+        claim(self._device)
+        with self._torch.cuda.device(self._device):
+            return self._pages.make(make)
+
+    def _make_all(self, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
         kinds = set(dtypes)
-        if self._device.type == "cuda":
-            claim(self._device)
-        with self._is_current():
-            if self._strided is _UNKNOWN:
-                self._strided = self._find_strided()
-            make = self._strided
-            strides = {shape: _strides(shape) for shape in set(shapes)}
-            if make is None or "F4" in kinds or None in strides.values():
-                return self._make_alike(dtypes, shapes)
-            theirs = {dtype: self._dtypes.get(dtype) or self._find_dtype(dtype) for dtype in kinds}
-            return [
-                make(shape, strides[shape], theirs[dtype])
-                for dtype, shape in zip(dtypes, shapes, strict=True)
-            ]
+        if self._strided is _UNKNOWN:
+            self._strided = self._find_strided()
+        make = self._strided
+        strides = {shape: _strides(shape) for shape in set(shapes)}
+        if make is None or "F4" in kinds or None in strides.values():
+            return self._make_alike(dtypes, shapes)
+        theirs = {dtype: self._dtypes.get(dtype) or self._find_dtype(dtype) for dtype in kinds}
+        return [
+            make(shape, strides[shape], theirs[dtype])
+            for dtype, shape in zip(dtypes, shapes, strict=True)
+        ]
 
     def _make_alike(self, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
         # `empty_like` takes two thirds of the time of `empty`, and models have many alike.
@@ -324,10 +328,6 @@ class _Torch:
             return None
         return found if right else None
 
-    def _is_current(self) -> AbstractContextManager[object]:
-        cuda = self._device.type == "cuda"
-        return self._torch.cuda.device(self._device) if cuda else contextlib.nullcontext()
-
     def _find_dtype(self, dtype: Any) -> Any:
         plain = _TORCH_NAMES.get(dtype, dtype) if isinstance(dtype, str) else ""
         theirs = getattr(self._torch, plain, None) if plain in _PLAIN_TORCH_NAMES else None
@@ -339,12 +339,13 @@ class _Torch:
     def prepare(self, sizes_bytes: Sequence[int]) -> None:
         """Get the memory from the driver at once, for torch's cache to cut the arrays out of.
 
-        It takes as long for one array as for all, and holds up copies under way. Of small arrays
-        torch's cache keeps pages of their own.
+        It takes as long for one array as for all, and holds up copies under way. Small arrays have
+        pages of their own (`Pages`).
         """
-        if self._device.type != "cuda" or max(sizes_bytes, default=0) <= _SMALL_BYTES:
+        if self._device.type != "cuda":
             return
-        large = sum(-(-size // _ROUNDED) * _ROUNDED for size in sizes_bytes if size > _SMALL_BYTES)
+        self._pages.expect(sizes_bytes)
+        large = sum(rounded(size) for size in sizes_bytes if size > SMALL_BYTES)
         if large < _PREPARED_BYTES:
             return
         cuda = self._torch.cuda

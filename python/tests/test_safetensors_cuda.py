@@ -61,6 +61,17 @@ def assert_same(torch: Any, found: dict[str, Any], expected: dict[str, Any]) -> 
         assert bits_of(torch, found[name]) == bits_of(torch, tensor), name
 
 
+def assert_own_memory(*models: dict[str, Any]) -> None:
+    """Each tensor is alone in its storage, and no two overlap."""
+    every = [tensor for tensors in models for tensor in tensors.values()]
+    sizes = [tensor.numel() * tensor.element_size() for tensor in every]
+    assert [tensor.untyped_storage().nbytes() for tensor in every] == sizes
+    addresses = [tensor.data_ptr() for tensor in every]
+    spans = sorted(span for span in zip(addresses, sizes, strict=True) if span[1])
+    for (address, size), (after, _) in itertools.pairwise(spans):
+        assert address + size <= after
+
+
 @pytest.fixture
 def model(torch: Any, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
     """A file that the reference implementation wrote from torch tensors."""
@@ -102,21 +113,11 @@ def test_each_gpu_is_loaded_whichever_is_current(
 def test_every_tensor_owns_its_memory(torch: Any, model: tuple[Path, dict[str, Any]]) -> None:
     path, tensors = model
     first, second = load_file(path, device=_GPU), load_file(path, device=_GPU)
-    for loaded in (first, second):
-        for tensor in loaded.values():
-            assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+    assert_own_memory(first, second)
     for tensor in first.values():
         if tensor.numel():
             tensor.view(torch.uint8).reshape(-1).fill_(1) if tensor.dim() else None
     assert_same(torch, second, tensors)
-    spans = sorted(
-        (tensor.data_ptr(), tensor.numel() * tensor.element_size())
-        for loaded in (first, second)
-        for tensor in loaded.values()
-        if tensor.numel()
-    )
-    for (address, size), (after, _) in itertools.pairwise(spans):
-        assert address + size <= after
 
 
 def test_the_cpu_and_the_gpu_may_be_loaded_at_once(
@@ -222,21 +223,52 @@ def test_nothing_is_kept_on_the_gpu_beside_the_tensors(torch: Any, tmp_path: Pat
     gc.collect()
 
 
-@pytest.mark.parametrize("each_bytes", [_MIB // 2, 8 * _MIB])
+@pytest.mark.parametrize("each_bytes", [100_000, 429_496, _MIB // 2, 700_000, _MIB, 8 * _MIB])
 def test_a_load_takes_the_memory_of_its_tensors_and_no_more(
     torch: Any, tmp_path: Path, each_bytes: int
 ) -> None:
     path = tmp_path / "model.safetensors"
-    count = 256 * _MIB // each_bytes
-    zeros = np.zeros(each_bytes, np.uint8)
-    save_file({f"t{number}": zeros for number in range(count)}, path)
+    count = 512 * _MIB // each_bytes
+    flat = np.random.default_rng(7).integers(0, 256, count * each_bytes, np.uint8)
+    tensors = {f"t{n}": part for n, part in enumerate(np.split(flat, count))}
+    save_file(tensors, path)
     load_file(path, device=_GPU)  # What the driver and the runtime make once.
     gc.collect()
     torch.cuda.empty_cache()
-    before = torch.cuda.memory_reserved(0)
+    before, free_before = torch.cuda.memory_reserved(0), torch.cuda.mem_get_info(0)[0]
     loaded = load_file(path, device=_GPU)
-    assert torch.cuda.memory_reserved(0) - before < 256 * _MIB + 32 * _MIB
-    assert len(loaded) == count
+    assert torch.cuda.memory_reserved(0) - before < flat.nbytes + 32 * _MIB
+    assert free_before - torch.cuda.mem_get_info(0)[0] < flat.nbytes + 32 * _MIB
+    assert_own_memory(loaded)
+    together = torch.cat([loaded[name] for name in tensors]).cpu()
+    assert torch.equal(together, torch.from_numpy(flat))
+    again = load_file(path, device=_GPU)
+    assert torch.equal(torch.cat([again[name] for name in tensors]).cpu(), together)
+
+
+def test_torchs_allocator_is_set_as_before_after_small_tensors(torch: Any, tmp_path: Path) -> None:
+    path = tmp_path / "small.safetensors"
+    save_file({f"t{number}": np.zeros(429_496, np.uint8) for number in range(600)}, path)
+
+    def settings() -> Any:
+        return torch.cuda.memory._snapshot()["allocator_settings"]
+
+    before = settings()
+    loaded = load_file(path, device=_GPU)
+    after = settings()
+    assert after.pop("PYTORCH_CUDA_ALLOC_CONF") in ("", "expandable_segments:False")
+    before.pop("PYTORCH_CUDA_ALLOC_CONF")
+    assert after == before
+    held = {segment["is_expandable"] for segment in torch.cuda.memory_snapshot()}
+    assert held == {True, False}
+    words = "max_split_size_mb:64"
+    torch._C._accelerator_setAllocatorSettings(words)
+    try:
+        again = load_file(path, device=_GPU)
+        assert settings()["PYTORCH_CUDA_ALLOC_CONF"] == words
+    finally:
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:False")
+    assert len(loaded) == len(again) == 600
 
 
 def test_what_is_saved_from_the_gpu_the_reference_loads(torch: Any, tmp_path: Path) -> None:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 # A file of which no more is in the page cache is cold.
 COLD_FRACTION = 0.1
 _SAMPLE_SECONDS = 0.002
-# What torch's allocator keeps in blocks of 2 MiB, several in each (c10's kSmallSize).
-_SMALL_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,7 @@ class Outcome:
     """What a worker found. Seconds and CPU seconds of each load, the first one's first.
 
     `device_bytes` and `host_bytes` are the most that was in use beside the tensors, seen in one
-    more load; -1 where it cannot be seen. `rounding_bytes`: what torch's allocator alone takes
-    beside empty tensors like the small ones of these, whoever fills them; large ones need nothing.
+    more load; -1 where it cannot be seen.
     """
 
     contender: str
@@ -59,7 +56,6 @@ class Outcome:
     size_bytes: int = 0
     device_bytes: int = -1
     host_bytes: int = -1
-    rounding_bytes: int = 0
     failure: str = ""
 
     def as_dict(self) -> dict[str, Any]:
@@ -151,19 +147,11 @@ def _look_at_memory(contender: Contender, task: Task, outcome: Outcome, device: 
         stopping.set()
         thread.join()
     most = [max(most[0], device.used_bytes()), max(most[1], _private_bytes())]
-    small = [
-        (array.shape, array.dtype, array_bytes(array))
-        for array in loaded.values()
-        if array_bytes(array) <= _SMALL_BYTES
-    ]
     del loaded
     on_host = 0 if device.on_gpu else outcome.size_bytes
     outcome.host_bytes = max(0, most[1] - host_before - on_host)
     if device.on_gpu:
         outcome.device_bytes = max(0, most[0] - before - outcome.size_bytes)
-        small_bytes = sum(size for _, _, size in small)
-        taken = device.bytes_of_empty([(shape, dtype) for shape, dtype, _ in small])
-        outcome.rounding_bytes = max(0, taken - small_bytes)
 
 
 class _Device:
@@ -187,15 +175,6 @@ class _Device:
         gc.collect()
         if self.on_gpu:
             self._torch.cuda.empty_cache()
-
-    def bytes_of_empty(self, kinds: list[tuple[Any, Any]]) -> int:
-        """Return what empty tensors of these shapes and dtypes take of the GPU."""
-        self.forget_cache()
-        before = self.used_bytes()
-        empty = [self._torch.empty(shape, dtype=dtype, device=self._name) for shape, dtype in kinds]
-        taken = self.used_bytes() - before
-        del empty
-        return taken
 
     def used_bytes(self) -> int:
         if not self.on_gpu:
