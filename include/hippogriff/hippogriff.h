@@ -92,10 +92,17 @@ typedef struct hippogriff_options {
    *  from where they are (mapped) do not count. Slots stay with the process, for later transfers.
    * With a bound nothing is parked unless the parked route is asked for by name. */
   uint64_t host_memory;
+  /** hippogriff_sendv_async with HIPPOGRIFF_HOST_MEMORY, else HIPPOGRIFF_INVALID_ARGUMENT: gets
+   *  XXH3 of each block of each segment, as hippogriff_checksum computes it, made while the bytes
+   *  are in a processor's cache. NULL: none. The segments must ascend in the file then. It must
+   *  stay until the transfer is finished, and is complete if that ended with HIPPOGRIFF_OK. */
+  uint64_t* checksums;
+  uint64_t checksum_count;       /**< as many as there are blocks */
+  uint64_t checksum_block_bytes; /**< a segment is cut every so many bytes from its beginning */
 } hippogriff_options;
 
 #define HIPPOGRIFF_OPTIONS_INIT \
-  {sizeof(hippogriff_options), NULL, HIPPOGRIFF_ROUTE_AUTO, 0, NULL, 0, 0}
+  {sizeof(hippogriff_options), NULL, HIPPOGRIFF_ROUTE_AUTO, 0, NULL, 0, 0, NULL, 0, 0}
 
 /** A transfer in flight or finished. Release it with hippogriff_release. */
 typedef struct hippogriff_transfer hippogriff_transfer;

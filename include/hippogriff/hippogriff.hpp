@@ -166,6 +166,10 @@ struct Options {
   std::optional<std::chrono::milliseconds> memory_timeout;
   // The most host memory, in bytes, that the transfer uses at one time; 0: no bound of its own.
   std::uint64_t host_memory = 0;
+  // Sends of parts to host memory: gets XXH3 of each block of each part (hippogriff.h). It must
+  // stay until the transfer is finished.
+  std::span<std::uint64_t> checksums;
+  std::uint64_t checksum_block_bytes = 0;
 
   // The same for C; it points into this object.
   [[nodiscard]] hippogriff_options to_c() const {
@@ -175,6 +179,9 @@ struct Options {
     options.flags = flags;
     options.stream = stream;
     options.host_memory = host_memory;
+    options.checksums = checksums.data();
+    options.checksum_count = checksums.size();
+    options.checksum_block_bytes = checksum_block_bytes;
     if (memory_timeout) {
       // In C zero is the default, so no time at all becomes "fail at once".
       options.memory_timeout_ms = memory_timeout->count() > 0 ? memory_timeout->count() : -1;

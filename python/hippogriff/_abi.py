@@ -69,6 +69,9 @@ class Options(ctypes.Structure):
         ("stream", ctypes.c_void_p),
         ("memory_timeout_ms", ctypes.c_int64),
         ("host_memory", ctypes.c_uint64),
+        ("checksums", ctypes.c_void_p),
+        ("checksum_count", ctypes.c_uint64),
+        ("checksum_block_bytes", ctypes.c_uint64),
     )
 
 

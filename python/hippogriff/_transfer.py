@@ -408,6 +408,15 @@ class Request:
         """Set one more flag."""
         self.options.flags |= int(flag)  # a flag itself would make another flag of it, slowly
 
+    def compute_checksums(self, found: array[int], block_bytes: int) -> None:
+        """Have XXH3 of each block of each part computed as it lands in host memory.
+
+        `found` has room for just those, and stays until the transfer is finished. The parts ascend
+        in the file.
+        """
+        self.options.checksums, self.options.checksum_count = found.buffer_info()
+        self.options.checksum_block_bytes = block_bytes
+
     def start(
         self,
         call: Callable[..., int],

@@ -1,4 +1,5 @@
 // The C functions that move data: the papers' interface, Gullfoss's forms, asynchronous handles.
+#include "checksum/landing_checksums.hpp"
 #include "transfer/abi.hpp"
 #include "transfer/options.hpp"
 #include "transfer/report.hpp"
@@ -8,6 +9,8 @@
 
 using hippogriff::Direction;
 using hippogriff::guarded;
+using hippogriff::LandingChecksums;
+using hippogriff::LandingPart;
 using hippogriff::Status;
 using hippogriff::Submission;
 using hippogriff::throw_invalid;
@@ -26,7 +29,32 @@ void* pointer_of(hippogriff::DeviceAddress address) {
   return reinterpret_cast<void*>(address.value);  // NOLINT(performance-no-int-to-ptr)
 }
 
+// Of the segments, computed as they land.
+std::shared_ptr<LandingChecksums> landing_of(const hippogriff_options& options,
+                                             std::span<const hippogriff_segment> segments) {
+  if (options.checksums == nullptr && options.checksum_count == 0) {
+    return nullptr;
+  }
+  if ((options.flags & HIPPOGRIFF_HOST_MEMORY) == 0 || options.checksums == nullptr) {
+    throw_invalid("send", "checksums are of host memory (HOST_MEMORY), and need room");
+  }
+  std::vector<LandingPart> parts;
+  parts.reserve(segments.size());
+  for (const hippogriff_segment& segment : segments) {
+    if (segment.size > 0) {  // no block; it may lie anywhere
+      parts.push_back({segment.offset, {{address_value(segment.memory)}, segment.size}});
+    }
+  }
+  return std::make_shared<LandingChecksums>(std::move(parts),
+                                            options.checksum_block_bytes,
+                                            std::span(options.checksums, options.checksum_count));
+}
+
 void apply(const hippogriff_options& options, Submission& submission) {
+  const bool hashes = options.checksums != nullptr || options.checksum_count > 0;
+  if (hashes && submission.checksums == nullptr) {
+    throw_invalid("read the options", "checksums are of sends to several segments");
+  }
   submission.device = options.device == nullptr ? "" : options.device;
   submission.route = static_cast<hippogriff::Route>(options.route);
   submission.flags = options.flags;
@@ -239,7 +267,9 @@ int hippogriff_sendv_async(int fd,
     if (count > segments_max) {
       throw_invalid("send", "count is more than " + std::to_string(segments_max));
     }
-    apply(hippogriff::checked_options(options), submission);
+    const hippogriff_options how = hippogriff::checked_options(options);
+    submission.checksums = landing_of(how, std::span(segments, count));
+    apply(how, submission);
     apply(Source{.fd = fd}, submission);
     submission.destinations.reserve(count);
     for (const hippogriff_segment& segment : std::span(segments, count)) {

@@ -71,7 +71,8 @@ void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
       transfer.tally(Lane::buffered).bytes + transfer.tally(Lane::mapped).bytes;
   const std::uint64_t size = transfer.request().extent.size;
   const double seconds = cache_lanes_seconds(transfer);
-  const bool alone = ran_alone(transfer, state);
+  // What hashes on the way looks slower than the drive or the page cache is.
+  const bool alone = ran_alone(transfer, state) && transfer.request().checksums == nullptr;
   // What windows that are mapped beside send is not counted: the link may be full with it.
   const bool mapped = transfer.tally(Lane::mapped).bytes > 0;
   const double idle_share = link_idle_share(transfer.copies_before, state.engine->copies());

@@ -46,6 +46,7 @@ struct Submission {
   void* stream = nullptr;
   std::int64_t memory_timeout_ms = 0;
   std::uint64_t host_memory_bytes = 0;  // at most so much of the pinbuffer and the parking; 0: any
+  std::shared_ptr<LandingChecksums> checksums;  // of `destinations` in host memory; null: none
 };
 
 // Thread-safe.

@@ -281,6 +281,7 @@ std::shared_ptr<Transfer> Runtime::submit_checked(const Submission& submission) 
   request.stream = submission.stream;
   request.address = submission.address;
   request.host_memory_bytes = submission.host_memory_bytes;
+  request.checksums = submission.checksums;
   const Target target = target_of(submission, *this);
   request.device = target.state.device;
   if (submission.direction == Direction::send) {

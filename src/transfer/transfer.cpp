@@ -2,6 +2,7 @@
 #include "transfer/transfer.hpp"
 
 #include "base/own_descriptor.hpp"
+#include "checksum/landing_checksums.hpp"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -50,6 +51,9 @@ std::vector<CopyPart> Transfer::copies_of(Range piece, const std::byte* from) co
 }
 
 void Transfer::piece_done(Lane lane, Range piece) {
+  if (request_.checksums != nullptr) {
+    request_.checksums->landed(piece);
+  }
   std::uint64_t moved_bytes = piece.size;
   if (lane == Lane::direct && !request_.destinations.empty()) {
     moved_bytes = 0;

@@ -31,6 +31,7 @@
 namespace hippogriff {
 
 class AtomicFile;
+class LandingChecksums;
 
 // What a caller asked for, checked.
 struct TransferRequest {
@@ -45,7 +46,8 @@ struct TransferRequest {
   std::uint32_t flags = 0;  // hippogriff_flags
   void* stream = nullptr;
   std::chrono::milliseconds memory_timeout{0};
-  std::uint64_t host_memory_bytes = 0;  // 0: no bound
+  std::uint64_t host_memory_bytes = 0;          // 0: no bound
+  std::shared_ptr<LandingChecksums> checksums;  // of what has landed; null: none
 };
 
 // What one lane did for a transfer.

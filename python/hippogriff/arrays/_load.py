@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -287,13 +288,16 @@ def _load(
     """Load arrays by as few transfers as serve them, or an only one in pieces that are compared."""
     in_flight, each = share_out(host_memory, _IN_FLIGHT)
     batches = _batches(arrays, framework) if comparison is None else comparison.pieces()
-    landed = None if comparison is None else comparison.take
     watch.start(len(arrays), sum(stored.header.size_bytes for stored in arrays))
     with Flights(in_flight, watch.wait) as flights:
         for parts in batches:
             flights.make_room()
             request = Request("auto", region=framework.region, host_memory=each)
-            transfer = start_scatter(file, parts, request, arrays, loading=True)
+            landed, found = None, None
+            if comparison is not None:
+                found = comparison.room(request, parts[0])
+                landed = functools.partial(comparison.take, found)
+            transfer = start_scatter(file, parts, request, (arrays, found), loading=True)
             flights.add(transfer, landed)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hippogriff._regions import Region
     from hippogriff._runtime import PathLike
     from hippogriff._scatter import Part
+    from hippogriff._transfer import Request
     from hippogriff.arrays._header import ArrayHeader
 
     Verify = bool | PathLike | None
@@ -41,9 +42,9 @@ class Checksums(NamedTuple):
 
 
 class Comparison:
-    """Of an array that is loaded in pieces: each is read again on its device once it is there.
+    """Of an array that is loaded in pieces: each is hashed on its device once it is there.
 
-    So all but the last is compared while others are under way.
+    So all but the last is hashed while others are under way, and in host memory as it lands.
     """
 
     def __init__(self, checksums: Checksums, address: int, region: Region) -> None:
@@ -53,6 +54,8 @@ class Comparison:
         self._region = region._replace(address=0, size_bytes=0, stream=None, owner=None)
         span = checksums.span
         blocks = -(-len(checksums.blocks) // _PIECES)
+        if region.host_memory:  # It is hashed as it lands: nothing is left for the end.
+            blocks = len(checksums.blocks)
         step = max(blocks, _PIECE_BYTES_MIN // checksums.block_bytes, 1)
         self._steps = range(0, span.size_bytes, step * checksums.block_bytes)
         self._found = array("Q")
@@ -64,10 +67,22 @@ class Comparison:
         for begin, size in map(self._piece, self._steps):
             yield [(offset + begin, size, self._address + begin)]
 
-    def take(self) -> None:
-        """Take the next piece, which is there."""
+    def room(self, request: Request, part: Part) -> array[int] | None:
+        """Have a piece's checksums computed as it lands in host memory; None elsewhere."""
+        if not self._region.host_memory:
+            return None
+        block_bytes = self._checksums.block_bytes
+        found = array("Q", bytes(8 * count_blocks(part[1], block_bytes)))
+        request.compute_checksums(found, block_bytes)
+        return found
+
+    def take(self, found: array[int] | None) -> None:
+        """Take the next piece, which is there, and its checksums if it has some."""
         begin, size = self._piece(self._steps[self._taken])
         self._taken += 1
+        if found is not None:
+            self._found += found
+            return
         address = array("Q", [self._address + begin])
         block_bytes = self._checksums.block_bytes
         self._found += checksum_memory(address, array("Q", [size]), self._region, block_bytes)

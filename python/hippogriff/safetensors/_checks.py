@@ -43,15 +43,20 @@ class _Comparison:
         self.region = region
         self.ended = threading.Event()
         self.error: BaseException | None = None
-        self._landed = Landed([], array("Q"), array("Q"), array("Q"))
+        self._landed = Landed([], array("Q"), array("Q"), array("Q"), array("Q"))
         self._keep: list[object] = []
 
+    def takes(self, batch: Batch) -> bool:
+        """Whether a batch was hashed as it landed, or was not, as those that are here."""
+        return bool(self._landed.found) == bool(batch.found)
+
     def add(self, batch: Batch, expected: array[int]) -> None:
-        pieces, addresses, sizes, checksums = self._landed
+        pieces, addresses, sizes, checksums, found = self._landed
         pieces.append(batch.columns)
         addresses.extend(batch.addresses)
         sizes.extend(batch.sizes)
         checksums.extend(expected)
+        found.extend(batch.found or ())
         self._keep.append(batch.arrays)
 
     def run(self, between: Callable[[], object]) -> None:
@@ -143,7 +148,8 @@ class Checks:
         def take(batch: Batch) -> None:
             nonlocal last
             expected = found.find(batch.columns.names, batch.sizes)
-            if last is None or not self._gathered or self._gathered[-1] is not last:
+            gathers = last is not None and last.takes(batch)
+            if last is None or not gathers or self._gathered[-1:] != [last]:
                 last = _Comparison(verifier, where)
                 self._gathered.append(last)
             last.add(batch, expected)

@@ -22,7 +22,7 @@ from hippogriff.safetensors._holes import between_holes
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors
 from hippogriff.safetensors._targets import find_place, memory_of
 from hippogriff.safetensors._tensor import Columns, TensorInfo
-from hippogriff.safetensors._verify import verifiers_of
+from hippogriff.safetensors._verify import room_for, verifiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -213,13 +213,15 @@ def _fill(job: _Job, tensors: list[TensorInfo]) -> list[TensorInfo]:
                 if key not in takes:
                     takes[key] = checks.of(job.verifier, parts[0].region)
                 flights.make_room()
-                flights.add(_start(job, parts, each), _then(takes[key], parts))
+                batch = _batch_of(job, parts)
+                flights.add(_start(job, parts, each, batch), _then(takes[key], batch))
     # What shares memory with something before it, as tied weights do, comes after it: what was
     # there before has been compared by then.
     for part in shared:
         with Checks() as checks, Flights(1, job.watch.wait) as flights:
             take = checks.of(job.verifier, part.region)
-            flights.add(_start(job, [part], job.host_memory), _then(take, [part]))
+            batch = _batch_of(job, [part])
+            flights.add(_start(job, [part], job.host_memory, batch), _then(take, batch))
     return rest
 
 
@@ -231,14 +233,20 @@ def _between_holes(together: dict[_Key, list[_Part]]) -> Iterator[tuple[_Key, li
             yield key, parts[first:past]
 
 
-def _then(take: Callable[[Batch], None] | None, parts: list[_Part]) -> Callable[[], object] | None:
-    """Return what is to be done with parts that have landed."""
-    if take is None:
+def _batch_of(job: _Job, parts: list[_Part]) -> Batch | None:
+    """Return parts as what is compared when they have landed; None unless they are verified."""
+    if job.verifier is None:
         return None
     tensors, regions = map(list, zip(*parts, strict=True))
     addresses = array("Q", [region.address for region in regions])
     sizes = array("Q", [tensor.size_bytes for tensor in tensors])
-    return functools.partial(take, Batch(Columns.of(tensors), regions, addresses, sizes))
+    found = room_for(job.verifier, regions[0], sizes)
+    return Batch(Columns.of(tensors), regions, addresses, sizes, found)
+
+
+def _then(take: Callable[[Batch], None] | None, batch: Batch | None) -> Callable[[], object] | None:
+    """Return what is to be done with a batch that has landed."""
+    return None if take is None or batch is None else functools.partial(take, batch)
 
 
 class _Filled:
@@ -261,11 +269,13 @@ class _Filled:
         return first == last
 
 
-def _start(job: _Job, parts: list[_Part], host_memory: int) -> Transfer[int]:
+def _start(job: _Job, parts: list[_Part], host_memory: int, batch: Batch | None) -> Transfer[int]:
     segments = [(tensor.offset, tensor.size_bytes, region.address) for tensor, region in parts]
     job.watch.start(len(parts), sum(tensor.size_bytes for tensor, _ in parts))
     request = Request("auto", region=parts[0].region, host_memory=host_memory)
-    return start_scatter(job.file, segments, request, parts, loading=True)
+    if job.verifier is not None and batch is not None and batch.found is not None:
+        request.compute_checksums(batch.found, job.verifier.block_bytes)
+    return start_scatter(job.file, segments, request, (parts, batch), loading=True)
 
 
 def _convert(job: _Job, tensors: list[TensorInfo]) -> None:
@@ -286,7 +296,13 @@ def _convert(job: _Job, tensors: list[TensorInfo]) -> None:
         with Checks() as checks:
             landed = checks.of(job.verifier, framework.region)
             loaded = load_tensors(
-                job.file, [chosen], framework, job.watch, landed, host_memory=job.host_memory
+                job.file,
+                [chosen],
+                framework,
+                job.watch,
+                landed,
+                host_memory=job.host_memory,
+                verifier=job.verifier,
             )
         for name, found in loaded.items():
             if first[0] == "pt":

@@ -29,7 +29,7 @@ from hippogriff.safetensors._files import (
 )
 from hippogriff.safetensors._holes import between_holes, is_hole
 from hippogriff.safetensors._tensor import Columns
-from hippogriff.safetensors._verify import Follower, open_verifiers
+from hippogriff.safetensors._verify import Follower, open_verifiers, room_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -64,6 +64,7 @@ class Batch(NamedTuple):
     arrays: list[Any]
     addresses: array[int]
     sizes: array[int]
+    found: array[int] | None = None  # checksums that are computed as the bytes land
 
     @property
     def tensors(self) -> list[TensorInfo]:
@@ -80,14 +81,16 @@ def load_tensors(
     to: str = "",
     host_memory: int = 0,
     landing_bytes: int | None = None,
+    verifier: Verifier | None = None,
 ) -> dict[str, Any]:
     """Load tensors of an open file, given in the order of their data, into arrays of their own.
 
     They come some at a time: the first are on their way before the next are asked for. `landed` is
     called for each batch once it is there, while later ones are on their way; batches have about
     `landing_bytes` at most then. `to` names the device in the report; `host_memory` is the most of
-    the pinbuffer that its transfers use together, in bytes, 0 for any. Whatever ends it early
-    stops what is under way first.
+    the pinbuffer that its transfers use together, in bytes, 0 for any. What lands in host memory is
+    hashed on the way in blocks as `verifier` has them. Whatever ends it early stops what is under
+    way first.
     """
     watch = watch or Watch(progress=False)
     watch.open(file.path, to)
@@ -105,14 +108,17 @@ def load_tensors(
             addresses = framework.addresses(arrays)
             names += group.names
             loaded += arrays
-            batch = Batch(group, arrays, array("Q", addresses), array("Q", group.sizes))
+            found = room_for(verifier, framework.region, group.sizes)
+            batch = Batch(group, arrays, array("Q", addresses), array("Q", group.sizes), found)
             segments = _segments(batch)
             watch.start(len(arrays), sum(group.sizes))
             then = None if landed is None else functools.partial(landed, batch)
             if segments:
                 flights.make_room()
                 request = Request("auto", region=framework.region, host_memory=each)
-                transfer = start_segments(file, segments, request, arrays, loading=True)
+                if verifier is not None and found is not None:
+                    request.compute_checksums(found, verifier.block_bytes)
+                transfer = start_segments(file, segments, request, (arrays, found), loading=True)
                 flights.add(transfer, then)
             elif then is not None:
                 then()
@@ -325,7 +331,9 @@ def _load_all(
     follower = None if verifier is None else Follower(verifier)
     landed = checks.of(verifier, maker.region, follower)
     pieces = stream_file(file) if header is None else [Columns.of(header.tensors.values())]
-    tensors = load_tensors(file, pieces, maker, watch, landed, host_memory=host_memory)
+    tensors = load_tensors(
+        file, pieces, maker, watch, landed, host_memory=host_memory, verifier=verifier
+    )
     if follower is not None:
         follower.finish()
     return tensors

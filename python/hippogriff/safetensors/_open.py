@@ -184,6 +184,7 @@ class safe_open:  # noqa: N801 (safetensors' name)
                 watch,
                 checked,
                 host_memory=self._host_memory,
+                verifier=self._verifier,
             )
 
     def get_slice(self, name: str) -> Slice:

@@ -277,6 +277,7 @@ class _Loader:
             to=str(self._device),
             host_memory=self._host_memory,
             landing_bytes=_HANDED_ON_BYTES,
+            verifier=verifier,
         )
         self._loaded[self._device].update(loaded)
         for part, selection in apart:
@@ -303,6 +304,7 @@ class _Loader:
                 checks.of(blocks.verifier, maker.region, blocks),
                 to=str(self._device),
                 host_memory=self._host_memory,
+                verifier=blocks.verifier,
             )
         blocks.copy(loaded[name], array)
         maker.synchronize()  # Other devices copy it next, on streams of theirs.

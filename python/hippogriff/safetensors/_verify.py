@@ -38,6 +38,7 @@ class Landed(NamedTuple):
     addresses: array[int]
     sizes: array[int]
     expected: array[int]
+    found: array[int]  # those that were computed as the bytes landed, or none
 
 
 class _BlockCounts(dict[int, int]):
@@ -144,11 +145,12 @@ class Verifier:
         ChecksumMismatch
             When some differ; names the tensors and bytes.
         """
-        pieces, addresses, sizes, expected = landed
+        pieces, addresses, sizes, expected, found = landed
         if not expected:
             return
         block_bytes = self._sidecar.block_bytes
-        found = checksum_memory(addresses, sizes, region, block_bytes, len(expected), between)
+        if not found:
+            found = checksum_memory(addresses, sizes, region, block_bytes, len(expected), between)
         if found != expected:
             pairs = iter(zip(expected, found, strict=True))
             raise_mismatches(
@@ -192,6 +194,15 @@ class Follower:
             When there are more checksums.
         """
         self.verifier.finish(self._block)
+
+
+def room_for(
+    verifier: Verifier | None, region: Region, sizes_bytes: Iterable[int]
+) -> array[int] | None:
+    """Return room for the checksums of what lands in host memory; None elsewhere, or unasked."""
+    if verifier is None or not region.host_memory:
+        return None
+    return array("Q", bytes(8 * sum(verifier.count(sizes_bytes))))
 
 
 def open_verifiers(files: Sequence[File], verify: Verify) -> list[Verifier | None]:
