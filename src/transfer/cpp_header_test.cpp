@@ -145,6 +145,26 @@ TEST_F(CppHeader, parts_of_a_file_land_in_buffers_of_their_own) {
   EXPECT_TRUE(std::equal(read.begin(), read.begin() + 500, bytes_.begin() + 2000));
 }
 
+TEST_F(CppHeader, parts_that_land_in_ordinary_memory_are_hashed_on_the_way) {
+  const int fd = open(path("in").c_str(), O_RDONLY);
+  ASSERT_GE(fd, 0);
+  std::vector<char> memory(3000);
+  const std::array parts = {hippogriff_segment{7, 1000, memory.data()},
+                            hippogriff_segment{2000, 1500, memory.data() + 1000}};
+  std::array<std::uint64_t, 4> found{};
+  on_host_.flags = HIPPOGRIFF_HOST_MEMORY;
+  on_host_.checksums = found;
+  on_host_.checksum_block_bytes = 900;
+  hippogriff::send_async(fd, parts, on_host_).wait();
+  close(fd);
+  on_host_.checksums = {};
+  auto expected = hippogriff::checksum(std::span<char>(memory).first(1000), 900, on_host_);
+  const auto second =
+      hippogriff::checksum(std::span<char>(memory).subspan(1000, 1500), 900, on_host_);
+  expected.insert(expected.end(), second.begin(), second.end());
+  EXPECT_TRUE(std::ranges::equal(found, expected));
+}
+
 TEST_F(CppHeader, spans_of_ordinary_memory_work_on_device_host) {
   on_host_.flags = HIPPOGRIFF_HOST_MEMORY;
   std::vector<std::uint32_t> memory(1000);

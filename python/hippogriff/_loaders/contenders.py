@@ -189,7 +189,19 @@ _PEERS: list[tuple[str, str, str, Load, dict[str, tuple[dict[str, Any], dict[str
             ),
         },
     ),
-    ("runai", "runai-model-streamer", "runai_model_streamer", _runai, {}),
+    (
+        "runai",
+        "runai-model-streamer",
+        "runai_model_streamer",
+        _runai,
+        {
+            "32 threads": ({}, {"RUNAI_STREAMER_CONCURRENCY": "32"}),
+            "32 threads, 1 GiB": (
+                {},
+                {"RUNAI_STREAMER_CONCURRENCY": "32", "RUNAI_STREAMER_MEMORY_LIMIT": str(1 << 30)},
+            ),
+        },
+    ),
     (
         "instanttensor",
         "instanttensor",
