@@ -93,9 +93,10 @@ typedef struct hippogriff_options {
    * With a bound nothing is parked unless the parked route is asked for by name. */
   uint64_t host_memory;
   /** hippogriff_sendv_async with HIPPOGRIFF_HOST_MEMORY, else HIPPOGRIFF_INVALID_ARGUMENT: gets
-   *  XXH3 of each block of each segment, as hippogriff_checksum computes it, made while the bytes
-   *  are in a processor's cache. NULL: none. The segments must ascend in the file then. It must
-   *  stay until the transfer is finished, and is complete if that ended with HIPPOGRIFF_OK. */
+   *  XXH3 of each block of each segment, as hippogriff_checksum computes it, of the block as it is
+   *  when its last byte has landed, while it is in a processor's cache. NULL: none. The segments
+   *  must ascend in the file then. It must stay until the transfer is finished, and is complete if
+   *  that ended with HIPPOGRIFF_OK. */
   uint64_t* checksums;
   uint64_t checksum_count;       /**< as many as there are blocks */
   uint64_t checksum_block_bytes; /**< a segment is cut every so many bytes from its beginning */

@@ -179,7 +179,7 @@ struct Options {
     options.flags = flags;
     options.stream = stream;
     options.host_memory = host_memory;
-    options.checksums = checksums.data();
+    options.checksums = checksums.empty() ? nullptr : checksums.data();
     options.checksum_count = checksums.size();
     options.checksum_block_bytes = checksum_block_bytes;
     if (memory_timeout) {

@@ -350,8 +350,10 @@ class _Torch:
             return
         cuda = self._torch.cuda
         stats = cuda.memory_stats(self._device)
-        cached = stats["reserved_bytes.all.current"] - stats["allocated_bytes.all.current"]
-        if cached >= large:
+        reserved, allocated = (
+            stats[f"{kind}_bytes.large_pool.current"] for kind in ("reserved", "allocated")
+        )
+        if reserved - allocated >= large:
             return
         claim(self._device)
         with contextlib.suppress(cuda.OutOfMemoryError):

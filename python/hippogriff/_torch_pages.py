@@ -33,6 +33,7 @@ _VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _NO_POOL = (0, 256)
 
 _setting = threading.Lock()
+_has_set: set[str] = set()  # What this process's settings are because of us.
 
 
 def rounded(size_bytes: int) -> int:
@@ -74,11 +75,12 @@ class Pages:
 
     def _make_side_by_side(self, make: Callable[[], _Made]) -> _Made:
         # Not public; other projects that load models set it the same way.
-        self._torch._C._accelerator_setAllocatorSettings(_EXPANDABLE)
         try:
+            self._torch._C._accelerator_setAllocatorSettings(_EXPANDABLE)  # May be interrupted.
             return make()
         finally:
             self._torch._C._accelerator_setAllocatorSettings(_PLAIN)
+            _has_set.add(_PLAIN)
 
 
 def _left_over(size: int) -> int:
@@ -97,6 +99,6 @@ def _is_as_by_default(torch: Any) -> bool:
         torch._C._accelerator_setAllocatorSettings  # noqa: B018 - older ones have it not
         settings = torch._C._cuda_memorySnapshot(_NO_POOL)["allocator_settings"]
         words, expandable = (settings[name] for name in _SETTINGS)
-        return words in ("", _PLAIN) and expandable is False
+        return (not words or words in _has_set) and expandable is False
     except (AttributeError, KeyError, TypeError, RuntimeError):
         return False

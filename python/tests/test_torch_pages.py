@@ -21,6 +21,7 @@ _KEY = "PYTORCH_CUDA_ALLOC_CONF"
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in _torch_pages._VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(_torch_pages, "_has_set", set())
 
 
 class Allocator:
@@ -92,7 +93,7 @@ def test_settings_of_the_environment_stay(monkeypatch: pytest.MonkeyPatch, varia
     _expect_unchanged(Allocator())
 
 
-@pytest.mark.parametrize("words", ["max_split_size_mb:64", _ON, "backend:native"])
+@pytest.mark.parametrize("words", ["max_split_size_mb:64", _ON, _OFF, "backend:native"])
 def test_settings_made_by_the_program_stay(words: str) -> None:
     _expect_unchanged(Allocator(words=words, expandable=words == _ON))
 
@@ -151,6 +152,31 @@ def test_the_setting_ends_whatever_happens(failure: BaseException) -> None:
         pages.make(fail)
     assert allocator.said == [_ON, _OFF]
     assert not _torch_pages._setting.locked()
+
+
+def test_an_interrupt_right_after_the_setting_ends_it() -> None:
+    allocator = Allocator()
+
+    def interrupted(words: str) -> None:
+        allocator.set(words)
+        if words == _ON:
+            raise KeyboardInterrupt
+
+    allocator._C._accelerator_setAllocatorSettings = interrupted
+    pages = Pages(allocator)
+    pages.expect([_SIZE] * 10_000)
+    with pytest.raises(KeyboardInterrupt):
+        pages.make(list)
+    assert allocator.on is False
+    assert not _torch_pages._setting.locked()
+
+
+def test_what_one_load_has_set_is_no_setting_of_the_programs_for_the_next() -> None:
+    allocator = Allocator()
+    for _ in range(3):
+        pages = Pages(allocator)
+        pages.expect([_SIZE] * 10_000)
+        assert pages.make(lambda: allocator.on) is True
 
 
 def test_threads_do_not_end_each_others_setting() -> None:

@@ -54,7 +54,8 @@ class Comparison:
         self._region = region._replace(address=0, size_bytes=0, stream=None, owner=None)
         span = checksums.span
         blocks = -(-len(checksums.blocks) // _PIECES)
-        if region.host_memory:  # It is hashed as it lands: nothing is left for the end.
+        self._as_it_lands = _is_hashed_as_it_lands(region)
+        if self._as_it_lands:  # Nothing is left for the end.
             blocks = len(checksums.blocks)
         step = max(blocks, _PIECE_BYTES_MIN // checksums.block_bytes, 1)
         self._steps = range(0, span.size_bytes, step * checksums.block_bytes)
@@ -69,7 +70,7 @@ class Comparison:
 
     def room(self, request: Request, part: Part) -> array[int] | None:
         """Have a piece's checksums computed as it lands in host memory; None elsewhere."""
-        if not self._region.host_memory:
+        if not self._as_it_lands:
             return None
         block_bytes = self._checksums.block_bytes
         found = array("Q", bytes(8 * count_blocks(part[1], block_bytes)))
@@ -103,6 +104,10 @@ class Comparison:
 
     def _piece(self, begin: int) -> tuple[int, int]:
         return begin, min(self._steps.step, self._checksums.span.size_bytes - begin)
+
+
+def _is_hashed_as_it_lands(region: Region) -> bool:
+    return region.host_memory
 
 
 def find_checksums(file: File, header: ArrayHeader, verify: Verify) -> Checksums | None:
