@@ -25,18 +25,22 @@ constexpr std::uint64_t kibibyte = 1024;
 constexpr std::size_t attribute_bytes_max = 4096;
 constexpr std::size_t mountinfo_bytes_max = std::size_t{16} << 20;
 
-// One attribute of /sys, without the white space around it; "" when it cannot be read.
-std::string read_attribute(const fs::path& path) {
-  std::ifstream file(path);
-  std::string text(attribute_bytes_max, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
+std::string without_white_space_around(const std::string& text) {
   const char* white = " \t\n";
   const std::size_t begin = text.find_first_not_of(white);
   if (begin == std::string::npos) {
     return {};
   }
   return text.substr(begin, text.find_last_not_of(white) - begin + 1);
+}
+
+// One attribute of /sys, without the white space around it; "" when it cannot be read.
+std::string read_attribute(const fs::path& path) {
+  std::ifstream file(path);
+  std::string text(attribute_bytes_max, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return without_white_space_around(text);
 }
 
 template <typename Number>
@@ -91,7 +95,7 @@ std::string chosen_of(const std::string& choices) {
   if (begin == std::string::npos || end == std::string::npos) {
     return choices;
   }
-  return choices.substr(begin + 1, end - begin - 1);
+  return without_white_space_around(choices.substr(begin + 1, end - begin - 1));
 }
 
 bool is_memory_disk(const std::string& name) {

@@ -103,6 +103,15 @@ TEST_F(Drives, facts_are_read_and_what_is_absent_is_empty) {
   EXPECT_EQ(bare->numa_node, -1);
 }
 
+TEST_F(Drives, a_scheduler_has_no_white_space_around_it) {
+  for (const char* choices : {"mq-deadline [ bfq ] none", "] [bfq\t]", " bfq\n", "[\n bfq]"}) {
+    put("devices/pci/nvme0n1/queue/scheduler", choices);
+    EXPECT_EQ(drive_facts("nvme0n1", trees)->scheduler, "bfq") << choices;
+  }
+  put("devices/pci/nvme0n1/queue/scheduler", "none [ ]");
+  EXPECT_EQ(drive_facts("nvme0n1", trees)->scheduler, "");
+}
+
 TEST_F(Drives, names_that_are_no_drives_have_no_facts) {
   for (const char* name : {"", ".", "..", "sdz", "../block/nvme0n1", "nvme0n1/queue"}) {
     EXPECT_FALSE(drive_facts(name, trees).has_value()) << name;
