@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from damage import flip
 
 from hippogriff import ChecksumMismatch, Unsupported, _sidecar
 from hippogriff._scatter import start_scatter
@@ -31,12 +32,6 @@ def file(folder: Path) -> Path:
     np.save(path, np.random.default_rng(1).integers(0, 256, 2 * _BLOCK + 7, np.uint8))
     write_checksums(path)
     return path
-
-
-def flip(path: Path, offset: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[offset] ^= 16
-    path.write_bytes(data)
 
 
 def data_offset(path: Path) -> int:

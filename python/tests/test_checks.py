@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from damage import flip
 
 from hippogriff import ChecksumMismatch, _xxh3
 from hippogriff._sidecar import format_sidecar, parse_sidecar
@@ -35,15 +36,6 @@ if TYPE_CHECKING:
     from hippogriff.safetensors._tensor import TensorInfo
 
 _THREAD = "hippogriff-verify"
-
-
-def flip(path: Path, offset: int) -> None:
-    """Change one bit of a file."""
-    with path.open("r+b") as file:
-        file.seek(offset)
-        byte = file.read(1)[0]
-        file.seek(offset)
-        file.write(bytes([byte ^ 16]))
 
 
 def make_model(path: Path, seed: int) -> dict[str, TensorInfo]:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import xxhash
+from damage import flip
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -36,15 +37,6 @@ from hippogriff.safetensors import (
 )
 
 _BLOCK = _sidecar.BLOCK_BYTES
-
-
-def flip(path: Path, offset: int) -> None:
-    """Change one bit of a file."""
-    with path.open("r+b") as file:
-        file.seek(offset)
-        byte = file.read(1)[0]
-        file.seek(offset)
-        file.write(bytes([byte ^ 16]))
 
 
 def data_offset(path: Path) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from damage import flip
 
 from hippogriff import ChecksumMismatch
 from hippogriff import arrays as hippogriff_arrays
@@ -87,7 +88,9 @@ def _arrays(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("load", [_file, _names, _one_by_one, _slices, _plan, _arrays])
-def test_every_bit_of_a_model_is_verified(tmp_path: Path, load: Callable[[Path], Any]) -> None:
+def test_bits_of_a_model_are_verified_wherever_they_are(
+    tmp_path: Path, load: Callable[[Path], Any]
+) -> None:
     path = tmp_path / "model.safetensors"
     tensors = make_model(path)
     found = load(path)
@@ -108,7 +111,7 @@ def test_every_bit_of_a_model_is_verified(tmp_path: Path, load: Callable[[Path],
     load(path)
 
 
-def test_every_bit_of_an_array_is_verified(tmp_path: Path) -> None:
+def test_bits_of_an_array_are_verified_wherever_they_are(tmp_path: Path) -> None:
     path = tmp_path / "array.npy"
     array = np.random.default_rng(1).integers(0, 256, 3 * _BLOCK_BYTES + 11, np.uint8)
     hippogriff_arrays.save_npy(path, array)
@@ -136,18 +139,10 @@ def test_threads_verify_beside_each_other(tmp_path: Path) -> None:
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=load) for _ in range(6)]
+    threads = [threading.Thread(target=load, daemon=True) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
     assert not failures
-
-
-def flip(path: Path, offset: int) -> None:
-    """Change one bit of a file."""
-    with path.open("r+b") as file:
-        file.seek(offset)
-        byte = file.read(1)[0]
-        file.seek(offset)
-        file.write(bytes([byte ^ 4]))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
+from damage import flip
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -28,15 +29,6 @@ _BLOCK = _sidecar.BLOCK_BYTES
 
 def _elements(shape: tuple[int, ...]) -> Any:
     return np.random.default_rng(5).integers(0, 1 << 15, shape, np.int16)
-
-
-def flip(path: Path, offset: int) -> None:
-    """Change one bit of a file."""
-    with path.open("r+b") as file:
-        file.seek(offset)
-        byte = file.read(1)[0]
-        file.seek(offset)
-        file.write(bytes([byte ^ 16]))
 
 
 @settings(

@@ -194,5 +194,6 @@ def test_threads_do_not_end_each_others_setting() -> None:
         thread.start()
     for thread in threads:
         thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
     assert not wrong
     assert allocator.said == [_ON, _OFF] * 1600

@@ -46,17 +46,13 @@ class _Comparison:
         self._landed = Landed([], array("Q"), array("Q"), array("Q"), array("Q"))
         self._keep: list[object] = []
 
-    def takes(self, batch: Batch) -> bool:
-        """Whether a batch was hashed as it landed, or was not, as those that are here."""
-        return bool(self._landed.found) == bool(batch.found)
-
     def add(self, batch: Batch, expected: array[int]) -> None:
         pieces, addresses, sizes, checksums, found = self._landed
         pieces.append(batch.columns)
         addresses.extend(batch.addresses)
         sizes.extend(batch.sizes)
         checksums.extend(expected)
-        found.extend(batch.found or ())
+        found.extend(batch.found or ())  # All of a device's batches have them, or none has.
         self._keep.append(batch.arrays)
 
     def run(self, between: Callable[[], object]) -> None:
@@ -148,8 +144,7 @@ class Checks:
         def take(batch: Batch) -> None:
             nonlocal last
             expected = found.find(batch.columns.names, batch.sizes)
-            gathers = last is not None and last.takes(batch)
-            if last is None or not gathers or self._gathered[-1:] != [last]:
+            if last is None or not self._gathered or self._gathered[-1] is not last:
                 last = _Comparison(verifier, where)
                 self._gathered.append(last)
             last.add(batch, expected)
