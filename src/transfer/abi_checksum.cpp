@@ -35,8 +35,8 @@ hippogriff_options checked(const hippogriff_options* given) {
   const hippogriff_options options = hippogriff::checked_options(given);
   constexpr std::uint32_t known = HIPPOGRIFF_AFTER_STREAM | HIPPOGRIFF_HOST_MEMORY;
   if (options.route != HIPPOGRIFF_ROUTE_AUTO || (options.flags & ~known) != 0 ||
-      options.memory_timeout_ms != 0 || options.host_memory != 0 || options.checksums != nullptr ||
-      options.checksum_count != 0) {
+      options.memory_timeout_ms != 0 || options.host_memory != 0 ||
+      hippogriff::asks_for_checksums(options)) {
     throw_invalid(operation,
                   "of the options only device, stream, AFTER_STREAM and HOST_MEMORY count");
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <span>
 
+using hippogriff::asks_for_checksums;
 using hippogriff::Direction;
 using hippogriff::guarded;
 using hippogriff::LandingChecksums;
@@ -32,7 +33,7 @@ void* pointer_of(hippogriff::DeviceAddress address) {
 // Of the segments, computed as they land.
 std::shared_ptr<LandingChecksums> landing_of(const hippogriff_options& options,
                                              std::span<const hippogriff_segment> segments) {
-  if (options.checksums == nullptr && options.checksum_count == 0) {
+  if (!asks_for_checksums(options)) {
     return nullptr;
   }
   if ((options.flags & HIPPOGRIFF_HOST_MEMORY) == 0 || options.checksums == nullptr) {
@@ -51,8 +52,7 @@ std::shared_ptr<LandingChecksums> landing_of(const hippogriff_options& options,
 }
 
 void apply(const hippogriff_options& options, Submission& submission) {
-  const bool hashes = options.checksums != nullptr || options.checksum_count > 0;
-  if (hashes && submission.checksums == nullptr) {
+  if (asks_for_checksums(options) && submission.checksums == nullptr) {
     throw_invalid("read the options", "checksums are of sends to several segments");
   }
   submission.device = options.device == nullptr ? "" : options.device;

@@ -9,4 +9,9 @@ namespace hippogriff {
 // version does not know.
 hippogriff_options checked_options(const hippogriff_options* given);
 
+// Whether a transfer is to compute checksums of what it brings.
+inline bool asks_for_checksums(const hippogriff_options& options) {
+  return options.checksums != nullptr || options.checksum_count > 0;
+}
+
 }  // namespace hippogriff
