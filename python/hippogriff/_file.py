@@ -54,6 +54,7 @@ class File:
         self.mode = mode
         self._lock = threading.Lock()
         self._descriptor = self._closing = -1
+        self._is_regular = False
         self._borrowers = 0
         _files.add(self)
         try:
@@ -61,6 +62,7 @@ class File:
             flags = _MODES[mode] | os.O_CLOEXEC | os.O_NONBLOCK
             self._descriptor = os.open(self._encoded_path, flags, 0o666)
             os.set_blocking(self._descriptor, True)
+            self._is_regular = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
         except OSError as error:
             raise io_error("open", self.path, error) from None
 
@@ -368,17 +370,7 @@ class File:
 
         Ordered as `_move_small`; they are `small_bytes` at most, and one at least.
         """
-        size = region.size_bytes
-        if not region.host_memory:
-            return self._move_small(region, offset, None, writable=True) == size
-        memory = memoryview(_SmallMemory.from_address(region.address))[:size]
-        descriptor = self._borrow()
-        try:
-            return os.preadv(descriptor, [memory], offset) == size
-        except OSError:
-            return False
-        finally:
-            self._give_back()
+        return self._move_small(region, offset, None, writable=True) > 0
 
     def _move_small(self, region: Region, offset: int, size: int | None, *, writable: bool) -> int:
         """Move a few bytes at once, on this thread; 0: not so, or failed, and a transfer says why.
@@ -386,18 +378,23 @@ class File:
         Ordered as the plain C calls are: after the work on CUDA's legacy default stream.
         """
         size = region.size_bytes if size is None else size
-        if region.host_memory or not 0 < size <= small_bytes(region):
+        if not 0 < size <= small_bytes(region):
             return 0
-        if size > region.size_bytes or offset < 0:
+        if size > region.size_bytes or offset < 0 or not self._is_regular:
             return 0
         ensure()
         descriptor = self._borrow()
         try:
-            if writable:
+            if region.host_memory:
+                memory = memoryview(_SmallMemory.from_address(region.address))[:size]
+                moved = (os.preadv if writable else os.pwritev)(descriptor, [memory], offset)
+            elif writable:
                 pointer = ctypes.c_void_p(region.address)
                 moved = lib.hippogriff_send(descriptor, ctypes.byref(pointer), offset, size)
             else:
                 moved = lib.hippogriff_recv(descriptor, region.address, offset, size)
+        except (OSError, OverflowError):
+            return 0
         finally:
             self._give_back()
         return size if moved == size else 0
