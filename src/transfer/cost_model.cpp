@@ -124,7 +124,9 @@ CostModel::CostModel(const TransferFacts& facts,
   const HostCalibration& host = calibration.host;
   const Rate& channel = sending_ ? host.cached_read_per_channel : host.cached_write_per_channel;
   channel_ = usable_rate(channel.bytes_per_second);
-  channel_cpu_ = usable_cost(channel.cpu_seconds_per_byte);
+  // What a thread costs is at most its time. The calibration may say more: direct transfers raise
+  // the rate, and tell nothing of the cost.
+  channel_cpu_ = std::min(usable_cost(channel.cpu_seconds_per_byte), 1.0 / channel_);
   channels_max_rate_ = usable_rate(sending_ ? host.cached_read_max : host.cached_write_max);
 
   const Rate& shared =

@@ -210,6 +210,43 @@ TEST(Router, the_device_that_is_the_host_is_read_into_in_place) {
   EXPECT_EQ(decision.choice().plan, (Plan{.direct_channels = 2}));
 }
 
+// Direct transfers had raised the rate of a thread to 9.5 GB/s and left its cost, which had been
+// learnt at 1.3 GB/s: reading in place was predicted by the cost, and windows at half of its speed
+// were taken.
+TEST(Router, a_thread_costs_no_more_than_its_time) {
+  TransferFacts facts = gpu_facts(512 * mib);
+  facts.host_addressable = true;
+  facts.can_direct = true;
+  facts.in_memory = true;
+  facts.cores = 2;
+  Calibration calibration = default_calibration("host", "");
+  calibration.host.cached_read_per_channel = {9.5e9, 0.78e-9};
+  calibration.link.to_device.bytes_per_second = 11e9;
+  calibration.link.register_shared_memory = {10.7e9, 0.16e-9};
+  const auto decision = choose_route(facts, {}, calibration, Route::automatic);
+  EXPECT_EQ(decision.chosen, Route::direct);
+  const auto& direct = prediction(decision, Route::direct);
+  EXPECT_NEAR(gigabytes_per_second(facts, direct), 19, 1);
+  EXPECT_LE(direct.cpu_seconds, 2.1 * direct.seconds);
+}
+
+// Beside transfers that had all cores, a mapping seemed to cost the CPU nothing.
+TEST(Router, the_host_is_never_mapped_to_unasked) {
+  TransferFacts facts = gpu_facts(256 * mib);
+  facts.host_addressable = true;
+  facts.can_direct = true;
+  facts.cores = 2;
+  const Calibration calibration = default_calibration("host", "vda");
+  for (const bool in_memory : {false, true}) {
+    for (const std::uint32_t busy : {0U, 2U, 6U}) {
+      facts.in_memory = in_memory;
+      const TransferLoad load{.link_transfers = busy / 2, .busy_channels = busy};
+      EXPECT_EQ(choose_route(facts, load, calibration, Route::automatic).chosen, Route::direct);
+      EXPECT_EQ(choose_route(facts, load, calibration, Route::mapped).chosen, Route::mapped);
+    }
+  }
+}
+
 // O_DIRECT cannot end in memory that is not aligned as the file is; slots are.
 TEST(Router, what_is_cold_goes_through_slots_where_memory_is_not_aligned) {
   TransferFacts facts = gpu_facts(gib);
