@@ -3,11 +3,16 @@
 #include "transfer/cufile.hpp"
 #include "transfer/piece_io.hpp"
 
+#include <algorithm>
+
 namespace hippogriff {
 
 namespace {
 
 constexpr std::uint64_t cufile_piece_bytes = std::uint64_t{16} << 20;
+// So much of the page cache is read before it is hashed: it is in the core's own cache then, and
+// memory, which many cores read and write at its limit, is not read again.
+constexpr std::uint64_t hashed_bytes = std::uint64_t{256} << 10;
 
 std::byte* host_pointer(DeviceAddress address) {
   return reinterpret_cast<std::byte*>(address.value);  // NOLINT(performance-no-int-to-ptr)
@@ -17,6 +22,19 @@ std::uint64_t direct_piece_bytes(const Transfer& transfer) {
   return transfer.request().device->info().can.host_addressable
              ? piece_bytes(transfer, transfer.decision().choice().plan.direct_channels)
              : cufile_piece_bytes;
+}
+
+void read_in_place(PieceIo& io, Transfer& transfer, const Segment& part, Warmth warmth) {
+  const bool in_steps = transfer.request().checksums != nullptr && warmth == Warmth::warm;
+  std::byte* memory = host_pointer(part.address);
+  Range rest = part.range;
+  while (!rest.empty()) {
+    const Range step{rest.offset, in_steps ? std::min(rest.size, hashed_bytes) : rest.size};
+    io.read(step, memory, warmth);
+    transfer.landed(step);
+    memory += step.size;
+    rest = {step.end(), rest.size - step.size};
+  }
 }
 
 template <typename Move>
@@ -44,9 +62,8 @@ LaneOutcome send_direct(LaneContext& context, Transfer& transfer) {
   if (context.device.info().can.host_addressable) {
     PieceIo io(context, transfer);
     return move_pieces(context, transfer, [&](Range piece, Warmth warmth) {
-      transfer.for_each_part(piece, [&](const Segment& part) {
-        io.read(part.range, host_pointer(part.address), warmth);
-      });
+      transfer.for_each_part(
+          piece, [&](const Segment& part) { read_in_place(io, transfer, part, warmth); });
     });
   }
   CuFile file(transfer.file());

@@ -90,6 +90,20 @@ TEST_F(LandingTest, checksums_are_those_of_the_blocks_by_every_route) {
   }
 }
 
+// Each byte lands once, whichever way a piece is cut: a block that was counted twice would be
+// hashed before its last bytes are there, or not at all.
+TEST_F(LandingTest, pieces_of_any_size_complete_each_block_once) {
+  options_.route = HIPPOGRIFF_ROUTE_DIRECT;
+  for (const char* piece : {"64KiB", "260KiB", "516KiB", "2MiB"}) {
+    SCOPED_TRACE(piece);
+    EXPECT_EQ(hippogriff_deinit(), HIPPOGRIFF_OK) << last_message();
+    setenv("HIPPOGRIFF_PIECE", piece, 1);  // NOLINT(concurrency-mt-unsafe)
+    EXPECT_EQ(hippogriff_init(), HIPPOGRIFF_OK) << last_message();
+    unsetenv("HIPPOGRIFF_PIECE");  // NOLINT(concurrency-mt-unsafe)
+    expect_right();
+  }
+}
+
 TEST_F(LandingTest, memory_is_hashed_as_it_is_where_the_transfer_filled_it) {
   expect_right();
   const OpenFile file(path_, O_RDWR);

@@ -50,9 +50,15 @@ std::vector<CopyPart> Transfer::copies_of(Range piece, const std::byte* from) co
   return copies;
 }
 
-void Transfer::piece_done(Lane lane, Range piece) {
+void Transfer::landed(Range range) {
   if (request_.checksums != nullptr) {
-    request_.checksums->landed(piece);
+    request_.checksums->landed(range);
+  }
+}
+
+void Transfer::piece_done(Lane lane, Range piece) {
+  if (lane != Lane::direct) {
+    landed(piece);
   }
   std::uint64_t moved_bytes = piece.size;
   if (lane == Lane::direct && !request_.destinations.empty()) {
