@@ -54,7 +54,6 @@ class File:
         self.mode = mode
         self._lock = threading.Lock()
         self._descriptor = self._closing = -1
-        self._is_regular = False
         self._borrowers = 0
         _files.add(self)
         try:
@@ -62,7 +61,6 @@ class File:
             flags = _MODES[mode] | os.O_CLOEXEC | os.O_NONBLOCK
             self._descriptor = os.open(self._encoded_path, flags, 0o666)
             os.set_blocking(self._descriptor, True)
-            self._is_regular = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
         except OSError as error:
             raise io_error("open", self.path, error) from None
 
@@ -189,7 +187,7 @@ class File:
         check_onlooker(progress)
         region = describe(array, writable=True)
         note_changes([array])
-        if route == "auto" and stream is None:
+        if route == "auto" and stream is None and _unwatched(progress, timeout):
             moved = self._move_small(region, offset, size, writable=True)
             if moved:
                 return moved
@@ -316,7 +314,7 @@ class File:
         """
         check_onlooker(progress)
         region = describe(array, writable=False)
-        if route == "auto" and stream is None and not durable:
+        if route == "auto" and stream is None and not durable and _unwatched(progress, timeout):
             moved = self._move_small(region, offset, size, writable=False)
             if moved:
                 return moved
@@ -380,21 +378,19 @@ class File:
         size = region.size_bytes if size is None else size
         if not 0 < size <= small_bytes(region):
             return 0
-        if size > region.size_bytes or offset < 0 or not self._is_regular:
+        if size > region.size_bytes or offset < 0 or (region.host_memory and not writable):
             return 0
-        ensure()
+        if not region.host_memory:
+            ensure()
         descriptor = self._borrow()
         try:
             if region.host_memory:
-                memory = memoryview(_SmallMemory.from_address(region.address))[:size]
-                moved = (os.preadv if writable else os.pwritev)(descriptor, [memory], offset)
+                moved = _read_small(descriptor, region.address, offset, size)
             elif writable:
                 pointer = ctypes.c_void_p(region.address)
                 moved = lib.hippogriff_send(descriptor, ctypes.byref(pointer), offset, size)
             else:
                 moved = lib.hippogriff_recv(descriptor, region.address, offset, size)
-        except (OSError, OverflowError):
-            return 0
         finally:
             self._give_back()
         return size if moved == size else 0
@@ -417,6 +413,22 @@ class File:
             return request.start(
                 call[0], descriptor, call[1], offset, size, keep=region, finish=lambda _: size
             )
+
+
+def _unwatched(progress: Onlooker, timeout: float | None) -> bool:
+    """Whether nobody follows a transfer or bounds its time: else it must be one."""
+    return timeout is None and not callable(progress)
+
+
+def _read_small(descriptor: int, address: int, offset: int, size: int) -> int:
+    """Read into host memory what the file has, all of it; 0, and nothing is changed, otherwise."""
+    try:
+        if os.fstat(descriptor).st_size < offset + size:  # also of what is no file of a fixed size
+            return 0
+        memory = memoryview(_SmallMemory.from_address(address))[:size]
+        return os.preadv(descriptor, [memory], offset)
+    except OSError:
+        return 0
 
 
 def _after_fork() -> None:
