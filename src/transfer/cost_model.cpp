@@ -124,8 +124,8 @@ CostModel::CostModel(const TransferFacts& facts,
   const HostCalibration& host = calibration.host;
   const Rate& channel = sending_ ? host.cached_read_per_channel : host.cached_write_per_channel;
   channel_ = usable_rate(channel.bytes_per_second);
-  // What a thread costs is at most its time. The calibration may say more: direct transfers raise
-  // the rate, and tell nothing of the cost.
+  // What a thread costs is at most its time. The calibration may say more: a rate and its inverse
+  // are averaged apart, and direct transfers raise the one and tell nothing of the other.
   channel_cpu_ = std::min(usable_cost(channel.cpu_seconds_per_byte), 1.0 / channel_);
   channels_max_rate_ = usable_rate(sending_ ? host.cached_read_max : host.cached_write_max);
 

@@ -1,5 +1,6 @@
 // Without staging: cuFile between drive and GPU where that is real, and plain reads and writes
 // where the device's memory is the host's own (`host` without a link).
+#include "base/error.hpp"
 #include "transfer/cufile.hpp"
 #include "transfer/piece_io.hpp"
 
@@ -66,6 +67,7 @@ LaneOutcome send_direct(LaneContext& context, Transfer& transfer) {
           piece, [&](const Segment& part) { read_in_place(io, transfer, part, warmth); });
     });
   }
+  HIPPO_ASSERT(transfer.request().checksums == nullptr);  // they are of host memory
   CuFile file(transfer.file());
   return move_pieces(context, transfer, [&](Range piece, Warmth) {
     static const SliceName name("cuFile read");

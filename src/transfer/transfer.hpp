@@ -113,8 +113,8 @@ class Transfer {
   // from now on.
   void ends_soon();
 
-  // These bytes are where they belong, of a piece that is to come: hashes them where that is asked
-  // for. The direct lane tells so as it reads; for the others piece_done does.
+  // These bytes of the file are where they belong: hashes them where that is asked for. The direct
+  // lane calls it as it reads, before piece_done; for the other lanes piece_done does.
   void landed(Range range);
   // The bytes are where they belong.
   void piece_done(Lane lane, Range piece);
