@@ -49,6 +49,11 @@ Descriptor accept_from(int listener) {
       own_descriptor(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
 }
 
+bool somebody_waits(int listener) {
+  pollfd polled{.fd = listener, .events = POLLIN, .revents = 0};
+  return ::poll(&polled, 1, 0) > 0;
+}
+
 // Small enough for a fresh socket's buffer: nobody is waited for.
 void refuse(int socket, const Failure& failure) {
   ReplyMessage reply;
@@ -110,10 +115,15 @@ void Server::accept_all() {
   }
 }
 
-// A client that cannot be accepted would wait, and not learn for what.
+// A client that cannot be accepted would wait, and not learn for what. accept wants a descriptor
+// before it looks for a client: where there is none the spare is kept, or a session that opens the
+// node just now would have it for good.
 void Server::make_room(int errno_value) {
   const char* const full = no_descriptors_left(errno_value);
   if (full != nullptr && spare_.valid()) {
+    if (!somebody_waits(listener_.fd())) {
+      return;
+    }
     spare_ = Descriptor();
     if (const Descriptor socket = accept_from(listener_.fd()); socket.valid()) {
       refuse(socket.get(),
