@@ -56,12 +56,14 @@ function(hippogriff_find_xxhash)
   target_include_directories(hippogriff_xxhash SYSTEM INTERFACE "${HIPPOGRIFF_XXHASH_INCLUDE}")
 endfunction()
 
-# What is compiled for some processors only: AVX2, and CUDA's kernels.
+# What is compiled for some processors only: AVX2, AVX-512, and CUDA's kernels.
 function(hippogriff_add_kernels)
   set(folder "${PROJECT_SOURCE_DIR}/src/checksum")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     set_source_files_properties("${folder}/xxh3_avx2.cpp" PROPERTIES COMPILE_OPTIONS -mavx2
                                                                      SKIP_PRECOMPILE_HEADERS ON)
+    set_source_files_properties("${folder}/xxh3_avx512.cpp"
+                                PROPERTIES COMPILE_OPTIONS -mavx512f SKIP_PRECOMPILE_HEADERS ON)
   endif()
   hippogriff_add_cuda_image("${folder}/xxh3_image.cpp" HIPPOGRIFF_XXH3_IMAGE
                             "${folder}/xxh3_kernel.cu")

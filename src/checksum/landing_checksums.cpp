@@ -33,16 +33,34 @@ LandingChecksums::LandingChecksums(std::vector<LandingPart> parts,
   landed_bytes_ = std::make_unique<std::atomic<std::uint64_t>[]>(count);
 }
 
-void LandingChecksums::landed(Range range) noexcept {
-  auto part = std::ranges::upper_bound(parts_, range.offset, {}, [](const LandingPart& one) {
+// The first that ends behind it.
+std::size_t LandingChecksums::first_part_behind(std::uint64_t offset) const noexcept {
+  const auto part = std::ranges::upper_bound(parts_, offset, {}, [](const LandingPart& one) {
     return one.offset + one.memory.size_bytes;
   });
-  for (; part != parts_.end() && part->offset < range.end(); ++part) {
+  return static_cast<std::size_t>(part - parts_.begin());
+}
+
+void LandingChecksums::landed(Range range) noexcept {
+  for (std::size_t index = first_part_behind(range.offset);
+       index < parts_.size() && parts_[index].offset < range.end();
+       ++index) {
+    const LandingPart& part = parts_[index];
     const std::uint64_t end =
-        std::min(range.end(), part->offset + part->memory.size_bytes) - part->offset;
-    const std::uint64_t begin = std::max(range.offset, part->offset) - part->offset;
-    landed_in(static_cast<std::size_t>(part - parts_.begin()), begin, end);
+        std::min(range.end(), part.offset + part.memory.size_bytes) - part.offset;
+    landed_in(index, std::max(range.offset, part.offset) - part.offset, end);
   }
+}
+
+std::uint64_t LandingChecksums::step_bytes(std::uint64_t offset,
+                                           std::uint64_t most) const noexcept {
+  const std::size_t index = first_part_behind(offset);
+  if (index == parts_.size() || offset < parts_[index].offset) {
+    return most;
+  }
+  const std::uint64_t within = offset - parts_[index].offset;
+  const std::uint64_t block_end = (within + most) / block_bytes_ * block_bytes_;
+  return block_end > within ? block_end - within : most;
 }
 
 // `begin` and `end` are bytes of the part.

@@ -32,7 +32,12 @@ class LandingChecksums {
   // lands once. Thread-safe.
   void landed(Range range) noexcept;
 
+  // How much of what comes next from `offset` on to bring at a time, `most` bytes or fewer: up to
+  // where a block ends, if one ends there. Thread-safe.
+  [[nodiscard]] std::uint64_t step_bytes(std::uint64_t offset, std::uint64_t most) const noexcept;
+
  private:
+  [[nodiscard]] std::size_t first_part_behind(std::uint64_t offset) const noexcept;
   void landed_in(std::size_t part, std::uint64_t begin, std::uint64_t end) noexcept;
 
   const std::vector<LandingPart> parts_;

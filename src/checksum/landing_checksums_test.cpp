@@ -112,6 +112,21 @@ TEST(LandingChecksumsTest, are_those_of_the_blocks_whatever_the_pieces) {
   }
 }
 
+TEST(LandingChecksumsTest, steps_end_where_blocks_do_and_never_stand_still) {
+  std::vector<std::uint64_t> found(6);
+  // Blocks end at 1100, 1200, 1250 and 2100, 2200, 2201.
+  const LandingChecksums checksums({{1000, {{}, 250}}, {2000, {{}, 201}}}, 100, found);
+  EXPECT_EQ(checksums.step_bytes(1000, 250), 200U);
+  EXPECT_EQ(checksums.step_bytes(1000, 100), 100U);
+  EXPECT_EQ(checksums.step_bytes(1001, 100), 99U);
+  EXPECT_EQ(checksums.step_bytes(1099, 1), 1U);
+  EXPECT_EQ(checksums.step_bytes(1001, 98), 98U);  // No block ends there.
+  EXPECT_EQ(checksums.step_bytes(2150, 1000), 950U);
+  for (const std::uint64_t outside : {0, 999, 1250, 1999, 2201, 5000}) {
+    EXPECT_EQ(checksums.step_bytes(outside, 77), 77U) << outside;
+  }
+}
+
 TEST(LandingChecksumsTest, are_right_where_threads_share_blocks) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);

@@ -1,6 +1,6 @@
 // The xxHash library, inlined into a file of its own that the build compiles with -mavx2. Nothing
 // of the C++ library may be here: the linker could take this copy of it for every processor.
-#include "checksum/xxh3_avx2.hpp"
+#include "checksum/xxh3_wide.hpp"
 
 #if defined(__x86_64__)
 

@@ -1,8 +1,8 @@
 // The xxHash library, inlined for every processor of this architecture, and the choice of the wider
-// one beside it.
+// ones beside it.
 #include "checksum/xxh3_host.hpp"
 
-#include "checksum/xxh3_avx2.hpp"
+#include "checksum/xxh3_wide.hpp"
 
 #define XXH_INLINE_ALL  // NOLINT(readability-identifier-naming): theirs
 #include <xxhash.h>
@@ -18,6 +18,10 @@ using Hash = std::uint64_t (*)(const void* data, std::size_t size_bytes) noexcep
 
 Hash widest() noexcept {
 #if defined(__x86_64__)
+  // Processors with AVX-512F alone, before Ice Lake, slow their clock down for it.
+  if (__builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512vbmi2") != 0) {
+    return xxh3_avx512;
+  }
   if (__builtin_cpu_supports("avx2") != 0) {
     return xxh3_avx2;
   }

@@ -1,6 +1,7 @@
 // The kernel's algorithm, run on the host, beside the xxHash library.
 #include "checksum/xxh3_host.hpp"
 #include "checksum/xxh3_lane_loop.hpp"
+#include "checksum/xxh3_wide.hpp"
 
 #include <gtest/gtest.h>
 
@@ -47,6 +48,26 @@ TEST(Xxh3, lanes_agree_with_the_library_for_random_large_sizes) {
     ASSERT_EQ(xxh3::hash_by_lanes(input, size), xxh3_of(input, size)) << size << " bytes";
   }
 }
+
+#if defined(__x86_64__)
+TEST(Xxh3, wider_instructions_give_what_the_lanes_give) {
+  constexpr std::size_t size_max = 300'000;
+  const auto bytes = random_bytes(size_max + 8, 5);
+  std::mt19937_64 random(6);
+  const bool avx2 = __builtin_cpu_supports("avx2") != 0;
+  const bool avx512 = __builtin_cpu_supports("avx512f") != 0;
+  if (!avx2 && !avx512) {
+    GTEST_SKIP() << "this processor has neither AVX2 nor AVX-512F";
+  }
+  for (std::size_t round = 0; round < 2000; ++round) {
+    const std::size_t size = round < 1800 ? round : random() % size_max;
+    const std::uint8_t* input = bytes.data() + random() % 8;
+    const std::uint64_t expected = xxh3::hash_by_lanes(input, size);
+    ASSERT_TRUE(!avx2 || xxh3_avx2(input, size) == expected) << size << " bytes";
+    ASSERT_TRUE(!avx512 || xxh3_avx512(input, size) == expected) << size << " bytes";
+  }
+}
+#endif
 
 TEST(Xxh3, stream_of_pieces_gives_what_the_whole_gives) {
   const auto bytes = random_bytes(100'000, 4);

@@ -1,6 +1,7 @@
 // Without staging: cuFile between drive and GPU where that is real, and plain reads and writes
 // where the device's memory is the host's own (`host` without a link).
 #include "base/error.hpp"
+#include "checksum/landing_checksums.hpp"
 #include "transfer/cufile.hpp"
 #include "transfer/piece_io.hpp"
 
@@ -11,9 +12,9 @@ namespace hippogriff {
 namespace {
 
 constexpr std::uint64_t cufile_piece_bytes = std::uint64_t{16} << 20;
-// So much of the page cache is read before it is hashed: it is in the core's own cache then, and
-// memory, which many cores read and write at its limit, is not read again.
-constexpr std::uint64_t hashed_bytes = std::uint64_t{256} << 10;
+// At most so much of the page cache is read before it is hashed: it is in the core's own cache
+// then, and memory, which many cores read and write at its limit, is not read again.
+constexpr std::uint64_t hashed_bytes_max = std::uint64_t{256} << 10;
 
 std::byte* host_pointer(DeviceAddress address) {
   return reinterpret_cast<std::byte*>(address.value);  // NOLINT(performance-no-int-to-ptr)
@@ -26,11 +27,14 @@ std::uint64_t direct_piece_bytes(const Transfer& transfer) {
 }
 
 void read_in_place(PieceIo& io, Transfer& transfer, const Segment& part, Warmth warmth) {
-  const bool in_steps = transfer.request().checksums != nullptr && warmth == Warmth::warm;
+  const LandingChecksums* hashed =
+      warmth == Warmth::warm ? transfer.request().checksums.get() : nullptr;
   std::byte* memory = host_pointer(part.address);
   Range rest = part.range;
   while (!rest.empty()) {
-    const Range step{rest.offset, in_steps ? std::min(rest.size, hashed_bytes) : rest.size};
+    const bool cut = hashed != nullptr && rest.size > hashed_bytes_max;
+    const Range step{rest.offset,
+                     cut ? hashed->step_bytes(rest.offset, hashed_bytes_max) : rest.size};
     io.read(step, memory, warmth);
     transfer.landed(step);
     memory += step.size;
