@@ -66,6 +66,22 @@ TEST(Router, names_every_route_and_lane) {
   EXPECT_EQ(route_of(Lane::parked), Route::parked);
 }
 
+TEST(Router, who_hashes_in_place_is_wider_and_no_slower) {
+  TransferFacts facts = gpu_facts(gib);
+  facts.host_addressable = true;
+  facts.can_direct = true;
+  const RoutePrediction plain = choose(facts).choice();
+  facts.hashes = true;
+  const RoutePrediction hashing = choose(facts).choice();
+  EXPECT_EQ(hashing.route, Route::direct);
+  EXPECT_LE(plain.plan.direct_channels, EngineShape::channels_max);
+  EXPECT_GT(hashing.plan.direct_channels, plain.plan.direct_channels);
+  EXPECT_LE(hashing.plan.direct_channels, EngineShape::hashing_channels_max);
+  EXPECT_GE(hashing.seconds, plain.seconds);
+  EXPECT_LT(hashing.seconds, 1.05 * plain.seconds);
+  EXPECT_GT(hashing.cpu_seconds, plain.cpu_seconds);
+}
+
 TEST(Router, predictions_come_in_the_order_of_the_interface) {
   const auto decision = choose(gpu_facts(gib));
   ASSERT_EQ(decision.predictions.size(), 4U);
@@ -489,7 +505,8 @@ TEST(RouterPromise, impossible_routes_say_why_and_possible_ones_have_a_plan) {
       ASSERT_EQ(plan.direct_channels > 0, each.route == Route::direct);
       ASSERT_EQ(plan.park, each.route == Route::parked);
       ASSERT_LE(plan.direct_io_depth, EngineShape::depth_max);
-      ASSERT_LE(plan.buffered_channels, EngineShape::channels_max);
+      ASSERT_LE(plan.buffered_channels,
+                world.facts.hashes ? EngineShape::hashing_channels_max : EngineShape::channels_max);
       if (!world.facts.direct_io || world.facts.in_memory) {
         ASSERT_EQ(plan.direct_io_depth, 0U);
       }

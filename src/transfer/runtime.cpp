@@ -327,6 +327,7 @@ Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookR
   TransferFacts facts = facts_of(*state.device, file, request.extent, request.direction);
   facts.device_ready = request.device_ready;
   facts.in_place = request.in_place;
+  facts.hashes = request.hashes;
   if (request.host_memory_bytes > 0) {
     const std::uint64_t slots =
         HostBudget(request.host_memory_bytes).bytes() / Pinbuffer::slot_bytes;
@@ -334,7 +335,7 @@ Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookR
   }
   facts.cores = settings_.cores == 0 ? usable_cores() : settings_.cores;
   facts.channels_max = settings_.channels_max;
-  if (request.scattered) {
+  if (request.scattered && !facts.host_addressable) {
     facts.channels_max = std::min(facts.channels_max, EngineShape::scattered_channels_max);
   }
   const TransferWay way = way_of(state, file, request.direction);

@@ -331,6 +331,7 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
                          .device_ready = ready || request.direction == Direction::recv,
                          .scattered = !request.destinations.empty(),
                          .in_place = lies_in_place(request),
+                         .hashes = request.checksums != nullptr,
                          .host_memory_bytes = request.host_memory_bytes,
                          .notice = notice.get()});
     const Plan& plan = seen.decision.choice().plan;
