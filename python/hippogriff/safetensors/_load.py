@@ -49,9 +49,10 @@ if TYPE_CHECKING:
 _FIRST_BYTES = 32 << 20
 _BATCH_GROWTH = 8
 _BATCH_BYTES = 1 << 40
-# What is done with a batch that has landed is done while others fly: there should be some. To
-# compare this much takes a GPU less than a thousandth of a second.
-_LANDING_BYTES = 512 << 20
+# What is done with a batch that has landed is done while others fly, so there should be some; but
+# where one ends and the next begins a GPU's link waits. To compare this much takes a GPU some
+# thousandths of a second.
+_LANDING_BYTES = 2 << 30
 _FIRST_TENSORS, _BATCH_TENSORS, _BATCH_TENSORS_MAX = 128, 1024, 8192
 # Some wait for their turn, so that the next one begins as soon as one ends.
 _IN_FLIGHT = 6
