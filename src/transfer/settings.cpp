@@ -49,6 +49,9 @@ void read_number(const char* name, Number& value) {
   if (const auto text = variable(name)) {
     const char* end = text->data() + text->size();
     const auto result = std::from_chars(text->data(), end, value);
+    if (result.ec == std::errc::result_out_of_range && result.ptr == end) {
+      throw_invalid(std::string("read ") + name, "'" + *text + "' is out of range");
+    }
     if (result.ec != std::errc{} || result.ptr != end) {
       throw_invalid(std::string("read ") + name, "'" + *text + "' is not a whole number");
     }

@@ -88,6 +88,7 @@ TEST(Settings, values_that_mean_nothing_are_refused_by_their_variables_name) {
   expect_refused("HIPPOGRIFF_CHANNELS", "many");
   expect_refused("HIPPOGRIFF_CHANNELS", "-1");
   expect_refused("HIPPOGRIFF_CHANNELS", "0");
+  expect_refused("HIPPOGRIFF_CHANNELS", "4294967296");
   expect_refused("HIPPOGRIFF_PIECE", "4KiB");
   expect_refused("HIPPOGRIFF_PIECE", "3MiB");
   expect_refused("HIPPOGRIFF_PIECE", "65537");
