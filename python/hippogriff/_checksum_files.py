@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._compare import find_sidecar, target_sidecar
 from hippogriff._sizes import format_size
-from hippogriff.errors import ChecksumMismatch, HippogriffError, io_error
+from hippogriff.errors import ChecksumMismatch, HippogriffError, InvalidArgument, io_error
 from hippogriff.integrity import verify_checksums, write_checksums
 
 if TYPE_CHECKING:
@@ -75,8 +76,17 @@ def checksum_files(
     """Write or compare the checksums of files; one that fails does not keep the others from it.
 
     `tell` is called with the bytes of all that are done, and the name of the file at work.
+
+    Raises
+    ------
+    InvalidArgument
+        When two files would have their checksums in one. Nothing is written then.
+    IoError
+        When the folder cannot be made.
     """
+    paths = list(paths)
     if folder is not None and not check:
+        _expect_different(paths, folder)
         _make_folder(folder)
     results = []
     before = 0
@@ -98,6 +108,20 @@ def checksum_files(
         results.append(FileResult(path, sidecar, size_bytes, check, error))
         before += size_bytes
     return results
+
+
+def _expect_different(paths: Iterable[str], folder: Path) -> None:
+    """Refuse files of one name, whose checksums would replace each other's in the folder."""
+    files: dict[str, str] = {}
+    for path in paths:
+        sidecar = target_sidecar(path, folder)
+        other = files.setdefault(sidecar, path)
+        if os.path.realpath(other) != os.path.realpath(path):
+            raise InvalidArgument(
+                f"{other} and {path} would both have their checksums in {sidecar}: give files of "
+                "one name folders of their own",
+                object=sidecar,
+            )
 
 
 def _make_folder(folder: Path) -> None:

@@ -461,6 +461,25 @@ def _common_region(parts: list[tuple[int, Region]]) -> Region:
     return first
 
 
+def expect_bytes(file: File) -> None:
+    """Refuse what has no bytes to begin with: pipes and the like, folders, files without a size.
+
+    Raises
+    ------
+    InvalidArgument
+        Says what it is instead of a file or a block device.
+    """
+    with file.borrowed() as descriptor:
+        mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISBLK(mode):
+        kinds = {stat.S_IFDIR: "directory", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
+        kind = kinds.get(stat.S_IFMT(mode), "character device")
+        raise InvalidArgument(
+            f"{file.path} is a {kind}, not a file or block device", object=file.path
+        )
+    refuse_without_size(file.path)
+
+
 def refuse_without_size(path: PathLike) -> None:
     """Refuse an empty file from which bytes can be read: how many there are cannot be known.
 

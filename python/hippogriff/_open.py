@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 from hippogriff._array_file import ArrayFile
 from hippogriff._dtypes import as_lengths, fit_shape, known_size_bytes
 from hippogriff._elements import find_element
-from hippogriff._file import File
+from hippogriff._file import File, expect_bytes
 from hippogriff._frameworks import make_framework
 from hippogriff._host_memory import host_memory_bytes
 from hippogriff._runtime import check_extent
@@ -85,8 +85,9 @@ def open_file(
     IoError
         When it cannot be opened; also FileNotFoundError and the like.
     InvalidArgument
-        When there is no such mode or element type, the file does not hold the shape, or the
-        arguments of an array come without an element type.
+        When there is no such mode or element type, the file does not hold the shape, what would be
+        an array is neither a file nor a block device, or an array's arguments come without an
+        element type.
     Unsupported
         When the framework is not installed.
 
@@ -108,6 +109,7 @@ def open_file(
     maker = make_framework(framework, device)
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(File(path, mode))
+        expect_bytes(file)
         if mode == "w" and size_bytes is not None:
             _lengthen(file, offset + size_bytes)
         lengths = _fitting(file, shape, element, offset)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hippogriff._replacement import Replacement
 from hippogriff._runtime import encode_path
 from hippogriff._xxh3 import checksum_bytes, count_blocks
-from hippogriff.errors import ChecksumMismatch, InvalidArgument, io_error
+from hippogriff.errors import ChecksumMismatch, HippogriffError, InvalidArgument, io_error
 
 if TYPE_CHECKING:
     from hippogriff._runtime import PathLike
@@ -186,33 +186,41 @@ def read_sidecar(path: str, file_path: str, file_bytes: int) -> Sidecar:
     IoError
         When it cannot be read; also FileNotFoundError.
     """
+    descriptor = _open_sidecar(path)
     try:
-        # A pipe must not keep us waiting for its other end.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise SidecarError("it is no regular file")
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                data = file.read(_FIELDS.size)
-                fields = _parse_fields(data)
-                # Then it is no larger than such a file's may be.
-                if fields.file_bytes == file_bytes:
-                    return parse_sidecar(data + file.read(8 * fields.blocks + 9))
-        finally:
-            os.close(descriptor)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise SidecarError("it is no regular file")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(_FIELDS.size)
+            fields = _parse_fields(data)
+            # Then it is no larger than such a file's may be.
+            if fields.file_bytes == file_bytes:
+                return parse_sidecar(data + file.read(8 * fields.blocks + 9))
     except SidecarError as error:
         raise SidecarError(f"checksums {path}: {error}", object=path) from None
+    except HippogriffError:
+        raise  # The library could not be started, which is no fault of this file.
+    except OSError as error:
+        raise io_error("read", path, error) from None
+    finally:
+        os.close(descriptor)
+    raise ChecksumMismatch(
+        f"{file_path} has {file_bytes} bytes, and its checksums in {path} are of "
+        f"{fields.file_bytes}: it is not the file they were made of",
+        object=file_path,
+    )
+
+
+def _open_sidecar(path: str) -> int:
+    try:
+        # A pipe must not keep us waiting for its other end.
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError as error:
         failure = io_error("open", path, error)
         failure.args = (f"{failure}; `hippogriff checksum FILE` makes the checksums of a file",)
         raise failure from None
     except OSError as error:
         raise io_error("read", path, error) from None
-    raise ChecksumMismatch(
-        f"{file_path} has {file_bytes} bytes, and its checksums in {path} are of "
-        f"{fields.file_bytes}: it is not the file they were made of",
-        object=file_path,
-    )
 
 
 def check_count(sidecar: Sidecar, block_count: int, path: str) -> None:

@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def flip(path: Path, offset: int) -> None:
-    """Change one bit of a file."""
+def flip(path: Path, offset: int, bit: int = 16) -> None:
+    """Change one bit of a file, or some of one byte."""
     with path.open("r+b") as file:
         file.seek(offset)
         byte = file.read(1)[0]
         file.seek(offset)
-        file.write(bytes([byte ^ 16]))
+        file.write(bytes([byte ^ bit]))

@@ -179,6 +179,8 @@ class LoadersBench:
     """Measures a plan. `tell` is called with the steps taken so far, of `steps`, and a note."""
 
     def __init__(self, plan: Plan, tell: Callable[[int, str], None]) -> None:
+        if not (plan.cached or plan.cold or plan.save):
+            raise InvalidArgument("neither cached nor cold loads nor saves: nothing to measure")
         self._plan = plan
         self._tell = tell
         self._done = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import re
 from typing import TYPE_CHECKING
 
 from hippogriff._runtime import default_device, device_name
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from hippogriff._report import LoadReport
 
+_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 # By what files begin with.
 _ARRAYS: dict[bytes, Callable[..., object]] = {MAGIC: load_npy, SIGNATURE: load_npz}
 
@@ -40,7 +42,7 @@ def dry_run(
     Raises
     ------
     InvalidArgument
-        When there is no file, or too little host memory.
+        When there is no file, no such device, or too little host memory.
     Unsupported
         When nothing is installed whose arrays could be on the device.
     """
@@ -89,6 +91,8 @@ def _begins(path: Path, begin: bytes) -> bool:
 
 def _framework_for(device: str) -> str:
     """Name what can hold tensors there; on the CPU NumPy, which is imported soonest."""
+    if not _DEVICE.fullmatch(device):
+        raise InvalidArgument(f'device {device!r:.100} is none of "cpu", "cuda", "cuda:1", …')
     on_cpu = device == "cpu"
     wanted = {"np": "numpy", "pt": "torch"} if on_cpu else {"pt": "torch", "cupy": "cupy"}
     for framework, module in wanted.items():

@@ -51,7 +51,9 @@ def make_model(
     sums = {}
     try:
         with path.open("xb", buffering=0) as file:
-            _write_all(file.fileno(), format_header(infos, {"format": "pt"}))
+            header = format_header(infos, {"format": "pt"})
+            os.posix_fallocate(file.fileno(), 0, len(header) + tensors * each)  # or not at all
+            _write_all(file.fileno(), header)
             for number, name in enumerate(names):
                 total = done = 0
                 while done < each:

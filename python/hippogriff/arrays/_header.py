@@ -179,10 +179,10 @@ def _element(descr: Any) -> Element:
 def _check_descr(descr: Any) -> None:
     """Refuse what NumPy would not have written, so that it sees nothing odd."""
     if isinstance(descr, str):
-        if not _TYPE_STRING.fullmatch(descr):
-            raise ArrayFormatError(f"the element type {descr!r:.100} is unknown")
         if "O" in descr:
             raise ArrayFormatError("its elements are pickled Python objects: none is ever loaded")
+        if not _TYPE_STRING.fullmatch(descr):
+            raise ArrayFormatError(f"the element type {descr!r:.100} is unknown")
         return
     if not isinstance(descr, list):
         raise ArrayFormatError(f"the element type {descr!r:.100} is unknown")

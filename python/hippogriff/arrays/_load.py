@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._array_file import ArrayFile
-from hippogriff._file import File
+from hippogriff._file import File, expect_bytes
 from hippogriff._flights import Flights
 from hippogriff._frameworks import make_framework
 from hippogriff._host_memory import host_memory_bytes, share_out
@@ -256,6 +256,8 @@ def _check_choices(names: object, verify: object) -> None:
 def _header_of(file: File) -> ArrayHeader:
     with file.borrowed() as descriptor:
         size_bytes = os.fstat(descriptor).st_size
+    if not size_bytes:
+        expect_bytes(file)
     return _read_header(file, 0, size_bytes)
 
 

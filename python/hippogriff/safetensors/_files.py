@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hippogriff._file import File
+from hippogriff._file import File, expect_bytes
 from hippogriff.errors import HippogriffError, InvalidArgument, io_error
 from hippogriff.safetensors._flat import STRING
 from hippogriff.safetensors._header import (
@@ -61,6 +61,8 @@ def data_offset(file: File) -> int:
 def _read_header(file: File) -> tuple[bytes, int]:
     """Read the text of a file's header, and the size of the file."""
     size = file.size
+    if not size:
+        expect_bytes(file)
     with file.borrowed() as descriptor:
         text_bytes = header_bytes(_read(descriptor, 0, min(8, size)), size)
         return _read(descriptor, 8, text_bytes), size
@@ -101,39 +103,6 @@ def read_header(file: File) -> Header:
     """
     with _naming(file):
         return parse_header(*_read_header(file))
-
-
-def open_file(path: PathLike) -> tuple[File, Header]:
-    """Open a file and read its header; nothing stays open when that fails.
-
-    Raises
-    ------
-    SafetensorError
-        When it is not one; the message names the file.
-    """
-    file = File(path)
-    try:
-        return file, read_header(file)
-    except BaseException:
-        file.close()
-        raise
-
-
-@contextlib.contextmanager
-def opened_files(
-    paths: PathLike | Iterable[PathLike],
-) -> Iterator[list[tuple[File, Header]]]:
-    """Open all files for a scope and read their headers; refuse a name in two of them."""
-    names: set[str] = set()
-    with contextlib.ExitStack() as stack:
-        opened = []
-        for shard in shards_of(paths):
-            file, header = open_file(shard.path)
-            opened.append((stack.enter_context(file), header))
-            expect_promised(shard, header)
-            expect_new(names, header.tensors, file)
-            names.update(header.tensors)
-        yield opened
 
 
 def expect_new(names: Collection[str], more: Mapping[str, object], file: File) -> None:

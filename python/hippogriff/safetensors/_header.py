@@ -260,7 +260,9 @@ def _refuse(excess: Excess) -> None:
     if excess.value[0] != "{":
         raise SafetensorError(f"{tensor} is not an object")
     if value is None or len(value) > 3 + OTHER_KEYS_MAX:
-        raise SafetensorError(f"{tensor} has more than {OTHER_KEYS_MAX} keys of no meaning")
+        raise SafetensorError(
+            f"{tensor} has more than {OTHER_KEYS_MAX} keys of no meaning, or a very long value"
+        )
     raise SafetensorError(_what_is_wrong(name, value))
 
 

@@ -17,12 +17,12 @@ from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Request
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._checks import Checks
-from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._holes import between_holes
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors
+from hippogriff.safetensors._opened import opened_files
 from hippogriff.safetensors._targets import find_place, memory_of
 from hippogriff.safetensors._tensor import Columns, TensorInfo
-from hippogriff.safetensors._verify import room_for, verifiers_of
+from hippogriff.safetensors._verify import room_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -43,6 +43,8 @@ _CONVERTED_BYTES = 256 << 20
 # While one transfer fills so many arrays the places of the next are looked up.
 _TENSORS_TOGETHER = 512
 _IN_FLIGHT = 4
+# So many names that a target lacks are told, and so much of each.
+_TOLD_MAX, _NAME_MAX = 100, 200
 
 
 class LoadedNames(NamedTuple):
@@ -98,19 +100,21 @@ def load_into(
     state = target.state_dict() if hasattr(target, "state_dict") else target
     if not isinstance(state, Mapping):
         raise InvalidArgument(f"{type(target).__name__} is neither a module nor a mapping")
+    for name in state:
+        if not isinstance(name, str):
+            raise InvalidArgument(f"{type(target).__name__} has the key {name!r:.100}, no name")
     with (
         Watch(explain, progress, host_memory=budget) as watch,
-        opened_files(paths) as files,
+        opened_files(paths, verify) as files,
     ):
-        found = _all_tensors([header for _, header in files])
+        found = _all_tensors([each.header for each in files])
         places, reasons = _find_places(state, found, convert)
         missing = sorted(state.keys() - found.keys() - _tied(state, places))
         names = LoadedNames(missing, sorted(found.keys() - state.keys()))
         _check(target, names if strict else LoadedNames([], []), reasons)
-        verifiers = verifiers_of(files, verify)
         note_changes(state[name] for name, place in places.items() if place is not None)
         watch.expect(sum(found[name].size_bytes for name in places))
-        for (file, header), verifier in zip(files, verifiers, strict=True):
+        for file, header, verifier in files:
             wanted = [tensor for tensor in header.tensors.values() if tensor.name in state]
             watch.open(file.path)
             job = _Job(file, state, places, verifier, budget, watch)
@@ -136,7 +140,7 @@ def _find_places(
     for name in filter(found.__contains__, state):
         places[name], reason = find_place(state[name], found[name], streams, convert=convert)
         if reason:
-            reasons.append(name + reason)
+            reasons.append(_listed([name]) + reason)
     return places, reasons
 
 
@@ -156,11 +160,20 @@ def _check(target: Any, names: LoadedNames, reasons: list[str]) -> None:
     """Say all that does not agree at once, as torch does."""
     wrong = list(reasons)
     if names.unexpected_keys:
-        wrong.append("unexpected in the files: " + ", ".join(names.unexpected_keys))
+        wrong.append("unexpected in the files: " + _listed(names.unexpected_keys))
     if names.missing_keys:
         wrong.append("missing in the files: " + ", ".join(names.missing_keys))
     if wrong:
         raise InvalidArgument(f"loading into {type(target).__name__}: " + "; ".join(sorted(wrong)))
+
+
+def _listed(names: list[str]) -> str:
+    """Put names of files after each other, which may be very many, and very long."""
+    told = [
+        name if len(name) <= _NAME_MAX else f"{name[:_NAME_MAX]}…" for name in names[:_TOLD_MAX]
+    ]
+    more = [f"and {len(names) - _TOLD_MAX} more"] if len(names) > _TOLD_MAX else []
+    return ", ".join(told + more)
 
 
 class _Job(NamedTuple):

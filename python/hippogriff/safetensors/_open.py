@@ -13,12 +13,12 @@ from hippogriff._report import Watch
 from hippogriff._slices import fill, is_basic, target_of
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors._checks import Checks
-from hippogriff.safetensors._files import check_backend, only_path, open_file
+from hippogriff.safetensors._files import check_backend, only_path
 from hippogriff.safetensors._header import SafetensorError, SafetensorIndexError
 from hippogriff.safetensors._load import by_offset, load_tensors, make_one
+from hippogriff.safetensors._opened import open_file
 from hippogriff.safetensors._part import Blocks, extent_of, select
 from hippogriff.safetensors._tensor import Columns, TensorInfo
-from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -88,12 +88,7 @@ class safe_open:  # noqa: N801 (safetensors' name)
         self._progress = progress
         self._framework = make_framework(framework, device)
         self._indexes_more = is_torch(framework)
-        self._file, self._header = open_file(only_path(filename))
-        try:
-            [self._verifier] = verifiers_of([(self._file, self._header)], verify)
-        except BaseException:
-            self._file.close()
-            raise
+        self._file, self._header, self._verifier = open_file(only_path(filename), verify)
 
     def __enter__(self) -> safe_open:
         return self
@@ -105,6 +100,9 @@ class safe_open:  # noqa: N801 (safetensors' name)
         trace: TracebackType | None,
     ) -> None:
         self._file.close()
+
+    def __reduce__(self) -> Any:
+        return self._file.__reduce__()
 
     def keys(self) -> list[str]:
         """Return the names, sorted."""
@@ -220,6 +218,9 @@ class Slice:
     def __init__(self, opened: safe_open, tensor: TensorInfo) -> None:
         self._opened = opened
         self._tensor = tensor
+
+    def __reduce__(self) -> Any:
+        return self._opened.__reduce__()
 
     def get_shape(self) -> list[int]:
         """Return the shape of the whole tensor."""

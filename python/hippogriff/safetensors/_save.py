@@ -13,6 +13,7 @@ from hippogriff._report import Watch
 from hippogriff._save import Part, save_parts
 from hippogriff._sidecar import SidecarWriter, sidecar_path
 from hippogriff.errors import InvalidArgument
+from hippogriff.safetensors._flat import METADATA_MAX
 from hippogriff.safetensors._header import SafetensorError, check_unicode, format_header
 from hippogriff.safetensors._tensor import DTYPE_BITS, TensorInfo
 from hippogriff.safetensors._verify import make_sidecar
@@ -80,6 +81,10 @@ def _checked_metadata(metadata: Mapping[str, str] | None) -> dict[str, str] | No
     texts = dict(metadata) if isinstance(metadata, Mapping) else None
     if texts is None or not all(isinstance(each, str) for pair in texts.items() for each in pair):
         raise InvalidArgument(f"metadata {metadata!r:.100} does not map strings to strings")
+    if len(texts) > METADATA_MAX:
+        raise InvalidArgument(
+            f"metadata has {len(texts)} keys; readers take {METADATA_MAX} at most"
+        )
     check_unicode([*texts, *texts.values()])
     return texts
 

@@ -16,12 +16,11 @@ from hippogriff._report import FileReport, Watch
 from hippogriff._slices import Selection, fill, find_runs, resolve, target_of
 from hippogriff.errors import Cancelled, ChecksumMismatch, InvalidArgument
 from hippogriff.safetensors._checks import Checks
-from hippogriff.safetensors._files import opened_files
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors, make_one
+from hippogriff.safetensors._opened import opened_files
 from hippogriff.safetensors._part import Blocks, extent_of, select
 from hippogriff.safetensors._tensor import Columns, TensorInfo
-from hippogriff.safetensors._verify import verifiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from hippogriff._frameworks import Framework
     from hippogriff._report import LoadReport
     from hippogriff._runtime import PathLike
-    from hippogriff.safetensors._header import Header
+    from hippogriff.safetensors._opened import Opened
     from hippogriff.safetensors._verify import Verifier, Verify
 
     Wishes = Mapping[str, Any] | Iterable[str] | None
@@ -118,8 +117,11 @@ def load_plan(
         raise InvalidArgument("the plan names no device")
     budget = host_memory_bytes(host_memory, len(plan))
     loaded: dict[Any, dict[str, Any]] = {device: {} for device in plan}
-    with Watch(explain, progress, host_memory=budget) as watch, opened_files(paths) as files:
-        work = _share_out(files, plan, verifiers_of(files, verify))
+    with (
+        Watch(explain, progress, host_memory=budget) as watch,
+        opened_files(paths, verify) as files,
+    ):
+        work = _share_out(files, plan)
         for parts in work.values():
             watch.expect(sum(part.tensor.size_bytes for each in parts for part in each.parts))
         _load_side_by_side(work, makers, loaded, watch, budget // len(plan))
@@ -141,17 +143,13 @@ class _Work(NamedTuple):
     verifier: Verifier | None
 
 
-def _share_out(
-    files: list[tuple[File, Header]],
-    plan: Mapping[Any, Wishes],
-    verifiers: list[Verifier | None],
-) -> dict[Any, list[_Work]]:
+def _share_out(files: list[Opened], plan: Mapping[Any, Wishes]) -> dict[Any, list[_Work]]:
     """Say for each device what it reads: what several want goes to who has least to read so far."""
     wishes = {device: _by_name(device, wanted) for device, wanted in plan.items()}
     missing = {name for wanted in wishes.values() if wanted is not None for name in wanted}
     work: dict[Any, list[_Work]] = {device: [] for device in plan}
     read_bytes = dict.fromkeys(plan, 0)
-    for (file, header), verifier in zip(files, verifiers, strict=True):
+    for file, header, verifier in files:
         mine: dict[Any, list[_Part]] = {device: [] for device in plan}
         for tensor in header.tensors.values():
             missing.discard(tensor.name)

@@ -60,7 +60,7 @@ def _why_not(ours: Any, dtype: str, theirs: TensorInfo, convert: bool) -> str:
     if ours.shape != theirs.shape or dtype == "F4":
         shape = shape_in_file(ours, dtype)
         if shape != theirs.shape:
-            return f" has the shape {theirs.shape} there and {shape} here"
+            return f" has the shape {theirs.shape!s:.100} there and {shape!s:.100} here"
     if not getattr(getattr(ours, "flags", None), "writeable", True):
         return " is read-only"
     if dtype == theirs.dtype:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from hippogriff._file import File
     from hippogriff._regions import Region
     from hippogriff._runtime import PathLike
-    from hippogriff.safetensors._header import Header
     from hippogriff.safetensors._tensor import Columns, TensorInfo
 
     Verify = bool | PathLike | None
@@ -250,15 +249,6 @@ def open_verifiers(files: Sequence[File], verify: Verify) -> list[Verifier | Non
         if len(files) > 1:
             verifier.open()  # Not when its turn comes: the file may have been saved anew by then.
         verifiers.append(verifier)
-    return verifiers
-
-
-def verifiers_of(files: Sequence[tuple[File, Header]], verify: Verify) -> list[Verifier | None]:
-    """Find the checksums of files whose headers are read."""
-    verifiers = open_verifiers([file for file, _ in files], verify)
-    for verifier, (_, header) in zip(verifiers, files, strict=True):
-        if verifier is not None:
-            verifier.know(header.tensors)
     return verifiers
 
 
