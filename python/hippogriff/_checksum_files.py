@@ -86,8 +86,8 @@ def checksum_files(
     """
     paths = list(paths)
     if folder is not None and not check:
-        _expect_different(paths, folder)
         _make_folder(folder)
+        _expect_different(paths, folder)
     results = []
     before = 0
     for path in paths:

@@ -86,7 +86,7 @@ MALFORMED: list[tuple[str, bytes, str]] = [
     ("order: None", header_of(fields(order="None")) + bytes(12), "no literal"),
     ("type: unknown", header_of(fields("'<q9'")) + bytes(12), "unknown"),
     ("type: of 3 bytes", header_of(fields("'<f3'")) + bytes(12), "'<f3'"),
-    ("type: objects", header_of(fields("'|O'")) + bytes(24), "unknown"),
+    ("type: objects", header_of(fields("'|O'")) + bytes(24), "pickled"),
     ("type: objects of 8", header_of(fields("'|O8'")) + bytes(24), "pickled"),
     ("type: objects inside", header_of(fields("[('a', '|O8')]")) + bytes(24), "pickled"),
     ("type: too large", header_of(fields("'|V9999999999'")) + bytes(12), "V9999999999"),
