@@ -20,6 +20,7 @@ import hippogriff
 from hippogriff.arrays import (
     ArrayFormatError,
     _inflate,
+    _load,
     load_npy,
     load_npz,
     open_npy,
@@ -383,3 +384,31 @@ def test_threads_load_side_by_side(folder: Path) -> None:
         for thread in threads:
             thread.join()
     assert wrong == []
+
+
+def test_small_arrays_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a transfer was started")
+
+    path = tmp_path / "small.npy"
+    expected = np.arange(30_000.0).reshape(200, 150)
+    for order in ("C", "F"):
+        np.save(path, np.asarray(expected, order=order))
+        with monkeypatch.context() as patched:
+            patched.setattr(_load, "start_scatter", refuse)
+            reports: list[Any] = []
+            for explain in (False, reports.append):
+                found = load_npy(path, explain=explain)
+                np.testing.assert_array_equal(found, expected)
+                assert found.flags["F_CONTIGUOUS" if order == "F" else "C_CONTIGUOUS"]
+            assert "by the calling thread" in str(reports[0])
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ArrayFormatError, match="follow the header"):
+        load_npy(path)
+
+
+def test_fields_that_an_array_renames_are_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "records.npy"
+    np.save(path, np.zeros(3, [("a", "<f4"), ("b", "<i4")]))
+    load_npy(path).dtype.names = ("other", "names")
+    assert load_npy(path).dtype.names == ("a", "b")

@@ -7,6 +7,7 @@ The format (numpy.lib.format): 6 bytes of magic, two of version, the length of t
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import math
 import re
@@ -123,6 +124,17 @@ def parse_header(data: bytes, size_bytes: int) -> ArrayHeader:
     Unsupported
         When its element type needs NumPy, which is not here.
     """
+    kept = len(data) <= _KEPT_BYTES_MAX and b"[" not in data
+    header = (_parse_again if kept else _parse)(data)
+    if header.size_bytes > size_bytes - len(data):
+        raise ArrayFormatError(
+            f"shape {header.shape!r:.100} of {header.element.itemsize_bytes} bytes each needs "
+            f"{header.size_bytes} bytes, but only {size_bytes - len(data)} follow the header"
+        )
+    return header
+
+
+def _parse(data: bytes) -> ArrayHeader:
     version = (data[6], data[7])
     width, encoding = _VERSIONS[version]
     if header_end(data) > len(data):
@@ -142,13 +154,13 @@ def parse_header(data: bytes, size_bytes: int) -> ArrayHeader:
         raise ArrayFormatError(f"the header has the shape {shape!r:.100}")
     if not isinstance(fortran_order, bool):
         raise ArrayFormatError(f"the header has fortran_order {fortran_order!r:.100}")
-    header = ArrayHeader(_element(fields["descr"]), shape, fortran_order, len(data))
-    if header.size_bytes > size_bytes - len(data):
-        raise ArrayFormatError(
-            f"shape {shape!r:.100} of {header.element.itemsize_bytes} bytes each needs "
-            f"{header.size_bytes} bytes, but only {size_bytes - len(data)} follow the header"
-        )
-    return header
+    return ArrayHeader(_element(fields["descr"]), shape, fortran_order, len(data))
+
+
+# Of the many small files of a data set the headers are mostly the same. Those of records are not
+# kept: NumPy lets an array's owner rename the fields of its element type, which others would share.
+_KEPT_BYTES_MAX = 512
+_parse_again = functools.lru_cache(maxsize=64)(_parse)
 
 
 def _is_shape(value: Any) -> bool:
