@@ -20,7 +20,7 @@ from hippogriff._transfer import Flight, Request, Transfer, bytes_moved, check_o
 from hippogriff.errors import InvalidArgument, io_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
     from hippogriff._runtime import PathLike
@@ -370,6 +370,21 @@ class File:
         """
         return self._move_small(region, offset, None, writable=True) > 0
 
+    def read_small_parts(
+        self, addresses: Sequence[int], sizes_bytes: Sequence[int], offset: int
+    ) -> bool:
+        """Fill parts of host memory with what follows each other in the file, as `read_small`."""
+        parts = zip(addresses, sizes_bytes, strict=True)
+        memory = [
+            memoryview(_SmallMemory.from_address(address))[:size] for address, size in parts if size
+        ]
+        size = sum(sizes_bytes)
+        descriptor = self._borrow()
+        try:
+            return _read_small(descriptor, memory, offset, size) == size
+        finally:
+            self._give_back()
+
     def _move_small(self, region: Region, offset: int, size: int | None, *, writable: bool) -> int:
         """Move a few bytes at once, on this thread; 0: not so, or failed, and a transfer says why.
 
@@ -385,7 +400,8 @@ class File:
         descriptor = self._borrow()
         try:
             if region.host_memory:
-                moved = _read_small(descriptor, region.address, offset, size)
+                memory = memoryview(_SmallMemory.from_address(region.address))[:size]
+                moved = _read_small(descriptor, [memory], offset, size)
             elif writable:
                 pointer = ctypes.c_void_p(region.address)
                 moved = lib.hippogriff_send(descriptor, ctypes.byref(pointer), offset, size)
@@ -420,13 +436,12 @@ def _unwatched(progress: Onlooker, timeout: float | None) -> bool:
     return timeout is None and not callable(progress)
 
 
-def _read_small(descriptor: int, address: int, offset: int, size: int) -> int:
+def _read_small(descriptor: int, memory: list[memoryview], offset: int, size: int) -> int:
     """Read into host memory what the file has, all of it; 0, and nothing is changed, otherwise."""
     try:
         if os.fstat(descriptor).st_size < offset + size:  # also of what is no file of a fixed size
             return 0
-        memory = memoryview(_SmallMemory.from_address(address))[:size]
-        return os.preadv(descriptor, [memory], offset)
+        return os.preadv(descriptor, memory, offset)
     except OSError:
         return 0
 

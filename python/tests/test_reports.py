@@ -291,7 +291,8 @@ def test_filling_tells_what_this_thread_reads(
 def test_a_small_tensor_that_a_transfer_must_load_is_told_once(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hippogriff.File, "read_small", lambda *_: False)  # as if it failed
+    for read in ("read_small", "read_small_parts"):
+        monkeypatch.setattr(hippogriff.File, read, lambda *_: False)  # as if it failed
     reports: list[LoadReport] = []
     _get_one(files, "b", SMALL, reports.append)
     (report,) = reports

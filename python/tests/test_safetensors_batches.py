@@ -19,8 +19,17 @@ from hypothesis import strategies as st
 import hippogriff
 from hippogriff import _frameworks
 from hippogriff._frameworks import make_framework
+from hippogriff._scatter import start_segments
 from hippogriff._transfer import Request
-from hippogriff.safetensors import _holes, _load, load_file, load_into, safe_open, save_file
+from hippogriff.safetensors import (
+    SafetensorError,
+    _holes,
+    _load,
+    load_file,
+    load_into,
+    safe_open,
+    save_file,
+)
 from hippogriff.safetensors._holes import GAP_BYTES, between_holes
 from hippogriff.safetensors._load import _batches
 from hippogriff.safetensors._tensor import Columns, TensorInfo
@@ -198,8 +207,9 @@ def holed(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("names", [*itertools.permutations(["a", "empty", "big"])])
 def test_a_hole_is_left_out_in_whatever_order_tensors_are_asked_for(
-    holed: Path, started: list[Any], names: tuple[str, ...]
+    holed: Path, started: list[Any], names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(_load, "small_bytes", lambda _: 0)  # else the first needs no transfer
     everything = load_file(holed, framework="np")
     started.clear()
     with safe_open(holed, "np") as file:
@@ -282,3 +292,43 @@ def test_many_tensors_take_little_memory_beside_them(tmp_path: Path) -> None:
         tracemalloc.stop()
     header_bytes = path.stat().st_size - count * 16
     assert max(peaks) < (64 << 20) * count / 100_000 + header_bytes, peaks
+
+
+def test_files_of_few_bytes_are_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = 0
+
+    def count(*arguments: Any, **named: Any) -> Any:
+        nonlocal started
+        started += 1
+        return start_segments(*arguments, **named)
+
+    monkeypatch.setattr(_load, "start_segments", count)
+    path = tmp_path / "small.safetensors"
+    values = np.random.default_rng(2)
+    for tensors, transfers in (
+        ({"one": values.random(16_000)}, 0),
+        ({f"t{n}": values.random(values.integers(0, 300)) for n in range(64)}, 0),
+        ({f"t{n}": values.random(3) for n in range(65)}, 1),
+        ({"large": values.random(40_000)}, 1),
+        ({"none": np.zeros((0, 5)), "zero": np.array(7.0)}, 0),
+        ({"none": np.zeros((0, 5))}, 0),
+    ):
+        save_file(tensors, path, checksum=True)
+        started = 0
+        reports: list[Any] = []
+        for explain in (False, reports.append):
+            loaded = load_file(path, framework="np", explain=explain)
+            assert loaded.keys() == tensors.keys()
+            for name, array in tensors.items():
+                np.testing.assert_array_equal(loaded[name], array)
+                assert loaded[name].shape == array.shape
+        assert started == 2 * transfers
+        assert ("by the calling thread" in str(reports[0])) == (
+            not transfers and any(array.size for array in tensors.values())
+        )
+        load_file(path, framework="np", verify=True)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(SafetensorError):
+        load_file(path, framework="np")

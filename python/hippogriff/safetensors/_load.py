@@ -10,7 +10,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._collector import Pause
-from hippogriff._file import File
+from hippogriff._file import File, small_bytes
 from hippogriff._flights import Flights
 from hippogriff._frameworks import make_array, make_framework
 from hippogriff._host_memory import host_memory_bytes, share_out
@@ -55,6 +55,8 @@ _BATCH_BYTES = 1 << 40
 # thousandths of a second.
 _LANDING_BYTES = 2 << 30
 _FIRST_TENSORS, _BATCH_TENSORS, _BATCH_TENSORS_MAX = 128, 1024, 8192
+# So many that a file of few bytes has are read at once.
+_SMALL_TENSORS = 64
 # Some wait for their turn, so that the next one begins as soon as one ends.
 _IN_FLIGHT = 6
 
@@ -112,9 +114,12 @@ def load_tensors(
             loaded += arrays
             found = room_for(verifier, framework.region, group.sizes)
             batch = Batch(group, arrays, array("Q", addresses), array("Q", group.sizes), found)
-            segments = _segments(batch)
             watch.start(len(arrays), sum(group.sizes))
+            first = len(names) == len(arrays)
+            if first and landed is None and _load_small(file, batch, framework, watch):
+                continue
             then = None if landed is None else functools.partial(landed, batch)
+            segments = _segments(batch)
             if segments:
                 flights.make_room()
                 request = Request("auto", region=framework.region, host_memory=each)
@@ -126,6 +131,17 @@ def load_tensors(
                 then()
         # While the last are on their way.
         return dict(zip(names, loaded, strict=True))
+
+
+def _load_small(file: File, batch: Batch, framework: Framework, watch: Watch) -> bool:
+    """Load the first batch on this thread, if it is small; False: it is not, or a read failed."""
+    region, sizes, offsets = framework.region, batch.sizes, batch.columns.offsets
+    size = sum(sizes)
+    if len(sizes) > _SMALL_TENSORS or not region.host_memory or not 0 < size <= small_bytes(region):
+        return False
+    if list(itertools.accumulate(sizes[:-1], initial=offsets[0])) != list(offsets):
+        return False
+    return watch.read(size, lambda: file.read_small_parts(batch.addresses, sizes, offsets[0]))
 
 
 def _segments(batch: Batch) -> array[int]:
