@@ -485,14 +485,15 @@ def expect_bytes(file: File) -> None:
         Says what it is instead of a file or a block device.
     """
     with file.borrowed() as descriptor:
-        mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISBLK(mode):
+        facts = os.fstat(descriptor)
+    if not stat.S_ISREG(facts.st_mode) and not stat.S_ISBLK(facts.st_mode):
         kinds = {stat.S_IFDIR: "directory", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
-        kind = kinds.get(stat.S_IFMT(mode), "character device")
+        kind = kinds.get(stat.S_IFMT(facts.st_mode), "character device")
         raise InvalidArgument(
             f"{file.path} is a {kind}, not a file or block device", object=file.path
         )
-    refuse_without_size(file.path)
+    if not facts.st_size:
+        refuse_without_size(file.path)
 
 
 def refuse_without_size(path: PathLike) -> None:

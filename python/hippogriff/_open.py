@@ -85,9 +85,8 @@ def open_file(
     IoError
         When it cannot be opened; also FileNotFoundError and the like.
     InvalidArgument
-        When there is no such mode or element type, the file does not hold the shape, what would be
-        an array is neither a file nor a block device, or an array's arguments come without an
-        element type.
+        When there is no such mode or element type, the file does not hold the shape or is none (a
+        pipe, a folder), or the arguments of an array come without an element type.
     Unsupported
         When the framework is not installed.
 
@@ -109,7 +108,6 @@ def open_file(
     maker = make_framework(framework, device)
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(File(path, mode))
-        expect_bytes(file)
         if mode == "w" and size_bytes is not None:
             _lengthen(file, offset + size_bytes)
         lengths = _fitting(file, shape, element, offset)
@@ -138,6 +136,7 @@ def _fitting(
     file: File, shape: int | Sequence[int] | None, element: Element, offset: int
 ) -> tuple[int, ...]:
     """Return the shape, which the file must hold; without an open length it may hold more."""
+    expect_bytes(file)
     size_bytes = file.size - offset
     if size_bytes < 0:
         raise InvalidArgument(f"{file.path} ends before offset {offset}", object=file.path)
