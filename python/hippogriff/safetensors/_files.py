@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hippogriff._runtime import PathLike
     from hippogriff.safetensors._tensor import Columns
 
+_INDEX_SUFFIX = ".index.json"
 # An index has two, and what else its writer tells.
 _INDEX_OBJECTS_MAX = 1 << 16
 _STRING = re.compile(f"{STRING}?", re.DOTALL)
@@ -164,9 +165,12 @@ def shards_of(paths: PathLike | Iterable[PathLike]) -> list[Shard]:
     InvalidArgument
         When something is no path.
     """
+    given = _as_paths(paths)
+    if len(given) == 1 and not given[0].endswith(_INDEX_SUFFIX):
+        return [Shard(given[0], {})]
     files: dict[str, Shard] = {}
-    for path in _as_paths(paths):
-        if not path.endswith(".index.json"):
+    for path in given:
+        if not path.endswith(_INDEX_SUFFIX):
             files.setdefault(_identity(path), Shard(path, {}))
             continue
         identities: dict[str, str] = {}
@@ -201,7 +205,7 @@ def only_path(path: PathLike) -> PathLike:
         name = os.fsdecode(path)
     except TypeError:
         raise InvalidArgument(f"{path!r:.100} is no path of a file: {several}") from None
-    if name.endswith(".index.json"):
+    if name.endswith(_INDEX_SUFFIX):
         raise SafetensorError(f"{name} is no safetensors file: {several}", object=name)
     return path
 
