@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import importlib
 import itertools
@@ -10,7 +11,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hippogriff._node import claim
-from hippogriff._regions import Region
+from hippogriff._regions import Nothing, Region
 from hippogriff._runtime import device_name
 from hippogriff._torch_pages import SMALL_BYTES, Pages, rounded
 from hippogriff.errors import HippogriffError, InvalidArgument, OutOfHostMemory, Unsupported
@@ -415,7 +416,10 @@ class _Numpy:
         return int(array.ctypes.data)
 
     def addresses(self, arrays: list[Any]) -> list[int]:
-        return [array.ctypes.data for array in arrays]
+        try:  # A fifth of what `ctypes.data` takes.
+            return [ctypes.addressof(Nothing.from_buffer(array)) for array in arrays]
+        except (TypeError, ValueError, BufferError):  # of element types that NumPy lacks
+            return [array.ctypes.data for array in arrays]
 
     def copy_of(self, array: Any) -> Any:
         return array.copy()

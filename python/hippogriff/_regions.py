@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _LEGACY_STREAM = 1
+#: `ctypes.addressof(Nothing.from_buffer(array))` is the quickest way to an array's address.
+Nothing = ctypes.c_char * 0
 
 
 class Region(NamedTuple):
@@ -60,9 +63,9 @@ def describe(array: object, *, writable: bool, streams: Streams | None = None) -
     TypeError
         When it shows no memory at all.
     """
-    torch_region = _describe_torch(array, streams)
-    if torch_region is not None:
-        return torch_region
+    region = _describe_torch(array, streams) or _describe_numpy(array)
+    if region is not None:
+        return region
     cupy = sys.modules.get("cupy")
     if cupy is not None and isinstance(array, getattr(cupy, "ndarray", ())):
         return _describe_cupy(array, cupy)
@@ -211,6 +214,22 @@ def _describe_cuda(array: object, interface: dict[str, Any], *, writable: bool) 
         stream = 0
     size_bytes = math.prod(shape) * itemsize_bytes
     return Region(int(address or 0), size_bytes, None, False, stream, array)
+
+
+def _describe_numpy(array: Any) -> Region | None:
+    """Describe most of NumPy's arrays, of which models have thousands; None for others.
+
+    Also for those that are not contiguous, read-only, or of element types that no buffer can have:
+    what describes others says why.
+    """
+    numpy = sys.modules.get("numpy")
+    if numpy is None or type(array) is not numpy.ndarray or array.dtype.hasobject:
+        return None
+    try:
+        address = ctypes.addressof(Nothing.from_buffer(array))
+    except (TypeError, ValueError, BufferError):
+        return None
+    return Region(address, array.nbytes, "host", True, None, array)
 
 
 def _describe_buffer(array: object, *, writable: bool) -> Region | None:

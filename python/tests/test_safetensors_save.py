@@ -186,13 +186,13 @@ def test_the_memory_of_each_tensor_is_looked_up_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_up = []
-    real = _regions._describe_buffer
+    real = _regions._describe_numpy
 
-    def describe(array: Any, **options: Any) -> Any:
+    def describe(array: Any) -> Any:
         looked_up.append(array)
-        return real(array, **options)
+        return real(array)
 
-    monkeypatch.setattr(_regions, "_describe_buffer", describe)
+    monkeypatch.setattr(_regions, "_describe_numpy", describe)
     arrays = [np.full(number, 1.0) for number in (0, 1, 600)]
     save_file({str(number): array for number, array in enumerate(arrays)}, tmp_path / "x.st")
     for array in arrays:
