@@ -80,7 +80,7 @@ def checksum_files(
     Raises
     ------
     InvalidArgument
-        When two files would have their checksums in one. Nothing is written then.
+        When two files would have their checksums in one. No checksums are written then.
     IoError
         When the folder cannot be made.
     """

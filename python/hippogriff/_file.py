@@ -117,8 +117,9 @@ class File:
 
     def _close_unless_borrowed(self) -> None:
         if self._closing >= 0 and self._borrowers == 0:
-            os.close(self._closing)
-            self._closing = -1
+            # In this order, so that an interrupt in between closes nobody else's.
+            descriptor, self._closing = self._closing, -1
+            os.close(descriptor)
 
     def __enter__(self) -> File:
         return self

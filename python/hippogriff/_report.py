@@ -277,15 +277,19 @@ class Watch:
         if self._explain:
             self._count(begin, {"caller": size_bytes}, time.thread_time() - begin_cpu)
 
-    def read(self, size_bytes: int, read: Callable[[], bool]) -> bool:
-        """Let this thread itself read so much; False, where it could not: nothing is told then."""
+    def read(self, size_bytes: int, read: Callable[[], bool], *, expected: bool = False) -> bool:
+        """Let this thread itself read so much; False, where it could not: nothing is told then.
+
+        `expected`: the bar was told of these bytes before.
+        """
         if not self._explain and self._bar is None:
             return read()
         begin, begin_cpu = time.monotonic(), time.thread_time()
         if not read():
             return False
         if self._bar is not None:
-            self._bar.expect(size_bytes)
+            if not expected:
+                self._bar.expect(size_bytes)
             self.add(size_bytes)
         if self._explain:
             self._count(begin, {"caller": size_bytes}, time.thread_time() - begin_cpu)

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from hippogriff import ChecksumMismatch
 from hippogriff._library import lib
 from hippogriff._loaders.dry_run import dry_run
 from hippogriff._loaders.model import make_model
-from hippogriff.arrays import ArrayFormatError, load_npy
+from hippogriff._progress import Bar
+from hippogriff.arrays import ArrayFormatError, load_npy, load_npz
 from hippogriff.errors import InvalidArgument
 from hippogriff.safetensors import (
     SafetensorError,
@@ -32,7 +34,6 @@ from hippogriff.safetensors import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_errors_are_no_longer_than_one_reads(tmp_path: Path) -> None:
     assert len(str(raised.value)) < 1000
 
 
-@pytest.mark.parametrize("place", [10, 12, 14])
+@pytest.mark.parametrize("place", [0, 2, 10, 12, 14])
 def test_a_damaged_header_is_told_by_all_that_verify(model: Path, place: int) -> None:
     for bit in (1, 0x80):
         flip(model, place, bit)
@@ -198,3 +199,36 @@ def test_long_values_of_a_header_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SafetensorError, match="'a'") as raised:
         load_file(path, framework="np")
     assert len(str(raised.value)) < 1000
+
+
+def test_names_too_long_for_checksums_are_told_as_our_errors(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 252)
+    save_file({"a": np.arange(10.0)}, path)
+    with pytest.raises(hippogriff.IoError, match="too long"):
+        load_file(path, framework="np", verify=True)
+
+
+def test_folders_that_are_no_archives_leave_nothing_open(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        with pytest.raises(IsADirectoryError):
+            load_npz(tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_bars_of_small_loads_end_where_all_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected: list[int] = []
+    told: list[int] = []
+    monkeypatch.setattr(Bar, "expect", lambda _, size: expected.append(size))
+    monkeypatch.setattr(Bar, "tell", lambda _, __, done: told.append(done))
+    np.save(tmp_path / "x.npy", np.zeros(1000))
+    save_file({"x": np.zeros(1000)}, tmp_path / "x.st")
+    load_npy(tmp_path / "x.npy", progress=True)
+    assert (sum(expected), sum(told)) == (8000, 8000)
+    expected.clear()
+    told.clear()
+    load_file(tmp_path / "x.st", framework="np", progress=True)
+    assert sum(expected) == (tmp_path / "x.st").stat().st_size
+    assert sum(told) == 8000

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hippogriff._report import LoadReport
 
-_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+_DEVICE = re.compile(r"(cpu|cuda)(:\d+)?")
 # By what files begin with.
 _ARRAYS: dict[bytes, Callable[..., object]] = {MAGIC: load_npy, SIGNATURE: load_npz}
 

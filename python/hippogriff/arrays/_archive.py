@@ -80,7 +80,12 @@ class Archive:
 
     def _open(self) -> IO[bytes]:
         with self._file.borrowed() as descriptor:
-            return os.fdopen(os.dup(descriptor), "rb")
+            copied = os.dup(descriptor)
+        try:
+            return os.fdopen(copied, "rb")
+        except BaseException:  # of a folder, for one
+            os.close(copied)
+            raise
 
     def where(self, name: str | None = None) -> str:
         """Say in an error which file, and which array, it is about."""

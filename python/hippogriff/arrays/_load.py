@@ -95,6 +95,8 @@ def load_npy(
     Unsupported
         When the framework is not installed or has no such element type; to `verify`, when the file
         has more bytes than the array.
+    InvalidArgument
+        When the path is a pipe's or a character device's.
     ChecksumMismatch, SidecarError
         When the checksums are not of what was loaded (names its bytes), or are damaged.
     FileNotFoundError
@@ -311,7 +313,8 @@ def _load_small(file: File, arrays: list[_Stored], framework: Framework, watch: 
     if not 0 < size <= small_bytes(framework.region):
         return False
     region = framework.region.at(framework.address(arrays[0].array), size)
-    return watch.read(size, functools.partial(file.read_small, region, arrays[0].offset))
+    read = functools.partial(file.read_small, region, arrays[0].offset)
+    return watch.read(size, read, expected=True)
 
 
 def _batches(arrays: list[_Stored], framework: Framework) -> Iterator[list[Part]]:

@@ -16,9 +16,8 @@ from hippogriff._frameworks import make_array, make_framework
 from hippogriff._host_memory import host_memory_bytes, share_out
 from hippogriff._report import Watch
 from hippogriff._scatter import interleave, start_segments
-from hippogriff._sidecar import SidecarError
 from hippogriff._transfer import Request
-from hippogriff.errors import ChecksumMismatch, HippogriffError
+from hippogriff.errors import HippogriffError
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._files import (
     check_backend,
@@ -141,7 +140,8 @@ def _load_small(file: File, batch: Batch, framework: Framework, watch: Watch) ->
         return False
     if list(itertools.accumulate(sizes[:-1], initial=offsets[0])) != list(offsets):
         return False
-    return watch.read(size, lambda: file.read_small_parts(batch.addresses, sizes, offsets[0]))
+    read = functools.partial(file.read_small_parts, batch.addresses, sizes, offsets[0])
+    return watch.read(size, read, expected=True)
 
 
 def _segments(batch: Batch) -> array[int]:
@@ -329,30 +329,16 @@ def _open(
     shards = shards_of(paths)
     files = [stack.enter_context(File(shard.path)) for shard in shards]
     verifiers = open_verifiers(files, verify)
-    headers = [_read_promised(*each) for each in zip(shards, files, verifiers, strict=True)]
+    headers = [_read_promised(*each) for each in zip(shards, files, strict=True)]
     return list(map(_Source, files, verifiers, headers))
 
 
-def _read_promised(shard: Shard, file: File, verifier: Verifier | None) -> Header | None:
+def _read_promised(shard: Shard, file: File) -> Header | None:
     if not shard.promised:
         return None
-    with _damage_first(verifier):
-        header = read_header(file)
-        expect_promised(shard, header)
+    header = read_header(file)
+    expect_promised(shard, header)
     return header
-
-
-@contextlib.contextmanager
-def _damage_first(verifier: Verifier | None) -> Iterator[None]:
-    """Tell that a header is not what it was before anything that was wrong with it."""
-    try:
-        yield
-    except (ChecksumMismatch, SidecarError):
-        raise
-    except HippogriffError:
-        if verifier is not None:
-            verifier.open()
-        raise
 
 
 def _load_all(
@@ -363,10 +349,9 @@ def _load_all(
     follower = None if verifier is None else Follower(verifier)
     landed = checks.of(verifier, maker.region, follower)
     pieces = stream_file(file) if header is None else [Columns.of(header.tensors.values())]
-    with _damage_first(verifier):
-        tensors = load_tensors(
-            file, pieces, maker, watch, landed, host_memory=host_memory, verifier=verifier
-        )
+    tensors = load_tensors(
+        file, pieces, maker, watch, landed, host_memory=host_memory, verifier=verifier
+    )
     if follower is not None:
         follower.finish()
     return tensors

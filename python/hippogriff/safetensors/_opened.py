@@ -33,7 +33,7 @@ def open_file(path: PathLike, verify: Verify) -> Opened:
     SafetensorError
         When it is not one; the message names the file.
     ChecksumMismatch, SidecarError, IoError
-        As `Verifier.open`.
+        As `Verifier`.
     """
     file = File(path)
     try:
@@ -65,9 +65,7 @@ def opened_files(paths: PathLike | Iterable[PathLike], verify: Verify) -> Iterat
 
 
 def _opened(file: File, verifier: Verifier | None) -> Opened:
-    """Read the header, after it was compared: what is damaged is told as that."""
-    if verifier is not None:
-        verifier.open()
+    """Read the header of a file; it was compared when the verifier was made."""
     header = read_header(file)
     if verifier is not None:
         verifier.know(header.tensors)

@@ -8,13 +8,7 @@ from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hippogriff._compare import (
-    check_head,
-    find_sidecar,
-    mismatch_at,
-    raise_mismatches,
-    read_checksums,
-)
+from hippogriff._compare import check_head, mismatch_at, raise_mismatches, read_checksums
 from hippogriff._sidecar import (
     BLOCK_BYTES,
     Sidecar,
@@ -59,46 +53,31 @@ class _BlockCounts(dict[int, int]):
 
 
 class Verifier:
-    """The checksums of one file. Thread-safe once they are read.
-
-    They are there when it is made, and are read when they are first asked for: who loads into a GPU
-    has the first bytes on their way by then.
+    """The checksums of one file, made of its head as it is. Thread-safe once it knows the tensors.
 
     Raises
     ------
-    SidecarError, IoError
-        When there are no checksums.
+    ChecksumMismatch
+        When the file's size or header is not what the checksums were made of.
+    SidecarError, SafetensorError, IoError
+        When there are no checksums, or they are damaged, or the file has no header.
     """
 
     def __init__(self, file: File, where: PathLike | None) -> None:
-        self._file, self._where = file, where
+        self._sidecar = read_checksums(file, where)
         self._path = file.path
-        self._read: Sidecar | None = None
+        # Before what the file itself says of its header's length, which may be what is damaged.
+        check_head(file, self._sidecar.head_bytes, self._sidecar)
+        head_bytes = data_offset(file)
+        if head_bytes != self._sidecar.head_bytes:
+            check_head(file, head_bytes, self._sidecar)
+        self._counts = _BlockCounts(self._sidecar.block_bytes)
         self._first_blocks: dict[str, int] = {}
-        if not Path(find_sidecar(self._path, where)).is_file():
-            self.open()
-
-    def open(self) -> Sidecar:
-        """Read the checksums, unless they are, and compare the file's head with its own.
-
-        Raises
-        ------
-        ChecksumMismatch
-            When the file's size or header is not what the checksums were made of.
-        SidecarError, SafetensorError, IoError
-            When they are gone or damaged, or the file has no header.
-        """
-        if self._read is None:
-            sidecar = read_checksums(self._file, self._where)
-            check_head(self._file, data_offset(self._file), sidecar)
-            self._counts = _BlockCounts(sidecar.block_bytes)
-            self._read = sidecar
-        return self._read
 
     @property
     def block_bytes(self) -> int:
         """The bytes of a block that has a checksum, the last one of each tensor excepted."""
-        return self.open().block_bytes
+        return self._sidecar.block_bytes
 
     def know(self, tensors: Mapping[str, TensorInfo]) -> None:
         """Take all tensors of the file, in the order of their data: then `find` finds any of them.
@@ -119,16 +98,15 @@ class Verifier:
         begin = self._first_blocks[names[0]]
         end = begin + sum(counts)
         if self._first_blocks[names[-1]] + counts[-1] == end:
-            return self.open().checksums[begin:end]
+            return self._sidecar.checksums[begin:end]
         expected = array("Q")
         for name, count in zip(names, counts, strict=True):
             first = self._first_blocks[name]
-            expected.extend(self.open().checksums[first : first + count])
+            expected.extend(self._sidecar.checksums[first : first + count])
         return expected
 
     def count(self, sizes_bytes: Iterable[int]) -> Iterable[int]:
         """Count the blocks of each size."""
-        self.open()
         return map(self._counts.__getitem__, sizes_bytes)
 
     def cut(self, begin: int, end: int) -> array[int]:
@@ -139,7 +117,7 @@ class Verifier:
         SidecarError
             When there are fewer.
         """
-        checksums = self.open().checksums
+        checksums = self._sidecar.checksums
         if end > len(checksums):
             raise SidecarError(
                 f"{self._path} has more blocks than its checksums: make them anew with "
@@ -156,7 +134,7 @@ class Verifier:
         SidecarError
             When their numbers differ.
         """
-        check_count(self.open(), block_count, self._path)
+        check_count(self._sidecar, block_count, self._path)
 
     def compare(
         self, landed: Landed, region: Region, between: Callable[[], object] | None = None
@@ -243,13 +221,7 @@ def open_verifiers(files: Sequence[File], verify: Verify) -> list[Verifier | Non
             f"verify={where!r:.200} is one file, and there are {len(files)} to verify: name a "
             "folder"
         )
-    verifiers: list[Verifier | None] = []
-    for file in files:
-        verifier = Verifier(file, where)
-        if len(files) > 1:
-            verifier.open()  # Not when its turn comes: the file may have been saved anew by then.
-        verifiers.append(verifier)
-    return verifiers
+    return [Verifier(file, where) for file in files]
 
 
 def make_sidecar(header: bytes, regions: Sequence[Region]) -> Sidecar:
