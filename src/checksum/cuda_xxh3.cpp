@@ -41,15 +41,14 @@ class LoadedXxh3 final : public CudaXxh3 {
               xxh3::Block* blocks,
               std::uint64_t* checksums,
               std::uint32_t count) override {
-    xxh3::Launch launch{device_address(blocks), device_address(checksums), count, 0};
+    xxh3::Launch launch{device_address(blocks), device_address(checksums)};
     void* arguments[] = {&launch};
-    const unsigned groups = (count + xxh3::blocks_per_group - 1) / xxh3::blocks_per_group;
     check(driver_,
           driver_.launch_kernel(function_,
-                                groups,
+                                count,
                                 1,
                                 1,
-                                xxh3::threads_per_group,
+                                xxh3::threads_per_block,
                                 1,
                                 1,
                                 0,

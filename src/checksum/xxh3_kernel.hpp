@@ -7,9 +7,8 @@ namespace hippogriff::xxh3 {
 
 inline constexpr const char* kernel_name = "hippogriff_xxh3_blocks";
 
-// A warp, so that few blocks still spread over all of a GPU; four blocks of memory for each.
-inline constexpr unsigned threads_per_group = 32;
-inline constexpr unsigned blocks_per_group = threads_per_group / 8;
+// A warp for each block of memory, so that few blocks still spread over all of a GPU.
+inline constexpr unsigned threads_per_block = 32;
 
 // Some bytes to hash.
 struct Block {
@@ -17,14 +16,12 @@ struct Block {
   std::uint64_t size_bytes;
 };
 
-// The kernel's one argument: device addresses of the blocks and of as many results.
+// The kernel's one argument: device addresses of the blocks and of their results.
 struct Launch {
   std::uint64_t blocks;
   std::uint64_t checksums;
-  std::uint32_t count;
-  std::uint32_t padding;
 };
 
-static_assert(sizeof(Block) == 16 && sizeof(Launch) == 24);
+static_assert(sizeof(Block) == 16 && sizeof(Launch) == 16);
 
 }  // namespace hippogriff::xxh3

@@ -7,29 +7,37 @@ namespace hippogriff::xxh3 {
 
 // All lanes: the kernel's algorithm where there is no GPU.
 struct LaneLoop {
-  Lane lanes[lane_count];
+  Lane teams[team_count][lane_count];
 
   template <typename Function>
   void each(Function function) {
-    for (unsigned index = 0; index < lane_count; ++index) {
-      function(lanes[index], index);
+    for (unsigned team = 0; team < team_count; ++team) {
+      for (unsigned index = 0; index < lane_count; ++index) {
+        function(teams[team][index], index, team);
+      }
     }
   }
 
-  // Every accumulator gets the words of its neighbour.
+  // Every lane gains what its neighbour lends.
   void exchange() {
-    for (unsigned index = 0; index < lane_count; ++index) {
-      lanes[index].sum += lanes[index ^ 1].lent;
-    }
-    for (Lane& lane : lanes) {
-      lane.lent = 0;
-    }
+    each([this](Lane& lane, unsigned index, unsigned team) {
+      lane.gain += teams[team][index ^ 1].lent;
+    });
+  }
+
+  // Ends the rounds that the teams took, `rounds` at most, in their order.
+  void settle(std::uint64_t rounds) {
+    each([this, rounds](Lane& lane, unsigned index, unsigned) {
+      for (unsigned team = 0; team < team_count && team < rounds; ++team) {
+        xxh3::settle(lane, teams[team][index].gain);
+      }
+    });
   }
 
   [[nodiscard]] std::uint64_t fold_pairs() const {
     std::uint64_t folded = 0;
     for (unsigned index = 0; index < lane_count; index += 2) {
-      folded += multiply_fold(lanes[index].sum, lanes[index + 1].sum);
+      folded += multiply_fold(teams[0][index].sum, teams[0][index + 1].sum);
     }
     return folded;
   }

@@ -1,5 +1,6 @@
 // XXH3 of more than 240 bytes by eight lanes that work side by side: threads of a GPU, or a loop.
-// Lanes need each other's words only where an accumulator is scrambled, once in 1024 bytes.
+// What a round of 1024 bytes adds to the accumulators does not depend on them, so that teams of
+// eight lanes take a round each at the same time; only scrambling goes round by round.
 #pragma once
 
 #include "checksum/xxh3_arithmetic.hpp"
@@ -7,6 +8,7 @@
 namespace hippogriff::xxh3 {
 
 inline constexpr unsigned lane_count = 8;
+inline constexpr unsigned team_count = 4;     // a warp of lanes
 inline constexpr unsigned stripe_bytes = 64;  // a word for each lane
 inline constexpr unsigned round_stripes = 16;
 inline constexpr unsigned round_bytes = stripe_bytes * round_stripes;
@@ -41,10 +43,11 @@ struct Words {
   }
 };
 
-// One lane: every eighth word of the input.
+// One lane of one team: every eighth word of each of its rounds.
 struct Lane {
-  std::uint64_t sum;                   // the accumulator
-  std::uint64_t lent;                  // what the neighbour's accumulator gets at the next exchange
+  std::uint64_t sum;                   // the accumulator, the same in all teams
+  std::uint64_t gain;                  // what this team's round adds to it
+  std::uint64_t lent;                  // what it adds to the neighbour's
   std::uint64_t keys[round_stripes];   // the secret's words for the stripes of a round
   std::uint64_t scramble_key;          // and for its end
   std::uint64_t ahead[round_stripes];  // words of the round to come, on their way from memory
@@ -73,7 +76,6 @@ HIPPO_HOST_DEVICE std::uint64_t first_sum(unsigned lane) {
 
 HIPPO_HOST_DEVICE void start(Lane& lane, unsigned index, const Secret& secret) {
   lane.sum = first_sum(index);
-  lane.lent = 0;
   HIPPO_UNROLL
   for (unsigned stripe = 0; stripe < round_stripes; ++stripe) {
     lane.keys[stripe] = secret.words[stripe + index];
@@ -83,7 +85,7 @@ HIPPO_HOST_DEVICE void start(Lane& lane, unsigned index, const Secret& secret) {
 
 HIPPO_HOST_DEVICE void take(Lane& lane, std::uint64_t word, std::uint64_t key) {
   const std::uint64_t keyed = word ^ key;
-  lane.sum += (keyed & 0xFFFFFFFF) * (keyed >> 32);
+  lane.gain += (keyed & 0xFFFFFFFF) * (keyed >> 32);
   lane.lent += word;
 }
 
@@ -95,17 +97,22 @@ HIPPO_HOST_DEVICE void fetch(Lane& lane, unsigned index, const Input& input, std
   }
 }
 
-// A whole round; the words of the next are asked for before those of this one are used.
+// A team's round, if there is one; the words of its next are asked for before those of this one
+// are used.
 template <typename Input>
 HIPPO_HOST_DEVICE void take_round(
     Lane& lane, unsigned index, const Input& input, std::uint64_t round, std::uint64_t rounds) {
+  lane.gain = lane.lent = 0;
+  if (round >= rounds) {
+    return;
+  }
   std::uint64_t now[round_stripes];
   HIPPO_UNROLL
   for (unsigned stripe = 0; stripe < round_stripes; ++stripe) {
     now[stripe] = lane.ahead[stripe];
   }
-  if (round + 1 < rounds) {
-    fetch(lane, index, input, round + 1);
+  if (round + team_count < rounds) {
+    fetch(lane, index, input, round + team_count);
   }
   HIPPO_UNROLL
   for (unsigned stripe = 0; stripe < round_stripes; ++stripe) {
@@ -113,14 +120,17 @@ HIPPO_HOST_DEVICE void take_round(
   }
 }
 
-HIPPO_HOST_DEVICE void scramble(Lane& lane) {
-  lane.sum = (lane.sum ^ lane.sum >> 47 ^ lane.scramble_key) * prime32_1;
+// The end of a round that adds `gain`.
+HIPPO_HOST_DEVICE void settle(Lane& lane, std::uint64_t gain) {
+  const std::uint64_t sum = lane.sum + gain;
+  lane.sum = (sum ^ sum >> 47 ^ lane.scramble_key) * prime32_1;
 }
 
-// What is left after the rounds: whole stripes, and the last 64 bytes.
+// What is left after the rounds, which every team takes: whole stripes.
 template <typename Input>
 HIPPO_HOST_DEVICE void take_rest(
     Lane& lane, unsigned index, const Input& input, std::uint64_t size, std::uint64_t rounds) {
+  lane.gain = lane.lent = 0;
   const auto stripes = static_cast<unsigned>((size - 1 - rounds * round_bytes) / stripe_bytes);
   HIPPO_UNROLL
   for (unsigned stripe = 0; stripe < round_stripes; ++stripe) {
@@ -132,8 +142,8 @@ HIPPO_HOST_DEVICE void take_rest(
   }
 }
 
-// More than short_bytes_max bytes at `input`. `lanes` is what LaneLoop is: a lane in
-// each thread, or all of them in one.
+// More than short_bytes_max bytes at `input`. `lanes` is what LaneLoop is: a lane in each thread,
+// or all of them in one.
 template <bool Aligned, typename Lanes>
 HIPPO_HOST_DEVICE std::uint64_t hash_long(Lanes& lanes,
                                           const std::uint8_t* input,
@@ -141,25 +151,29 @@ HIPPO_HOST_DEVICE std::uint64_t hash_long(Lanes& lanes,
                                           const Secret& secret) {
   const Words<Aligned> words(input);
   const std::uint64_t rounds = (size - 1) / round_bytes;
-  lanes.each([&](Lane& lane, unsigned index) {
+  lanes.each([&](Lane& lane, unsigned index, unsigned team) {
     start(lane, index, secret);
-    if (rounds > 0) {
-      fetch(lane, index, words, 0);
+    if (team < rounds) {
+      fetch(lane, index, words, team);
     }
   });
-  for (std::uint64_t round = 0; round < rounds; ++round) {
-    lanes.each([&](Lane& lane, unsigned index) { take_round(lane, index, words, round, rounds); });
+  for (std::uint64_t round = 0; round < rounds; round += team_count) {
+    lanes.each([&](Lane& lane, unsigned index, unsigned team) {
+      take_round(lane, index, words, round + team, rounds);
+    });
     lanes.exchange();
-    lanes.each([](Lane& lane, unsigned) { scramble(lane); });
+    lanes.settle(rounds - round);
   }
-  lanes.each([&](Lane& lane, unsigned index) {
+  lanes.each([&](Lane& lane, unsigned index, unsigned) {
     take_rest(lane, index, words, size, rounds);
     take(lane,
          read64(input + size - stripe_bytes + std::size_t{8} * index),
          secret_at(secret, 121 + 8 * index));
   });
   lanes.exchange();
-  lanes.each([&](Lane& lane, unsigned index) { lane.sum ^= secret_at(secret, 11 + 8 * index); });
+  lanes.each([&](Lane& lane, unsigned index, unsigned) {
+    lane.sum = (lane.sum + lane.gain) ^ secret_at(secret, 11 + 8 * index);
+  });
   return avalanche(lanes.fold_pairs() + size * prime64_1);
 }
 

@@ -37,8 +37,8 @@ void fail_illegal_address() {
   std::abort();
 }
 
-void run_xxh3(const xxh3::Launch& launch) {
-  const std::span blocks(reinterpret_cast<const xxh3::Block*>(launch.blocks), launch.count);
+void run_xxh3(const xxh3::Launch& launch, unsigned count) {
+  const std::span blocks(reinterpret_cast<const xxh3::Block*>(launch.blocks), count);
   auto* checksums = reinterpret_cast<std::uint64_t*>(launch.checksums);
   for (const xxh3::Block& block : blocks) {
     if (!fake_cuda::is_device_range(block.address, block.size_bytes)) {
@@ -52,11 +52,11 @@ void run_xxh3(const xxh3::Launch& launch) {
 CUresult launch_xxh3(const Shape& shape, CUstream stream, const void* argument) {
   xxh3::Launch launch{};
   std::memcpy(&launch, argument, sizeof launch);
-  if (launch.count == 0 || shape.threads != xxh3::threads_per_group ||
-      shape.groups != (launch.count - 1) / xxh3::blocks_per_group + 1) {
+  if (shape.groups == 0 || shape.threads != xxh3::threads_per_block) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return fake_cuda::push(stream, [launch](const std::stop_token&) { run_xxh3(launch); });
+  return fake_cuda::push(
+      stream, [launch, count = shape.groups](const std::stop_token&) { run_xxh3(launch, count); });
 }
 
 // By one thread, in order.
