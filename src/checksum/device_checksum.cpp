@@ -16,6 +16,10 @@ namespace {
 constexpr std::size_t launch_blocks = 32768;
 constexpr std::size_t copied_bytes = std::size_t{2} << 20;
 
+// A kernel takes 0.1 ms for 256 MiB, which nothing hides at the end of a load: who slept meanwhile
+// would come back as much later.
+constexpr Polling polling{.spin = std::chrono::milliseconds(1)};
+
 }  // namespace
 
 // What is in the pinned memory: one or the other.
@@ -86,7 +90,7 @@ Stream& DeviceChecksum::stream() {
 // Waits for all that is on the stream.
 void DeviceChecksum::finish(const char* operation) {
   stream_->record(*done_);
-  if (!wait_for(*done_, patience_)) {
+  if (!wait_for(*done_, patience_, polling)) {
     throw Error({.status = Status::device_error,
                  .operation = operation,
                  .object = device_->info().name,
