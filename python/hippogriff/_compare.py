@@ -40,15 +40,16 @@ def find_sidecar(path: PathLike, where: PathLike | None) -> str:
     A file that is behind a link may have them beside the link, which come first, or beside itself:
     there `save_file` writes them, and so does who makes them before a cache links to the file.
     """
-    places = _places(path, where)
-    return next((place for place in places if os.path.lexists(place)), places[0])
+    first = target_sidecar(path, where)
+    if os.path.lexists(first):
+        return first
+    return next(filter(os.path.lexists, _other_places(path, where)), first)
 
 
-def _places(path: PathLike, where: PathLike | None) -> list[str]:
-    places = [target_sidecar(path, where)]
+def _other_places(path: PathLike, where: PathLike | None) -> list[str]:
     if where is None and Path(os.fsdecode(path)).is_symlink():
-        places.append(sidecar_path(os.path.realpath(os.fsdecode(path))))
-    return places
+        return [sidecar_path(os.path.realpath(os.fsdecode(path)))]
+    return []
 
 
 def read_checksums(file: File, where: PathLike | None) -> Sidecar:
@@ -59,7 +60,7 @@ def read_checksums(file: File, where: PathLike | None) -> Sidecar:
     try:
         return read_sidecar(find_sidecar(file.path, where), file.path, file.size)
     except FileNotFoundError as error:
-        others = _places(file.path, where)[1:]
+        others = _other_places(file.path, where)
         error.args = ("".join([str(error), *(f" (nor is there {place})" for place in others)]),)
         raise
 

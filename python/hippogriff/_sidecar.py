@@ -39,6 +39,8 @@ _BLOCK_BYTES_MIN, _BLOCK_BYTES_MAX = 4 << 10, 16 << 20
 # What the head of a safetensors file has at most, and a tensor in it at least.
 _HEAD_BYTES_MAX, _ENTRY_BYTES_MIN = 100_000_008, 32
 _FILE_BYTES_MAX = 2**63 - 1
+# Most sidecars are read by one call: of 2 GiB.
+_READ_BYTES = 64 << 10
 
 
 class SidecarError(InvalidArgument):
@@ -120,7 +122,10 @@ def parse_sidecar(data: bytes) -> Sidecar:
     SidecarError
         When anything in it is not as the format says.
     """
-    fields = _parse_fields(data)
+    return _parse_checksums(_parse_fields(data), data)
+
+
+def _parse_checksums(fields: _Fields, data: bytes) -> Sidecar:
     body = memoryview(data)[_FIELDS.size :]
     if len(body) != 8 * fields.blocks + 8:
         raise SidecarError(f"it has {len(data)} bytes, not those of {fields.blocks} checksums")
@@ -190,12 +195,11 @@ def read_sidecar(path: str, file_path: str, file_bytes: int) -> Sidecar:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise SidecarError("it is no regular file")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            data = file.read(_FIELDS.size)
-            fields = _parse_fields(data)
-            # Then it is no larger than such a file's may be.
-            if fields.file_bytes == file_bytes:
-                return parse_sidecar(data + file.read(8 * fields.blocks + 9))
+        data = os.read(descriptor, _READ_BYTES)
+        fields = _parse_fields(data)
+        # Then it is no larger than such a file's may be.
+        if fields.file_bytes == file_bytes:
+            return _parse_checksums(fields, _read_rest(descriptor, data, fields.blocks))
     except SidecarError as error:
         raise SidecarError(f"checksums {path}: {error}", object=path) from None
     except HippogriffError:
@@ -209,6 +213,14 @@ def read_sidecar(path: str, file_path: str, file_bytes: int) -> Sidecar:
         f"{fields.file_bytes}: it is not the file they were made of",
         object=file_path,
     )
+
+
+def _read_rest(descriptor: int, data: bytes, blocks: int) -> bytes:
+    """Return what a sidecar of so many blocks has, and a byte more if there are some."""
+    size = _FIELDS.size + 8 * blocks + 8
+    while len(data) <= size and (more := os.read(descriptor, size + 1 - len(data))):
+        data += more
+    return data
 
 
 def _open_sidecar(path: str) -> int:

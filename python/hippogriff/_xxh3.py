@@ -7,8 +7,8 @@ from array import array
 from typing import TYPE_CHECKING
 
 from hippogriff import _abi
+from hippogriff._buffer import Buffer
 from hippogriff._library import lib
-from hippogriff._regions import describe
 from hippogriff._runtime import ensure
 from hippogriff._scatter import interleave
 from hippogriff._transfer import Request
@@ -23,6 +23,9 @@ _MEMORY_POINTER = ctypes.POINTER(_abi.Memory)
 _CHECKSUM_POINTER = ctypes.POINTER(ctypes.c_uint64)
 # Signals are seen between calls: so many bytes take at most some tenths of a second.
 _CALL_BYTES = 1 << 30
+_OF_HOST_MEMORY = _abi.Options(
+    struct_size=ctypes.sizeof(_abi.Options), flags=int(_abi.Flags.HOST_MEMORY)
+)
 
 
 def count_blocks(size_bytes: int, block_bytes: int) -> int:
@@ -111,12 +114,25 @@ def _call(
     return found
 
 
-def checksum_bytes(data: object) -> int:
-    """Compute the checksum of something with the buffer protocol, as a whole."""
-    region = describe(data, writable=False)
-    if not region.size_bytes:
+def checksum_bytes(data: bytes | bytearray | memoryview) -> int:
+    """Compute the checksum of host memory as a whole, with as little around it as there can be."""
+    held = Buffer(data, writable=False)
+    if not held.size_bytes:
         return EMPTY_CHECKSUM
-    return checksum_parts([(region.address, region.size_bytes)], region, region.size_bytes)[0]
+    ensure()
+    part = _abi.Memory(held.address, held.size_bytes)
+    found = ctypes.c_uint64()
+    check(
+        lib.hippogriff_checksum(
+            ctypes.byref(part),
+            1,
+            held.size_bytes,
+            ctypes.byref(_OF_HOST_MEMORY),
+            ctypes.cast(ctypes.byref(found), _CHECKSUM_POINTER),
+            1,
+        )
+    )
+    return found.value
 
 
 #: XXH3 of no bytes.
