@@ -1,6 +1,5 @@
 // Reads and writes of a controller's thread in files: copies, stripes, what comes in pieces.
 #include "array/controller_thread.hpp"
-#include "array/io_choice.hpp"
 #include "array/overlay.hpp"
 
 #include <cerrno>
@@ -244,11 +243,6 @@ void ControllerThread::read_around(const Pending& pending) {
     hint({array, part.file, *block});
     array->take_ahead(
         part, *block, ahead_bytes, [&](const Range& run) { hint({array, part.file, run}); });
-  }
-  const Backing& backing = array->backing();
-  if (array->is_worth_a_sweep() &&
-      backing.size_bytes <= available_memory_bytes() / Sweep::share_of_memory) {
-    hint({array, part.file, {backing.file_offset, backing.size_bytes}, /*sweeps=*/true});
   }
 }
 

@@ -400,42 +400,16 @@ void ControllerThread::hint_loop() {
       return;
     }
     {
-      Hint next = std::move(hints_.front());
+      const Hint next = std::move(hints_.front());
       hints_.pop_front();
       lock.unlock();
-      if (next.sweeps) {
-        sweep_on(std::move(next));
-      } else if (next.to_read != nullptr) {
+      if (next.to_read != nullptr) {
         read_ahead(*next.to_read->file, next.part);
       } else {
         next.array->backing().begin_write_back(next.part);
       }
     }
     lock.lock();
-  }
-}
-
-// Reads the next piece of a sweep; the rest has its turn behind the hints that came meanwhile. What
-// cannot be read ends it: who needs that part will be told.
-void ControllerThread::sweep_on(Hint hint) {
-  try {
-    hint.memory.resize(Sweep::piece_bytes);
-    const auto piece =
-        std::span(hint.memory)
-            .first(static_cast<std::size_t>(std::min(hint.part.size, Sweep::piece_bytes)));
-    const std::size_t read = hint.to_read->file->read(piece, hint.part.offset);
-    hint.part = {hint.part.offset + read, hint.part.size - read};
-    if (read == 0 || hint.part.size == 0) {
-      return;
-    }
-    const std::scoped_lock lock(mutex_);
-    const bool is_open = std::ranges::any_of(
-        present_, [&](const auto& other) { return other.lock() == hint.array; });
-    if (is_open) {
-      hints_.push_back(std::move(hint));
-    }
-  } catch (const std::exception&) {
-    return;
   }
 }
 

@@ -82,8 +82,6 @@ class ControllerThread {
     std::shared_ptr<ServedArray> array;
     const BackingFile* to_read = nullptr;  // ahead; null: the array's part is to be written back
     Range part;
-    bool sweeps = false;            // piece by piece, each once the one before is there
-    std::vector<std::byte> memory;  // which pieces are read into
   };
 
   // Commands of files that have not begun: those that came while others had no room wait until
@@ -171,7 +169,6 @@ class ControllerThread {
   [[nodiscard]] bool something_to_do();
   void flush_loop();
   void hint_loop();
-  void sweep_on(Hint hint);
   void changed();
 
   std::shared_ptr<Storage> storage_;

@@ -8,7 +8,6 @@
 #include "array/found_cached.hpp"
 #include "array/read_around.hpp"
 #include "array/shared_drives.hpp"
-#include "array/sweep.hpp"
 #include "array/write_behind.hpp"
 #include "base/error.hpp"
 #include "base/range.hpp"
@@ -67,7 +66,6 @@ class ServedArray {
         read_around_(
             std::max<std::size_t>(backing().files.size(), 1),
             backing().in_memory() ? 0 : backing().layout().bytes_in(backing().size_bytes, 0)),
-        sweep_(backing().files.size() == 1 ? backing().size_bytes : 0),
         write_behind_(backing().size_bytes),
         first_writes_(backing().size_bytes) {}
 
@@ -126,12 +124,6 @@ class ServedArray {
       around->offset += backing().file_offset;
     }
     return around;
-  }
-
-  // The same, once it was noted: whether all of the file should be, which is said once. What a
-  // gather reads is foreseen better.
-  [[nodiscard]] bool is_worth_a_sweep() noexcept {
-    return !read_around_.forecast().is_told() && sweep_.note();
   }
 
   // After that gave a block: gives what of the next `bytes` of the file is to be read with it.
@@ -350,7 +342,6 @@ class ServedArray {
   std::vector<Counter> counters_;
   FoundCached found_cached_;
   ReadAround read_around_;
-  Sweep sweep_;
   WriteBehind write_behind_;
   FirstWrites first_writes_;
   static constexpr std::size_t writes_a_file = 4;
