@@ -63,6 +63,16 @@ std::uint64_t LandingChecksums::step_bytes(std::uint64_t offset,
   return block_end > within ? block_end - within : most;
 }
 
+std::uint64_t LandingChecksums::whole_blocks_of(Range piece) const noexcept {
+  const std::size_t index = first_part_behind(piece.end());
+  if (index == parts_.size() || piece.end() <= parts_[index].offset) {
+    return piece.size;
+  }
+  const std::uint64_t begin = parts_[index].offset;
+  const std::uint64_t end = begin + (piece.end() - begin) / block_bytes_ * block_bytes_;
+  return end > piece.offset ? end - piece.offset : piece.size;
+}
+
 // `begin` and `end` are bytes of the part.
 void LandingChecksums::landed_in(std::size_t part,
                                  std::uint64_t begin,

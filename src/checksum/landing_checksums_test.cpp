@@ -127,6 +127,26 @@ TEST(LandingChecksumsTest, steps_end_where_blocks_do_and_never_stand_still) {
   }
 }
 
+TEST(LandingChecksumsTest, pieces_of_whole_blocks_end_where_one_does_and_never_stand_still) {
+  std::vector<std::uint64_t> found(6);
+  // Blocks end at 1100, 1200, 1250 and 2100, 2200, 2201; parts begin at 1000 and 2000.
+  const LandingChecksums checksums({{1000, {{}, 250}}, {2000, {{}, 201}}}, 100, found);
+  const auto end_of = [&](std::uint64_t begin, std::uint64_t end) {
+    return begin + checksums.whole_blocks_of({begin, end - begin});
+  };
+  EXPECT_EQ(end_of(1000, 1249), 1200U);
+  EXPECT_EQ(end_of(1150, 1200), 1200U);
+  EXPECT_EQ(end_of(1201, 1249), 1249U) << "no block ends there";
+  EXPECT_EQ(end_of(1001, 1250), 1250U) << "the last, shorter block";
+  EXPECT_EQ(end_of(0, 1050), 1000U) << "what belongs to no part comes before";
+  EXPECT_EQ(end_of(1000, 1050), 1050U);
+  EXPECT_EQ(end_of(1050, 1700), 1700U) << "between parts";
+  EXPECT_EQ(end_of(1050, 2099), 2000U);
+  EXPECT_EQ(end_of(1050, 2150), 2100U);
+  EXPECT_EQ(end_of(1050, 2201), 2201U);
+  EXPECT_EQ(end_of(1050, 9999), 9999U);
+}
+
 TEST(LandingChecksumsTest, are_right_where_threads_share_blocks) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);

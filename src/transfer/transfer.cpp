@@ -19,13 +19,24 @@ namespace {
 // The last pieces of a transfer take less, but for a drive's.
 constexpr std::chrono::microseconds awake_before_end{1000};
 
+// Pieces that end where blocks do leave no block to two threads, of which the second would hash
+// what is no longer in its core's cache.
+WorkMap::Shorten shorten_for(std::shared_ptr<LandingChecksums> checksums) {
+  if (checksums == nullptr) {
+    return nullptr;
+  }
+  return [checksums = std::move(checksums)](Range longest) {
+    return checksums->whole_blocks_of(longest);
+  };
+}
+
 }  // namespace
 
 Transfer::Transfer(TransferRequest request,
                    RoutingDecision decision,
                    WorkMap::Classifier classifier,
                    Warmth otherwise)
-    : work(request.extent, std::move(classifier), otherwise),
+    : work(request.extent, std::move(classifier), otherwise, shorten_for(request.checksums)),
       host_memory(request.host_memory_bytes),
       request_(std::move(request)),
       decision_(std::move(decision)),

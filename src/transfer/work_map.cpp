@@ -11,21 +11,17 @@ namespace hippogriff {
 
 namespace {
 
-// Takes at most `most_bytes` from the start of `run`, cut on a boundary.
-Range take_front(Range& run, std::uint64_t most_bytes) {
+// At most `most_bytes` from the start of `run`, cut on a boundary.
+Range front_of(const Range& run, std::uint64_t most_bytes) {
   const std::uint64_t end =
       std::min(run.end(), align_down(run.offset, WorkMap::cut_bytes) + most_bytes);
-  const Range piece{run.offset, end - run.offset};
-  run = {end, run.end() - end};
-  return piece;
+  return {run.offset, end - run.offset};
 }
 
-Range take_back(Range& run, std::uint64_t most_bytes) {
+Range back_of(const Range& run, std::uint64_t most_bytes) {
   const std::uint64_t top = align_up(run.end(), WorkMap::cut_bytes);
   const std::uint64_t begin = std::max(run.offset, top > most_bytes ? top - most_bytes : 0);
-  const Range piece{begin, run.end() - begin};
-  run.size = begin - run.offset;
-  return piece;
+  return {begin, run.end() - begin};
 }
 
 }  // namespace
@@ -44,8 +40,11 @@ void WorkMap::Runs::push_back(Range range) {
   bytes += range.size;
 }
 
-WorkMap::WorkMap(Range extent, Classifier classifier, Warmth otherwise)
-    : classifier_(std::move(classifier)), unknown_(extent), unclaimed_bytes_(extent.size) {
+WorkMap::WorkMap(Range extent, Classifier classifier, Warmth otherwise, Shorten shorten)
+    : classifier_(std::move(classifier)),
+      shorten_(std::move(shorten)),
+      unknown_(extent),
+      unclaimed_bytes_(extent.size) {
   if (classifier_ || extent.empty()) {
     return;
   }
@@ -59,7 +58,16 @@ std::optional<Range> WorkMap::take(Runs& runs, std::uint64_t most_bytes, End end
     return std::nullopt;
   }
   Range& run = end == End::back ? runs.ranges.back() : runs.ranges.front();
-  const Range piece = end == End::back ? take_back(run, most_bytes) : take_front(run, most_bytes);
+  Range piece = end == End::back ? back_of(run, most_bytes) : front_of(run, most_bytes);
+  if (end == End::back) {
+    run.size -= piece.size;
+  } else {
+    if (shorten_ && &runs != &cold_) {
+      piece.size = shorten_(piece);
+      HIPPO_ASSERT(!piece.empty() && piece.size <= run.size);
+    }
+    run = {piece.end(), run.size - piece.size};
+  }
   if (run.empty()) {
     if (end == End::back) {
       runs.ranges.pop_back();

@@ -31,16 +31,20 @@ class WorkMap {
   // Splits a block into runs of one warmth, ascending and without holes. Called without the
   // lock, by up to two threads at once. What it throws, the claim throws: the block is then lost.
   using Classifier = std::function<std::vector<WarmRange>(Range block)>;
+  // How much of a warm piece to claim, all of it or less: where its user would rather have it end.
+  // Called with the lock.
+  using Shorten = std::function<std::uint64_t(Range longest)>;
 
   // What is looked up at once, and up to half of it more, so that blocks end at its multiples.
   static constexpr std::uint64_t block_bytes = std::uint64_t{64} << 20;
   // The first block at the front: looking it up delays the first copy (45 ns for each of its pages
   // on one machine). Those after it double. As much as is parked as one piece.
   static constexpr std::uint64_t first_block_bytes = std::uint64_t{4} << 20;
-  static constexpr std::uint64_t cut_bytes = 4096;  // pieces end at multiples, but for the extent's
+  // Pieces end at multiples, but for the extent's, and those that are shortened.
+  static constexpr std::uint64_t cut_bytes = 4096;
 
   // With a classifier nothing is known at first; without, all is of `otherwise`.
-  WorkMap(Range extent, Classifier classifier, Warmth otherwise);
+  WorkMap(Range extent, Classifier classifier, Warmth otherwise, Shorten shorten = nullptr);
 
   // Claims at most `most_bytes` (a multiple of cut_bytes, counted from the cut below the start) or
   // nothing when none of the kind is left. Waits only while another thread looks a block up;
@@ -83,6 +87,7 @@ class WorkMap {
   void add(std::vector<WarmRange>& runs, End end);
 
   const Classifier classifier_;
+  const Shorten shorten_;
   mutable std::mutex mutex_;
   std::condition_variable classified_;
   Range unknown_;

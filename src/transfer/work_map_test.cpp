@@ -80,6 +80,24 @@ TEST(WorkMap, windows_begin_on_cuts_and_come_from_the_back) {
   EXPECT_EQ(work.claim_warm_window(8192), (Range{1000, 7192}));
 }
 
+// Here what is claimed ends at multiples of 1000, where it can; windows and cold pieces do not.
+TEST(WorkMap, front_pieces_are_as_short_as_their_user_wants_them) {
+  const auto shorten = [](Range longest) {
+    const std::uint64_t end = align_down(longest.end(), 1000);
+    return end > longest.offset ? end - longest.offset : longest.size;
+  };
+  WorkMap work({500, 30000}, nullptr, Warmth::warm, shorten);
+  EXPECT_EQ(work.claim_warm(8192), (Range{500, 7500}));
+  EXPECT_EQ(work.claim_warm(8192), (Range{8000, 4000})) << "counted from the cut below";
+  EXPECT_EQ(work.claim_warm_window(8192), (Range{24576, 5924}));
+  EXPECT_EQ(work.claim_warm(1 << 20), (Range{12000, 12000}));
+  EXPECT_EQ(work.claim_warm(1 << 20), (Range{24000, 576})) << "all of what is left";
+  EXPECT_FALSE(work.claim_warm(1 << 20));
+  EXPECT_EQ(work.unclaimed_bytes(), 0U);
+  WorkMap cold({500, 30000}, nullptr, Warmth::cold, shorten);
+  EXPECT_EQ(cold.claim_cold(8192), (Range{500, 7692}));
+}
+
 TEST(WorkMap, given_back_bytes_can_be_claimed_as_the_other_kind) {
   WorkMap work({0, 8192}, nullptr, Warmth::warm);
   const auto piece = work.claim_warm(8192);
