@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._sidecar import read_sidecar, sidecar_path
@@ -41,13 +40,18 @@ def find_sidecar(path: PathLike, where: PathLike | None) -> str:
     there `save_file` writes them, and so does who makes them before a cache links to the file.
     """
     first = target_sidecar(path, where)
-    if os.path.lexists(first):
+    if _is_there(first):
         return first
-    return next(filter(os.path.lexists, _other_places(path, where)), first)
+    return next(filter(_is_there, _other_places(path, where)), first)
+
+
+# pathlib raises where a folder cannot be searched or a name is too long.
+def _is_there(path: str) -> bool:
+    return os.path.exists(path)  # noqa: PTH110
 
 
 def _other_places(path: PathLike, where: PathLike | None) -> list[str]:
-    if where is None and Path(os.fsdecode(path)).is_symlink():
+    if where is None and os.path.islink(os.fsdecode(path)):  # noqa: PTH114
         return [sidecar_path(os.path.realpath(os.fsdecode(path)))]
     return []
 

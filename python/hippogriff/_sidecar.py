@@ -15,7 +15,7 @@ import struct
 import sys
 from array import array
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from hippogriff._replacement import Replacement
 from hippogriff._runtime import encode_path
@@ -39,7 +39,7 @@ _BLOCK_BYTES_MIN, _BLOCK_BYTES_MAX = 4 << 10, 16 << 20
 # What the head of a safetensors file has at most, and a tensor in it at least.
 _HEAD_BYTES_MAX, _ENTRY_BYTES_MIN = 100_000_008, 32
 _FILE_BYTES_MAX = 2**63 - 1
-# Most sidecars are read by one call: of 2 GiB.
+# All of most sidecars, of up to 2 GiB, comes with their fields.
 _READ_BYTES = 64 << 10
 
 
@@ -126,9 +126,9 @@ def parse_sidecar(data: bytes) -> Sidecar:
 
 
 def _parse_checksums(fields: _Fields, data: bytes) -> Sidecar:
+    if len(data) != _size_of(fields):
+        _refuse_size(len(data), fields)
     body = memoryview(data)[_FIELDS.size :]
-    if len(body) != 8 * fields.blocks + 8:
-        raise SidecarError(f"it has {len(data)} bytes, not those of {fields.blocks} checksums")
     if body[-8:] != _checksum(body[:-8]):
         raise SidecarError("it is damaged: its checksums do not have theirs")
     checksums = array("Q")
@@ -140,6 +140,14 @@ def _parse_checksums(fields: _Fields, data: bytes) -> Sidecar:
         fields.head_checksum,
         _little_endian(checksums),
     )
+
+
+def _size_of(fields: _Fields) -> int:
+    return _FIELDS.size + 8 * fields.blocks + 8
+
+
+def _refuse_size(size_bytes: int, fields: _Fields) -> NoReturn:
+    raise SidecarError(f"it has {size_bytes} bytes, not those of {fields.blocks} checksums")
 
 
 class _Fields(NamedTuple):
@@ -193,13 +201,16 @@ def read_sidecar(path: str, file_path: str, file_bytes: int) -> Sidecar:
     """
     descriptor = _open_sidecar(path)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
             raise SidecarError("it is no regular file")
-        data = os.read(descriptor, _READ_BYTES)
+        data = _read(descriptor, min(facts.st_size, _READ_BYTES))
         fields = _parse_fields(data)
-        # Then it is no larger than such a file's may be.
         if fields.file_bytes == file_bytes:
-            return _parse_checksums(fields, _read_rest(descriptor, data, fields.blocks))
+            size = _size_of(fields)
+            if facts.st_size != size:
+                _refuse_size(facts.st_size, fields)
+            return _parse_checksums(fields, data + _read(descriptor, size - len(data)))
     except SidecarError as error:
         raise SidecarError(f"checksums {path}: {error}", object=path) from None
     except HippogriffError:
@@ -215,10 +226,10 @@ def read_sidecar(path: str, file_path: str, file_bytes: int) -> Sidecar:
     )
 
 
-def _read_rest(descriptor: int, data: bytes, blocks: int) -> bytes:
-    """Return what a sidecar of so many blocks has, and a byte more if there are some."""
-    size = _FIELDS.size + 8 * blocks + 8
-    while len(data) <= size and (more := os.read(descriptor, size + 1 - len(data))):
+def _read(descriptor: int, size: int) -> bytes:
+    """Read so many bytes, or what there is."""
+    data = b""
+    while len(data) < size and (more := os.read(descriptor, size - len(data))):
         data += more
     return data
 
