@@ -62,6 +62,7 @@ class Replacement:
             self._descriptor = self._open(mode | stat.S_IRUSR | stat.S_IWUSR)
             self._mode = mode & os.fstat(self._descriptor).st_mode
             if size_bytes:
+                expect_room(self._descriptor, size_bytes)
                 os.posix_fallocate(self._descriptor, 0, size_bytes)
         except OSError as error:
             failure = io_error("create", self.name, error)
@@ -107,6 +108,22 @@ class Replacement:
             return str(Path(f"/proc/self/fd/{self._descriptor}").readlink())
         except OSError:
             return ""
+
+    def remove_old(self) -> None:
+        """Remove the file that it will replace, with that one's mode, and have that on the disk."""
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                old = self._target.stat()
+                _keep_mode(self._descriptor, old)
+                self._mode = stat.S_IMODE(os.fstat(self._descriptor).st_mode)
+                self._target.unlink()
+            folder = os.open(self._target.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise io_error("remove", self.name, error) from None
 
     def commit(self) -> None:
         """Rename it over the file, with that one's mode."""
@@ -174,6 +191,21 @@ class Replacement:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def expect_room(file: int, size_bytes: int) -> None:
+    """Refuse what a file's file system has no room for: allocating it would take what there is.
+
+    Raises
+    ------
+    OSError
+        ENOSPC, with how much there is.
+    """
+    facts = os.fstatvfs(file)
+    room = facts.f_frsize * (facts.f_bfree if os.geteuid() == 0 else facts.f_bavail)
+    if facts.f_blocks and room < size_bytes:  # no blocks: it does not tell
+        words = f"{os.strerror(errno.ENOSPC)}: {size_bytes} bytes are wanted, {room} are free"
+        raise OSError(errno.ENOSPC, words)
 
 
 def _check_target(target: Path) -> None:

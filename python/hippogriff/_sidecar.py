@@ -290,16 +290,7 @@ class SidecarWriter:
 
     def remove_old(self) -> None:
         """Remove the file whose name it will take, and have that on the disk."""
-        target = Path(self._replacement.name)
-        try:
-            target.unlink(missing_ok=True)
-            folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            raise io_error("remove", str(target), error) from None
+        self._replacement.remove_old()
 
     def commit(self) -> None:
         """Let it take its name."""

@@ -315,7 +315,10 @@ _REMEDIES = {EMFILE: "raise the limit of open files by ulimit -n"}
 def io_error(operation: str, path: str, error: OSError) -> HippogriffError:
     """Make the exception for a system call of Python's."""
     number = error.errno or 0
-    message = f"{operation} {_shown(path)}: {os.strerror(number)} (errno {number})"
+    words, more = os.strerror(number), error.strerror or ""
+    if more.startswith(words):
+        words = more
+    message = f"{operation} {_shown(path)}: {words} (errno {number})"
     if number in _REMEDIES:
         message += f"; {_REMEDIES[number]}"
     fields = {"operation": operation, "object": path, "errno": number or None}

@@ -6,6 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from hippogriff._replacement import expect_room
 from hippogriff.errors import InvalidArgument, io_error
 from hippogriff.safetensors._header import format_header
 from hippogriff.safetensors._tensor import TensorInfo
@@ -52,7 +53,9 @@ def make_model(
     try:
         with path.open("xb", buffering=0) as file:
             header = format_header(infos, {"format": "pt"})
-            os.posix_fallocate(file.fileno(), 0, len(header) + tensors * each)  # or not at all
+            file_bytes = len(header) + tensors * each
+            expect_room(file.fileno(), file_bytes)
+            os.posix_fallocate(file.fileno(), 0, file_bytes)  # or not at all
             _write_all(file.fileno(), header)
             for number, name in enumerate(names):
                 total = done = 0

@@ -31,6 +31,10 @@ def show_loaders(plan: Plan, rows: Sequence[Row]) -> None:
         if plan.repeat > 1
         else f"To {plan.device}."
     )
+    if plan.device == "cpu":
+        console.print(
+            "safetensors with torch maps the file on the CPU: nothing is read before it is used."
+        )
 
 
 def _title(row: Row) -> str:
