@@ -59,14 +59,39 @@ def _other_places(path: PathLike, where: PathLike | None) -> list[str]:
 def read_checksums(file: File, where: PathLike | None) -> Sidecar:
     """Read the checksums of a file, from beside it or as `where` says.
 
-    Raises what `read_sidecar` does; where there are none, with all places that were looked at.
+    Raises what `read_sidecar` does, where there are none with all places that were looked at; and
+    ChecksumMismatch when the file was replaced meanwhile.
     """
     try:
-        return read_sidecar(find_sidecar(file.path, where), file.path, file.size)
+        sidecar = read_sidecar(find_sidecar(file.path, where), file.path, file.size)
     except FileNotFoundError as error:
         others = _other_places(file.path, where)
         error.args = ("".join([str(error), *(f" (nor is there {place})" for place in others)]),)
         raise
+    _expect_same(file)
+    return sidecar
+
+
+def _expect_same(file: File) -> None:
+    """Refuse a file that has been replaced since it was opened: the checksums may be the new one's.
+
+    Raises
+    ------
+    ChecksumMismatch
+        Says so.
+    """
+    try:
+        now = os.stat(file.path)  # noqa: PTH116 (bytes, too)
+        with file.borrowed() as descriptor:
+            then = os.fstat(descriptor)
+    except OSError:
+        return  # It has no name any more: then it has no other one's checksums.
+    if not os.path.samestat(now, then):
+        raise ChecksumMismatch(
+            f"{file.path} was replaced after it was opened, and the checksums may be those of the "
+            "new file: load it again",
+            object=file.path,
+        )
 
 
 def checksum_head(file: File, head_bytes: int) -> int:

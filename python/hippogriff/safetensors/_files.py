@@ -182,12 +182,17 @@ def shards_of(paths: PathLike | Iterable[PathLike]) -> list[Shard]:
 
 
 def _as_paths(paths: PathLike | Iterable[PathLike]) -> list[str]:
+    if hasattr(paths, "read"):  # of which the lines would be paths, of all of a model
+        raise InvalidArgument(f"{paths!r:.100} is an open file: give its path")
     given = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
     try:
-        return list(map(os.fsdecode, given))
+        found = list(map(os.fsdecode, given))
     except TypeError:
         words = f"{paths!r:.100} is neither a path nor a list of paths"
         raise InvalidArgument(words) from None
+    if not found:
+        raise InvalidArgument("the list of paths is empty: nothing would be loaded")
+    return found
 
 
 def only_path(path: PathLike) -> PathLike:

@@ -37,7 +37,15 @@ _PREFIX_BYTES = 8
 # What files begin with that are no safetensors files, and never have a header of such a size.
 _OTHER_FORMATS = {
     b"\x93NUMPY": "an .npy file: hippogriff.arrays.load_npy loads it",
-    b"PK\3\4": "a ZIP archive: hippogriff.arrays.load_npz loads .npz files",
+    b"PK\3\4": "a ZIP archive: torch.load loads what torch.save writes, "
+    "hippogriff.arrays.load_npz .npz files",
+    b"\x80\x02": "a pickle: torch.load loads what torch.save wrote before torch 1.6",
+    b"version ": "what Git LFS keeps in its place: `git lfs pull` fetches it",
+    b"GGUF": "a GGUF file",
+    b"\x89HDF": "an HDF5 file",
+    b"\x1f\x8b": "a gzip file: gunzip it first",
+    b"<!": "a page of HTML, downloaded in its place",
+    b"<html": "a page of HTML, downloaded in its place",
     b"{": "JSON: load_file and load_plan take an index of shards that is named *.index.json",
 }
 _METADATA = "__metadata__"

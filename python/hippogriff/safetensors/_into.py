@@ -20,7 +20,7 @@ from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._holes import between_holes
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors
 from hippogriff.safetensors._opened import opened_files
-from hippogriff.safetensors._targets import find_place, memory_of
+from hippogriff.safetensors._targets import copies_in, find_place, memory_of
 from hippogriff.safetensors._tensor import Columns, TensorInfo
 from hippogriff.safetensors._verify import room_for
 
@@ -78,7 +78,8 @@ def load_into(
         Refuse names that are only here or only there, but for arrays that are the memory of
         another one, as tied weights are. Shapes must always agree.
     convert : bool
-        Convert element types, on the device. Without it they must agree.
+        Convert element types, on the device, where nothing but precision is lost. Without it they
+        must agree. Hooks of `load_state_dict` do not run.
     verify, host_memory, explain, progress
         As in `load_file`.
 
@@ -91,8 +92,8 @@ def load_into(
     ------
     InvalidArgument
         When names, shapes or element types do not agree, or an array cannot be filled: it is
-        read-only, sparse, expanded, or on a device without memory, as meta. Nothing was loaded
-        then.
+        read-only, sparse, expanded, on a device without memory, as meta, or a copy that a hook of
+        `state_dict()` makes. Nothing was loaded then.
     SafetensorError, ChecksumMismatch, SidecarError, IoError, ShortFile, DeviceError
         As `load_file`. Arrays may be filled in part then.
     """
@@ -109,6 +110,7 @@ def load_into(
     ):
         found = _all_tensors([each.header for each in files])
         places, reasons = _find_places(state, found, convert)
+        reasons += _copied(target, state, found)
         missing = sorted(state.keys() - found.keys() - _tied(state, places))
         names = LoadedNames(missing, sorted(found.keys() - state.keys()))
         _check(target, names if strict else LoadedNames([], []), reasons)
@@ -142,6 +144,12 @@ def _find_places(
         if reason:
             reasons.append(_listed([name]) + reason)
     return places, reasons
+
+
+def _copied(target: Any, state: Mapping[str, Any], found: Mapping[str, TensorInfo]) -> list[str]:
+    copied = sorted(found.keys() & copies_in(target, state))
+    why = ": state_dict() copies it, so that nothing would be loaded (load_file, load_state_dict)"
+    return [_listed(copied) + why] if copied else []
 
 
 def _tied(state: Mapping[str, Any], places: dict[str, Region | None]) -> set[str]:

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any
 from hippogriff._frameworks import dtype_name, framework_of, make_framework, shape_in_file
 from hippogriff._regions import describe
 from hippogriff.errors import InvalidArgument
+from hippogriff.safetensors._tensor import DTYPE_BITS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hippogriff._regions import Region, Streams
     from hippogriff.safetensors._tensor import TensorInfo
+
+
+# Of element types: each can hold what those before it can, but for the length of integers.
+_KINDS = "BUIFC"
 
 
 def find_place(
@@ -37,6 +44,30 @@ def find_place(
     # Arrays may be of anybody's: what is no array enough, as torch's lazy parameters, is told too.
     except (ValueError, TypeError, AttributeError, RuntimeError, BufferError) as error:
         return None, f": {error}"
+
+
+def copies_in(target: Any, state: Mapping[str, Any]) -> list[str]:
+    """Return names of which a module's `state_dict` makes copies: who fills them fills no module.
+
+    What hooks gather, clone or bring back from elsewhere is such; what they only cut is not.
+    """
+    if not hasattr(target, "modules"):
+        return []
+    own: set[int | None] = {None}
+    for module in target.modules():
+        for held in (module._parameters, module._buffers):
+            own.update(map(_address, held.values()))
+    others = [name for name, array in state.items() if _address(array) not in own]
+    again = target.state_dict() if others else {}
+    return [name for name in others if _address(again.get(name)) != _address(state[name])]
+
+
+def _address(array: Any) -> int | None:
+    try:
+        return array.data_ptr() if array.numel() else None
+    # Not of torch, or without memory that is known: `find_place` says so.
+    except (AttributeError, RuntimeError, ValueError, TypeError):
+        return None
 
 
 def memory_of(array: Any) -> tuple[int, int] | None:
@@ -71,7 +102,26 @@ def _why_not(ours: Any, dtype: str, theirs: TensorInfo, convert: bool) -> str:
         return ": its type cannot be converted, because it is no array"
     if "F4" in {dtype, theirs.dtype}:
         return f" is {theirs.dtype} there and {dtype} here, which cannot be converted"
+    if _loses(theirs.dtype, dtype):
+        return (
+            f" is {theirs.dtype} there and {dtype} here, which loses more than precision: convert "
+            "what load_file returns as you mean it"
+        )
     return ""
+
+
+def _loses(theirs: str, ours: str) -> bool:
+    """Whether numbers may become others: complex ones real, floats or longer integers integers."""
+    their_kind, our_kind = _kind(theirs), _kind(ours)
+    if _KINDS.index(their_kind) > _KINDS.index(our_kind):
+        return True
+    their_bits = DTYPE_BITS[theirs] + (their_kind == "U")  # and a sign, where ours has one
+    our_bits = DTYPE_BITS[ours] + (our_kind == "U")
+    return their_kind in "UI" and our_kind in "UI" and their_bits > our_bits
+
+
+def _kind(dtype: str) -> str:
+    return "F" if dtype.startswith("BF") else "B" if dtype == "BOOL" else dtype[0]
 
 
 def _is_memory(array: Any) -> bool:
