@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._compare import find_sidecar, target_sidecar
+from hippogriff._sidecar import is_sidecar
 from hippogriff._sizes import format_size
 from hippogriff.errors import ChecksumMismatch, HippogriffError, InvalidArgument, io_error
 from hippogriff.integrity import verify_checksums, write_checksums
@@ -75,6 +76,7 @@ def checksum_files(
 ) -> list[FileResult]:
     """Write or compare the checksums of files; one that fails does not keep the others from it.
 
+    Files of checksums among others, as a pattern names them the second time, are left out.
     `tell` is called with the bytes of all that are done, and the name of the file at work.
 
     Raises
@@ -85,6 +87,7 @@ def checksum_files(
         When the folder cannot be made.
     """
     paths = list(paths)
+    paths = [path for path in paths if not is_sidecar(path)] or paths
     if folder is not None and not check:
         _make_folder(folder)
         _expect_different(paths, folder)

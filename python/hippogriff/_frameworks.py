@@ -199,6 +199,8 @@ def dtype_name(array: Any) -> str:
     """
     dtype = getattr(array, "dtype", None)
     name = _name_of(dtype)
+    if dtype is None:
+        raise InvalidArgument(f"it is of the type {type(array).__name__}, and no array")
     if name is None:
         raise InvalidArgument(f"safetensors has no element type for {dtype!r:.100}")
     return name

@@ -87,6 +87,17 @@ class Sidecar(NamedTuple):
     checksums: array[int]
 
 
+def is_sidecar(path: str) -> bool:
+    """Whether a file begins as sidecars do; False where it cannot be read."""
+    try:
+        if not Path(path).is_file():
+            return False
+        with Path(path).open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
 def sidecar_path(path: PathLike, where: PathLike | None = None) -> str:
     """Return the sidecar of a file: beside it, in the folder `where`, or the file `where`."""
     name = os.fsdecode(encode_path(path))

@@ -110,9 +110,9 @@ def resolve(index: Any, shape: tuple[int, ...]) -> Selection:
     Raises
     ------
     InvalidArgument
-        When it has anything else, too many parts, or a step that is not positive.
+        When it has anything else, or a step that is not positive.
     IndexError
-        When an integer is out of its dimension.
+        When an integer is out of its dimension, or there are too many.
     """
     parts = list(index) if isinstance(index, tuple) else [index]
     places = [number for number, part in enumerate(parts) if part is Ellipsis]
@@ -120,7 +120,7 @@ def resolve(index: Any, shape: tuple[int, ...]) -> Selection:
         raise InvalidArgument("an index can have only one ellipsis")
     missing = len(shape) - (len(parts) - len(places))
     if missing < 0:
-        raise InvalidArgument(f"too many indices for the shape {shape}")
+        raise IndexError(f"too many indices for the shape {shape}")
     place = places[0] if places else len(parts)
     parts[place : place + len(places)] = [slice(None)] * missing
     starts, counts, steps = [], [], []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from types import SimpleNamespace
@@ -13,9 +14,17 @@ import pytest
 
 import hippogriff
 from hippogriff import _compare
+from hippogriff._checksum_files import checksum_files
 from hippogriff._library import lib
 from hippogriff._sidecar import read_sidecar
-from hippogriff.safetensors import SafetensorError, load_file, load_into, load_plan, save_file
+from hippogriff.safetensors import (
+    SafetensorError,
+    load_file,
+    load_into,
+    load_plan,
+    safe_open,
+    save_file,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -212,3 +221,43 @@ def test_other_formats_are_told(tmp_path: Path, begins: bytes, words: str) -> No
     path.write_bytes(begins + bytes(64))
     with pytest.raises(SafetensorError, match=words):
         load_file(path, framework="np")
+
+
+def test_shard_that_is_not_there_is_told_with_its_index(tmp_path: Path) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors"}}))
+    words = r"model-00001-of-00002\.safetensors: No such file.*index\.json names it"
+    with pytest.raises(FileNotFoundError, match=words):
+        load_file(index, framework="np")
+    with pytest.raises(FileNotFoundError, match=words):
+        load_into({"a": np.zeros(1)}, index)
+
+
+@pytest.mark.parametrize("value", [5, {"a": np.zeros(1)}, None, [1.0]])
+def test_values_that_are_no_arrays_are_told(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(hippogriff.InvalidArgument, match=f"type {type(value).__name__}, and no"):
+        save_file({"step": value}, tmp_path / "model.safetensors")
+
+
+def test_too_many_indices_are_an_index_error(model: Path) -> None:
+    with safe_open(model, framework="np") as file:
+        assert file.get_slice("t3")[0] == 3
+        for kind in (IndexError, SafetensorError):
+            with pytest.raises(kind, match="too many indices"):
+                file.get_slice("t3")[0, 0]
+    raw = model.with_name("raw")
+    raw.write_bytes(bytes(16))
+    with (
+        hippogriff.open(raw, dtype="float32", shape=(2, 2)) as array,
+        pytest.raises(IndexError, match="too many indices"),
+    ):
+        array[0, 0, 0]
+
+
+def test_checksums_have_no_checksums_among_other_files(model: Path) -> None:
+    names = [str(each) for each in sorted(model.parent.iterdir())]
+    assert len(names) == 2
+    [result] = checksum_files(names, None, check=False, tell=lambda *_: None)
+    assert (result.path, result.ok) == (str(model), True)
+    [alone] = checksum_files(names[1:], None, check=False, tell=lambda *_: None)
+    assert alone.path == names[1]

@@ -49,4 +49,5 @@ def _show(path: str, findings: Sequence[Finding]) -> None:
             if text:
                 console.print(f"        {sign} {text}", markup=False, soft_wrap=True)
     counts = [sum(finding.status == status for finding in findings) for status in Status]
-    console.print("{} ok, {} to note, {} problems".format(*counts), markup=False)
+    words = "{} ok, {} to note, {} problem".format(*counts)
+    console.print(words if counts[-1] == 1 else f"{words}s", markup=False)

@@ -128,6 +128,17 @@ class Shard(NamedTuple):
     promised: dict[str, str]
 
 
+def open_shard(shard: Shard) -> File:
+    """Open the file of a shard; where an index promised it, that is told when it is not there."""
+    try:
+        return File(shard.path)
+    except FileNotFoundError as error:
+        if shard.promised:
+            index = next(iter(shard.promised.values()))
+            error.args = (f"{error}; {index} names it: is all of the checkpoint there?",)
+        raise
+
+
 def expect_promised(shard: Shard, header: Header) -> None:
     """Refuse a file that lacks tensors which an index says it has; it may have others.
 

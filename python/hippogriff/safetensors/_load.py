@@ -10,7 +10,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff._collector import Pause
-from hippogriff._file import File, small_bytes
+from hippogriff._file import small_bytes
 from hippogriff._flights import Flights
 from hippogriff._frameworks import make_array, make_framework
 from hippogriff._host_memory import host_memory_bytes, share_out
@@ -23,6 +23,7 @@ from hippogriff.safetensors._files import (
     check_backend,
     expect_new,
     expect_promised,
+    open_shard,
     read_header,
     shards_of,
     stream_file,
@@ -34,6 +35,7 @@ from hippogriff.safetensors._verify import Follower, open_verifiers, room_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from hippogriff._file import File
     from hippogriff._frameworks import Framework
     from hippogriff._report import LoadReport
     from hippogriff._runtime import PathLike
@@ -327,7 +329,7 @@ def _open(
     So is a tensor that an index says is there: headers are read before anything else for that.
     """
     shards = shards_of(paths)
-    files = [stack.enter_context(File(shard.path)) for shard in shards]
+    files = [stack.enter_context(open_shard(shard)) for shard in shards]
     verifiers = open_verifiers(files, verify)
     headers = [_read_promised(*each) for each in zip(shards, files, strict=True)]
     return list(map(_Source, files, verifiers, headers))

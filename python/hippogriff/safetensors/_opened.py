@@ -6,7 +6,13 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from hippogriff._file import File
-from hippogriff.safetensors._files import expect_new, expect_promised, read_header, shards_of
+from hippogriff.safetensors._files import (
+    expect_new,
+    expect_promised,
+    open_shard,
+    read_header,
+    shards_of,
+)
 from hippogriff.safetensors._verify import open_verifiers
 
 if TYPE_CHECKING:
@@ -53,7 +59,7 @@ def opened_files(paths: PathLike | Iterable[PathLike], verify: Verify) -> Iterat
     names: set[str] = set()
     with contextlib.ExitStack() as stack:
         shards = shards_of(paths)
-        files = [stack.enter_context(File(shard.path)) for shard in shards]
+        files = [stack.enter_context(open_shard(shard)) for shard in shards]
         opened = []
         for shard, file, verifier in zip(shards, files, open_verifiers(files, verify), strict=True):
             one = _opened(file, verifier)
