@@ -69,7 +69,7 @@ class Flights:
             then()
 
 
-def stop(transfers: Iterable[Transfer[int]]) -> None:
+def stop(transfers: Iterable[Transfer[Any]]) -> None:
     """Cancel transfers and wait until they use their memory no more, whatever interrupts."""
     stopped = list(transfers)
 

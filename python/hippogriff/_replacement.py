@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from hippogriff.errors import HippogriffError, InvalidArgument, IoError, io_error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hippogriff._runtime import PathLike
 
 
@@ -112,33 +114,34 @@ class Replacement:
     def remove_old(self) -> None:
         """Remove the file that it will replace, with that one's mode, and have that on the disk."""
         try:
-            with contextlib.suppress(FileNotFoundError):
+            with self._synced_folder(), contextlib.suppress(FileNotFoundError):
                 old = self._target.stat()
                 _keep_mode(self._descriptor, old)
                 self._mode = stat.S_IMODE(os.fstat(self._descriptor).st_mode)
                 self._target.unlink()
-            folder = os.open(self._target.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
         except OSError as error:
             raise io_error("remove", self.name, error) from None
 
     def commit(self) -> None:
         """Rename it over the file, with that one's mode."""
         try:
-            folder = os.open(self._target.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
+            with self._synced_folder() as folder:
                 self._take_the_name(folder)
-                os.fsync(folder)
-            finally:
-                os.close(folder)
         except OSError as error:
             failure = io_error("rename", self.name, error)
             self.discard(failure)
             raise failure from None
         self._close()
+
+    @contextlib.contextmanager
+    def _synced_folder(self) -> Iterator[int]:
+        """Give the folder's descriptor; what was done in it is on the disk behind the scope."""
+        folder = os.open(self._target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            yield folder
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     def _take_the_name(self, folder: int) -> None:
         # Before it has a name, and by the descriptor: the name may be another file's by then.

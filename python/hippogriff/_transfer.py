@@ -11,8 +11,8 @@ import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hippogriff import _abi
+from hippogriff._flights import stop
 from hippogriff._handle import SLICE_SECONDS, Handle, Progress, caretaker
-from hippogriff._interrupts import outlast
 from hippogriff._progress import TransferBar, check_progress
 from hippogriff._regions import Region, stream_pointer
 from hippogriff._runtime import encode_device, ensure, runtime
@@ -441,21 +441,11 @@ class Request:
             check(call(*arguments, ctypes.byref(self.options), ctypes.byref(flight.handle.cell)))
         except BaseException as error:
             if flight.handle.started:
-                _stop(flight.handle)
+                stop([transfer])
             else:
                 flight.refuse(error)
             raise
         return transfer
-
-
-def _stop(handle: Handle) -> None:
-    """Cancel a transfer and wait until it uses no memory any more, which may be the caller's."""
-
-    def has_ended(seconds: float) -> bool:
-        handle.cancel()
-        return handle.wait(seconds)
-
-    outlast(has_ended, _CANCEL_SECONDS)
 
 
 def find_route(route: str) -> int:

@@ -118,14 +118,14 @@ def _what_next(error: BaseException) -> str:
     if isinstance(error, OutOfDeviceMemory) and error.object == "host":
         return "raise HIPPOGRIFF_HOST_MEMORY"
     operation = error.operation if isinstance(error, HippogriffError) else ""
-    # Of a file, not of an argument; or it says by itself what to call.
-    of_data = isinstance(error, InvalidArgument) and error.object[:1] not in {"", "-"}
-    if of_data or "`hippogriff " in str(error):
-        return ""
     if isinstance(error, Unsupported):  # of devices and routes there may be others
         return _NEXT[DeviceError] if operation.startswith("open cuda") else _route_hint(operation)
     if operation.startswith("read HIPPOGRIFF_"):
         return "`hippogriff doctor` checks the variables"
+    # Of a file, not of an argument; or it says by itself what to call.
+    of_data = isinstance(error, InvalidArgument) and error.object[:1] not in {"", "-"}
+    if of_data or "`hippogriff " in str(error):
+        return ""
     return next((text for kind, text in _NEXT.items() if isinstance(error, kind)), "")
 
 

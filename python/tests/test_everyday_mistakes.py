@@ -17,6 +17,7 @@ from hippogriff import _compare
 from hippogriff._checksum_files import checksum_files
 from hippogriff._library import lib
 from hippogriff._sidecar import read_sidecar
+from hippogriff.cli import _what_next
 from hippogriff.safetensors import (
     SafetensorError,
     load_file,
@@ -261,3 +262,15 @@ def test_checksums_have_no_checksums_among_other_files(model: Path) -> None:
     assert (result.path, result.ok) == (str(model), True)
     [alone] = checksum_files(names[1:], None, check=False, tell=lambda *_: None)
     assert alone.path == names[1]
+
+
+def test_advice_about_a_file_is_none_about_the_command_line(model: Path) -> None:
+    model.write_bytes(b"\xff" * 16)
+    with pytest.raises(SafetensorError) as raised:
+        load_file(model, framework="np")
+    assert _what_next(raised.value) == ""
+    argument = hippogriff.InvalidArgument("too few", object="--tensors")
+    assert "hippogriff --help" in _what_next(argument)
+    variable = hippogriff.InvalidArgument("it is 0", object="model")
+    variable.operation = "read HIPPOGRIFF_HOST_MEMORY"
+    assert "hippogriff doctor" in _what_next(variable)

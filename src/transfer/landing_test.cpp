@@ -1,7 +1,9 @@
 // Checksums that a send to host memory computes as it lands, through the C interface.
+#include "checksum/landing_checksums.hpp"
 #include "checksum/xxh3_host.hpp"
 #include "testing/abi_fixture.hpp"
 #include "testing/runtime_fixture.hpp"
+#include "transfer/transfer.hpp"
 
 #include <algorithm>
 #include <array>
@@ -88,6 +90,24 @@ TEST_F(LandingTest, checksums_are_those_of_the_blocks_by_every_route) {
       expect_right();
     }
   }
+}
+
+// No block is left to two threads: the second would hash what is in no cache of its core any more.
+TEST(LandingPieces, end_with_the_blocks_that_are_hashed) {
+  constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+  constexpr std::uint64_t begin = 5000;
+  std::vector<std::uint64_t> found(40);
+  TransferRequest request;
+  request.extent = {0, begin + 40 * block_bytes};
+  request.checksums = std::make_shared<LandingChecksums>(
+      std::vector<LandingPart>{{begin, {{1}, 40 * block_bytes}}}, block_bytes, found);
+  Transfer transfer(std::move(request), RoutingDecision{}, nullptr, Warmth::warm);
+  std::uint64_t claimed = 0;
+  while (const auto piece = transfer.work.claim_warm(2 * mib)) {
+    EXPECT_EQ((piece->end() - begin) % block_bytes, 0U) << piece->offset;
+    claimed += piece->size;
+  }
+  EXPECT_EQ(claimed, begin + 40 * block_bytes);
 }
 
 // Each byte lands once, whichever way a piece is cut: a block that was counted twice would be

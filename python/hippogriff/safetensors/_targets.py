@@ -51,7 +51,7 @@ def copies_in(target: Any, state: Mapping[str, Any]) -> list[str]:
 
     What hooks gather, clone or bring back from elsewhere is such; what they only cut is not.
     """
-    if not hasattr(target, "modules"):
+    if not hasattr(target, "_parameters"):  # no module of torch's
         return []
     own: set[int | None] = {None}
     for module in target.modules():
