@@ -19,8 +19,10 @@ struct GpuFacts {
 };
 
 struct GpuProcess {
-  std::uint64_t pid = 0;  // as this pid namespace counts, where NVML knows it
-  std::uint64_t used_bytes = 0;
+  std::uint64_t pid = 0;         // as this pid namespace counts, where NVML knows it
+  std::uint64_t used_bytes = 0;  // 0: NVML does not know
+
+  bool operator==(const GpuProcess&) const = default;
 };
 
 // libnvidia-ml.so.1, or what HIPPOGRIFF_NVML names (empty: none), loaded at the first call.

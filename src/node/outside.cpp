@@ -24,6 +24,41 @@ constexpr std::chrono::milliseconds look_interval{200};
 // More than any context takes: it is something else.
 constexpr std::uint64_t context_bytes_max = std::uint64_t{2} << 30U;
 
+// What a GPU has in use at one time, and what each process has of it, no more than then.
+struct Snapshot {
+  std::uint64_t used_bytes = 0;
+  std::vector<GpuProcess> processes;
+};
+
+void lower_to(std::vector<GpuProcess>& processes, const std::vector<GpuProcess>& others) {
+  for (GpuProcess& process : processes) {
+    const auto other = std::ranges::find(others, process.pid, &GpuProcess::pid);
+    const std::uint64_t used_bytes = other != others.end() ? other->used_bytes : 0;
+    process.used_bytes = std::min(process.used_bytes, used_bytes);
+  }
+}
+
+// NVML tells the one after the other, while programs allocate. Processes that had more than the GPU
+// when it was asked would hide as much of what is used outside, and that would be promised twice.
+std::optional<Snapshot> take_snapshot(const std::string& uuid) {
+  Snapshot seen{.processes = gpu_processes(uuid)};
+  for (int left = 4; left > 0; --left) {
+    const auto facts = find_gpu(uuid);
+    if (!facts) {
+      return std::nullopt;
+    }
+    const std::vector<GpuProcess> before = std::exchange(seen.processes, gpu_processes(uuid));
+    seen.used_bytes = facts->used_bytes;
+    if (seen.processes == before) {
+      break;
+    }
+    if (left == 1) {
+      lower_to(seen.processes, before);
+    }
+  }
+  return seen;
+}
+
 // What a leader and those who follow it use of a device.
 struct Use {
   std::uint64_t told_bytes = 0;
@@ -45,10 +80,12 @@ Groups groups_of(const NodeView& view, std::size_t device, const std::vector<Gpu
   Groups groups;
   for (const NodeView::Client& client : view.clients) {
     Use& use = groups[client.leader];
-    use.told_bytes += device < client.used_bytes.size() ? client.used_bytes[device] : 0;
+    const std::uint64_t told = device < client.used_bytes.size() ? client.used_bytes[device] : 0;
+    use.told_bytes += told;
     const auto process = std::ranges::find(seen, client.pid, &GpuProcess::pid);
-    // A process may have several slots.
-    if (process != seen.end() && use.pids.insert(client.pid).second) {
+    if (process == seen.end() || process->used_bytes == 0) {
+      use.seen_bytes += told;
+    } else if (use.pids.insert(client.pid).second) {  // A process may have several slots.
       use.seen_bytes += process->used_bytes;
       use.most_of_one_bytes = std::max(use.most_of_one_bytes, process->used_bytes);
     }
@@ -78,19 +115,18 @@ std::size_t unnamed_gpus(const NodeView& view) {
 }
 
 bool look_outside(NodeClient& node, std::uint32_t device, const std::string& uuid) {
-  const auto facts = find_gpu(uuid);
-  if (!facts) {
+  const NodeView view = node.view();
+  const auto snapshot = take_snapshot(uuid);
+  if (!snapshot) {
     return false;
   }
-  const NodeView view = node.view();
   const auto record =
       std::ranges::find(view.devices, std::string_view(uuid), &DeviceRecord::name_view);
   const auto place = static_cast<std::size_t>(record - view.devices.begin());
-  Groups groups = groups_of(view, place, gpu_processes(uuid));
+  Groups groups = groups_of(view, place, snapshot->processes);
   Unreserved found{.early = std::vector<Unreserved::Early>{}};
   std::uint64_t ours = 0;
   for (auto& [leader, use] : groups) {
-    use.seen_bytes = std::max(use.told_bytes, use.seen_bytes);
     const std::uint64_t covered = std::min(use.seen_bytes, use.reserved_bytes);
     use.seen_bytes -= covered;
     ours += covered;
@@ -110,7 +146,7 @@ bool look_outside(NodeClient& node, std::uint32_t device, const std::string& uui
     use.seen_bytes -= early;
     ours += early;
   }
-  found.outside_bytes = facts->used_bytes - std::min(facts->used_bytes, ours);
+  found.outside_bytes = snapshot->used_bytes - std::min(snapshot->used_bytes, ours);
   node.set_unreserved(device, found);
   return true;
 }

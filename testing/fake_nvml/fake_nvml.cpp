@@ -1,7 +1,10 @@
 // NVML as a file tells it, read anew at each call. FAKE_NVML_FILE names it; its lines are
 //   gpu UUID MEMORY_BYTES USED_BYTES UTILIZATION_PCT      in nvidia-smi's order
 //   process UUID PID USED_BYTES
+// What a GPU has was told: then the next of FAKE_NVML_FILE.1 to .9 takes its place, if there is
+// one.
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -61,6 +64,16 @@ Machine machine() {
     }
   }
   return found;
+}
+
+void go_on() {
+  const char* path = std::getenv("FAKE_NVML_FILE");  // NOLINT(concurrency-mt-unsafe): in tests
+  const std::string file = path != nullptr ? path : "";
+  for (int number = 1; number <= 9; ++number) {
+    if (std::rename((file + "." + std::to_string(number)).c_str(), file.c_str()) == 0) {
+      return;
+    }
+  }
 }
 
 // A handle is the GPU's index and one more.
@@ -126,6 +139,7 @@ HIPPO_FAKE nvmlDeviceGetMemoryInfo(Handle handle, unsigned long long* total_free
     total_free_used[0] = gpu.total;
     total_free_used[1] = gpu.total - gpu.used;
     total_free_used[2] = gpu.used;
+    go_on();
     return success;
   });
 }

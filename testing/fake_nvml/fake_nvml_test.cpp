@@ -28,12 +28,23 @@ class FakeNvml : public ::testing::Test {
     tell(0);
   }
 
-  void TearDown() override { static_cast<void>(::unlink(path_.c_str())); }
+  void TearDown() override {
+    static_cast<void>(::unlink(path_.c_str()));
+    for (int times = 1; times <= 9; ++times) {
+      static_cast<void>(::unlink((path_ + "." + std::to_string(times)).c_str()));
+    }
+  }
 
   void tell(std::uint64_t used, const std::string& more = "") {
     const std::string fresh = path_ + ".new";
     std::ofstream(fresh) << "gpu GPU-one 1000 " << used << " 37\n" << more;
     ASSERT_EQ(std::rename(fresh.c_str(), path_.c_str()), 0);
+  }
+
+  // What it tells once it was asked so often what the GPU has.
+  void tell_after(int times, std::uint64_t used, const std::string& more) const {
+    std::ofstream(path_ + "." + std::to_string(times)) << "gpu GPU-one 1000 " << used << " 37\n"
+                                                       << more;
   }
 
   TemporarySegment place;
@@ -84,6 +95,43 @@ TEST_F(FakeNvml, what_holders_use_is_counted_once) {
   tell(750, "process GPU-one " + std::to_string(::getpid()) + " 450\nprocess GPU-one 1 300\n");
   share.look_outside(std::chrono::milliseconds(0));
   EXPECT_EQ(share.node().view().devices.at(0).outside_bytes, 300U);
+}
+
+// Told between what the GPU has and what its processes have.
+TEST_F(FakeNvml, what_is_allocated_while_one_looks_hides_nothing_that_is_used_outside) {
+  NodeShare share({.address = place.path(), .command = {}});
+  share.account(NodeShare::identify("GPU-one"));
+  share.reserve("GPU-one", {.size_bytes = 600});
+  const auto holding = [](int bytes) {
+    return "process GPU-one " + std::to_string(::getpid()) + " " + std::to_string(bytes) + "\n";
+  };
+  const auto outside = [&] {
+    share.look_outside(std::chrono::milliseconds(0));
+    return share.node().view().devices.at(0).outside_bytes;
+  };
+  tell(150, holding(50));
+  tell_after(1, 600, holding(500));
+  EXPECT_EQ(outside(), 100U) << "allocated";
+  tell_after(1, 150, holding(50));
+  EXPECT_EQ(outside(), 100U) << "freed";
+  for (int times = 1; times <= 8; ++times) {
+    tell_after(times, times % 2 == 0 ? 150 : 600, holding(times % 2 == 0 ? 50 : 500));
+  }
+  EXPECT_GE(outside(), 100U) << "it never rests";
+}
+
+TEST_F(FakeNvml, what_is_about_to_be_allocated_hides_nothing_that_is_used_outside) {
+  NodeShare share({.address = place.path(), .command = {}});
+  node::Account& account = share.account(NodeShare::identify("GPU-one"));
+  share.reserve("GPU-one", {.size_bytes = 600});
+  ASSERT_TRUE(account.take(500));
+  const std::string pid = std::to_string(::getpid());
+  tell(150, "process GPU-one " + pid + " 50\nprocess GPU-one 1 100\n");
+  share.look_outside(std::chrono::milliseconds(0));
+  EXPECT_EQ(share.node().view().devices.at(0).outside_bytes, 100U) << "not there yet";
+  tell(600, "process GPU-one 1 100\n");
+  share.look_outside(std::chrono::milliseconds(0));
+  EXPECT_EQ(share.node().view().devices.at(0).outside_bytes, 100U) << "unknown to NVML, but told";
 }
 
 TEST_F(FakeNvml, contexts_of_those_that_wait_for_their_first_use_are_kept_for_them) {
