@@ -10,6 +10,7 @@ import itertools
 import operator
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hippogriff._huge_pages import ask_for_huge_pages
 from hippogriff._node import claim
 from hippogriff._regions import Nothing, Region
 from hippogriff._runtime import device_name
@@ -367,15 +368,17 @@ class _Torch:
         if self._device.type == "cuda":
             claim(self._device)
         if order == "F":
-            flipped = self._torch.empty(shape[::-1], dtype=theirs, device=self._device)
-            return transposed(flipped)
+            return transposed(self.empty(dtype, shape[::-1]))
         if dtype == "F4":  # Two to a byte, and to an element.
             if not shape or shape[-1] % 2:
                 raise Unsupported(
                     f"torch packs F4 by two: shape {shape} does not end in an even number"
                 )
             shape = (*shape[:-1], shape[-1] // 2)
-        return self._empty(shape, dtype=theirs, device=self._device)
+        array = self._empty(shape, dtype=theirs, device=self._device)
+        if self._device.type == "cpu":
+            ask_for_huge_pages([(array.data_ptr(), array.numel() * array.element_size())])
+        return array
 
     def address(self, array: Any) -> int:
         return int(array.data_ptr())

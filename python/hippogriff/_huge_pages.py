@@ -5,9 +5,31 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _HUGE_BYTES = 2 << 20
 _NOISE_BYTES = 64 << 10
+# As NumPy does it for its own.
+_LARGE_BYTES = 4 << 20
+
+_madvise = ctypes.CDLL(None).madvise
+_madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+
+
+def ask_for_huge_pages(memory: Iterable[tuple[int, int]]) -> None:
+    """Ask for huge pages where large arrays are, told by addresses and bytes, before the first use.
+
+    The kernel clears a huge page in less than half the time that it takes for 512 small ones. Where
+    it has none to give, small ones do.
+    """
+    for address, size_bytes in memory:
+        if size_bytes >= _LARGE_BYTES:
+            begin = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+            end = (address + size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+            _madvise(begin, end - begin, mmap.MADV_HUGEPAGE)
 
 
 def touched_memory(size_bytes: int, noise: bytes = b"\1") -> memoryview:

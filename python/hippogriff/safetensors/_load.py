@@ -14,6 +14,7 @@ from hippogriff._file import small_bytes
 from hippogriff._flights import Flights
 from hippogriff._frameworks import make_array, make_framework
 from hippogriff._host_memory import host_memory_bytes, share_out
+from hippogriff._huge_pages import ask_for_huge_pages
 from hippogriff._report import Watch
 from hippogriff._scatter import interleave, start_segments
 from hippogriff._transfer import Request
@@ -106,11 +107,9 @@ def load_tensors(
     # Arrays are what the collector looks through, again and again the more there are: of 10,000 it
     # took a fifth of the time in a process that has imported torch.
     with Flights(in_flight, watch.wait) as flights, Pause() as pause:
-        for group in _batches(pieces, most_bytes):
-            pause.look()
-            framework.prepare(group.sizes)
-            arrays = make_arrays(framework, group)
-            addresses = framework.addresses(arrays)
+        made = _made(framework, _batches(pieces, most_bytes), pause)
+        # Memory that is asked of the kernel waits for the threads that fill what it gave before.
+        for group, arrays, addresses in list(made) if framework.region.host_memory else made:
             names += group.names
             loaded += arrays
             found = room_for(verifier, framework.region, group.sizes)
@@ -132,6 +131,19 @@ def load_tensors(
                 then()
         # While the last are on their way.
         return dict(zip(names, loaded, strict=True))
+
+
+def _made(
+    framework: Framework, groups: Iterable[Columns], pause: Pause
+) -> Iterator[tuple[Columns, list[Any], list[int]]]:
+    for group in groups:
+        pause.look()
+        framework.prepare(group.sizes)
+        arrays = make_arrays(framework, group)
+        addresses = framework.addresses(arrays)
+        if framework.region.host_memory:
+            ask_for_huge_pages(zip(addresses, group.sizes, strict=True))
+        yield group, arrays, addresses
 
 
 def _load_small(file: File, batch: Batch, framework: Framework, watch: Watch) -> bool:

@@ -1,0 +1,68 @@
+"""How the arrays of a load to the CPU come by their memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hippogriff.safetensors import _load, load_file, save_file
+
+_MIB = 1 << 20
+
+
+def _flags_at(address: int) -> list[str]:
+    """Return the kernel's flags of the mapping that has an address."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            begin, end = (int(part, 16) for part in first.split("-"))
+            inside = begin <= address < end
+        elif inside and first == "VmFlags:":
+            return line.split()[1:]
+    raise AssertionError(f"no mapping has {address:#x}")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    save_file({f"{i}": np.full(9 * _MIB, i, np.uint8) for i in range(8)}, path)
+    return path
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="the kernel has no huge pages"
+)
+@pytest.mark.parametrize("framework", ["np", pytest.param("pt", marks=pytest.mark.torch)])
+def test_large_arrays_ask_for_huge_pages(model: Path, framework: str) -> None:
+    if framework == "pt":
+        pytest.importorskip("torch")
+    for array in load_file(model, framework=framework).values():
+        address = array.data_ptr() if framework == "pt" else array.ctypes.data
+        assert "hg" in _flags_at(address + 4 * _MIB)
+
+
+def test_no_array_is_made_while_others_are_filled(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def told(name: str) -> Any:
+        called = getattr(_load, name)
+
+        def call(*arguments: Any, **more: Any) -> Any:
+            seen.append(name)
+            return called(*arguments, **more)
+
+        return call
+
+    for name in ("make_arrays", "start_segments"):
+        monkeypatch.setattr(_load, name, told(name))
+    loaded = load_file(model, framework="np")
+    assert all((array == int(name)).all() for name, array in loaded.items())
+    batches = len(seen) // 2
+    assert batches >= 2
+    assert seen == ["make_arrays"] * batches + ["start_segments"] * batches
