@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <map>
 #include <new>
 
 namespace hippogriff {
@@ -179,10 +180,17 @@ std::vector<GpuProcess> gpu_processes(const std::string& uuid) {
     result = nvml().get_processes(handle, &count, found.data());
     found.resize(result == success ? std::min(count, capacity) : 0);
   }
-  std::vector<GpuProcess> processes;
+  // Each once: with MIG it may be listed for each instance.
+  std::map<std::uint64_t, std::optional<std::uint64_t>> used;
   for (const ProcessInfo& process : found) {
-    const bool known = process.used_gpu_memory != memory_unknown;
-    processes.push_back({.pid = process.pid, .used_bytes = known ? process.used_gpu_memory : 0});
+    std::optional<std::uint64_t>& bytes = used[process.pid];
+    if (process.used_gpu_memory != memory_unknown) {
+      bytes = bytes.value_or(0) + process.used_gpu_memory;
+    }
+  }
+  std::vector<GpuProcess> processes;
+  for (const auto& [pid, bytes] : used) {
+    processes.push_back({.pid = pid, .used_bytes = bytes});
   }
   return processes;
 }

@@ -19,8 +19,8 @@ struct GpuFacts {
 };
 
 struct GpuProcess {
-  std::uint64_t pid = 0;         // as this pid namespace counts, where NVML knows it
-  std::uint64_t used_bytes = 0;  // 0: NVML does not know
+  std::uint64_t pid = 0;                    // as this pid namespace counts, where NVML knows it
+  std::optional<std::uint64_t> used_bytes;  // nothing where NVML does not know
 
   bool operator==(const GpuProcess&) const = default;
 };
@@ -29,7 +29,7 @@ struct GpuProcess {
 // Thread-safe; survives a fork. Throws nothing: what NVML refuses is left out.
 std::vector<GpuFacts> list_gpus();
 std::optional<GpuFacts> find_gpu(const std::string& uuid);
-// Those with a context on the GPU.
+// Those with a context on the GPU, by pid.
 std::vector<GpuProcess> gpu_processes(const std::string& uuid);
 // "" when NVML works; else what is missing.
 std::string nvml_obstacle();

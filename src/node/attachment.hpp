@@ -55,6 +55,10 @@ class Attachment {
     return slot_.user_pid_of(client);
   }
 
+  [[nodiscard]] bool pid_is_here(std::uint32_t client) const noexcept {
+    return slot_.pid_is_here(client);
+  }
+
   [[nodiscard]] const ClientSlot& slot() const noexcept { return slot_; }
 
   [[nodiscard]] Board& board() noexcept { return board_; }

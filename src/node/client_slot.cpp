@@ -240,4 +240,8 @@ std::uint64_t ClientSlot::user_pid_of(std::uint32_t client) const noexcept {
   return identity.served_pid != 0 ? identity.served_pid : identity.pid;
 }
 
+bool ClientSlot::pid_is_here(std::uint32_t client) const noexcept {
+  return read_identity(segment_.shared(), client).pid_namespace == viewer_.pid_namespace();
+}
+
 }  // namespace hippogriff::node

@@ -74,6 +74,8 @@ class ClientSlot {
   [[nodiscard]] std::uint64_t pid_of(std::uint32_t client) const noexcept;
   // The same, or that of the process which it serves.
   [[nodiscard]] std::uint64_t user_pid_of(std::uint32_t client) const noexcept;
+  // Whether that is as this process's pid namespace counts.
+  [[nodiscard]] bool pid_is_here(std::uint32_t client) const noexcept;
 
  private:
   bool try_slot(std::uint32_t client);

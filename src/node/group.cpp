@@ -187,6 +187,7 @@ std::vector<NodeView::Client> Node::clients() {
     NodeView::Client client{.client = index,
                             .leader = *leader,
                             .pid = attachment_->user_pid_of(index),
+                            .pid_is_here = attachment_->pid_is_here(index),
                             .used_bytes = {},
                             .unshown_transfers = attachment_->transfers().unshown(index),
                             .unshown_arrays = attachment_->arrays().unshown(index)};

@@ -56,6 +56,7 @@ struct NodeView {
     std::uint32_t client = 0;
     std::uint32_t leader = 0;  // itself where it follows nobody
     std::uint64_t pid = 0;
+    bool pid_is_here = false;               // as the viewer's pid namespace counts
     std::vector<std::uint64_t> used_bytes;  // by device
     std::uint64_t unshown_transfers = 0;    // in flight, beyond those that are shown
     std::uint64_t unshown_arrays = 0;

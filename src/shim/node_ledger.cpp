@@ -192,7 +192,8 @@ class NodeLedger final : public Ledger {
     try {
       for (const GpuProcess& process : gpu_processes(known->uuid)) {
         if (process.pid == static_cast<std::uint64_t>(::getpid())) {
-          return process.used_bytes - std::min(process.used_bytes, known->account->used_bytes());
+          const std::uint64_t used_bytes = process.used_bytes.value_or(0);
+          return used_bytes - std::min(used_bytes, known->account->used_bytes());
         }
       }
     } catch (...) {

@@ -1,8 +1,13 @@
 // NVML as a file tells it, read anew at each call. FAKE_NVML_FILE names it; its lines are
 //   gpu UUID MEMORY_BYTES USED_BYTES UTILIZATION_PCT      in nvidia-smi's order
 //   process UUID PID USED_BYTES
-// What a GPU has was told: then the next of FAKE_NVML_FILE.1 to .9 takes its place, if there is
-// one.
+// Of a GPU that processes share (testing/null_cuda/shared_gpu.hpp) it tells what they hold: that is
+// the file's first. What a GPU has was told: then the next of FAKE_NVML_FILE.1 to .9 takes its
+// place, if there is one.
+#include "testing/null_cuda/shared_gpu.hpp"
+
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -61,6 +66,15 @@ Machine machine() {
       Process process;
       words >> process.uuid >> process.pid >> process.used;
       found.processes.push_back(process);
+    }
+  }
+  if (const auto* shared = hippogriff::testing::SharedGpu::of_process();
+      shared != nullptr && !found.gpus.empty()) {
+    ::usleep(500);  // as long as NVML takes, in which the others go on
+    for (const auto& holder : shared->holders()) {
+      found.gpus.front().used += holder.bytes;
+      found.processes.push_back(
+          {found.gpus.front().uuid, static_cast<unsigned int>(holder.pid), holder.bytes});
     }
   }
   return found;

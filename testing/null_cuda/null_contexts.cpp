@@ -1,5 +1,6 @@
 // The null driver's devices and contexts, and the calls whose arguments it keeps for tests to see.
 #include "testing/null_cuda/null_state.hpp"
+#include "testing/null_cuda/shared_gpu.hpp"
 
 #include <cstdio>
 
@@ -13,8 +14,7 @@ using Guard = std::scoped_lock<std::mutex>;
 
 CUresult create(CUcontext* context, CUdevice device) {
   const Guard lock(state().mutex);
-  if (const CUresult result = null_cuda::admit(device, state().context_bytes);
-      result != CUDA_SUCCESS) {
+  if (const CUresult result = null_cuda::admit_context(device); result != CUDA_SUCCESS) {
     return result;
   }
   *context = reinterpret_cast<CUcontext>(null_cuda::new_address());
@@ -81,10 +81,14 @@ CUresult CUDAAPI cuCtxCreate_v4(CUcontext* context, CUctxCreateParams*, unsigned
 
 CUresult CUDAAPI cuCtxDestroy_v2(CUcontext context) {
   const Guard lock(state().mutex);
-  if (state().contexts.erase(context) == 0) {
+  const auto known = state().contexts.find(context);
+  if (known == state().contexts.end()) {
     return CUDA_ERROR_INVALID_CONTEXT;
   }
+  const int device = known->second;
+  state().contexts.erase(known);
   null_cuda::end_context(context);
+  null_cuda::tell_shared(device);
   std::erase(context_stack(), context);
   return CUDA_SUCCESS;
 }
@@ -125,6 +129,11 @@ CUresult CUDAAPI cuCtxGetDevice(CUdevice* device) {
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   const Guard lock(state().mutex);
   null_cuda::Device& facts = state().devices.at(static_cast<std::size_t>(device));
+  if (!facts.active && hippogriff::testing::SharedGpu::of_process() != nullptr) {
+    if (const CUresult result = null_cuda::admit_context(device); result != CUDA_SUCCESS) {
+      return result;
+    }
+  }
   ++facts.retained;
   facts.active = true;
   *context = null_cuda::primary_context(device);

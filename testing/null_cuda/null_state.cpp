@@ -1,11 +1,16 @@
 // Sums, addresses that are used again at once, and what dies with a context.
 #include "testing/null_cuda/null_state.hpp"
 
+#include "testing/null_cuda/shared_gpu.hpp"
+
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 namespace null_cuda {
+
+using hippogriff::testing::SharedGpu;
 
 State& state() {
   // A fork may happen while another thread is in here: the child must find the lock free.
@@ -59,6 +64,7 @@ std::uint64_t held_bytes(int device) {
   const State& books = state();
   const Device& facts = books.devices.at(static_cast<std::size_t>(device));
   std::uint64_t sum = facts.graph_reserved_bytes + (facts.active ? books.context_bytes : 0);
+  sum += books.growing_bytes;
   for (const auto& [context, ordinal] : books.contexts) {
     sum += ordinal == device ? books.context_bytes : 0;
   }
@@ -90,8 +96,38 @@ CUresult admit(int device, std::uint64_t size_bytes) {
     --books.failures;
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  return size_bytes > null_device_bytes - held_bytes(device) ? CUDA_ERROR_OUT_OF_MEMORY
-                                                             : CUDA_SUCCESS;
+  const std::uint64_t held = held_bytes(device);
+  bool fits = size_bytes <= null_device_bytes - held;
+  if (SharedGpu* const shared = SharedGpu::of_process(); fits && shared != nullptr) {
+    fits =
+        shared->hold(static_cast<std::uint64_t>(::getpid()), held + size_bytes, null_device_bytes);
+  }
+  return fits ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult admit_context(int device) {
+  State& books = state();
+  if (SharedGpu::of_process() == nullptr) {
+    return admit(device, books.context_bytes);
+  }
+  constexpr std::uint64_t steps = 4;
+  CUresult result = CUDA_SUCCESS;
+  for (std::uint64_t step = 0; step < steps && result == CUDA_SUCCESS; ++step) {
+    ::usleep(2000);
+    result = admit(device, books.context_bytes / steps);
+    books.growing_bytes += result == CUDA_SUCCESS ? books.context_bytes / steps : 0;
+  }
+  books.growing_bytes = 0;
+  if (result != CUDA_SUCCESS) {
+    tell_shared(device);
+  }
+  return result;
+}
+
+void tell_shared(int device) {
+  if (SharedGpu* const shared = SharedGpu::of_process()) {
+    shared->hold(static_cast<std::uint64_t>(::getpid()), held_bytes(device), null_device_bytes);
+  }
 }
 
 std::uint64_t new_address() {
@@ -138,8 +174,10 @@ CUresult free_block(std::uint64_t address) {
       pool->reserved_bytes = pool->used_bytes;
     }
   }
+  const int device = found->second.device;
   state().blocks.erase(found);
   state().free_addresses.push_back(address);
+  tell_shared(device);
   return CUDA_SUCCESS;
 }
 
@@ -163,6 +201,7 @@ void end_primary_context(int device) {
   facts.graph_reserved_bytes = 0;
   std::erase_if(state().executables,
                 [device](const auto& entry) { return entry.second.first == device; });
+  tell_shared(device);
 }
 
 }  // namespace null_cuda

@@ -74,6 +74,7 @@ struct State {
   std::vector<std::uint64_t> free_addresses;  // the last one freed is handed out first
   std::uint64_t next_address = 0x7f0000000000;
   std::uint64_t context_bytes = 0;
+  std::uint64_t growing_bytes = 0;  // of a context in the making
   std::uint64_t allocations = 0;
   std::uint64_t capture_questions = 0;
   int failures = 0;
@@ -91,6 +92,10 @@ State& state();
 std::uint64_t held_bytes(int device);
 // Counts the call, and says whether it may have the bytes.
 CUresult admit(int device, std::uint64_t size_bytes);
+// The same for a context, which comes bit by bit on a GPU that others share.
+CUresult admit_context(int device);
+// Tells those who share the GPU what this process has less now.
+void tell_shared(int device);
 std::uint64_t new_address();
 CUresult add_block(std::uint64_t* address, const Block& block);
 CUresult free_block(std::uint64_t address);
