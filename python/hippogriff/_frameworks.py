@@ -69,6 +69,9 @@ _HOST = Region(0, 0, "host", True, None, None)
 
 _UNKNOWN = object()
 
+# Of arrays with fewer none is large: an element has 16 bytes at most.
+_MANY_ELEMENTS = (4 << 20) // 16
+
 
 class Framework(Protocol):
     """Makes arrays and tells about them."""
@@ -281,7 +284,7 @@ class _Torch:
     def empties(self, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
         make = functools.partial(self._make_all, dtypes, shapes)
         if self._device.type == "cpu":
-            return make()
+            return self._ask_for_huge_pages(make())
         claim(self._device)
         with self._torch.cuda.device(self._device):
             return self._pages.make(make)
@@ -377,8 +380,18 @@ class _Torch:
             shape = (*shape[:-1], shape[-1] // 2)
         array = self._empty(shape, dtype=theirs, device=self._device)
         if self._device.type == "cpu":
-            ask_for_huge_pages([(array.data_ptr(), array.numel() * array.element_size())])
+            self._ask_for_huge_pages([array])
         return array
+
+    @staticmethod
+    def _ask_for_huge_pages(arrays: list[Any]) -> list[Any]:
+        """Do for torch's what NumPy does itself."""
+        ask_for_huge_pages(
+            (array.data_ptr(), array.numel() * array.element_size())
+            for array in arrays
+            if array.numel() >= _MANY_ELEMENTS
+        )
+        return arrays
 
     def address(self, array: Any) -> int:
         return int(array.data_ptr())

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hippogriff._frameworks import make_framework
 from hippogriff.safetensors import _load, load_file, save_file
 
 _MIB = 1 << 20
@@ -43,6 +44,17 @@ def test_large_arrays_ask_for_huge_pages(model: Path, framework: str) -> None:
     for array in load_file(model, framework=framework).values():
         address = array.data_ptr() if framework == "pt" else array.ctypes.data
         assert "hg" in _flags_at(address + 4 * _MIB)
+
+
+@pytest.mark.torch
+def test_arrays_side_by_side_stay_few_mappings() -> None:
+    torch = pytest.importorskip("torch")
+    framework = make_framework("pt", "cpu")
+    before = len(Path("/proc/self/maps").read_text().splitlines())
+    arrays = framework.empties(["U8"] * 500, [(9 * _MIB,)] * 500)
+    after = len(Path("/proc/self/maps").read_text().splitlines())
+    assert after < before + 100
+    assert isinstance(arrays[0], torch.Tensor)
 
 
 def test_no_array_is_made_while_others_are_filled(

@@ -14,7 +14,6 @@ from hippogriff._file import small_bytes
 from hippogriff._flights import Flights
 from hippogriff._frameworks import make_array, make_framework
 from hippogriff._host_memory import host_memory_bytes, share_out
-from hippogriff._huge_pages import ask_for_huge_pages
 from hippogriff._report import Watch
 from hippogriff._scatter import interleave, start_segments
 from hippogriff._transfer import Request
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from hippogriff.safetensors._tensor import TensorInfo
     from hippogriff.safetensors._verify import Verifier, Verify
 
-# While a batch is on its way the arrays of the next are made, which takes some microseconds each: a
+# While a batch is on its way to a GPU the arrays of the next are made, some microseconds each: a
 # batch is sent off when making it has taken about as long as moving it will. The first is small, so
 # that it is on its way soon, and those after it grow; large arrays take no time to make, and the
 # more there are in one transfer the better.
@@ -91,7 +90,8 @@ def load_tensors(
 ) -> dict[str, Any]:
     """Load tensors of an open file, given in the order of their data, into arrays of their own.
 
-    They come some at a time: the first are on their way before the next are asked for. `landed` is
+    They come some at a time: to a GPU the first are on their way before the next are asked for, to
+    host memory all arrays are made first. `landed` is
     called for each batch once it is there, while later ones are on their way; batches have about
     `landing_bytes` at most then. `to` names the device in the report; `host_memory` is the most of
     the pinbuffer that its transfers use together, in bytes, 0 for any. What lands in host memory is
@@ -110,6 +110,7 @@ def load_tensors(
         made = _made(framework, _batches(pieces, most_bytes), pause)
         # Memory that is asked of the kernel waits for the threads that fill what it gave before.
         for group, arrays, addresses in list(made) if framework.region.host_memory else made:
+            pause.look()
             names += group.names
             loaded += arrays
             found = room_for(verifier, framework.region, group.sizes)
@@ -141,8 +142,6 @@ def _made(
         framework.prepare(group.sizes)
         arrays = make_arrays(framework, group)
         addresses = framework.addresses(arrays)
-        if framework.region.host_memory:
-            ask_for_huge_pages(zip(addresses, group.sizes, strict=True))
         yield group, arrays, addresses
 
 
@@ -358,7 +357,7 @@ def _read_promised(shard: Shard, file: File) -> Header | None:
 def _load_all(
     source: _Source, maker: Framework, watch: Watch, checks: Checks, host_memory: int
 ) -> dict[str, Any]:
-    """Load a file's tensors, of which the first are on their way before the last are known."""
+    """Load a file's tensors, to a GPU the first before the last are known."""
     file, verifier, header = source
     follower = None if verifier is None else Follower(verifier)
     landed = checks.of(verifier, maker.region, follower)
