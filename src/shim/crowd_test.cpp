@@ -3,38 +3,47 @@
 // is killed at any moment.
 #define __CUDA_API_VERSION_INTERNAL  // NOLINT: theirs
 #include "node/outside.hpp"
+#include "noded/open_node.hpp"
 #include "testing/effort.hpp"
-#include "testing/node_segment.hpp"
+#include "testing/node_server.hpp"
 #include "testing/null_cuda/null_cuda.hpp"
 #include "testing/null_cuda/shared_gpu.hpp"
+#include "testing/temporary_folder.hpp"
 
 #include <cuda.h>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
 
+using hippogriff::TemporaryFolder;
+using hippogriff::testing::Answers;
 using hippogriff::testing::Child;
 using hippogriff::testing::null_device_bytes;
 using hippogriff::testing::SharedGpu;
-using hippogriff::testing::TemporarySegment;
+using hippogriff::testing::SocketPlace;
 namespace node = hippogriff::node;
+namespace noded = hippogriff::noded;
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
 constexpr std::uint64_t context_bytes = 60 * mib;
 constexpr std::uint64_t outside_bytes = 100 * mib;
-constexpr int crowd = 8;
+constexpr std::size_t crowd = 8;
 constexpr const char* gpu = "GPU-01010101-0101-0101-0101-010101010101";
 
 void set(const char* name, const std::string& value) {
@@ -48,12 +57,12 @@ void pause_up_to(Random& random, unsigned milliseconds) {
 }
 
 // Who has what and who was promised what, for whoever looks for the cause.
-int refused(const node::NodeOptions& options, const char* call) {
+int refused(const std::string& address, const char* call) {
   std::string text = std::to_string(::getpid()) + ": " + call + " was refused. MiB by process:";
   for (const SharedGpu::Holder& holder : SharedGpu::of_process()->holders()) {
     text += " " + std::to_string(holder.pid) + ":" + std::to_string(holder.bytes / mib);
   }
-  const node::NodeView view = node::Node(options).view();
+  const node::NodeView view = noded::open_node(address)->view();
   text += "; outside " + std::to_string(view.devices.at(0).outside_bytes / mib) + "; promised";
   for (const node::NodeView::Reservation& reservation : view.reservations) {
     text += " " + std::to_string(reservation.record.size_bytes / mib) + "/" +
@@ -65,7 +74,7 @@ int refused(const node::NodeOptions& options, const char* call) {
 }
 
 // What a program of a command does; 1 when a call was refused.
-int run_program(const node::NodeOptions& options, Random& random, std::uint64_t memory_bytes) {
+int run_program(const std::string& address, Random& random, std::uint64_t memory_bytes) {
   pause_up_to(random, 20);
   HIPPO_NULL(null_cuda_context_bytes)(context_bytes);
   CUcontext context = nullptr;
@@ -74,7 +83,7 @@ int run_program(const node::NodeOptions& options, Random& random, std::uint64_t 
                                        : cuDevicePrimaryCtxRetain(&context, 0)) == CUDA_SUCCESS &&
                     cuCtxSetCurrent(context) == CUDA_SUCCESS;
   if (!made) {
-    return refused(options, "a context");
+    return refused(address, "a context");
   }
   pause_up_to(random, 10);
   const std::uint64_t parts = 1 + random() % 3;
@@ -82,14 +91,14 @@ int run_program(const node::NodeOptions& options, Random& random, std::uint64_t 
     std::vector<CUdeviceptr> blocks(parts);
     for (CUdeviceptr& block : blocks) {
       if (cuMemAlloc_v2(&block, (memory_bytes - context_bytes) / parts) != CUDA_SUCCESS) {
-        return refused(options, "an allocation");
+        return refused(address, "an allocation");
       }
       pause_up_to(random, 3);
     }
     pause_up_to(random, 10);
     for (const CUdeviceptr block : blocks) {
       if (cuMemFree_v2(block) != CUDA_SUCCESS) {
-        return refused(options, "freeing");
+        return refused(address, "freeing");
       }
     }
   }
@@ -99,82 +108,128 @@ int run_program(const node::NodeOptions& options, Random& random, std::uint64_t 
   return 0;
 }
 
+// All commands begin at once, when each has said what it wants: one that comes later may have no
+// room for its context, which its users are told.
+class Beginning {
+ public:
+  Beginning() { EXPECT_EQ(::pipe(ends_.data()), 0); }
+
+  ~Beginning() { begin(); }
+
+  Beginning(const Beginning&) = delete;
+  Beginning& operator=(const Beginning&) = delete;
+
+  // In a child.
+  void wait() {
+    ::close(ends_[1]);
+    static_cast<void>(::write(ready_.to(), "1", 1));
+    char byte = 0;
+    while (::read(ends_[0], &byte, 1) > 0) {
+    }
+  }
+
+  void wait_for(std::size_t commands) const { EXPECT_EQ(ready_.next(commands).size(), commands); }
+
+  void begin() {
+    for (int& end : ends_) {
+      if (end >= 0) {
+        ::close(std::exchange(end, -1));
+      }
+    }
+  }
+
+ private:
+  Answers ready_;
+  std::array<int, 2> ends_{};
+};
+
 // As `hippogriff run` does it: with the memory left for the first use, or reserved at the start.
-int run_command(const node::NodeOptions& options, std::uint32_t seed) {
+int run_command(const std::string& address, std::uint32_t seed, Beginning& beginning) {
   Random random(seed);
   const std::uint64_t memory_bytes = context_bytes + (1 + random() % 150) * mib;
-  node::Node leader(options);
-  const std::uint32_t device = leader.add_device(gpu, null_device_bytes);
+  const auto leader = noded::open_node(address);
+  const std::uint32_t device = leader->add_device(gpu, null_device_bytes);
   const bool at_first_use = random() % 4 != 0;
   if (at_first_use) {
-    leader.defer({.device = device, .size_bytes = memory_bytes});
-  } else {
-    node::OutsideLook look(leader, device, gpu);
-    leader.reserve({.device = device,
-                    .size_bytes = memory_bytes,
-                    .timeout = std::chrono::seconds(60),
-                    .interrupted = [&] {
-                      look();
-                      return false;
-                    }});
+    leader->defer({.device = device, .size_bytes = memory_bytes});
   }
-  set("HIPPOGRIFF_RESERVATION", leader.leader());
+  beginning.wait();
+  if (!at_first_use) {
+    node::OutsideLook look(*leader, device, gpu);
+    leader->reserve({.device = device,
+                     .size_bytes = memory_bytes,
+                     .timeout = std::chrono::seconds(60),
+                     .interrupted = [&] {
+                       look();
+                       return false;
+                     }});
+  }
+  set("HIPPOGRIFF_RESERVATION", leader->leader());
   set("HIPPOGRIFF_WAIT_MS", at_first_use ? "60000" : "");
-  const int status = Child([&] { return run_program(options, random, memory_bytes); }).wait();
+  const int status = Child([&] { return run_program(address, random, memory_bytes); }).wait();
   return status == -SIGKILL ? 0 : status;
 }
 
-class Crowd : public ::testing::TestWithParam<node::Policy> {
+struct Where {
+  const char* name;
+  node::Policy policy;
+  bool has_server;
+};
+
+class Crowd : public ::testing::TestWithParam<Where> {
  protected:
   void SetUp() override {
     set("HIPPOGRIFF_CUDA_DRIVER", HIPPOGRIFF_NULL_DRIVER);
     set("HIPPOGRIFF_NVML", HIPPOGRIFF_FAKE_NVML);
-    set("HIPPOGRIFF_NODE", place.path());
-    set("NULL_CUDA_SHARED_GPU", place.path() + "-gpu");
-    set("FAKE_NVML_FILE", place.path() + "-nvml");
-    std::ofstream(place.path() + "-nvml") << "gpu " << gpu << ' ' << null_device_bytes << " 0 0\n";
-  }
-
-  void TearDown() override {
-    for (const char* end : {"-gpu", "-nvml"}) {
-      static_cast<void>(::unlink((place.path() + end).c_str()));
+    set("NULL_CUDA_SHARED_GPU", files.file("gpu"));
+    set("FAKE_NVML_FILE", files.file("nvml"));
+    std::ofstream(files.file("nvml")) << "gpu " << gpu << ' ' << null_device_bytes << " 0 0\n";
+    set("HIPPOGRIFF_NODE", address());
+    if (GetParam().has_server) {
+      server.emplace([this] {
+        hippogriff::noded::Server(place.options(GetParam().policy)).run();
+        return 0;
+      });
+      ASSERT_TRUE(hippogriff::testing::serves(place.path()));
     }
   }
 
-  TemporarySegment place;
+  [[nodiscard]] std::string address() const {
+    return GetParam().has_server ? "unix:" + place.path() : place.segment_path();
+  }
+
+  SocketPlace place;
+  TemporaryFolder files{"/tmp"};
+  std::optional<Child> server;
 };
-
-// One command after the other; 1 as soon as one was refused something.
-int run_commands(const node::NodeOptions& options, std::uint32_t seed) {
-  for (int round = 0; round < hippogriff::rounds_of(12); ++round, ++seed) {
-    if (const int status = Child([&] { return run_command(options, seed); }).wait(); status != 0) {
-      static_cast<void>(std::fprintf(stderr, "seed %u: status %d\n", seed, status));
-      return 1;
-    }
-  }
-  return 0;
-}
 
 TEST_P(Crowd, gets_from_the_driver_what_the_node_promised) {
   ASSERT_NE(SharedGpu::of_process(), nullptr);
   ASSERT_TRUE(SharedGpu::of_process()->hold(1, outside_bytes, null_device_bytes));
-  const node::NodeOptions options = place.options(GetParam());
-  const node::Node watcher(options);  // The books stay while commands come and go.
+  const auto watcher = noded::open_node(address(), {.path = {}, .policy = GetParam().policy});
+  watcher->set_unreserved(watcher->add_device(gpu, null_device_bytes),
+                          {.outside_bytes = outside_bytes, .context_bytes = context_bytes});
   std::uint32_t seed = std::random_device{}();
-  std::vector<Child> places;
-  for (int number = 0; number < crowd; ++number, seed += 1000) {
-    places.emplace_back([&] { return run_commands(options, seed); });
-  }
-  for (Child& each : places) {
-    EXPECT_EQ(each.wait(), 0);
+  for (int round = 0; round < hippogriff::rounds_of(12); ++round) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Beginning beginning;
+    std::vector<Child> commands;
+    for (std::size_t number = 0; number < crowd; ++number, ++seed) {
+      commands.emplace_back([&] { return run_command(address(), seed, beginning); });
+    }
+    beginning.wait_for(crowd);
+    beginning.begin();
+    for (Child& command : commands) {
+      EXPECT_EQ(command.wait(), 0);
+    }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies,
+INSTANTIATE_TEST_SUITE_P(Places,
                          Crowd,
-                         ::testing::Values(node::Policy::fifo, node::Policy::mmu),
-                         [](const auto& policy) {
-                           return policy.param == node::Policy::fifo ? "fifo" : "mmu";
-                         });
+                         ::testing::Values(Where{"fifo", node::Policy::fifo, false},
+                                           Where{"mmu", node::Policy::mmu, false},
+                                           Where{"server", node::Policy::mmu, true}),
+                         [](const auto& where) { return where.param.name; });
 
 }  // namespace
