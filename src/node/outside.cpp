@@ -223,6 +223,7 @@ bool look_outside(NodeClient& node, std::uint32_t device, const std::string& uui
     least = std::min(least, less(seen->least_used_bytes, now.bytes));
     most = std::max(most, less(seen->most_used_bytes, ours_of(*view, place, seen->least).bytes));
   }
+  most = std::max(least, most);  // Who is in one list alone may have told more than NVML.
   node.set_unreserved(
       device,
       {.outside_bytes = known_bytes != 0 ? std::clamp(known_bytes, least, most) : most,

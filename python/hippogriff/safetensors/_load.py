@@ -91,12 +91,11 @@ def load_tensors(
     """Load tensors of an open file, given in the order of their data, into arrays of their own.
 
     They come some at a time: to a GPU the first are on their way before the next are asked for, to
-    host memory all arrays are made first. `landed` is
-    called for each batch once it is there, while later ones are on their way; batches have about
-    `landing_bytes` at most then. `to` names the device in the report; `host_memory` is the most of
-    the pinbuffer that its transfers use together, in bytes, 0 for any. What lands in host memory is
-    hashed on the way in blocks as `verifier` has them. Whatever ends it early stops what is under
-    way first.
+    host memory all arrays are made first. `landed` is called for each batch once it is there, while
+    later ones are on their way; batches have about `landing_bytes` at most then. `to` names the
+    device in the report; `host_memory` is the most of the pinbuffer that its transfers use
+    together, in bytes, 0 for any. What lands in host memory is hashed on the way in blocks as
+    `verifier` has them. Whatever ends it early stops what is under way first.
     """
     watch = watch or Watch(progress=False)
     watch.open(file.path, to)
