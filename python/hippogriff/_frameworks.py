@@ -18,7 +18,7 @@ from hippogriff._torch_pages import SMALL_BYTES, Pages, rounded
 from hippogriff.errors import HippogriffError, InvalidArgument, OutOfHostMemory, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
 # What safetensors calls an element type, by what NumPy, ml_dtypes and torch call it.
@@ -240,6 +240,17 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...] | None:
     return strides if max(strides[0], shape[0]) < 1 << 63 else None
 
 
+@contextlib.contextmanager
+def _no_room_as_memory_error() -> Iterator[None]:
+    """Raise what Python and NumPy raise where torch's allocator for the CPU has no memory."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "DefaultCPUAllocator" not in str(error):
+            raise
+        raise MemoryError(str(error).partition("\n")[0]) from error
+
+
 class _Torch:
     def __init__(self, device: object) -> None:
         self._torch = _import("torch", "torch")
@@ -284,7 +295,8 @@ class _Torch:
     def empties(self, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
         make = functools.partial(self._make_all, dtypes, shapes)
         if self._device.type == "cpu":
-            return self._ask_for_huge_pages(make())
+            with _no_room_as_memory_error():
+                return self._ask_for_huge_pages(make())
         claim(self._device)
         with self._torch.cuda.device(self._device):
             return self._pages.make(make)
@@ -378,7 +390,8 @@ class _Torch:
                     f"torch packs F4 by two: shape {shape} does not end in an even number"
                 )
             shape = (*shape[:-1], shape[-1] // 2)
-        array = self._empty(shape, dtype=theirs, device=self._device)
+        with _no_room_as_memory_error():
+            array = self._empty(shape, dtype=theirs, device=self._device)
         if self._device.type == "cpu":
             self._ask_for_huge_pages([array])
         return array

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hippogriff import _library
 from hippogriff._frameworks import make_framework
 from hippogriff.safetensors import _load, load_file, save_file
 
@@ -55,6 +59,40 @@ def test_arrays_side_by_side_stay_few_mappings() -> None:
     after = len(Path("/proc/self/maps").read_text().splitlines())
     assert after < before + 100
     assert isinstance(arrays[0], torch.Tensor)
+
+
+_WITHOUT_ROOM = """
+import resource, sys
+import torch
+from hippogriff.errors import OutOfHostMemory
+from hippogriff.safetensors import load_file, safe_open
+load_file(sys.argv[1])
+used = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize"))
+resource.setrlimit(resource.RLIMIT_AS, ((used << 10) + (30 << 20), resource.RLIM_INFINITY))
+for load in (load_file, lambda path: safe_open(path, "pt").get_tensor("0")):
+    try:
+        load(sys.argv[2])
+        print("loaded")
+    except OutOfHostMemory as error:
+        print("tensor '0'" in str(error))
+"""
+
+
+@pytest.mark.torch
+def test_too_little_memory_for_torch_is_told_as_that(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    small, large = tmp_path / "small.safetensors", tmp_path / "large.safetensors"
+    save_file({"0": np.zeros(4, np.uint8)}, small)
+    save_file({"0": np.zeros(64 * _MIB, np.uint8)}, large)
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_ROOM, small, large],
+        env={**os.environ, "HIPPOGRIFF_LIBRARY": _library.lib._name},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.split() == ["True", "True"], done.stderr
 
 
 def test_no_array_is_made_while_others_are_filled(
