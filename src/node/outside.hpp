@@ -28,6 +28,8 @@ class OutsideLook {
   OutsideLook(NodeClient& node, std::uint32_t device, const std::string& uuid)
       : node_(node), device_(device), uuid_(uuid) {}
 
+  OutsideLook(NodeClient&, std::uint32_t, std::string&&) = delete;
+
   void operator()() noexcept;
 
  private:

@@ -24,6 +24,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <optional>
+#include <ostream>
 #include <random>
 #include <string>
 #include <utility>
@@ -44,7 +45,11 @@ constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
 constexpr std::uint64_t context_bytes = 60 * mib;
 constexpr std::uint64_t outside_bytes = 100 * mib;
 constexpr std::size_t crowd = 8;
-constexpr const char* gpu = "GPU-01010101-0101-0101-0101-010101010101";
+
+const std::string& gpu() {
+  static const std::string uuid = "GPU-01010101-0101-0101-0101-010101010101";
+  return uuid;
+}
 
 void set(const char* name, const std::string& value) {
   ::setenv(name, value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): one thread yet
@@ -148,14 +153,14 @@ int run_command(const std::string& address, std::uint32_t seed, Beginning& begin
   Random random(seed);
   const std::uint64_t memory_bytes = context_bytes + (1 + random() % 150) * mib;
   const auto leader = noded::open_node(address);
-  const std::uint32_t device = leader->add_device(gpu, null_device_bytes);
+  const std::uint32_t device = leader->add_device(gpu(), null_device_bytes);
   const bool at_first_use = random() % 4 != 0;
   if (at_first_use) {
     leader->defer({.device = device, .size_bytes = memory_bytes});
   }
   beginning.wait();
   if (!at_first_use) {
-    node::OutsideLook look(*leader, device, gpu);
+    node::OutsideLook look(*leader, device, gpu());
     leader->reserve({.device = device,
                      .size_bytes = memory_bytes,
                      .timeout = std::chrono::seconds(60),
@@ -176,6 +181,10 @@ struct Where {
   bool has_server;
 };
 
+void PrintTo(const Where& where, std::ostream* to) {
+  *to << where.name;
+}
+
 class Crowd : public ::testing::TestWithParam<Where> {
  protected:
   void SetUp() override {
@@ -183,7 +192,7 @@ class Crowd : public ::testing::TestWithParam<Where> {
     set("HIPPOGRIFF_NVML", HIPPOGRIFF_FAKE_NVML);
     set("NULL_CUDA_SHARED_GPU", files.file("gpu"));
     set("FAKE_NVML_FILE", files.file("nvml"));
-    std::ofstream(files.file("nvml")) << "gpu " << gpu << ' ' << null_device_bytes << " 0 0\n";
+    std::ofstream(files.file("nvml")) << "gpu " << gpu() << ' ' << null_device_bytes << " 0 0\n";
     set("HIPPOGRIFF_NODE", address());
     if (GetParam().has_server) {
       server.emplace([this] {
@@ -207,7 +216,7 @@ TEST_P(Crowd, gets_from_the_driver_what_the_node_promised) {
   ASSERT_NE(SharedGpu::of_process(), nullptr);
   ASSERT_TRUE(SharedGpu::of_process()->hold(1, outside_bytes, null_device_bytes));
   const auto watcher = noded::open_node(address(), {.path = {}, .policy = GetParam().policy});
-  watcher->set_unreserved(watcher->add_device(gpu, null_device_bytes),
+  watcher->set_unreserved(watcher->add_device(gpu(), null_device_bytes),
                           {.outside_bytes = outside_bytes, .context_bytes = context_bytes});
   std::uint32_t seed = std::random_device{}();
   for (int round = 0; round < hippogriff::rounds_of(12); ++round) {
