@@ -166,6 +166,14 @@ std::optional<GpuFacts> find_gpu(const std::string& uuid) {
   return handle != nullptr ? describe(handle) : std::nullopt;
 }
 
+std::optional<std::uint64_t> gpu_used_bytes(const std::string& uuid) {
+  const Handle handle = handle_of(uuid);
+  Memory memory;
+  return handle != nullptr && nvml().get_memory(handle, &memory) == success
+             ? std::optional<std::uint64_t>(memory.used)
+             : std::nullopt;
+}
+
 std::vector<GpuProcess> gpu_processes(const std::string& uuid) {
   const Handle handle = handle_of(uuid);
   if (handle == nullptr) {

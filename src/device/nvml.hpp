@@ -29,6 +29,8 @@ struct GpuProcess {
 // Thread-safe; survives a fork. Throws nothing: what NVML refuses is left out.
 std::vector<GpuFacts> list_gpus();
 std::optional<GpuFacts> find_gpu(const std::string& uuid);
+// By whomever, as GpuFacts has it; two calls of NVML where that takes six.
+std::optional<std::uint64_t> gpu_used_bytes(const std::string& uuid);
 // Those with a context on the GPU, by pid.
 std::vector<GpuProcess> gpu_processes(const std::string& uuid);
 // "" when NVML works; else what is missing.

@@ -39,6 +39,7 @@ void FirstUse::wait(std::chrono::milliseconds timeout,
   const Clock::time_point began = Clock::now();
   // Others may end that take no part: nobody but those who wait asks NVML for them.
   OutsideLook look_outside(*node_, device_, uuid_);
+  look_outside();  // A server grants at once what there is, by what it knows.
   bool told = false;
   try {
     account_->claim(std::min(timeout, timeout_), [&] {

@@ -8,7 +8,6 @@
 #include "device/nvml.hpp"
 #include "node/node.hpp"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,19 +61,20 @@ void widen(Snapshot& seen, const std::vector<GpuProcess>& processes) {
   }
 }
 
-// In turns, because who frees and allocates again has as much before as after; and again, because
-// most programs rest.
+// In turns, because who frees and allocates again has as much before as after, so often that few
+// are missed who do it all the time; and all of it again, because most programs rest.
 std::optional<Snapshot> take_snapshot(const std::string& uuid) {
+  constexpr int turns = 4;
   std::vector<GpuProcess> now = gpu_processes(uuid);
   for (int left = 3;; --left) {
     Snapshot seen{.least = now, .most = now};
-    for (int time = 0; time < 2; ++time) {
-      const auto facts = find_gpu(uuid);
-      if (!facts) {
+    for (int turn = 0; turn < turns; ++turn) {
+      const auto used_bytes = gpu_used_bytes(uuid);
+      if (!used_bytes) {
         return std::nullopt;
       }
-      seen.least_used_bytes = std::min(seen.least_used_bytes, facts->used_bytes);
-      seen.most_used_bytes = std::max(seen.most_used_bytes, facts->used_bytes);
+      seen.least_used_bytes = std::min(seen.least_used_bytes, *used_bytes);
+      seen.most_used_bytes = std::max(seen.most_used_bytes, *used_bytes);
       now = gpu_processes(uuid);
       widen(seen, now);
     }
@@ -101,16 +101,13 @@ std::uint32_t leader_of(const NodeView& view, std::uint32_t client) {
   return at != view.clients.end() ? at->leader : client;
 }
 
-// Whether whoever of this pid namespace uses the GPU is on the list. In a container NVML may tell
-// pids of the machine's, and then none of ours is.
+// Whether whoever of this pid namespace uses the GPU is on the list: if anybody is. In a container
+// NVML may tell the machine's pids, and it may tell none.
 bool lists_ours(const NodeView& view, const std::vector<GpuProcess>& seen) {
-  constexpr ino_t first_namespace = 0xEFFFFFFC;  // the machine's: PROC_PID_INIT_INO
-  struct stat facts{};
-  return (::stat("/proc/self/ns/pid", &facts) == 0 && facts.st_ino == first_namespace) ||
-         std::ranges::any_of(view.clients, [&](const NodeView::Client& client) {
-           return client.pid_is_here &&
-                  std::ranges::find(seen, client.pid, &GpuProcess::pid) != seen.end();
-         });
+  return std::ranges::any_of(view.clients, [&](const NodeView::Client& client) {
+    return client.pid_is_here &&
+           std::ranges::find(seen, client.pid, &GpuProcess::pid) != seen.end();
+  });
 }
 
 Groups groups_of(const NodeView& view, std::size_t device, const std::vector<GpuProcess>& seen) {
@@ -150,7 +147,17 @@ struct Ours {
   std::uint64_t whole_context_bytes = 0;  // of who waits in its first allocation
 };
 
-Ours ours_of(const NodeView& view, std::size_t device, const std::vector<GpuProcess>& seen) {
+bool waits_in(const NodeView& view, std::uint64_t id) {
+  return std::ranges::any_of(view.reservations, [id](const NodeView::Reservation& reservation) {
+    return reservation.record.id == id && reservation.record.is_new();
+  });
+}
+
+// `before` is the view before NVML was asked: who waited already then had made its context.
+Ours ours_of(const NodeView& view,
+             const NodeView& before,
+             std::size_t device,
+             const std::vector<GpuProcess>& seen) {
   Ours ours;
   Groups groups = groups_of(view, device, seen);
   for (auto& [leader, use] : groups) {
@@ -166,7 +173,8 @@ Ours ours_of(const NodeView& view, std::size_t device, const std::vector<GpuProc
     }
     Use& use = groups[leader_of(view, wish.client)];
     if (wish.unclaimed() && use.told_bytes == 0 && use.most_of_one_bytes <= context_bytes_max) {
-      std::uint64_t& context = wish.waits() ? ours.whole_context_bytes : ours.context_bytes;
+      const bool is_whole = wish.waits() && waits_in(before, wish.id);
+      std::uint64_t& context = is_whole ? ours.whole_context_bytes : ours.context_bytes;
       context = std::max(context, use.most_of_one_bytes);
     }
     const std::uint64_t early = std::min(use.seen_bytes, wish.wanted_bytes);
@@ -219,9 +227,10 @@ bool look_outside(NodeClient& node, std::uint32_t device, const std::string& uui
       known_bytes = record->outside_bytes;
       known_context_bytes = record->context_bytes;
     }
-    now = ours_of(*view, place, seen->most);
+    now = ours_of(*view, before, place, seen->most);
     least = std::min(least, less(seen->least_used_bytes, now.bytes));
-    most = std::max(most, less(seen->most_used_bytes, ours_of(*view, place, seen->least).bytes));
+    const Ours least_of_ours = ours_of(*view, before, place, seen->least);
+    most = std::max(most, less(seen->most_used_bytes, least_of_ours.bytes));
   }
   most = std::max(least, most);  // Who is in one list alone may have told more than NVML.
   node.set_unreserved(

@@ -1,6 +1,6 @@
 // Many commands at once on a GPU that has memory for some of them, with a driver and an NVML that
 // tell of all processes: what the node promised the driver has, whoever allocates, frees, ends or
-// is killed at any moment.
+// is killed meanwhile.
 #define __CUDA_API_VERSION_INTERNAL  // NOLINT: theirs
 #include "node/outside.hpp"
 #include "noded/open_node.hpp"
@@ -13,6 +13,7 @@
 #include <cuda.h>
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <array>
@@ -22,6 +23,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <optional>
 #include <ostream>
@@ -55,7 +57,7 @@ void set(const char* name, const std::string& value) {
   ::setenv(name, value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): one thread yet
 }
 
-using Random = std::minstd_rand;
+using Random = std::mt19937;
 
 void pause_up_to(Random& random, unsigned milliseconds) {
   ::usleep(static_cast<useconds_t>(random() % (1000 * milliseconds + 1)));
@@ -101,6 +103,9 @@ int run_program(const std::string& address, Random& random, std::uint64_t memory
       pause_up_to(random, 3);
     }
     pause_up_to(random, 10);
+    if (random() % 8 == 0) {
+      ::kill(::getpid(), SIGKILL);
+    }
     for (const CUdeviceptr block : blocks) {
       if (cuMemFree_v2(block) != CUDA_SUCCESS) {
         return refused(address, "freeing");
@@ -132,6 +137,9 @@ class Beginning {
     while (::read(ends_[0], &byte, 1) > 0) {
     }
   }
+
+  // Instead, where it cannot.
+  void give_up() const { static_cast<void>(::write(ready_.to(), "0", 1)); }
 
   void wait_for(std::size_t commands) const { EXPECT_EQ(ready_.next(commands).size(), commands); }
 
@@ -175,12 +183,22 @@ int run_command(const std::string& address, std::uint32_t seed, Beginning& begin
   return status == -SIGKILL ? 0 : status;
 }
 
+int begin_command(const std::string& address, std::uint32_t seed, Beginning& beginning) {
+  try {
+    return run_command(address, seed, beginning);
+  } catch (const std::exception&) {
+    beginning.give_up();
+    throw;
+  }
+}
+
 struct Where {
   const char* name;
   node::Policy policy;
   bool has_server;
 };
 
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest's
 void PrintTo(const Where& where, std::ostream* to) {
   *to << where.name;
 }
@@ -190,12 +208,13 @@ class Crowd : public ::testing::TestWithParam<Where> {
   void SetUp() override {
     set("HIPPOGRIFF_CUDA_DRIVER", HIPPOGRIFF_NULL_DRIVER);
     set("HIPPOGRIFF_NVML", HIPPOGRIFF_FAKE_NVML);
-    set("NULL_CUDA_SHARED_GPU", files.file("gpu"));
-    set("FAKE_NVML_FILE", files.file("nvml"));
-    std::ofstream(files.file("nvml")) << "gpu " << gpu() << ' ' << null_device_bytes << " 0 0\n";
+    set("NULL_CUDA_SHARED_GPU", files().file("gpu"));
+    set("FAKE_NVML_FILE", files().file("nvml"));
+    std::ofstream(files().file("nvml")) << "gpu " << gpu() << ' ' << null_device_bytes << " 0 0\n";
     set("HIPPOGRIFF_NODE", address());
     if (GetParam().has_server) {
       server.emplace([this] {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         hippogriff::noded::Server(place.options(GetParam().policy)).run();
         return 0;
       });
@@ -207,8 +226,13 @@ class Crowd : public ::testing::TestWithParam<Where> {
     return GetParam().has_server ? "unix:" + place.path() : place.segment_path();
   }
 
+  // The process's, as the GPU is.
+  static const TemporaryFolder& files() {
+    static const TemporaryFolder folder{"/tmp"};
+    return folder;
+  }
+
   SocketPlace place;
-  TemporaryFolder files{"/tmp"};
   std::optional<Child> server;
 };
 
@@ -224,7 +248,7 @@ TEST_P(Crowd, gets_from_the_driver_what_the_node_promised) {
     Beginning beginning;
     std::vector<Child> commands;
     for (std::size_t number = 0; number < crowd; ++number, ++seed) {
-      commands.emplace_back([&] { return run_command(address(), seed, beginning); });
+      commands.emplace_back([&] { return begin_command(address(), seed, beginning); });
     }
     beginning.wait_for(crowd);
     beginning.begin();
