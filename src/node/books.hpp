@@ -30,7 +30,7 @@ struct OvertakeBound {
 };
 
 // Names end with a zero and are unique. What programs that do not take part use is `outside_bytes`,
-// and `context_bytes` what a context was last seen to take; 0 while none was seen.
+// and `context_bytes` what a context was seen to take (outside.cpp); 0 while none was.
 struct DeviceRecord {
   std::array<char, 48> name{};
   std::uint64_t capacity_bytes = 0;

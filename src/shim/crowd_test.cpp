@@ -37,6 +37,7 @@ namespace {
 using hippogriff::TemporaryFolder;
 using hippogriff::testing::Answers;
 using hippogriff::testing::Child;
+using hippogriff::testing::eventually;
 using hippogriff::testing::null_device_bytes;
 using hippogriff::testing::SharedGpu;
 using hippogriff::testing::SocketPlace;
@@ -45,7 +46,6 @@ namespace noded = hippogriff::noded;
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
 constexpr std::uint64_t context_bytes = 60 * mib;
-constexpr std::uint64_t outside_bytes = 100 * mib;
 constexpr std::size_t crowd = 8;
 
 const std::string& gpu() {
@@ -238,13 +238,18 @@ class Crowd : public ::testing::TestWithParam<Where> {
 
 TEST_P(Crowd, gets_from_the_driver_what_the_node_promised) {
   ASSERT_NE(SharedGpu::of_process(), nullptr);
-  ASSERT_TRUE(SharedGpu::of_process()->hold(1, outside_bytes, null_device_bytes));
   const auto watcher = noded::open_node(address(), {.path = {}, .policy = GetParam().policy});
-  watcher->set_unreserved(watcher->add_device(gpu(), null_device_bytes),
-                          {.outside_bytes = outside_bytes, .context_bytes = context_bytes});
+  const std::uint32_t device = watcher->add_device(gpu(), null_device_bytes);
+  watcher->set_unreserved(device, {.context_bytes = context_bytes});
   std::uint32_t seed = std::random_device{}();
-  for (int round = 0; round < hippogriff::rounds_of(12); ++round) {
+  for (std::uint64_t round = 0; round < std::uint64_t{hippogriff::rounds_of(12)}; ++round) {
     SCOPED_TRACE("seed " + std::to_string(seed));
+    const std::uint64_t outside_bytes = (60 + 20 * (round % 3)) * mib;
+    ASSERT_TRUE(SharedGpu::of_process()->hold(1, outside_bytes, null_device_bytes));
+    ASSERT_TRUE(eventually([&] {
+      node::look_outside(*watcher, device, gpu());
+      return watcher->view().devices.at(0).outside_bytes == outside_bytes;
+    }));
     Beginning beginning;
     std::vector<Child> commands;
     for (std::size_t number = 0; number < crowd; ++number, ++seed) {

@@ -2,7 +2,7 @@
 //   gpu UUID MEMORY_BYTES USED_BYTES UTILIZATION_PCT      in nvidia-smi's order
 //   process UUID PID USED_BYTES
 // Of a GPU that processes share (testing/null_cuda/shared_gpu.hpp) it tells what they hold: that is
-// the file's first. What a GPU has was told: then the next of FAKE_NVML_FILE.1 to .9 takes its
+// the file's first. What a GPU has was told: then the next of FAKE_NVML_FILE.1 to .20 takes its
 // place, if there is one.
 #include "testing/null_cuda/shared_gpu.hpp"
 
@@ -83,7 +83,7 @@ Machine machine() {
 void go_on() {
   const char* path = std::getenv("FAKE_NVML_FILE");  // NOLINT(concurrency-mt-unsafe): in tests
   const std::string file = path != nullptr ? path : "";
-  for (int number = 1; number <= 9; ++number) {
+  for (int number = 1; number <= 20; ++number) {
     if (std::rename((file + "." + std::to_string(number)).c_str(), file.c_str()) == 0) {
       return;
     }

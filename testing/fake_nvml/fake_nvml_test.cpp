@@ -30,7 +30,7 @@ class FakeNvml : public ::testing::Test {
 
   void TearDown() override {
     static_cast<void>(::unlink(path_.c_str()));
-    for (int times = 1; times <= 9; ++times) {
+    for (int times = 1; times <= 20; ++times) {
       static_cast<void>(::unlink((path_ + "." + std::to_string(times)).c_str()));
     }
   }
@@ -114,7 +114,7 @@ TEST_F(FakeNvml, what_is_allocated_while_one_looks_hides_nothing_that_is_used_ou
   EXPECT_EQ(outside(), 100U) << "allocated";
   tell_after(1, 150, holding(50));
   EXPECT_EQ(outside(), 100U) << "freed";
-  for (int times = 1; times <= 8; ++times) {
+  for (int times = 1; times <= 20; ++times) {
     tell_after(times, times % 2 == 0 ? 150 : 600, holding(times % 2 == 0 ? 50 : 500));
   }
   EXPECT_EQ(outside(), 100U) << "it never rests: as before";
