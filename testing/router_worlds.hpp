@@ -73,6 +73,7 @@ class RandomWorld {
     made.why_not_direct = chance(0.5) ? "cuFile is not here" : "";
     made.cores = 1 + static_cast<std::uint32_t>(scale(1, 200));
     made.hashes = made.direction == Direction::send && made.host_addressable && chance(0.5);
+    made.new_memory = made.direction == Direction::send && made.host_addressable && chance(0.5);
     return made;
   }
 

@@ -103,7 +103,8 @@ CostModel::CostModel(const TransferFacts& facts,
       can_write_mapped_(facts.can_write_mapped),
       host_addressable_(facts.host_addressable),
       in_place_(facts.in_place && facts.direct_io),
-      channels_max_(facts.hashes ? EngineShape::hashing_channels_max : EngineShape::channels_max),
+      channels_max_(facts.hashes || facts.new_memory ? EngineShape::slowed_channels_max
+                                                     : EngineShape::channels_max),
       bytes_(static_cast<double>(facts.size_bytes)),
       cached_(facts.in_memory ? bytes_ : bytes_ * usable_fraction(facts.cached_fraction)),
       cold_(bytes_ - cached_) {
@@ -128,10 +129,10 @@ CostModel::CostModel(const TransferFacts& facts,
   // What a thread costs is at most its time. The calibration may say more: a rate and its inverse
   // are averaged apart, and direct transfers raise the one and tell nothing of the other.
   channel_cpu_ = std::min(usable_cost(channel.cpu_seconds_per_byte), 1.0 / channel_);
-  if (facts.hashes) {
-    channel_ *= EngineShape::hashing_rate;
-    channel_cpu_ /= EngineShape::hashing_rate;
-  }
+  const double slowed = (facts.hashes ? EngineShape::hashing_rate : 1.0) *
+                        (facts.new_memory ? EngineShape::new_memory_rate : 1.0);
+  channel_ *= slowed;
+  channel_cpu_ /= slowed;
   channels_max_rate_ = usable_rate(sending_ ? host.cached_read_max : host.cached_write_max);
 
   const Rate& shared =

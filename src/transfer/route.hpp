@@ -63,6 +63,7 @@ struct TransferFacts {
   bool parked_sends_wait = false;  // other sends to this device wait for its memory (Gullfoss 4.2)
   bool host_addressable = false;
   bool in_place = true;     // host_addressable: O_DIRECT may move bytes to and from where they lie
+  bool new_memory = false;  // send to host memory: the kernel has yet to make its pages
   bool hashes = false;      // send to host memory: channels also hash what they bring
   bool can_map = false;     // registration works for this device, file and direction
   bool maps_aside = true;   // registering holds up nobody on the device now

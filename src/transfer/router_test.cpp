@@ -76,10 +76,24 @@ TEST(Router, who_hashes_in_place_is_wider_and_no_slower) {
   EXPECT_EQ(hashing.route, Route::direct);
   EXPECT_LE(plain.plan.direct_channels, EngineShape::channels_max);
   EXPECT_GT(hashing.plan.direct_channels, plain.plan.direct_channels);
-  EXPECT_LE(hashing.plan.direct_channels, EngineShape::hashing_channels_max);
+  EXPECT_LE(hashing.plan.direct_channels, EngineShape::slowed_channels_max);
   EXPECT_GE(hashing.seconds, plain.seconds);
   EXPECT_LT(hashing.seconds, 1.05 * plain.seconds);
   EXPECT_GT(hashing.cpu_seconds, plain.cpu_seconds);
+}
+
+TEST(Router, who_fills_new_memory_is_wider_and_slower) {
+  TransferFacts facts = gpu_facts(gib);
+  facts.host_addressable = true;
+  facts.can_direct = true;
+  const RoutePrediction plain = choose(facts).choice();
+  facts.new_memory = true;
+  const RoutePrediction filling = choose(facts).choice();
+  EXPECT_EQ(filling.route, Route::direct);
+  EXPECT_GT(filling.plan.direct_channels, plain.plan.direct_channels);
+  EXPECT_LE(filling.plan.direct_channels, EngineShape::slowed_channels_max);
+  EXPECT_GT(filling.seconds, plain.seconds);
+  EXPECT_GT(filling.cpu_seconds, plain.cpu_seconds);
 }
 
 TEST(Router, predictions_come_in_the_order_of_the_interface) {
@@ -506,7 +520,8 @@ TEST(RouterPromise, impossible_routes_say_why_and_possible_ones_have_a_plan) {
       ASSERT_EQ(plan.park, each.route == Route::parked);
       ASSERT_LE(plan.direct_io_depth, EngineShape::depth_max);
       ASSERT_LE(plan.buffered_channels,
-                world.facts.hashes ? EngineShape::hashing_channels_max : EngineShape::channels_max);
+                world.facts.hashes || world.facts.new_memory ? EngineShape::slowed_channels_max
+                                                             : EngineShape::channels_max);
       if (!world.facts.direct_io || world.facts.in_memory) {
         ASSERT_EQ(plan.direct_io_depth, 0U);
       }

@@ -327,6 +327,7 @@ Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookR
   TransferFacts facts = facts_of(*state.device, file, request.extent, request.direction);
   facts.device_ready = request.device_ready;
   facts.in_place = request.in_place;
+  facts.new_memory = request.new_memory;
   facts.hashes = request.hashes;
   if (request.host_memory_bytes > 0) {
     const std::uint64_t slots =

@@ -105,7 +105,8 @@ class Runtime {
     bool device_ready = true;
     bool scattered = false;  // to several destinations
     bool in_place = true;    // memory is aligned as the file is; see TransferFacts
-    bool hashes = false;     // what lands is hashed
+    bool new_memory = false;
+    bool hashes = false;  // what lands is hashed
     std::uint64_t host_memory_bytes = 0;
     // Told what is found out before the others are looked at, so that of two processes that begin
     // at once one sees the other; and the plan then.

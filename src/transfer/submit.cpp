@@ -2,6 +2,7 @@
 #include "storage/atomic_file.hpp"
 #include "storage/file_probe.hpp"
 #include "transfer/cost_model.hpp"
+#include "transfer/landing_memory.hpp"
 #include "transfer/outlook.hpp"
 #include "transfer/runtime.hpp"
 
@@ -229,20 +230,6 @@ std::uint64_t checked_end(const Submission& submission, std::uint64_t size) {
   return submission.offset + size;
 }
 
-// Whether O_DIRECT can move a file's bytes to and from the memory as it lies. What is allocated for
-// a transfer begins on a page.
-bool lies_in_place(const TransferRequest& request) {
-  const auto aligned = [](std::uint64_t offset, DeviceAddress address) {
-    return offset % WorkMap::cut_bytes == address.value % WorkMap::cut_bytes;
-  };
-  if (request.destinations.empty()) {
-    return aligned(request.extent.offset, request.address);
-  }
-  return std::ranges::all_of(request.destinations, [&](const Segment& each) {
-    return aligned(each.range.offset, each.address);
-  });
-}
-
 // What a refusal is about, as the caller called it: the path, or the file of the descriptor.
 std::string named(const Submission& submission) {
   return submission.path.empty() && submission.fd >= 0 ? path_of_descriptor(submission.fd)
@@ -331,6 +318,7 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
                          .device_ready = ready || request.direction == Direction::recv,
                          .scattered = !request.destinations.empty(),
                          .in_place = lies_in_place(request),
+                         .new_memory = lies_in_new_memory(request, allocated),
                          .hashes = request.checksums != nullptr,
                          .host_memory_bytes = request.host_memory_bytes,
                          .notice = notice.get()});
