@@ -95,7 +95,7 @@ def test_too_little_memory_for_torch_is_told_as_that(tmp_path: Path) -> None:
     assert done.stdout.split() == ["True", "True"], done.stderr
 
 
-def test_no_array_is_made_while_others_are_filled(
+def test_all_arrays_are_made_before_one_transfer_fills_them(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
@@ -113,6 +113,5 @@ def test_no_array_is_made_while_others_are_filled(
         monkeypatch.setattr(_load, name, told(name))
     loaded = load_file(model, framework="np")
     assert all((array == int(name)).all() for name, array in loaded.items())
-    batches = len(seen) // 2
-    assert batches >= 2
-    assert seen == ["make_arrays"] * batches + ["start_segments"] * batches
+    assert len(seen) > 2
+    assert seen == ["make_arrays"] * (len(seen) - 1) + ["start_segments"]

@@ -56,6 +56,7 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small loads go on as large ones to a GPU do; no thread is left behind."""
     monkeypatch.setattr(_load, "room_for", lambda *_: None)  # What lands on a host is hashed then.
     monkeypatch.setattr(_into, "room_for", lambda *_: None)
+    monkeypatch.setattr(_load, "_together", lambda groups, _: groups)
     monkeypatch.setattr(_load, "_FIRST_BYTES", 1000)
     monkeypatch.setattr(_load, "_FIRST_TENSORS", 2)
     monkeypatch.setattr(_load, "_BATCH_TENSORS", 8)

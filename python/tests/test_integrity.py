@@ -385,7 +385,8 @@ def test_large_models_are_verified_batch_by_batch(
 ) -> None:
     from hippogriff.safetensors import _load
 
-    monkeypatch.setattr(_load, "_BATCH_BYTES", 100_000)
+    monkeypatch.setattr(_load, "_HOST_LANDING_BYTES", 100_000)
+    monkeypatch.setattr(_load, "_FIRST_BYTES", 10_000)
     path = folder / "model.safetensors"
     tensors = {f"t{n}": np.random.default_rng(n).random(1 + 997 * n % 9000) for n in range(300)}
     save_file(tensors, path, checksum=True)
@@ -562,6 +563,7 @@ def test_too_few_checksums_are_told_also_where_a_batch_lands_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_load, "_FIRST_BYTES", 1000)
+    monkeypatch.setattr(_load, "_HOST_LANDING_BYTES", 1000)
     path = tmp_path / "model.safetensors"
     tensors = {name: np.zeros(size, np.uint8) for name, size in (("a", 1000), ("b", 8000))}
     save_file({**tensors, "c": np.zeros(5, np.uint8)}, path, checksum=True)

@@ -43,6 +43,7 @@ def nothing_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (_verify, arrays_verify):
         monkeypatch.setattr(module, "checksum_memory", refuse)
     monkeypatch.setattr(_load, "_FIRST_BYTES", 1 << 20)
+    monkeypatch.setattr(_load, "_HOST_LANDING_BYTES", 2 << 20)
     monkeypatch.setattr(_load, "_FIRST_TENSORS", 16)
     monkeypatch.setattr(_load, "_BATCH_TENSORS", 64)
     monkeypatch.setattr(_into, "_TENSORS_TOGETHER", 50)

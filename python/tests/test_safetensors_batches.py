@@ -31,7 +31,7 @@ from hippogriff.safetensors import (
     save_file,
 )
 from hippogriff.safetensors._holes import GAP_BYTES, between_holes
-from hippogriff.safetensors._load import _batches
+from hippogriff.safetensors._load import _batches, _Made, _together
 from hippogriff.safetensors._tensor import Columns, TensorInfo
 
 if TYPE_CHECKING:
@@ -105,6 +105,34 @@ def test_runs_end_where_a_hole_is_and_nowhere_else(rows: list[tuple[int, int]]) 
     assert [number for run in runs for number in range(*run)] == list(range(len(rows)))
     expected = {number for number, (hole, _) in enumerate(rows) if number and hole > _GAP_BYTES}
     assert {first for first, _ in runs} == ({0} | expected if rows else set())
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12)), max_size=60), st.integers(1, 200))
+def test_what_is_joined_ends_at_holes_and_before_it_is_too_large(
+    rows: list[tuple[int, int]], bytes_max: int
+) -> None:
+    groups, expected, offset = [], [[0]], 100
+    size_bytes = 0
+    for number, (hole, size) in enumerate(rows):
+        offset += hole
+        tensor = TensorInfo(f"{number}", "U8", (size,), offset, size)
+        groups.append(_Made(Columns.of([tensor]), [f"array {number}"], [number]))
+        if number and (hole > _GAP_BYTES or size_bytes + size > bytes_max):
+            expected.append([number])
+            size_bytes = 0
+        elif number:
+            expected[-1].append(number)
+        size_bytes += size
+        offset += size
+    with mock.patch.object(_holes, "GAP_BYTES", _GAP_BYTES):
+        joined = list(_together(groups, bytes_max))
+    assert [each.addresses for each in joined] == (expected if rows else [])
+    assert [array for each in joined for array in each.arrays] == [
+        f"array {n}" for n in range(len(rows))
+    ]
+    assert [each for group in joined for each in group.columns.tensors()] == [
+        tensor for group in groups for tensor in group.columns.tensors()
+    ]
 
 
 def _facts(array: Any) -> tuple[Any, ...]:

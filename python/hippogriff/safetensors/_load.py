@@ -60,6 +60,10 @@ _FIRST_TENSORS, _BATCH_TENSORS, _BATCH_TENSORS_MAX = 128, 1024, 8192
 _SMALL_TENSORS = 64
 # Some wait for their turn, so that the next one begins as soon as one ends.
 _IN_FLIGHT = 6
+# To host memory all goes in one transfer, which is as wide as there are cores for: beside another,
+# each would have as many threads as it has alone. What is compared is so much at once, a second or
+# less, that a difference is told long before the end of a large file.
+_HOST_LANDING_BYTES = 16 << 30
 
 
 class Batch(NamedTuple):
@@ -90,9 +94,9 @@ def load_tensors(
 ) -> dict[str, Any]:
     """Load tensors of an open file, given in the order of their data, into arrays of their own.
 
-    They come some at a time: to a GPU the first are on their way before the next are asked for, to
-    host memory all arrays are made first. `landed` is called for each batch once it is there, while
-    later ones are on their way; batches have about `landing_bytes` at most then. `to` names the
+    They come some at a time: to a GPU the first are on their way before the next are asked for; to
+    host memory all arrays are made first, and filled at once. `landed` is called for each batch
+    once it is there; batches have about `landing_bytes` at most then. `to` names the
     device in the report; `host_memory` is the most of the pinbuffer that its transfers use
     together, in bytes, 0 for any. What lands in host memory is hashed on the way in blocks as
     `verifier` has them. Whatever ends it early stops what is under way first.
@@ -101,14 +105,16 @@ def load_tensors(
     watch.open(file.path, to)
     names: list[str] = []
     loaded: list[Any] = []
-    most_bytes = _BATCH_BYTES if landed is None else landing_bytes or _LANDING_BYTES
+    on_host = framework.region.host_memory
+    most_bytes = _HOST_LANDING_BYTES if on_host else _LANDING_BYTES
+    most_bytes = _BATCH_BYTES if landed is None else landing_bytes or most_bytes
     in_flight, each = share_out(host_memory, _IN_FLIGHT)
     # Arrays are what the collector looks through, again and again the more there are: of 10,000 it
     # took a fifth of the time in a process that has imported torch.
     with Flights(in_flight, watch.wait) as flights, Pause() as pause:
         made = _made(framework, _batches(pieces, most_bytes), pause)
         # Memory that is asked of the kernel waits for the threads that fill what it gave before.
-        for group, arrays, addresses in list(made) if framework.region.host_memory else made:
+        for group, arrays, addresses in _together(list(made), most_bytes) if on_host else made:
             pause.look()
             names += group.names
             loaded += arrays
@@ -133,15 +139,42 @@ def load_tensors(
         return dict(zip(names, loaded, strict=True))
 
 
-def _made(
-    framework: Framework, groups: Iterable[Columns], pause: Pause
-) -> Iterator[tuple[Columns, list[Any], list[int]]]:
+class _Made(NamedTuple):
+    """Tensors and their arrays, of which nothing has been loaded."""
+
+    columns: Columns
+    arrays: list[Any]
+    addresses: list[int]
+
+
+def _made(framework: Framework, groups: Iterable[Columns], pause: Pause) -> Iterator[_Made]:
     for group in groups:
         pause.look()
         framework.prepare(group.sizes)
         arrays = make_arrays(framework, group)
-        addresses = framework.addresses(arrays)
-        yield group, arrays, addresses
+        yield _Made(group, arrays, framework.addresses(arrays))
+
+
+def _together(groups: Iterable[_Made], bytes_max: int) -> Iterator[_Made]:
+    """Join those between which there is no hole, up to so many bytes."""
+    joined, size, end = _nothing_made(), 0, 0
+    for group in groups:
+        more = sum(group.columns.sizes)
+        hole = is_hole(group.columns.offsets[0] - end)
+        if joined.arrays and (hole or size + more > bytes_max):
+            yield joined
+            joined, size = _nothing_made(), 0
+        joined.columns.extend(group.columns)
+        joined.arrays.extend(group.arrays)
+        joined.addresses.extend(group.addresses)
+        size += more
+        end = group.columns.offsets[-1] + group.columns.sizes[-1]
+    if joined.arrays:
+        yield joined
+
+
+def _nothing_made() -> _Made:
+    return _Made(Columns([], [], [], [], []), [], [])
 
 
 def _load_small(file: File, batch: Batch, framework: Framework, watch: Watch) -> bool:
@@ -212,8 +245,7 @@ class _Gathering:
             begin + _BATCH_TENSORS_MAX - count,
             len(piece.names),
         )
-        for column, more in zip(self.rows, piece.cut(begin, end), strict=True):
-            column.extend(more)  # type: ignore[attr-defined]
+        self.rows.extend(piece.cut(begin, end))
         self.size_bytes += sums[end] - sums[begin]
         return end
 

@@ -61,6 +61,11 @@ class Columns(NamedTuple):
         rows = list(tensors)
         return cls(*zip(*rows, strict=True)) if rows else cls((), (), (), (), ())
 
+    def extend(self, more: Columns) -> None:
+        """Add rows to these, which must be lists."""
+        for column, rows in zip(self, more, strict=True):
+            column.extend(rows)  # type: ignore[attr-defined]
+
     def cut(self, begin: int, end: int) -> Columns:
         """Return the rows from `begin` on, up to `end`."""
         names, dtypes, shapes, offsets, sizes = self
