@@ -63,6 +63,16 @@ std::uint64_t LandingChecksums::step_bytes(std::uint64_t offset,
   return block_end > within ? block_end - within : most;
 }
 
+std::uint64_t LandingChecksums::rest_of_block(std::uint64_t offset) const noexcept {
+  const std::size_t index = first_part_behind(offset);
+  if (index == parts_.size() || offset <= parts_[index].offset) {
+    return 0;
+  }
+  const std::uint64_t within = offset - parts_[index].offset;
+  const std::uint64_t done = within % block_bytes_;
+  return done == 0 ? 0 : std::min(block_bytes_ - done, parts_[index].memory.size_bytes - within);
+}
+
 std::uint64_t LandingChecksums::whole_blocks_of(Range piece) const noexcept {
   const std::size_t index = first_part_behind(piece.end());
   if (index == parts_.size() || piece.end() <= parts_[index].offset) {

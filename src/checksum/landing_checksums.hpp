@@ -36,6 +36,10 @@ class LandingChecksums {
   // where a block ends, if one ends there. Thread-safe.
   [[nodiscard]] std::uint64_t step_bytes(std::uint64_t offset, std::uint64_t most) const noexcept;
 
+  // From `offset` on to the end of the block that it lies in; 0 where a block begins, and outside
+  // of all. Thread-safe.
+  [[nodiscard]] std::uint64_t rest_of_block(std::uint64_t offset) const noexcept;
+
   // How much of a piece of the file to bring, up to the last end of a block in it, of whichever
   // part; all of it where none ends. Thread-safe.
   [[nodiscard]] std::uint64_t whole_blocks_of(Range piece) const noexcept;

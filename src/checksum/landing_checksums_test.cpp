@@ -127,6 +127,22 @@ TEST(LandingChecksumsTest, steps_end_where_blocks_do_and_never_stand_still) {
   }
 }
 
+TEST(LandingChecksumsTest, the_rest_of_a_block_ends_with_it) {
+  std::vector<std::uint64_t> found(6);
+  // Blocks end at 1100, 1200, 1250 and 2100, 2200, 2201.
+  const LandingChecksums checksums({{1000, {{}, 250}}, {2000, {{}, 201}}}, 100, found);
+  EXPECT_EQ(checksums.rest_of_block(1001), 99U);
+  EXPECT_EQ(checksums.rest_of_block(1099), 1U);
+  EXPECT_EQ(checksums.rest_of_block(1220), 30U) << "the last, shorter block";
+  EXPECT_EQ(checksums.rest_of_block(2150), 50U);
+  for (const std::uint64_t none : {0, 999, 1000, 1100, 1200, 1250, 1999, 2000, 2200, 2201, 5000}) {
+    EXPECT_EQ(checksums.rest_of_block(none), 0U) << none;
+  }
+  std::vector<std::uint64_t> one(1);
+  const LandingChecksums whole({{1000, {{}, 250}}}, UINT64_MAX, one);
+  EXPECT_EQ(whole.rest_of_block(1001), 249U);
+}
+
 TEST(LandingChecksumsTest, pieces_of_whole_blocks_end_where_one_does_and_never_stand_still) {
   std::vector<std::uint64_t> found(6);
   // Blocks end at 1100, 1200, 1250 and 2100, 2200, 2201; parts begin at 1000 and 2000.

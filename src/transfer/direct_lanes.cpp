@@ -15,6 +15,7 @@ constexpr std::uint64_t cufile_piece_bytes = std::uint64_t{16} << 20;
 // At most so much of the page cache is read before it is hashed: it is in the core's own cache
 // then, and memory, which many cores read and write at its limit, is not read again.
 constexpr std::uint64_t hashed_bytes_max = std::uint64_t{256} << 10;
+constexpr std::uint64_t huge_page_bytes = std::uint64_t{2} << 20;
 
 std::byte* host_pointer(DeviceAddress address) {
   return reinterpret_cast<std::byte*>(address.value);  // NOLINT(performance-no-int-to-ptr)
@@ -26,9 +27,11 @@ std::uint64_t direct_piece_bytes(const Transfer& transfer) {
              : cufile_piece_bytes;
 }
 
-void read_in_place(PieceIo& io, Transfer& transfer, const Segment& part, Warmth warmth) {
-  const LandingChecksums* hashed =
-      warmth == Warmth::warm ? transfer.request().checksums.get() : nullptr;
+void read_in_steps(PieceIo& io,
+                   Transfer& transfer,
+                   const Segment& part,
+                   Warmth warmth,
+                   const LandingChecksums* hashed) {
   std::byte* memory = host_pointer(part.address);
   Range rest = part.range;
   while (!rest.empty()) {
@@ -40,6 +43,31 @@ void read_in_place(PieceIo& io, Transfer& transfer, const Segment& part, Warmth 
     memory += step.size;
     rest = {step.end(), rest.size - step.size};
   }
+}
+
+// The bytes before the first huge page that begins in a part, and of what is hashed before the
+// first block that begins there.
+std::uint64_t head_bytes(const Segment& part, const LandingChecksums* hashed) {
+  const std::uint64_t head = align_up(part.address.value, huge_page_bytes) - part.address.value;
+  const bool within = head > 0 && head < part.range.size && hashed != nullptr;
+  return head + (within ? hashed->rest_of_block(part.range.offset + head) : 0);
+}
+
+// The huge page that begins in a piece is filled before the one that ends there, which whoever has
+// the piece before has begun with. Two threads that touch a new page at once both clear it, and one
+// has done so for nothing: 12 % of the time of two (1 GiB on an EPYC, in pieces that begin in the
+// middle of huge pages, 72 ms in order, 66 so, and 65 in pieces that are huge pages).
+void read_in_place(PieceIo& io, Transfer& transfer, const Segment& part, Warmth warmth) {
+  const LandingChecksums* hashed =
+      warmth == Warmth::warm ? transfer.request().checksums.get() : nullptr;
+  const std::uint64_t head = warmth == Warmth::warm ? head_bytes(part, hashed) : 0;
+  if (head == 0 || head >= part.range.size) {
+    read_in_steps(io, transfer, part, warmth, hashed);
+    return;
+  }
+  const Range tail{part.range.offset + head, part.range.size - head};
+  read_in_steps(io, transfer, {tail, part.address + head}, warmth, hashed);
+  read_in_steps(io, transfer, {{part.range.offset, head}, part.address}, warmth, hashed);
 }
 
 template <typename Move>
