@@ -107,29 +107,39 @@ def test_runs_end_where_a_hole_is_and_nowhere_else(rows: list[tuple[int, int]]) 
     assert {first for first, _ in runs} == ({0} | expected if rows else set())
 
 
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12)), max_size=60), st.integers(1, 200))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 6), st.lists(st.integers(0, 12), min_size=1, max_size=4)),
+        max_size=40,
+    ),
+    st.integers(1, 200),
+)
 def test_what_is_joined_ends_at_holes_and_before_it_is_too_large(
-    rows: list[tuple[int, int]], bytes_max: int
+    rows: list[tuple[int, list[int]]], bytes_max: int
 ) -> None:
-    groups, expected, offset = [], [[0]], 100
-    size_bytes = 0
-    for number, (hole, size) in enumerate(rows):
+    groups: list[_Made] = []
+    expected: list[list[int]] = []
+    offset, number, joined_bytes = 100, 0, 0
+    for hole, sizes in rows:
         offset += hole
-        tensor = TensorInfo(f"{number}", "U8", (size,), offset, size)
-        groups.append(_Made(Columns.of([tensor]), [f"array {number}"], [number]))
-        if number and (hole > _GAP_BYTES or size_bytes + size > bytes_max):
-            expected.append([number])
-            size_bytes = 0
-        elif number:
-            expected[-1].append(number)
-        size_bytes += size
-        offset += size
+        numbers = list(range(number, number + len(sizes)))
+        ends = list(itertools.accumulate(sizes, initial=offset))
+        group = [
+            TensorInfo(f"{n}", "U8", (size,), begin, size)
+            for n, size, begin in zip(numbers, sizes, ends[:-1], strict=True)
+        ]
+        groups.append(_Made(Columns.of(group), [f"array {n}" for n in numbers], numbers))
+        if not expected or hole > _GAP_BYTES or joined_bytes + sum(sizes) > bytes_max:
+            expected.append([])
+            joined_bytes = 0
+        expected[-1] += numbers
+        joined_bytes += sum(sizes)
+        offset, number = ends[-1], number + len(sizes)
     with mock.patch.object(_holes, "GAP_BYTES", _GAP_BYTES):
         joined = list(_together(groups, bytes_max))
-    assert [each.addresses for each in joined] == (expected if rows else [])
-    assert [array for each in joined for array in each.arrays] == [
-        f"array {n}" for n in range(len(rows))
-    ]
+    assert [each.addresses for each in joined] == expected
+    arrays = [array for each in joined for array in each.arrays]
+    assert arrays == [f"array {n}" for n in range(number)]
     assert [each for group in joined for each in group.columns.tensors()] == [
         tensor for group in groups for tensor in group.columns.tensors()
     ]

@@ -24,6 +24,16 @@ bool is_untouched(DeviceAddress address) {
   return ::mincore(reinterpret_cast<void*>(page), 1, &present) == 0 && (present & 1U) == 0;
 }
 
+// Where a byte of the file goes, or the first behind it that goes anywhere.
+DeviceAddress address_of(const Destinations& several, std::uint64_t offset) {
+  const auto segment = std::ranges::upper_bound(
+      several, offset, {}, [](const Segment& one) { return one.range.end() - 1; });
+  if (segment == several.end()) {
+    return several.back().address;
+  }
+  return segment->address + (offset > segment->range.offset ? offset - segment->range.offset : 0);
+}
+
 }  // namespace
 
 bool lies_in_place(const TransferRequest& request) {
@@ -49,12 +59,11 @@ bool lies_in_new_memory(const TransferRequest& request, DeviceAddress allocated)
   const std::uint64_t looks = std::clamp<std::uint64_t>(size / bytes_for_each_look, 1, looks_max);
   std::uint64_t untouched = 0;
   for (std::uint64_t look = 0; look < looks; ++look) {
-    DeviceAddress at = begin + size / looks * look + size / looks / 2;
-    if (!several.empty()) {
-      const Segment& each = several[several.size() * look / looks];
-      at = each.address + each.range.size / 2;
-    }
-    untouched += is_untouched(at) ? 1 : 0;
+    const std::uint64_t within = size / looks * look + size / looks / 2;
+    untouched += is_untouched(several.empty() ? begin + within
+                                              : address_of(several, request.extent.offset + within))
+                     ? 1
+                     : 0;
   }
   return 2 * untouched > looks;
 }

@@ -71,6 +71,47 @@ TEST(LandingMemory, of_several_destinations_is_looked_at_in_many) {
   EXPECT_FALSE(lies_in_new_memory(request, {}));
 }
 
+// Most tensors of a model may be biases and norms, in pages that the heap has touched before.
+TEST(LandingMemory, counts_by_bytes_however_many_small_parts_there_are) {
+  NewMemory memory;
+  TransferRequest request = send_to({});
+  constexpr std::size_t small = 512;
+  constexpr std::size_t large = memory_bytes / 20;
+  const std::size_t tiny_at = memory_bytes - 40 * small;
+  std::uint64_t offset = 0;
+  for (std::size_t index = 0; index < 18; ++index) {
+    request.destinations.push_back({{offset, small}, memory.at(tiny_at + index * small)});
+    request.destinations.push_back({{offset + small, large}, memory.at(index * large)});
+    offset += small + large;
+  }
+  request.extent.size = offset;
+  memory.touch(tiny_at, 40 * small);
+  EXPECT_TRUE(lies_in_new_memory(request, {}));
+  memory.touch(0, 18 * large);
+  EXPECT_FALSE(lies_in_new_memory(request, {}));
+}
+
+TEST(LandingMemory, of_one_destination_is_looked_at_in_many_places) {
+  NewMemory memory;
+  TransferRequest request = send_to({});
+  request.destinations = {{{0, memory_bytes}, memory.at(0)}};
+  memory.touch(memory_bytes / 2 - (1 << 20), 2 << 20);
+  EXPECT_TRUE(lies_in_new_memory(request, {}));
+  memory.touch(0, memory_bytes / 4 * 3);
+  EXPECT_FALSE(lies_in_new_memory(request, {}));
+}
+
+TEST(LandingMemory, behind_a_hole_is_looked_at_where_the_next_part_begins) {
+  NewMemory memory;
+  TransferRequest request = send_to({});
+  request.extent = {1000, memory_bytes};
+  request.destinations = {{{1000, 1 << 20}, memory.at(0)},
+                          {{1000 + memory_bytes - (1 << 20), 1 << 20}, memory.at(1 << 20)}};
+  EXPECT_TRUE(lies_in_new_memory(request, {}));
+  memory.touch(1 << 20, 1 << 20);
+  EXPECT_FALSE(lies_in_new_memory(request, {}));
+}
+
 TEST(LandingMemory, that_is_small_is_looked_at_once) {
   NewMemory memory;
   TransferRequest request = send_to(memory.at(10));

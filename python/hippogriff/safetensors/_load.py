@@ -60,10 +60,11 @@ _FIRST_TENSORS, _BATCH_TENSORS, _BATCH_TENSORS_MAX = 128, 1024, 8192
 _SMALL_TENSORS = 64
 # Some wait for their turn, so that the next one begins as soon as one ends.
 _IN_FLIGHT = 6
-# To host memory all goes in one transfer, which is as wide as there are cores for: beside another,
-# each would have as many threads as it has alone. What is compared is so much at once, a second or
-# less, that a difference is told long before the end of a large file.
-_HOST_LANDING_BYTES = 16 << 30
+# To host memory all goes in one transfer, which is as wide as there are cores for: beside others it
+# would be narrow until they end. Of what is compared so much does, so that a difference is told
+# long before the end of a large file.
+_HOST_LANDING_BYTES = 8 << 30
+_JOINED_BYTES = 512 << 20  # of what is joined to that at most
 
 
 class Batch(NamedTuple):
@@ -96,25 +97,21 @@ def load_tensors(
 
     They come some at a time: to a GPU the first are on their way before the next are asked for; to
     host memory all arrays are made first, and filled at once. `landed` is called for each batch
-    once it is there; batches have about `landing_bytes` at most then. `to` names the
-    device in the report; `host_memory` is the most of the pinbuffer that its transfers use
-    together, in bytes, 0 for any. What lands in host memory is hashed on the way in blocks as
-    `verifier` has them. Whatever ends it early stops what is under way first.
+    once it is there; batches have about `landing_bytes` at most then. `to` names the device in the
+    report; `host_memory` is the most of the pinbuffer that all use together, in bytes, 0 for any.
+    What lands in host memory is hashed on the way in blocks as `verifier` has them. Whatever ends
+    it early stops what is under way first.
     """
     watch = watch or Watch(progress=False)
     watch.open(file.path, to)
     names: list[str] = []
     loaded: list[Any] = []
-    on_host = framework.region.host_memory
-    most_bytes = _HOST_LANDING_BYTES if on_host else _LANDING_BYTES
-    most_bytes = _BATCH_BYTES if landed is None else landing_bytes or most_bytes
+    most_bytes = _most_bytes(framework, landed, landing_bytes)
     in_flight, each = share_out(host_memory, _IN_FLIGHT)
     # Arrays are what the collector looks through, again and again the more there are: of 10,000 it
     # took a fifth of the time in a process that has imported torch.
     with Flights(in_flight, watch.wait) as flights, Pause() as pause:
-        made = _made(framework, _batches(pieces, most_bytes), pause)
-        # Memory that is asked of the kernel waits for the threads that fill what it gave before.
-        for group, arrays, addresses in _together(list(made), most_bytes) if on_host else made:
+        for group, arrays, addresses in _made_of(pieces, framework, most_bytes, pause):
             pause.look()
             names += group.names
             loaded += arrays
@@ -128,9 +125,7 @@ def load_tensors(
             segments = _segments(batch)
             if segments:
                 flights.make_room()
-                request = Request("auto", region=framework.region, host_memory=each)
-                if verifier is not None and found is not None:
-                    request.compute_checksums(found, verifier.block_bytes)
+                request = _request(batch, framework, each, verifier)
                 transfer = start_segments(file, segments, request, (arrays, found), loading=True)
                 flights.add(transfer, then)
             elif then is not None:
@@ -139,12 +134,29 @@ def load_tensors(
         return dict(zip(names, loaded, strict=True))
 
 
+def _most_bytes(framework: Framework, landed: object, landing_bytes: int | None) -> int:
+    if landed is None:
+        return _BATCH_BYTES
+    on_host = framework.region.host_memory
+    return landing_bytes or (_HOST_LANDING_BYTES if on_host else _LANDING_BYTES)
+
+
 class _Made(NamedTuple):
     """Tensors and their arrays, of which nothing has been loaded."""
 
     columns: Columns
     arrays: list[Any]
     addresses: list[int]
+
+
+def _made_of(
+    pieces: Iterable[Columns], framework: Framework, most_bytes: int, pause: Pause
+) -> Iterator[_Made]:
+    if not framework.region.host_memory:
+        return _made(framework, _batches(pieces, most_bytes), pause)
+    # Memory that is asked of the kernel waits for the threads that fill what it gave before.
+    groups = _batches(pieces, min(most_bytes, _JOINED_BYTES))
+    return _together(list(_made(framework, groups, pause)), most_bytes)
 
 
 def _made(framework: Framework, groups: Iterable[Columns], pause: Pause) -> Iterator[_Made]:
@@ -187,6 +199,15 @@ def _load_small(file: File, batch: Batch, framework: Framework, watch: Watch) ->
         return False
     read = functools.partial(file.read_small_parts, batch.addresses, sizes, offsets[0])
     return watch.read(size, read, expected=True)
+
+
+def _request(
+    batch: Batch, framework: Framework, host_memory: int, verifier: Verifier | None
+) -> Request:
+    request = Request("auto", region=framework.region, host_memory=host_memory)
+    if verifier is not None and batch.found is not None:
+        request.compute_checksums(batch.found, verifier.block_bytes)
+    return request
 
 
 def _segments(batch: Batch) -> array[int]:
