@@ -9,13 +9,14 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
 # Whoever makes garbage beside us must not wait for the collector longer than this.
 _MOST_SECONDS = 1.0
 
-_lock = threading.Lock()
-_paused = 0  # how many hold it off now
+_lock = threading.RLock()  # A `Pause` may be dropped while its thread has it.
+_holding: dict[int, float] = {}  # who hold it off now, by their ids, and until when at most
 _was_enabled = False
 
 
@@ -28,22 +29,22 @@ class Pause:
 
     def __init__(self) -> None:
         self._until = 0.0
-        self._active = False
 
     def __enter__(self) -> Pause:
-        global _paused, _was_enabled
+        global _was_enabled
+        now = time.monotonic()
+        self._until = now + _MOST_SECONDS
         with _lock:
-            if _paused == 0:
+            _let_go(id_ for id_, until in list(_holding.items()) if until < now)
+            if not _holding:
                 _was_enabled = gc.isenabled()
-                gc.disable()
-            _paused += 1
-        self._active = True
-        self._until = time.monotonic() + _MOST_SECONDS
+            _holding[id(self)] = self._until
+            gc.disable()
         return self
 
     def look(self) -> None:
         """End the pause when it has lasted long enough."""
-        if self._active and time.monotonic() > self._until:
+        if time.monotonic() > self._until:
             self._end()
 
     def __exit__(
@@ -52,25 +53,33 @@ class Pause:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._active:
+        try:
             self._end()
+        finally:
+            self._end()  # An interrupt can have ended the first.
+
+    def __del__(self) -> None:
+        self._end()  # One can come before that, too.
 
     def _end(self) -> None:
-        global _paused
-        self._active = False
         with _lock:
-            _paused = max(_paused - 1, 0)  # 0 already in a child that was forked within the pause
-            if _paused == 0 and _was_enabled:
+            _let_go([id(self)])
+
+
+def _let_go(ids: Iterable[int]) -> None:
+    """Count some as holding no longer, in an order that can be interrupted and done again."""
+    for id_ in ids:
+        if id_ in _holding:
+            if len(_holding) == 1 and _was_enabled:
                 gc.enable()
+            _holding.pop(id_, None)
 
 
 def _after_fork_in_child() -> None:
     """Let the collector run: the threads that would do so are the parent's."""
-    global _lock, _paused
-    _lock = threading.Lock()
-    if _paused and _was_enabled:
-        gc.enable()
-    _paused = 0
+    global _lock
+    _lock = threading.RLock()
+    _let_go(list(_holding))
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

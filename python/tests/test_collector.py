@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from hippogriff.safetensors import load_file, save_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from types import FrameType
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +55,47 @@ def test_a_long_pause_ends_early_and_once(monkeypatch: pytest.MonkeyPatch) -> No
         pause.look()
     with Pause():
         assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("at_line", range(1, 8))
+def test_an_interrupt_at_its_end_leaves_it_running(at_line: int) -> None:
+    """As Ctrl-C comes between two lines, also where the traceback keeps the pause."""
+    codes = {Pause.__exit__.__code__, Pause._end.__code__, _collector._let_go.__code__}
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if frame.f_code in codes and event == "line":
+            lines += 1
+            if lines == at_line + 1:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    pause = Pause()
+    try:
+        with pytest.raises(KeyboardInterrupt), pause:
+            sys.settrace(trace)
+    finally:
+        sys.settrace(before)
+    assert gc.isenabled()
+    with Pause():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_what_an_interrupt_left_is_over_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_collector, "_MOST_SECONDS", -1.0)
+    left = Pause()
+    left.__enter__()
+    assert not gc.isenabled()
+    monkeypatch.setattr(_collector, "_MOST_SECONDS", 1.0)
+    with Pause():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    left.__exit__(None, None, None)
     assert gc.isenabled()
 
 
