@@ -228,6 +228,15 @@ HIPPOGRIFF_API int hippogriff_recv_path_async(const char* path,
                                               const hippogriff_options* options,
                                               hippogriff_transfer** transfer);
 
+/** Begins to read `size` bytes at `offset` of a file into the page cache, and returns: for a send
+ *  that comes later, while a GPU's context is made, or the program or others have something else to
+ *  do. `size` 0: the rest of the file. The send goes on from where this got to. It is a hint: of
+ * all that was asked for and has not been sent yet, as much is read as HIPPOGRIFF_PARKING says, and
+ *  nothing where that is off, and of files in memory. hippogriff_send does the same where it makes
+ *  the context itself. Thread-safe. */
+HIPPOGRIFF_API int hippogriff_prefetch(int fd, size_t offset, size_t size);
+HIPPOGRIFF_API int hippogriff_prefetch_path(const char* path, size_t offset, size_t size);
+
 /** Waits until the transfer is finished: < 0 for ever, else HIPPOGRIFF_TIMED_OUT after so many
  *  milliseconds. Returns the transfer's own status. */
 HIPPOGRIFF_API int hippogriff_wait(hippogriff_transfer* transfer, int64_t timeout_ms);

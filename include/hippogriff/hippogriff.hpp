@@ -507,6 +507,13 @@ inline void recv(const FileName& file,
   recv_async(file, from, offset, options).wait();
 }
 
+// Begins to read `size_bytes` of the file (`whole`: the rest of it) into the page cache, for a send
+// that will come: see hippogriff_prefetch.
+inline void prefetch(const FileName& file, std::size_t offset = 0, std::size_t size_bytes = whole) {
+  detail::check(file.is_path() ? hippogriff_prefetch_path(file.path(), offset, size_bytes)
+                               : hippogriff_prefetch(file.fd(), offset, size_bytes));
+}
+
 // Moves `size_bytes` of the file (`whole`: the rest of it) into device memory that it allocates.
 inline DeviceBuffer send(const FileName& file,
                          std::size_t offset = 0,

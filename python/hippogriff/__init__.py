@@ -18,7 +18,7 @@ from hippogriff._include import get_compile_options, get_include
 from hippogriff._library import lib
 from hippogriff._node import Reservation, node_status, reserve, set_policy
 from hippogriff._open import open_file as open  # noqa: A004 (the module's own open)
-from hippogriff._path import read, read_async, write, write_async
+from hippogriff._path import prefetch, read, read_async, write, write_async
 from hippogriff._runtime import (
     calibrate,
     default_device,
@@ -89,6 +89,7 @@ __all__ = [
     "init",
     "node_status",
     "open",
+    "prefetch",
     "read",
     "read_async",
     "reserve",

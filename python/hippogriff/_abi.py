@@ -197,6 +197,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     ),
     "hippogriff_send_path_async": (_int, [_string, _void_pp, _size, _size, _options_p, _void_pp]),
     "hippogriff_recv_path_async": (_int, [_string, _void_p, _size, _size, _options_p, _void_pp]),
+    "hippogriff_prefetch": (_int, [_int, _size, _size]),
+    "hippogriff_prefetch_path": (_int, [_string, _size, _size]),
     "hippogriff_wait": (_int, [_void_p, _ms]),
     "hippogriff_wait_released": (_int, [_void_p, _ms]),
     "hippogriff_cancel": (_int, [_void_p]),

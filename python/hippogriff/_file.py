@@ -17,7 +17,7 @@ from hippogriff._regions import Region, describe, note_changes
 from hippogriff._runtime import check_extent, encode_path, ensure
 from hippogriff._scatter import start_scatter
 from hippogriff._transfer import Flight, Request, Transfer, bytes_moved, check_onlooker
-from hippogriff.errors import InvalidArgument, io_error
+from hippogriff.errors import InvalidArgument, check, io_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -145,6 +145,30 @@ class File:
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"mode {self.mode!r}"
         return f"<hippogriff.File {self.path!r}, {state}>"
+
+    def prefetch(self, offset: int = 0, size: int | None = None) -> None:
+        """Begin to read a part of the file into the page cache, for a read to a GPU that will come.
+
+        Meanwhile a GPU's context is made, or a program starts. A hint: see `hippogriff.prefetch`.
+
+        Parameters
+        ----------
+        offset : int
+            In bytes, in the file.
+        size : int, optional
+            In bytes; the rest of the file if not given.
+
+        Raises
+        ------
+        InvalidArgument
+            When the file ends before the extent does, or is closed.
+        """
+        check_extent(offset, size)
+        if size == 0:
+            return
+        ensure()
+        with self.borrowed() as descriptor:
+            check(lib.hippogriff_prefetch(descriptor, offset, size or 0))
 
     def read_into(
         self,

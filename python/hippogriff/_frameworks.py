@@ -80,6 +80,10 @@ class Framework(Protocol):
     def region(self) -> Region:
         """What `Request` needs to know of memory made just now; address and size do not count."""
 
+    @property
+    def starts_gpu(self) -> bool:
+        """Whether a GPU was unused until now: its context, to come, takes a tenth of a second."""
+
     def empty(self, dtype: Any, shape: tuple[int, ...], order: str = "C") -> Any:
         """Make an array that owns its memory, in C or Fortran (``"F"``) order.
 
@@ -256,7 +260,9 @@ class _Torch:
         self._torch = _import("torch", "torch")
         self._empty = self._torch.empty
         self._device = self._find_device(device)
+        self.starts_gpu = False
         if self._device.type == "cuda":
+            self.starts_gpu = not self._torch.cuda.is_initialized()
             self._start_cuda()
             index = self._device.index
             index = self._torch.cuda.current_device() if index is None else index
@@ -427,6 +433,8 @@ class _Torch:
 
 
 class _Numpy:
+    starts_gpu = False
+
     def __init__(self, device: object) -> None:
         if device_name(device) not in {None, "host"}:
             raise InvalidArgument(f'NumPy\'s arrays are on the CPU: device {device!r} is not "cpu"')
@@ -463,6 +471,8 @@ class _Numpy:
 
 
 class _Cupy:
+    starts_gpu = False  # It does not tell, and has asked the driver by now.
+
     def __init__(self, device: object) -> None:
         self._cupy = _import("cupy", "cupy-cuda13x")
         name = device_name(device)

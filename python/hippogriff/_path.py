@@ -17,9 +17,9 @@ from hippogriff._host_memory import host_memory_bytes
 from hippogriff._library import lib
 from hippogriff._regions import describe
 from hippogriff._replacement import Replacement
-from hippogriff._runtime import check_extent, default_device, device_name, encode_path
+from hippogriff._runtime import check_extent, default_device, device_name, encode_path, ensure
 from hippogriff._transfer import Flight, Request, Transfer, bytes_moved, check_onlooker
-from hippogriff.errors import InvalidArgument
+from hippogriff.errors import InvalidArgument, check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,6 +157,40 @@ def read_async(
         finish=finish,
         cancel_when_dropped=True,
     )
+
+
+def prefetch(path: PathLike, offset: int = 0, size: int | None = None) -> None:
+    """Begin to read a part of a file into the page cache, for a read to a GPU that will come.
+
+    Returns at once; `read` and the loaders go on from where this got to. For the time in which a
+    GPU's context is made, a program imports, or another one has the memory. `read` does the same
+    where it makes the context itself, and ``safetensors.load_file`` where torch has not used a GPU.
+
+    A hint: of all that was asked for and has not been read yet, as much is read as
+    ``HIPPOGRIFF_PARKING`` says, and nothing where that is ``off``, or of files in memory.
+    Thread-safe.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    offset : int
+        In bytes, in the file.
+    size : int, optional
+        In bytes; the rest of the file if not given.
+
+    Raises
+    ------
+    InvalidArgument
+        When the file ends before the extent does.
+    IoError
+        When it cannot be opened.
+    """
+    check_extent(offset, size)
+    if size == 0:
+        return
+    ensure()
+    check(lib.hippogriff_prefetch_path(encode_path(path), offset, size or 0))
 
 
 def write(

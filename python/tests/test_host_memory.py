@@ -58,6 +58,8 @@ _PROGRAM = """
         def synchronize(self):
             pass
 
+        starts_gpu = False
+
         def current_stream(self):
             return contextlib.nullcontext
 

@@ -2,7 +2,7 @@
 #include "array/controller_thread.hpp"
 
 #include "array/overlay.hpp"
-#include "array/quiet_thread.hpp"
+#include "base/quiet_thread.hpp"
 #include "node/attachment.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // A place for each job that waits. Who finds none looks out for some for a moment, then sleeps.
 #include "array/copy_crew.hpp"
 
-#include "array/quiet_thread.hpp"
+#include "base/quiet_thread.hpp"
 
 #include <algorithm>
 #include <system_error>

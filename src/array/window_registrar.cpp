@@ -1,7 +1,7 @@
 // The thread: the window that most was copied from comes first.
 #include "array/window_registrar.hpp"
 
-#include "array/quiet_thread.hpp"
+#include "base/quiet_thread.hpp"
 
 #include <system_error>
 #include <utility>

@@ -144,6 +144,13 @@ std::size_t run_to_end(const Submission& submission, void** address) {
   return moved;
 }
 
+int begin_prefetch(const Source& source, Submission submission) {
+  return guarded([&] {
+    apply(source, submission);
+    hippogriff::current_runtime()->prefetch(submission);
+  });
+}
+
 std::size_t send_and_wait(const Source& source, void** address, Submission submission) {
   std::size_t moved = HIPPOGRIFF_FAILED;
   const int status = guarded([&] {
@@ -287,6 +294,14 @@ int hippogriff_recv_async(int fd,
                           const hippogriff_options* options,
                           hippogriff_transfer** transfer) {
   return submit_recv({.fd = fd}, gpuMemPtr, {.offset = offset, .size = size}, options, transfer);
+}
+
+int hippogriff_prefetch(int fd, size_t offset, size_t size) {
+  return begin_prefetch({.fd = fd}, {.offset = offset, .size = size});
+}
+
+int hippogriff_prefetch_path(const char* path, size_t offset, size_t size) {
+  return begin_prefetch({.path = path}, {.offset = offset, .size = size});
 }
 
 int hippogriff_send_path_async(const char* path,

@@ -152,6 +152,19 @@ TEST_F(AbiTransferTest, cancelled_transfer_says_so_and_its_memory_is_free_again)
   EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_OK) << last_message();
 }
 
+TEST_F(AbiTransferTest, a_prefetch_takes_what_a_send_would_and_tells_what_it_would_not) {
+  const OpenFile file(path_, O_RDONLY);
+  EXPECT_EQ(hippogriff_prefetch(file.get(), 0, 0), HIPPOGRIFF_OK) << last_message();
+  EXPECT_EQ(hippogriff_prefetch(file.get(), 77, 1 << 20), HIPPOGRIFF_OK) << last_message();
+  EXPECT_EQ(hippogriff_prefetch_path(path_.c_str(), large_bytes, 0), HIPPOGRIFF_OK);
+  EXPECT_EQ(hippogriff_prefetch_path(path_.c_str(), 1, large_bytes), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_NE(last_message().find(path_), std::string::npos) << last_message();
+  EXPECT_EQ(hippogriff_prefetch_path(path_.c_str(), SIZE_MAX, 2), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_prefetch_path(nullptr, 0, 0), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_prefetch(-1, 0, 0), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_prefetch_path(folder_.file("nothing").c_str(), 0, 0), HIPPOGRIFF_IO_ERROR);
+}
+
 TEST_F(AbiTransferTest, released_transfer_goes_on) {
   HeldStream held;
   void* memory = device_memory(large_bytes);

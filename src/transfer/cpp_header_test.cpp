@@ -83,6 +83,13 @@ TEST_F(CppHeader, send_without_memory_allocates_it_and_recv_by_path_writes_the_f
   EXPECT_EQ(content("out"), bytes_);
 }
 
+TEST_F(CppHeader, prefetch_takes_paths_and_descriptors) {
+  hippogriff::prefetch(path("in"));
+  hippogriff::prefetch(path("in"), 5, 1000);
+  EXPECT_THROW(hippogriff::prefetch(path("in"), file_size_bytes + 1), hippogriff::TransferError);
+  EXPECT_THROW(hippogriff::prefetch(-1), hippogriff::TransferError);
+}
+
 TEST_F(CppHeader, send_async_without_memory_allocates_it_and_tells_its_route) {
   hippogriff::Transfer transfer = hippogriff::send_async(path("in"), 5, 1000, on_host_);
   transfer.wait();

@@ -76,6 +76,7 @@ Runtime::Runtime(Settings settings, std::shared_ptr<Storage> storage)
       calibration_(settings_.calibration_file),
       trace_(settings_.trace_file.empty() ? nullptr
                                           : std::make_unique<Trace>(settings_.trace_file)),
+      prefetcher_(settings_.parking_bytes),
       fixed_devices_(false) {}
 
 Runtime::Runtime(Settings settings,
@@ -86,6 +87,7 @@ Runtime::Runtime(Settings settings,
       calibration_(settings_.calibration_file),
       trace_(settings_.trace_file.empty() ? nullptr
                                           : std::make_unique<Trace>(settings_.trace_file)),
+      prefetcher_(settings_.parking_bytes),
       fixed_devices_(true) {
   const std::lock_guard lock(mutex_);
   for (auto& device : devices) {
@@ -101,7 +103,7 @@ bool Runtime::shutdown(std::chrono::milliseconds patience) {
     const std::lock_guard lock(mutex_);
     ended_ = true;
   }
-  bool ended = true;
+  bool ended = prefetcher_.stop(deadline);
   for (DeviceState* state : opened_devices()) {
     state->in_flight.close();
     state->small.stop();
@@ -204,9 +206,8 @@ void Runtime::join_node(std::shared_ptr<NodeShare> share, std::string why_not) {
   alone_because_ = std::move(why_not);
 }
 
-DeviceState& Runtime::device(const std::string& name) {
+std::string Runtime::full_name_locked(const std::string& name) const {
   std::string wanted = name.empty() ? settings_.device : name;
-  const std::lock_guard lock(mutex_);
   if (wanted.empty() && fixed_devices_) {
     wanted = first_device_;
   }
@@ -214,10 +215,25 @@ DeviceState& Runtime::device(const std::string& name) {
     const int current = cuda_presence().device_count > 0 ? std::max(0, current_cuda_device()) : -1;
     wanted = current >= 0 ? "cuda:" + std::to_string(current) : "host";
   }
-  if (wanted == "cuda") {
-    wanted = "cuda:0";
+  return wanted == "cuda" ? "cuda:0" : wanted;
+}
+
+DeviceState& Runtime::device(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  return open_device_locked(full_name_locked(name));
+}
+
+bool Runtime::opens_gpu(const Submission& submission) {
+  const bool allocates = submission.direction == Direction::send && submission.address.is_null() &&
+                         submission.destinations.empty();
+  const bool free_route = submission.route == Route::automatic && settings_.routes.empty();
+  if (fixed_devices_ || !allocates || !free_route ||
+      (submission.flags & HIPPOGRIFF_HOST_MEMORY) != 0) {
+    return false;
   }
-  return open_device_locked(wanted);
+  const std::lock_guard lock(mutex_);
+  const std::string name = full_name_locked(submission.device);
+  return cuda_index(name).has_value() && !devices_.contains(name);
 }
 
 Runtime::Place Runtime::locate(DeviceAddress address) {

@@ -4,6 +4,7 @@
 
 #include "transfer/device_state.hpp"
 #include "transfer/node_share.hpp"
+#include "transfer/prefetcher.hpp"
 #include "transfer/settings.hpp"
 #include "transfer/shared_load.hpp"
 
@@ -71,6 +72,9 @@ class Runtime {
 
   // Throws Error for the caller's mistakes; what goes wrong later is the transfer's failure.
   std::shared_ptr<Transfer> submit(Submission given);
+  // Begins to read what a submission would send into the page cache. Throws Error for the caller's
+  // mistakes; as much as there is room for, see Prefetcher.
+  void prefetch(const Submission& submission);
   // The short path, when the transfer is plain enough. False: submit it.
   bool transfer_small(const Submission& submission);
 
@@ -177,6 +181,9 @@ class Runtime {
   void let_ask_for_others(Transfer& transfer, const DeviceState& state, bool by_drive);
   [[nodiscard]] bool others_need_drive(const Transfer& transfer) const;
   [[nodiscard]] bool ran_alone(const Transfer& transfer, const DeviceState& state) const;
+  // Whether a send would make a GPU's context first, by whichever route.
+  [[nodiscard]] bool opens_gpu(const Submission& submission);
+  [[nodiscard]] std::string full_name_locked(const std::string& name) const;
   DeviceState& open_device_locked(const std::string& name);
   std::shared_ptr<Device> make_host_locked();
   std::unique_ptr<node::BackgroundClaim> memory_claim(const std::string& device) const;
@@ -186,6 +193,7 @@ class Runtime {
   const std::shared_ptr<Storage> storage_;
   CalibrationStore calibration_;
   std::unique_ptr<Trace> trace_;
+  Prefetcher prefetcher_;
   const bool fixed_devices_;
 
   mutable std::mutex mutex_;

@@ -65,6 +65,11 @@ Range send_extent(Submission submission, const File& file) {
   return {submission.offset, submission.size == 0 ? rest : submission.size};
 }
 
+std::shared_ptr<File> open_for_send(const Submission& submission, Storage& storage) {
+  return submission.path.empty() ? storage.adopt(submission.fd, FileAccess::read)
+                                 : storage.open(submission.path, FileAccess::read);
+}
+
 bool wants(const Submission& submission, hippogriff_flags flag) {
   return (submission.flags & flag) != 0;
 }
@@ -269,12 +274,15 @@ std::shared_ptr<Transfer> Runtime::submit_checked(const Submission& submission) 
   request.address = submission.address;
   request.host_memory_bytes = submission.host_memory_bytes;
   request.checksums = submission.checksums;
+  if (opens_gpu(submission)) {
+    prefetch(submission);  // A context takes a tenth of a second, and more beside others.
+  }
   const Target target = target_of(submission, *this);
   request.device = target.state.device;
   if (submission.direction == Direction::send) {
-    request.file = submission.path.empty() ? storage_->adopt(submission.fd, FileAccess::read)
-                                           : storage_->open(submission.path, FileAccess::read);
+    request.file = open_for_send(submission, *storage_);
     request.extent = send_extent(submission, *request.file);
+    prefetcher_.sent(*request.file, request.extent);
     if (submission.destinations.empty()) {
       check_room(submission, target, request.extent.size);
     } else {
@@ -287,6 +295,12 @@ std::shared_ptr<Transfer> Runtime::submit_checked(const Submission& submission) 
     open_for_recv(submission, storage_, request);
   }
   return start(submission, std::move(request), target.state);
+}
+
+void Runtime::prefetch(const Submission& submission) {
+  checked_end(submission, submission.size);
+  const std::shared_ptr<File> file = open_for_send(submission, *storage_);
+  prefetcher_.begin(file, send_extent(submission, *file));
 }
 
 std::shared_ptr<Transfer> Runtime::start(const Submission& submission,

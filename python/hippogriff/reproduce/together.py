@@ -47,7 +47,7 @@ _BALLAST_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Configuration:
-    """A way of running them; `settings` are hippogriff's."""
+    """A way of running them; `settings` are hippogriff's, `options` the programs'."""
 
     name: str
     title: str
@@ -55,6 +55,7 @@ class Configuration:
     at_once: bool = True
     mps: bool = False
     settings: tuple[tuple[str, str], ...] = ()
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,9 @@ CONFIGURATIONS = (
         "one_channel", "parking, no parallel channels", settings=(("HIPPOGRIFF_CHANNELS", "1"),)
     ),
     Configuration("everything", "everything"),
+    Configuration(
+        "prefetch", "everything, and inputs read ahead from the start", options=("--prefetch",)
+    ),
 )
 
 
@@ -172,7 +176,7 @@ class Together:
         timeout = str(max(int(self._bench.timeout_seconds) - 5, 1))
         reserve = ["run", "--memory", need, "--device", self._bench.child_device]
         reserve += ["--timeout", timeout, "--wait", "first-use", "--"]
-        return [sys.executable, "-m", "hippogriff", *reserve, *command]
+        return [sys.executable, "-m", "hippogriff", *reserve, *command, *configuration.options]
 
     @contextlib.contextmanager
     def _limited(self, configuration: Configuration, memory: int) -> Iterator[dict[str, str]]:

@@ -360,12 +360,20 @@ def load_file(
         sources = _open(filename, verify, stack)
         for source in sources:
             watch.expect(source.file.size)
+        _prefetch(sources, maker)
         checks = stack.enter_context(Checks())
         for source in sources:
             tensors = _load_all(source, maker, watch, checks, budget)
             expect_new(loaded, tensors, source.file)
             loaded = _joined(loaded, tensors)
     return loaded
+
+
+def _prefetch(sources: Iterable[_Source], maker: Framework) -> None:
+    if maker.starts_gpu:
+        with contextlib.suppress(HippogriffError):  # It is a hint.
+            for source in sources:
+                source.file.prefetch()
 
 
 def _joined(loaded: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:

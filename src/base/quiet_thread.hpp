@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-namespace hippogriff::ondemand {
+namespace hippogriff {
 
 // It takes no signals: they are the program's. `name` is of 15 characters at most. Throws
 // std::system_error where there is none to be had.
@@ -29,4 +29,4 @@ std::thread quiet_thread(const char* name, Body body) {
   return thread;
 }
 
-}  // namespace hippogriff::ondemand
+}  // namespace hippogriff

@@ -1,0 +1,48 @@
+// Reads files into the page cache that are to be sent soon: while a device is made ready, or the
+// program has other things to do.
+#pragma once
+
+#include "base/range.hpp"
+#include "storage/storage.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <thread>
+
+namespace hippogriff {
+
+// Thread-safe. Starts a thread with the first extent that is not small.
+class Prefetcher {
+ public:
+  // `bytes_max`: of all that was asked for and not sent yet.
+  explicit Prefetcher(std::uint64_t bytes_max);
+  // What stop() did not see end is left to itself.
+  ~Prefetcher();
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
+  Prefetcher(Prefetcher&&) = delete;
+  Prefetcher& operator=(Prefetcher&&) = delete;
+
+  // Begins; returns for how many bytes, from the extent's beginning on: as many as there is room
+  // for. None of files in memory, and none after stop(). Throws std::system_error, std::bad_alloc.
+  std::uint64_t begin(const std::shared_ptr<File>& file, Range extent);
+
+  // These bytes are being sent: nothing of extents that they lie in is asked for any more, which
+  // makes room for others.
+  void sent(const File& file, Range extent) noexcept;
+
+  // Ends the thread. False when it was still reading at the deadline.
+  bool stop(std::chrono::steady_clock::time_point deadline) noexcept;
+
+ private:
+  struct State;
+
+  static void run(State& state);
+
+  // Also the thread's, which may be in a read that does not come back.
+  const std::shared_ptr<State> state_;
+  std::thread thread_;
+};
+
+}  // namespace hippogriff

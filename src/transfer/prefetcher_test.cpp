@@ -1,0 +1,213 @@
+// What is asked for, how much of it, and until when.
+#include "transfer/prefetcher.hpp"
+
+#include "testing/eventually.hpp"
+#include "testing/runtime_fixture.hpp"
+#include "transfer/outlook.hpp"
+
+#include <atomic>
+
+namespace hippogriff {
+namespace {
+
+constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
+constexpr std::chrono::seconds long_enough{20};
+
+// A file on a drive, of which nothing is in the page cache before it is asked for.
+class AskedFile final : public File {
+ public:
+  explicit AskedFile(std::uint64_t inode, std::uint64_t size_bytes = 64 * mebibyte) {
+    known.device_number = 1;
+    known.inode = inode;
+    known.size = size_bytes;
+  }
+
+  [[nodiscard]] const FileFacts& facts() const override { return known; }
+
+  [[nodiscard]] int fd() const override { return -1; }
+
+  [[nodiscard]] int direct_fd() const override { return -1; }
+
+  std::size_t read(std::span<std::byte>, std::uint64_t) override { return 0; }
+
+  std::optional<std::size_t> read_cached_pieces(std::span<const iovec>,
+                                                std::uint64_t,
+                                                PageCache) override {
+    return std::nullopt;
+  }
+
+  std::size_t write(std::span<const std::byte>, std::uint64_t) override { return 0; }
+
+  std::optional<Residency> residency(Range range) override {
+    const std::scoped_lock lock(mutex_);
+    return Residency{
+        asked_.contains(range) || everything_is_there ? range.size : 0, range.size, true};
+  }
+
+  std::uint64_t size_now() override { return known.size; }
+
+  void allocate(Range) override {}
+
+  void truncate(std::uint64_t) override {}
+
+  void sync() override {}
+
+  std::span<std::byte> map(Range, FileAccess) override { return {}; }
+
+  void unmap(std::span<std::byte>) noexcept override {}
+
+  void begin_read_ahead(Range range) noexcept override {
+    EXPECT_LE(range.size, 128U << 10U);
+    while (hangs) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const std::scoped_lock lock(mutex_);
+    asked_.insert(range);
+  }
+
+  std::uint64_t asked_bytes() {
+    const std::scoped_lock lock(mutex_);
+    return asked_.total_bytes();
+  }
+
+  std::atomic<bool> hangs = false;
+  std::atomic<bool> everything_is_there = false;
+  FileFacts known;
+
+ private:
+  std::mutex mutex_;
+  RangeSet asked_;
+};
+
+std::shared_ptr<AskedFile> file(std::uint64_t inode = 7) {
+  return std::make_shared<AskedFile>(inode);
+}
+
+TEST(Prefetcher, asks_for_all_of_an_extent_in_order) {
+  Prefetcher prefetcher(1024 * mebibyte);
+  const auto one = file();
+  EXPECT_EQ(prefetcher.begin(one, {3 * mebibyte, 50 * mebibyte + 5}), 50 * mebibyte + 5);
+  EXPECT_TRUE(
+      hippogriff::testing::eventually([&] { return one->asked_bytes() == 50 * mebibyte + 5; }));
+  EXPECT_TRUE(prefetcher.stop(Clock::now() + long_enough));
+}
+
+TEST(Prefetcher, asks_for_no_more_than_there_is_room_for_until_that_is_sent) {
+  Prefetcher prefetcher(20 * mebibyte);
+  const auto one = file(1);
+  const auto other = file(2);
+  EXPECT_EQ(prefetcher.begin(one, {0, 15 * mebibyte}), 15 * mebibyte);
+  EXPECT_EQ(prefetcher.begin(other, {0, 15 * mebibyte}), 5 * mebibyte);
+  EXPECT_EQ(prefetcher.begin(one, {15 * mebibyte, 3 * mebibyte}), 0U);
+  EXPECT_TRUE(
+      hippogriff::testing::eventually([&] { return other->asked_bytes() == 5 * mebibyte; }));
+  prefetcher.sent(*other, {10 * mebibyte, mebibyte});
+  prefetcher.sent(*file(3), {0, 64 * mebibyte});
+  EXPECT_EQ(prefetcher.begin(one, {15 * mebibyte, 3 * mebibyte}), 0U) << "other bytes were sent";
+  prefetcher.sent(*file(1), {14 * mebibyte, mebibyte});
+  EXPECT_EQ(prefetcher.begin(other, {20 * mebibyte, 40 * mebibyte}), 15 * mebibyte);
+  EXPECT_TRUE(
+      hippogriff::testing::eventually([&] { return other->asked_bytes() == 20 * mebibyte; }));
+  EXPECT_EQ(one->asked_bytes(), 15 * mebibyte);
+  EXPECT_TRUE(prefetcher.stop(Clock::now() + long_enough));
+}
+
+TEST(Prefetcher, asks_for_nothing_of_what_is_being_sent) {
+  Prefetcher prefetcher(1024 * mebibyte);
+  const auto one = file();
+  one->hangs = true;
+  EXPECT_EQ(prefetcher.begin(one, {0, 60 * mebibyte}), 60 * mebibyte);
+  prefetcher.sent(*one, {0, 60 * mebibyte});
+  one->hangs = false;
+  const auto other = file(8);
+  prefetcher.begin(other, {0, 8 * mebibyte});
+  EXPECT_TRUE(
+      hippogriff::testing::eventually([&] { return other->asked_bytes() == 8 * mebibyte; }));
+  EXPECT_LE(one->asked_bytes(), 4 * mebibyte) << "a step may have begun";
+  EXPECT_TRUE(prefetcher.stop(Clock::now() + long_enough));
+}
+
+TEST(Prefetcher, asks_for_nothing_that_is_there_already_or_in_memory) {
+  Prefetcher prefetcher(1024 * mebibyte);
+  const auto there = file(1);
+  there->everything_is_there = true;
+  EXPECT_EQ(prefetcher.begin(there, {0, 60 * mebibyte}), 60 * mebibyte);
+  const auto in_memory = file(2);
+  in_memory->known.in_memory = true;
+  EXPECT_EQ(prefetcher.begin(in_memory, {0, 60 * mebibyte}), 0U);
+  const auto last = file(3);
+  prefetcher.begin(last, {0, 3 * mebibyte});
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return last->asked_bytes() == 3 * mebibyte; }));
+  EXPECT_EQ(there->asked_bytes(), 0U);
+  EXPECT_EQ(in_memory->asked_bytes(), 0U);
+  EXPECT_TRUE(prefetcher.stop(Clock::now() + long_enough));
+}
+
+TEST(Prefetcher, asks_for_what_is_small_at_once_and_does_not_count_it) {
+  Prefetcher prefetcher(2 * mebibyte);
+  const auto one = file();
+  for (std::uint64_t at = 0; at < 10; ++at) {
+    EXPECT_EQ(prefetcher.begin(one, {at * mebibyte, mebibyte}), mebibyte);
+    EXPECT_EQ(one->asked_bytes(), (at + 1) * mebibyte);
+  }
+}
+
+TEST(Prefetcher, reads_nothing_without_room_and_after_its_end) {
+  Prefetcher none(0);
+  const auto one = file();
+  EXPECT_EQ(none.begin(one, {0, 50 * mebibyte}), 0U);
+  EXPECT_EQ(none.begin(one, {0, 1000}), 0U);
+  Prefetcher ended(1024 * mebibyte);
+  EXPECT_TRUE(ended.stop(Clock::now() + long_enough));
+  EXPECT_EQ(ended.begin(one, {0, 50 * mebibyte}), 0U);
+  EXPECT_EQ(one->asked_bytes(), 0U);
+}
+
+TEST(Prefetcher, is_not_held_up_by_a_drive_that_hangs) {
+  const auto one = file();
+  {
+    Prefetcher prefetcher(1024 * mebibyte);
+    one->hangs = true;
+    prefetcher.begin(one, {0, 60 * mebibyte});
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(prefetcher.stop(Clock::now() + std::chrono::milliseconds(20)));
+  }
+  one->hangs = false;
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return one.use_count() == 1; }))
+      << "its thread ends";
+  EXPECT_LE(one->asked_bytes(), 4 * mebibyte);
+}
+
+// Of a real file, through a runtime: the send finds what was read, and all bytes are right.
+TEST(Prefetcher, brings_a_file_into_the_page_cache_for_the_send_to_come) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("data");
+  const std::vector<std::byte> content = random_bytes(24 * mebibyte, 6);
+  write_whole(path, content);
+  drop_cache(path, 0, content.size());
+  Runtime runtime(test_settings(), make_system_storage(), {linked_device()});
+  const auto opened = make_system_storage()->open(path, FileAccess::read);
+  if (opened->facts().in_memory || cached_fraction(*opened, {0, content.size()}) > 0.5) {
+    GTEST_SKIP() << "this file system keeps its files in memory";
+  }
+  Submission submission;
+  submission.path = path;
+  runtime.prefetch(submission);
+  EXPECT_TRUE(hippogriff::testing::eventually(
+      [&] { return cached_fraction(*opened, {0, content.size()}) == 1; }));
+  submission.device = "linked";
+  const auto transfer = runtime.submit(submission);
+  ASSERT_TRUE(transfer->wait(long_enough));
+  ASSERT_FALSE(transfer->failed());
+  EXPECT_EQ(std::memcmp(device_bytes(transfer->address()), content.data(), content.size()), 0);
+  EXPECT_EQ(transfer->cold_bytes(), 0U);
+  submission.offset = content.size() + 1;
+  EXPECT_THROW(runtime.prefetch(submission), Error);
+  submission.path = folder.file("nothing");
+  EXPECT_THROW(runtime.prefetch(submission), Error);
+  EXPECT_TRUE(runtime.free(transfer->address()));
+  EXPECT_TRUE(runtime.shutdown(long_enough));
+}
+
+}  // namespace
+}  // namespace hippogriff
