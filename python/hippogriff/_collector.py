@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Whoever makes garbage beside us must not wait for the collector longer than this.
 _MOST_SECONDS = 1.0
 
-_lock = threading.RLock()  # A `Pause` may be dropped while its thread has it.
+_lock = threading.Lock()
 _holding: dict[int, float] = {}  # who hold it off now, by their ids, and until when at most
 _was_enabled = False
 
@@ -36,8 +36,8 @@ class Pause:
         self._until = now + _MOST_SECONDS
         with _lock:
             _let_go(id_ for id_, until in list(_holding.items()) if until < now)
-            if not _holding:
-                _was_enabled = gc.isenabled()
+            # Who is within a pause may have let it run all the same.
+            _was_enabled = gc.isenabled() or (bool(_holding) and _was_enabled)
             _holding[id(self)] = self._until
             gc.disable()
         return self
@@ -56,10 +56,7 @@ class Pause:
         try:
             self._end()
         finally:
-            self._end()  # An interrupt can have ended the first.
-
-    def __del__(self) -> None:
-        self._end()  # One can come before that, too.
+            self._end()  # An interrupt can have ended the first. One before is over in a second.
 
     def _end(self) -> None:
         with _lock:
@@ -78,7 +75,7 @@ def _let_go(ids: Iterable[int]) -> None:
 def _after_fork_in_child() -> None:
     """Let the collector run: the threads that would do so are the parent's."""
     global _lock
-    _lock = threading.RLock()
+    _lock = threading.Lock()
     _let_go(list(_holding))
 
 

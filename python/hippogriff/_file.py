@@ -164,11 +164,10 @@ class File:
             When the file ends before the extent does, or is closed.
         """
         check_extent(offset, size)
-        if size == 0:
-            return
         ensure()
         with self.borrowed() as descriptor:
-            check(lib.hippogriff_prefetch(descriptor, offset, size or 0))
+            if size != 0:
+                check(lib.hippogriff_prefetch(descriptor, offset, size or 0))
 
     def read_into(
         self,

@@ -166,8 +166,8 @@ def prefetch(path: PathLike, offset: int = 0, size: int | None = None) -> None:
     GPU's context is made, a program imports, or another one has the memory. `read` does the same
     where it makes the context itself, and ``safetensors.load_file`` where torch has not used a GPU.
 
-    A hint: of all that was asked for and has not been read yet, as much is read as
-    ``HIPPOGRIFF_PARKING`` says, and nothing where that is ``off``, or of files in memory.
+    A hint: of all that was asked for in the last half minute and has not been read yet, as much is
+    read as ``HIPPOGRIFF_PARKING`` says, and nothing where that is ``off``, or of files in memory.
     Thread-safe.
 
     Parameters

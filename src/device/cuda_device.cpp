@@ -181,6 +181,10 @@ int current_cuda_device() noexcept {
   return known ? device : -1;
 }
 
+bool has_cuda_context() noexcept {
+  return cuda_driver_is_loaded() && current_cuda_device() >= 0;
+}
+
 std::optional<CudaPlace> locate_cuda_memory(DeviceAddress address) noexcept {
   const CudaDriver* driver = cuda_driver();
   return driver == nullptr ? std::nullopt : locate_cuda_memory(*driver, address);
@@ -207,6 +211,10 @@ DeviceInfo describe_cuda_device(int index) {
 
 int current_cuda_device() noexcept {
   return -1;
+}
+
+bool has_cuda_context() noexcept {
+  return false;
 }
 
 std::optional<CudaPlace> locate_cuda_memory(DeviceAddress /*address*/) noexcept {

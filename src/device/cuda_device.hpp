@@ -34,6 +34,10 @@ std::shared_ptr<Device> make_cuda_device(int index, const std::filesystem::path&
 // The device of the context that is current on this thread, or -1.
 int current_cuda_device() noexcept;
 
+// Whether this thread has a context. Without the driver in the process it has none: it is not
+// loaded and started for that, which takes a tenth of a second.
+bool has_cuda_context() noexcept;
+
 // Where an address lies, by the driver's word. Device memory and managed memory count.
 struct CudaPlace {
   AllocationInfo allocation;

@@ -89,12 +89,16 @@ std::string initialize(CudaDriver& driver, int& device_count) {
          std::to_string(static_cast<int>(result)) + "): " + advice(result);
 }
 
+const char* chosen_library() noexcept {
+  const char* chosen = ::secure_getenv("HIPPOGRIFF_CUDA_DRIVER");
+  return chosen == nullptr ? default_library : chosen;
+}
+
 // Never destroyed: threads may still call the driver while the process exits.
 const CudaDriverLoad& process_load() noexcept {
   static const auto* const load = new (std::nothrow) CudaDriverLoad([]() noexcept {
     try {
-      const char* chosen = ::secure_getenv("HIPPOGRIFF_CUDA_DRIVER");
-      return load_cuda_driver(chosen == nullptr ? default_library : chosen);
+      return load_cuda_driver(chosen_library());
     } catch (...) {
       CudaDriverLoad none;
       none.presence.why_not = "out of memory";
@@ -151,6 +155,12 @@ CudaDriverLoad load_cuda_driver(const std::string& library_file) {
     load.driver = std::move(driver);
   }
   return load;
+}
+
+bool cuda_driver_is_loaded() noexcept {
+  const char* library = chosen_library();
+  void* const handle = *library == '\0' ? nullptr : ::dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+  return handle != nullptr && ::dlclose(handle) == 0;
 }
 
 const CudaDriver* cuda_driver() noexcept {

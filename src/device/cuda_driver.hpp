@@ -109,6 +109,9 @@ CudaDriverLoad load_cuda_driver(const std::string& library_file);
 // null when cuda_presence().why_not says why. Thread-safe.
 const CudaDriver* cuda_driver() noexcept;
 
+// Whether the program or we have it; it is not loaded for that.
+bool cuda_driver_is_loaded() noexcept;
+
 }  // namespace hippogriff
 
 #endif  // HIPPOGRIFF_HAS_CUDA

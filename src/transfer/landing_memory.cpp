@@ -26,7 +26,7 @@ bool is_untouched(DeviceAddress address) {
 
 // Where a byte of the file goes, or the first behind it that goes anywhere.
 DeviceAddress address_of(const Destinations& several, std::uint64_t offset) {
-  const auto segment = std::ranges::upper_bound(
+  const auto segment = std::ranges::lower_bound(
       several, offset, {}, [](const Segment& one) { return one.range.end() - 1; });
   if (segment == several.end()) {
     return several.back().address;

@@ -2,24 +2,51 @@
 #include "transfer/prefetcher.hpp"
 
 #include "base/quiet_thread.hpp"
-#include "transfer/small_path.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
+#include <deque>
+#include <iterator>
 #include <list>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 namespace hippogriff {
 
 namespace {
 
+using Time = std::chrono::steady_clock::time_point;
+
 // The kernel reads ahead no more than this at a time where drives have their usual settings; of
 // more it would leave the rest out.
 constexpr std::uint64_t asked_bytes = std::uint64_t{128} << 10;
 // So much is looked at before it is asked for: what is there takes a microsecond then, not a
 // hundred.
-constexpr std::uint64_t step_bytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t step_bytes = std::uint64_t{2} << 20;
+// As many are on their way. A send meets them in the page cache without their bytes, and reads them
+// by the drive once more.
+constexpr std::size_t steps_in_flight = 8;
+// A step that takes longer is waited for no more, nor are others: their file system may not tell.
+constexpr std::chrono::seconds landing_patience{2};
+constexpr std::chrono::microseconds landing_poll{300};
+// Each keeps its file open, twice where there is direct I/O.
+constexpr std::ptrdiff_t waiting_max = 32;
+// What was asked for so long ago counts no more: it will not be sent, or was by the small path,
+// which does not tell.
+constexpr std::chrono::seconds counted_time{30};
+
+// What of `left` is still to be asked for where `sent` is not: what lies in its middle is found
+// there when it is looked at.
+Range without(Range left, Range sent) {
+  if (sent.offset <= left.offset) {
+    const std::uint64_t begin = std::clamp(sent.end(), left.offset, left.end());
+    return {begin, left.end() - begin};
+  }
+  return {left.offset,
+          sent.end() >= left.end() ? std::min(left.end(), sent.offset) - left.offset : left.size};
+}
 
 bool is_there(File& file, Range range) {
   try {
@@ -30,13 +57,17 @@ bool is_there(File& file, Range range) {
   }
 }
 
-void ask_for(File& file, Range range) {
-  if (is_there(file, range)) {
-    return;
+bool has_landed(File& file, std::uint64_t offset) {
+  try {
+    std::byte byte{};
+    return file.read_cached({&byte, 1}, offset).has_value();
+  } catch (...) {
+    return true;
   }
-  for (std::uint64_t at = range.offset; at < range.end(); at += asked_bytes) {
-    file.begin_read_ahead({at, std::min(asked_bytes, range.end() - at)});
-  }
+}
+
+bool is_same(const FileIdentity& one, const FileIdentity& other) {
+  return one.device_number == other.device_number && one.inode == other.inode;
 }
 
 }  // namespace
@@ -44,48 +75,119 @@ void ask_for(File& file, Range range) {
 struct Prefetcher::State {
   struct Wish {
     FileIdentity identity;
-    Range extent;
+    RangeSet unsent;
     Range left;
     std::shared_ptr<File> file;  // null once all of it has been asked for
+    Time asked;                  // when that was
+  };
+
+  struct Step {
+    std::shared_ptr<File> file;
+    std::uint64_t last_byte;
+    Time asked;
   };
 
   explicit State(std::uint64_t most) : bytes_max(most) {}
 
+  std::list<Wish>::iterator forget(std::list<Wish>::iterator wish) {
+    bytes -= wish->unsent.total_bytes();
+    return wishes.erase(wish);
+  }
+
+  static void finish(Wish& wish) {
+    if (wish.left.empty() && wish.file != nullptr) {
+      wish.asked = std::chrono::steady_clock::now();
+      wish.file = nullptr;
+    }
+  }
+
+  void forget_old() {
+    const Time before = std::chrono::steady_clock::now() - counted_time;
+    for (auto wish = wishes.begin(); wish != wishes.end();) {
+      const bool old = wish->file == nullptr && wish->asked < before;
+      wish = old ? forget(wish) : std::next(wish);
+    }
+  }
+
+  void forget_sent(const FileIdentity& identity, Range extent) {
+    for (auto wish = wishes.begin(); wish != wishes.end();) {
+      if (is_same(wish->identity, identity)) {
+        bytes -= wish->unsent.total_bytes();
+        wish->unsent.erase(extent);
+        bytes += wish->unsent.total_bytes();
+        wish->left = without(wish->left, extent);
+        finish(*wish);
+      }
+      wish = wish->unsent.empty() ? forget(wish) : std::next(wish);
+    }
+  }
+
+  [[nodiscard]] std::ptrdiff_t waiting() const {
+    return std::ranges::count_if(wishes, [](const Wish& each) { return each.file != nullptr; });
+  }
+
+  // Until what was asked for before the last steps is there, or its end.
+  void await_landings(std::unique_lock<std::mutex>& lock) {
+    while (!ends && paces && in_flight.size() >= steps_in_flight) {
+      const Step& oldest = in_flight.front();
+      lock.unlock();
+      const bool landed = has_landed(*oldest.file, oldest.last_byte);
+      lock.lock();
+      if (landed) {
+        in_flight.pop_front();
+      } else if (std::chrono::steady_clock::now() - oldest.asked > landing_patience) {
+        paces = false;
+      } else {
+        changed.wait_for(lock, landing_poll);
+      }
+    }
+  }
+
   const std::uint64_t bytes_max;
-  std::mutex mutex;
+  mutable std::mutex mutex;
   std::condition_variable changed;
-  std::list<Wish> wishes;  // in order; they count until they are sent
+  std::list<Wish> wishes;  // in order; they count until they are sent, or old
   std::uint64_t bytes = 0;
-  bool ends = false;
+  std::atomic<bool> ends = false;
   bool runs = false;
+
+  // The thread's own.
+  std::deque<Step> in_flight;
+  bool paces = true;
 };
 
 Prefetcher::Prefetcher(std::uint64_t bytes_max) : state_(std::make_shared<State>(bytes_max)) {}
 
 Prefetcher::~Prefetcher() {
-  if (thread_.joinable()) {
-    stop(std::chrono::steady_clock::now());
+  if (thread_.joinable() && !stop(std::chrono::steady_clock::now())) {
     thread_.detach();
   }
 }
 
 std::uint64_t Prefetcher::begin(const std::shared_ptr<File>& file, Range extent) {
   State& state = *state_;
-  if (file->facts().in_memory || extent.empty()) {
+  if (state.bytes_max == 0 || extent.empty() || file->facts().in_memory) {
     return 0;
   }
-  std::unique_lock lock(state.mutex);
-  extent.size = state.ends ? 0 : std::min(extent.size, state.bytes_max - state.bytes);
-  if (extent.size <= SmallPath::size_bytes_max) {
-    lock.unlock();
-    ask_for(*file, extent);
-    return extent.size;
+  const FileIdentity identity = file->identity();
+  const std::scoped_lock lock(state.mutex);
+  state.forget_old();
+  state.forget_sent(identity, extent);  // Who asks again is counted once.
+  extent.size = std::min(extent.size, state.bytes_max - state.bytes);
+  if (extent.empty() || state.ends || state.waiting() >= waiting_max) {
+    return 0;
   }
   if (!thread_.joinable()) {
-    thread_ = quiet_thread("hippo-prefetch", [shared = state_] { run(*shared); });
+    try {
+      thread_ = quiet_thread("hippo-prefetch", [shared = state_] { run(*shared); });
+    } catch (const std::system_error&) {
+      return 0;
+    }
     state.runs = true;
   }
-  state.wishes.push_back({file->identity(), extent, extent, file});
+  State::Wish wish{.identity = identity, .left = extent, .file = file};
+  wish.unsent.insert(extent);
+  state.wishes.push_back(std::move(wish));
   state.bytes += extent.size;
   state.changed.notify_all();
   return extent.size;
@@ -93,38 +195,43 @@ std::uint64_t Prefetcher::begin(const std::shared_ptr<File>& file, Range extent)
 
 void Prefetcher::sent(const File& file, Range extent) noexcept {
   const std::scoped_lock lock(state_->mutex);
-  if (state_->wishes.empty()) {
-    return;
+  if (!state_->wishes.empty()) {
+    state_->forget_sent(file.identity(), extent);
   }
-  const FileIdentity identity = file.identity();
-  state_->wishes.remove_if([&](const State::Wish& wish) {
-    const bool same = wish.identity.device_number == identity.device_number &&
-                      wish.identity.inode == identity.inode && wish.extent.overlaps(extent);
-    state_->bytes -= same ? wish.extent.size : 0;
-    return same;
-  });
+}
+
+bool Prefetcher::reads() const noexcept {
+  const std::scoped_lock lock(state_->mutex);
+  return state_->waiting() > 0;
 }
 
 void Prefetcher::run(State& state) {
   std::unique_lock lock(state.mutex);
   while (!state.ends) {
+    state.await_landings(lock);
     const auto wish = std::ranges::find_if(
         state.wishes, [](const State::Wish& each) { return each.file != nullptr; });
     if (wish == state.wishes.end()) {
+      state.in_flight.clear();  // Their files are not kept open.
       state.changed.wait(lock);
       continue;
     }
-    std::shared_ptr<File> file = wish->file;
+    const std::shared_ptr<File> file = wish->file;
     const Range step{wish->left.offset, std::min(step_bytes, wish->left.size)};
     wish->left = {step.end(), wish->left.size - step.size};
-    if (wish->left.empty()) {
-      wish->file = nullptr;
-    }
+    State::finish(*wish);
     lock.unlock();
-    ask_for(*file, step);
-    file = nullptr;
+    const bool asks = !is_there(*file, step);
+    for (std::uint64_t at = step.offset; asks && at < step.end() && !state.ends;
+         at += asked_bytes) {
+      file->begin_read_ahead({at, std::min(asked_bytes, step.end() - at)});
+    }
     lock.lock();
+    if (asks) {
+      state.in_flight.push_back({file, step.end() - 1, std::chrono::steady_clock::now()});
+    }
   }
+  state.in_flight.clear();
   state.runs = false;
   state.changed.notify_all();
 }

@@ -12,10 +12,10 @@
 
 namespace hippogriff {
 
-// Thread-safe. Starts a thread with the first extent that is not small.
+// Thread-safe. Starts a thread with the first extent.
 class Prefetcher {
  public:
-  // `bytes_max`: of all that was asked for and not sent yet.
+  // `bytes_max`: of all that was asked for in the last half minute and not sent yet.
   explicit Prefetcher(std::uint64_t bytes_max);
   // What stop() did not see end is left to itself.
   ~Prefetcher();
@@ -25,14 +25,17 @@ class Prefetcher {
   Prefetcher& operator=(Prefetcher&&) = delete;
 
   // Begins; returns for how many bytes, from the extent's beginning on: as many as there is room
-  // for. None of files in memory, and none after stop(). Throws std::system_error, std::bad_alloc.
+  // for. None of files in memory, while 32 others wait, after stop(), and where there is no thread.
+  // Throws Error(io_error), std::bad_alloc.
   std::uint64_t begin(const std::shared_ptr<File>& file, Range extent);
 
-  // These bytes are being sent: nothing of extents that they lie in is asked for any more, which
-  // makes room for others.
+  // These bytes are being sent: they are asked for no more, which makes room for others.
   void sent(const File& file, Range extent) noexcept;
 
-  // Ends the thread. False when it was still reading at the deadline.
+  // Whether there is something to be asked for.
+  [[nodiscard]] bool reads() const noexcept;
+
+  // Ends the thread, and takes nothing more. False when it was still reading at the deadline.
   bool stop(std::chrono::steady_clock::time_point deadline) noexcept;
 
  private:

@@ -31,9 +31,10 @@ class AskedFile final : public File {
   std::size_t read(std::span<std::byte>, std::uint64_t) override { return 0; }
 
   std::optional<std::size_t> read_cached_pieces(std::span<const iovec>,
-                                                std::uint64_t,
+                                                std::uint64_t offset,
                                                 PageCache) override {
-    return std::nullopt;
+    const std::scoped_lock lock(mutex_);
+    return landed_.contains({offset, 1}) ? std::optional<std::size_t>(1) : std::nullopt;
   }
 
   std::size_t write(std::span<const std::byte>, std::uint64_t) override { return 0; }
@@ -63,6 +64,15 @@ class AskedFile final : public File {
     }
     const std::scoped_lock lock(mutex_);
     asked_.insert(range);
+    if (lands) {
+      landed_.insert(range);
+    }
+  }
+
+  void land_all() {
+    const std::scoped_lock lock(mutex_);
+    landed_.insert({0, known.size});
+    lands = true;
   }
 
   std::uint64_t asked_bytes() {
@@ -70,13 +80,20 @@ class AskedFile final : public File {
     return asked_.total_bytes();
   }
 
+  bool was_asked_for(Range range) {
+    const std::scoped_lock lock(mutex_);
+    return asked_.contains(range);
+  }
+
   std::atomic<bool> hangs = false;
+  std::atomic<bool> lands = true;
   std::atomic<bool> everything_is_there = false;
   FileFacts known;
 
  private:
   std::mutex mutex_;
   RangeSet asked_;
+  RangeSet landed_;
 };
 
 std::shared_ptr<AskedFile> file(std::uint64_t inode = 7) {
@@ -104,10 +121,10 @@ TEST(Prefetcher, asks_for_no_more_than_there_is_room_for_until_that_is_sent) {
   prefetcher.sent(*other, {10 * mebibyte, mebibyte});
   prefetcher.sent(*file(3), {0, 64 * mebibyte});
   EXPECT_EQ(prefetcher.begin(one, {15 * mebibyte, 3 * mebibyte}), 0U) << "other bytes were sent";
-  prefetcher.sent(*file(1), {14 * mebibyte, mebibyte});
-  EXPECT_EQ(prefetcher.begin(other, {20 * mebibyte, 40 * mebibyte}), 15 * mebibyte);
+  prefetcher.sent(*file(1), {4 * mebibyte, 11 * mebibyte});
+  EXPECT_EQ(prefetcher.begin(other, {20 * mebibyte, 40 * mebibyte}), 11 * mebibyte);
   EXPECT_TRUE(
-      hippogriff::testing::eventually([&] { return other->asked_bytes() == 20 * mebibyte; }));
+      hippogriff::testing::eventually([&] { return other->asked_bytes() == 16 * mebibyte; }));
   EXPECT_EQ(one->asked_bytes(), 15 * mebibyte);
   EXPECT_TRUE(prefetcher.stop(Clock::now() + long_enough));
 }
@@ -127,6 +144,23 @@ TEST(Prefetcher, asks_for_nothing_of_what_is_being_sent) {
   EXPECT_TRUE(prefetcher.stop(Clock::now() + long_enough));
 }
 
+TEST(Prefetcher, goes_on_behind_what_is_being_sent_of_an_extent) {
+  Prefetcher prefetcher(1024 * mebibyte);
+  const auto one = file();
+  one->hangs = true;
+  prefetcher.begin(one, {0, 60 * mebibyte});
+  prefetcher.sent(*one, {0, 20 * mebibyte});
+  prefetcher.sent(*one, {50 * mebibyte, 12 * mebibyte});
+  prefetcher.sent(*one, {30 * mebibyte, mebibyte});
+  one->hangs = false;
+  EXPECT_TRUE(hippogriff::testing::eventually(
+      [&] { return one->was_asked_for({20 * mebibyte, 30 * mebibyte}); }));
+  EXPECT_LE(one->asked_bytes(), 34 * mebibyte) << "a step may have begun";
+  prefetcher.sent(*one, {20 * mebibyte, 30 * mebibyte});
+  EXPECT_EQ(prefetcher.begin(file(9), {0, 1024 * mebibyte}), 1024 * mebibyte) << "all was sent";
+  EXPECT_TRUE(prefetcher.stop(Clock::now() + long_enough));
+}
+
 TEST(Prefetcher, asks_for_nothing_that_is_there_already_or_in_memory) {
   Prefetcher prefetcher(1024 * mebibyte);
   const auto there = file(1);
@@ -143,13 +177,60 @@ TEST(Prefetcher, asks_for_nothing_that_is_there_already_or_in_memory) {
   EXPECT_TRUE(prefetcher.stop(Clock::now() + long_enough));
 }
 
-TEST(Prefetcher, asks_for_what_is_small_at_once_and_does_not_count_it) {
-  Prefetcher prefetcher(2 * mebibyte);
+TEST(Prefetcher, has_no_more_on_its_way_than_16_mebibytes) {
+  Prefetcher prefetcher(1024 * mebibyte);
   const auto one = file();
-  for (std::uint64_t at = 0; at < 10; ++at) {
-    EXPECT_EQ(prefetcher.begin(one, {at * mebibyte, mebibyte}), mebibyte);
-    EXPECT_EQ(one->asked_bytes(), (at + 1) * mebibyte);
+  one->lands = false;
+  prefetcher.begin(one, {0, 60 * mebibyte});
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return one->asked_bytes() == 16 * mebibyte; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_EQ(one->asked_bytes(), 16 * mebibyte);
+  EXPECT_TRUE(prefetcher.reads());
+  one->land_all();
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return one->asked_bytes() == 60 * mebibyte; }));
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return !prefetcher.reads(); }));
+  EXPECT_TRUE(prefetcher.stop(Clock::now() + long_enough));
+}
+
+TEST(Prefetcher, waits_for_no_landing_for_ever) {
+  Prefetcher prefetcher(1024 * mebibyte);
+  const auto one = file();
+  one->lands = false;  // As on a file system that does not tell.
+  prefetcher.begin(one, {0, 60 * mebibyte});
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return one->asked_bytes() == 60 * mebibyte; }));
+  EXPECT_TRUE(prefetcher.stop(Clock::now() + long_enough));
+}
+
+TEST(Prefetcher, keeps_few_files_open_that_wait) {
+  Prefetcher prefetcher(1024 * mebibyte);
+  std::vector<std::shared_ptr<AskedFile>> files;
+  for (std::uint64_t inode = 0; inode < 100; ++inode) {
+    files.push_back(file(inode));
+    files.back()->hangs = true;
+    prefetcher.begin(files.back(), {0, mebibyte});
   }
+  EXPECT_LE(std::ranges::count_if(files, [](const auto& each) { return each.use_count() > 1; }),
+            33);
+  for (const auto& each : files) {
+    each->hangs = false;
+  }
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return !prefetcher.reads(); }));
+  EXPECT_TRUE(prefetcher.stop(Clock::now() + long_enough));
+}
+
+TEST(Prefetcher, counts_what_is_asked_for_or_sent_twice_once) {
+  Prefetcher prefetcher(100 * mebibyte);
+  const auto one = std::make_shared<AskedFile>(1, 200 * mebibyte);
+  for (int turn = 0; turn < 3; ++turn) {
+    EXPECT_EQ(prefetcher.begin(one, {0, 60 * mebibyte}), 60 * mebibyte);
+    EXPECT_EQ(prefetcher.begin(one, {30 * mebibyte, 60 * mebibyte}), 60 * mebibyte);
+  }
+  EXPECT_EQ(prefetcher.begin(file(2), {0, 60 * mebibyte}), 10 * mebibyte) << "90 count";
+  for (int turn = 0; turn < 3; ++turn) {
+    prefetcher.sent(*one, {0, 30 * mebibyte});
+  }
+  EXPECT_EQ(prefetcher.begin(file(3), {0, 60 * mebibyte}), 30 * mebibyte);
+  EXPECT_TRUE(prefetcher.stop(Clock::now() + long_enough));
 }
 
 TEST(Prefetcher, reads_nothing_without_room_and_after_its_end) {
@@ -171,6 +252,7 @@ TEST(Prefetcher, is_not_held_up_by_a_drive_that_hangs) {
     prefetcher.begin(one, {0, 60 * mebibyte});
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_FALSE(prefetcher.stop(Clock::now() + std::chrono::milliseconds(20)));
+    EXPECT_FALSE(prefetcher.reads());
   }
   one->hangs = false;
   EXPECT_TRUE(hippogriff::testing::eventually([&] { return one.use_count() == 1; }))

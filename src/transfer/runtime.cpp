@@ -17,6 +17,8 @@ namespace hippogriff {
 
 namespace {
 
+constexpr std::chrono::milliseconds prefetch_patience{200};
+
 EngineOptions engine_options(const Settings& settings,
                              Trace* trace,
                              std::uint64_t pinbuffer_bytes) {
@@ -103,7 +105,8 @@ bool Runtime::shutdown(std::chrono::milliseconds patience) {
     const std::lock_guard lock(mutex_);
     ended_ = true;
   }
-  bool ended = prefetcher_.stop(deadline);
+  prefetcher_.stop(Clock::now());
+  bool ended = true;
   for (DeviceState* state : opened_devices()) {
     state->in_flight.close();
     state->small.stop();
@@ -117,6 +120,8 @@ bool Runtime::shutdown(std::chrono::milliseconds patience) {
       ended = false;
     }
   }
+  // A hint that a drive does not come back from is nobody's failure.
+  prefetcher_.stop(Clock::now() + prefetch_patience);
   try {
     calibration_.save();
   } catch (const Error& error) {
@@ -221,19 +226,6 @@ std::string Runtime::full_name_locked(const std::string& name) const {
 DeviceState& Runtime::device(const std::string& name) {
   const std::lock_guard lock(mutex_);
   return open_device_locked(full_name_locked(name));
-}
-
-bool Runtime::opens_gpu(const Submission& submission) {
-  const bool allocates = submission.direction == Direction::send && submission.address.is_null() &&
-                         submission.destinations.empty();
-  const bool free_route = submission.route == Route::automatic && settings_.routes.empty();
-  if (fixed_devices_ || !allocates || !free_route ||
-      (submission.flags & HIPPOGRIFF_HOST_MEMORY) != 0) {
-    return false;
-  }
-  const std::lock_guard lock(mutex_);
-  const std::string name = full_name_locked(submission.device);
-  return cuda_index(name).has_value() && !devices_.contains(name);
 }
 
 Runtime::Place Runtime::locate(DeviceAddress address) {
@@ -457,8 +449,8 @@ bool Runtime::others_need_drive(const Transfer& transfer) const {
 
 // What others move at the same time makes rates look low.
 bool Runtime::ran_alone(const Transfer& transfer, const DeviceState& state) const {
-  if (!transfer.alone || transfer.notice == nullptr) {
-    return transfer.alone;
+  if (!transfer.alone || transfer.notice == nullptr || prefetcher_.reads()) {
+    return transfer.alone && !prefetcher_.reads();
   }
   const TransferWay way = way_of(state, transfer.file(), transfer.request().direction);
   return !any_others(load_of(state, way, share()));

@@ -183,6 +183,9 @@ class Runtime {
   [[nodiscard]] bool ran_alone(const Transfer& transfer, const DeviceState& state) const;
   // Whether a send would make a GPU's context first, by whichever route.
   [[nodiscard]] bool opens_gpu(const Submission& submission);
+  // What a submission would send comes into the page cache, for as long as the pointer is there.
+  // Null where nothing does. The runtime must outlive it.
+  std::shared_ptr<const void> prefetch_for(const Submission& submission) noexcept;
   [[nodiscard]] std::string full_name_locked(const std::string& name) const;
   DeviceState& open_device_locked(const std::string& name);
   std::shared_ptr<Device> make_host_locked();

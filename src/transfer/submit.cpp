@@ -1,6 +1,7 @@
 // From a caller's wish to a transfer under way: every mistake of the caller's is found here.
 #include "storage/atomic_file.hpp"
 #include "storage/file_probe.hpp"
+#include "transfer/caller_checks.hpp"
 #include "transfer/cost_model.hpp"
 #include "transfer/landing_memory.hpp"
 #include "transfer/outlook.hpp"
@@ -20,22 +21,6 @@ namespace {
 // In which a stream without work has reached an event.
 constexpr std::chrono::microseconds idle_stream_patience{100};
 
-const char* verb(Direction direction) {
-  return direction == Direction::send ? "send" : "recv";
-}
-
-[[noreturn]] void throw_caller(const Submission& submission, std::string detail) {
-  throw Error({.status = Status::invalid_argument,
-               .operation = verb(submission.direction),
-               .object = submission.path,
-               .offset = submission.offset,
-               .detail = std::move(detail)});
-}
-
-std::string bytes(std::uint64_t count) {
-  return std::to_string(count) + " bytes";
-}
-
 // What to do with several destinations is what is done with one: the first, as far as it goes.
 Submission normalised(Submission submission) {
   if (submission.destinations.empty()) {
@@ -47,27 +32,6 @@ Submission normalised(Submission submission) {
   submission.offset = first.range.offset;
   submission.size = submission.destinations.back().range.end() - first.range.offset;
   return submission;
-}
-
-// The extent of a send: inside the file.
-Range send_extent(Submission submission, const File& file) {
-  submission.path = file.facts().path;  // also where it came by descriptor
-  const std::uint64_t size = file.identity().size;
-  if (submission.offset > size) {
-    throw_caller(submission, "the offset lies past the end of the file (" + bytes(size) + ")");
-  }
-  const std::uint64_t rest = size - submission.offset;
-  if (submission.size > rest) {
-    throw_caller(submission,
-                 "asked for " + bytes(submission.size) + ", but the file has only " + bytes(rest) +
-                     " from the offset on");
-  }
-  return {submission.offset, submission.size == 0 ? rest : submission.size};
-}
-
-std::shared_ptr<File> open_for_send(const Submission& submission, Storage& storage) {
-  return submission.path.empty() ? storage.adopt(submission.fd, FileAccess::read)
-                                 : storage.open(submission.path, FileAccess::read);
 }
 
 bool wants(const Submission& submission, hippogriff_flags flag) {
@@ -228,13 +192,6 @@ bool guarded_free(DeviceState& state, DeviceAddress address) {
   }
 }
 
-std::uint64_t checked_end(const Submission& submission, std::uint64_t size) {
-  if (submission.offset > INT64_MAX || size > INT64_MAX - submission.offset) {
-    throw_caller(submission, "offset and size exceed what a file can have");
-  }
-  return submission.offset + size;
-}
-
 // What a refusal is about, as the caller called it: the path, or the file of the descriptor.
 std::string named(const Submission& submission) {
   return submission.path.empty() && submission.fd >= 0 ? path_of_descriptor(submission.fd)
@@ -274,9 +231,8 @@ std::shared_ptr<Transfer> Runtime::submit_checked(const Submission& submission) 
   request.address = submission.address;
   request.host_memory_bytes = submission.host_memory_bytes;
   request.checksums = submission.checksums;
-  if (opens_gpu(submission)) {
-    prefetch(submission);  // A context takes a tenth of a second, and more beside others.
-  }
+  // A context takes a tenth of a second, and more beside others that make one.
+  const auto ahead = opens_gpu(submission) ? prefetch_for(submission) : nullptr;
   const Target target = target_of(submission, *this);
   request.device = target.state.device;
   if (submission.direction == Direction::send) {
@@ -295,12 +251,6 @@ std::shared_ptr<Transfer> Runtime::submit_checked(const Submission& submission) 
     open_for_recv(submission, storage_, request);
   }
   return start(submission, std::move(request), target.state);
-}
-
-void Runtime::prefetch(const Submission& submission) {
-  checked_end(submission, submission.size);
-  const std::shared_ptr<File> file = open_for_send(submission, *storage_);
-  prefetcher_.begin(file, send_extent(submission, *file));
 }
 
 std::shared_ptr<Transfer> Runtime::start(const Submission& submission,

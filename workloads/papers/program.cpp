@@ -232,9 +232,6 @@ std::string to_words(const Done& done) {
 int compute(const PaperProgram& program, const CommandLine& line) {
   const std::string& verb = line.words[0];
   const RunOptions options = run_options(line);
-  if (line.prefetch && verb != "run") {
-    throw std::invalid_argument("--prefetch is hippogriff's: it goes with run");
-  }
   Phases phases;
   const Input in(line.words[1], program.format);
   std::error_code none_there;
@@ -282,6 +279,9 @@ int check(const PaperProgram& program, const CommandLine& line) {
 
 int dispatch(const PaperProgram& program, const CommandLine& line) {
   const std::string verb = line.words.size() == 3 ? line.words[0] : "";
+  if (line.prefetch && verb != "run") {
+    throw std::invalid_argument("--prefetch is hippogriff's: it goes with run");
+  }
   if (verb == "generate") {
     return generate(program, line);
   }
