@@ -60,7 +60,10 @@ std::uint64_t head_bytes(const Segment& part, const LandingChecksums* hashed) {
 void read_in_place(PieceIo& io, Transfer& transfer, const Segment& part, Warmth warmth) {
   const LandingChecksums* hashed =
       warmth == Warmth::warm ? transfer.request().checksums.get() : nullptr;
-  const std::uint64_t head = warmth == Warmth::warm ? head_bytes(part, hashed) : 0;
+  // Without O_DIRECT what is cold counts as warm, and the kernel reads ahead of who reads in order.
+  const FileFacts& file = transfer.file().facts();
+  const bool in_cache = warmth == Warmth::warm && (file.direct || file.in_memory);
+  const std::uint64_t head = in_cache ? head_bytes(part, hashed) : 0;
   if (head == 0 || head >= part.range.size) {
     read_in_steps(io, transfer, part, warmth, hashed);
     return;

@@ -83,6 +83,11 @@ class DirectLaneTest : public ::testing::Test {
 };
 
 TEST_F(DirectLaneTest, the_huge_page_that_begins_in_a_piece_comes_first) {
+  const auto file = make_system_storage()->open(path_, FileAccess::read);
+  if (!file->facts().direct && !file->facts().in_memory) {
+    EXPECT_EQ(first_read(huge_page_bytes - 1000, false), 0U) << "in order";
+    GTEST_SKIP() << "the file system has no O_DIRECT";
+  }
   EXPECT_EQ(first_read(0, false), 0U);
   EXPECT_EQ(first_read(huge_page_bytes - 1000, false), 1000U);
   EXPECT_EQ(first_read(huge_page_bytes - 300'000, false), 300'000U);

@@ -227,7 +227,7 @@ void Prefetcher::run(State& state) {
       file->begin_read_ahead({at, std::min(asked_bytes, step.end() - at)});
     }
     lock.lock();
-    if (asks) {
+    if (asks && state.paces) {
       state.in_flight.push_back({file, step.end() - 1, std::chrono::steady_clock::now()});
     }
   }
