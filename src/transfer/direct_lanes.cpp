@@ -55,8 +55,8 @@ std::uint64_t head_bytes(const Segment& part, const LandingChecksums* hashed) {
 
 // The huge page that begins in a piece is filled before the one that ends there, which whoever has
 // the piece before has begun with. Two threads that touch a new page at once both clear it, and one
-// has done so for nothing: 12 % of the time of two (1 GiB on an EPYC, in pieces that begin in the
-// middle of huge pages, 72 ms in order, 66 so, and 65 in pieces that are huge pages).
+// has done so for nothing: a tenth of the time of two (1 GiB on an EPYC, in pieces that begin in
+// the middle of huge pages, 72 ms in order, 66 so, and 65 in pieces that are huge pages).
 void read_in_place(PieceIo& io, Transfer& transfer, const Segment& part, Warmth warmth) {
   const LandingChecksums* hashed =
       warmth == Warmth::warm ? transfer.request().checksums.get() : nullptr;

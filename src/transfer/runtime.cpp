@@ -449,8 +449,11 @@ bool Runtime::others_need_drive(const Transfer& transfer) const {
 
 // What others move at the same time makes rates look low.
 bool Runtime::ran_alone(const Transfer& transfer, const DeviceState& state) const {
-  if (!transfer.alone || transfer.notice == nullptr || prefetcher_.reads()) {
-    return transfer.alone && !prefetcher_.reads();
+  if (!transfer.alone || prefetcher_.reads()) {
+    return false;
+  }
+  if (transfer.notice == nullptr) {
+    return true;
   }
   const TransferWay way = way_of(state, transfer.file(), transfer.request().direction);
   return !any_others(load_of(state, way, share()));
