@@ -24,14 +24,6 @@ constexpr std::chrono::milliseconds show_interval{100};
 constexpr std::chrono::nanoseconds io_look{20'000};
 constexpr std::uint64_t longest_sleep_ns = 500'000'000;
 constexpr std::size_t hints_max = 8192;  // that wait, of reads
-// The kernel takes no more of a call than the drive's read-ahead: so much always.
-constexpr std::uint64_t read_ahead_step_bytes = std::uint64_t{128} << 10;
-
-void read_ahead(File& file, const Range& part) {
-  for (std::uint64_t offset = part.offset; offset < part.end(); offset += read_ahead_step_bytes) {
-    file.begin_read_ahead({offset, std::min(read_ahead_step_bytes, part.end() - offset)});
-  }
-}
 
 }  // namespace
 
@@ -404,7 +396,7 @@ void ControllerThread::hint_loop() {
       hints_.pop_front();
       lock.unlock();
       if (next.to_read != nullptr) {
-        read_ahead(*next.to_read->file, next.part);
+        next.to_read->file->begin_read_ahead(next.part);
       } else {
         next.array->backing().begin_write_back(next.part);
       }

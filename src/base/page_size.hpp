@@ -13,4 +13,7 @@ namespace hippogriff {
   return size_bytes;
 }
 
+// Of the huge pages that the kernel gives on its own, on processors with pages of 4 KiB.
+inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+
 }  // namespace hippogriff

@@ -20,7 +20,6 @@ namespace {
 
 constexpr std::size_t block_bytes_min = 256;
 constexpr std::size_t slab_bytes = std::size_t{1} << 20;
-constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
 std::byte* map_pages(std::size_t size_bytes) {
   void* const pages = mmap(nullptr,

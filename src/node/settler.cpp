@@ -1,11 +1,11 @@
 // A thread that tells the books what an operation could not, because they were out of reach: what
 // is released or given up would be kept for this process until its next operation, or its end.
 #include "base/error.hpp"
+#include "base/quiet_thread.hpp"
 #include "node/fork_page.hpp"
 #include "node/transaction.hpp"
 
 #include <chrono>
-#include <csignal>
 #include <exception>
 #include <memory>
 
@@ -23,21 +23,16 @@ void Node::settle_later() noexcept {
   if (settler_ != nullptr && (settler_->runs || settler_->ends)) {
     return;
   }
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     if (settler_ == nullptr) {
       settler_ = std::make_unique<Settler>();
     } else if (settler_->thread.joinable()) {
       settler_->thread.join();  // it has said that it ends
     }
-    settler_->thread = std::thread([this] { settle(); });
+    settler_->thread = quiet_thread("hippo-settler", [this] { settle(); });
     settler_->runs = true;
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): see above
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // Under mutex_.

@@ -1,6 +1,7 @@
 // Without staging: cuFile between drive and GPU where that is real, and plain reads and writes
 // where the device's memory is the host's own (`host` without a link).
 #include "base/error.hpp"
+#include "base/page_size.hpp"
 #include "checksum/landing_checksums.hpp"
 #include "transfer/cufile.hpp"
 #include "transfer/piece_io.hpp"
@@ -15,7 +16,6 @@ constexpr std::uint64_t cufile_piece_bytes = std::uint64_t{16} << 20;
 // At most so much of the page cache is read before it is hashed: it is in the core's own cache
 // then, and memory, which many cores read and write at its limit, is not read again.
 constexpr std::uint64_t hashed_bytes_max = std::uint64_t{256} << 10;
-constexpr std::uint64_t huge_page_bytes = std::uint64_t{2} << 20;
 
 std::byte* host_pointer(DeviceAddress address) {
   return reinterpret_cast<std::byte*>(address.value);  // NOLINT(performance-no-int-to-ptr)

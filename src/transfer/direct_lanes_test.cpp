@@ -1,4 +1,5 @@
 // In which order a piece of the page cache is read into host memory.
+#include "base/page_size.hpp"
 #include "checksum/landing_checksums.hpp"
 #include "checksum/xxh3_host.hpp"
 #include "testing/faulty_storage.hpp"
@@ -11,7 +12,6 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t huge_page_bytes = std::uint64_t{2} << 20;
 constexpr std::uint64_t file_bytes = std::uint64_t{9} << 20;
 constexpr std::uint64_t block_bytes = 100'000;
 constexpr std::chrono::seconds long_enough{20};

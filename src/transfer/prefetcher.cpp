@@ -4,7 +4,6 @@
 #include "base/quiet_thread.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <iterator>
@@ -19,9 +18,6 @@ namespace {
 
 using Time = std::chrono::steady_clock::time_point;
 
-// The kernel reads ahead no more than this at a time where drives have their usual settings; of
-// more it would leave the rest out.
-constexpr std::uint64_t asked_bytes = std::uint64_t{128} << 10;
 // So much is looked at before it is asked for: what is there takes a microsecond then, not a
 // hundred.
 constexpr std::uint64_t step_bytes = std::uint64_t{2} << 20;
@@ -148,7 +144,7 @@ struct Prefetcher::State {
   std::condition_variable changed;
   std::list<Wish> wishes;  // in order; they count until they are sent, or old
   std::uint64_t bytes = 0;
-  std::atomic<bool> ends = false;
+  bool ends = false;
   bool runs = false;
 
   // The thread's own.
@@ -222,9 +218,8 @@ void Prefetcher::run(State& state) {
     State::finish(*wish);
     lock.unlock();
     const bool asks = !is_there(*file, step);
-    for (std::uint64_t at = step.offset; asks && at < step.end() && !state.ends;
-         at += asked_bytes) {
-      file->begin_read_ahead({at, std::min(asked_bytes, step.end() - at)});
+    if (asks) {
+      file->begin_read_ahead(step);
     }
     lock.lock();
     if (asks && state.paces) {

@@ -58,7 +58,6 @@ class AskedFile final : public File {
   void unmap(std::span<std::byte>) noexcept override {}
 
   void begin_read_ahead(Range range) noexcept override {
-    EXPECT_LE(range.size, 128U << 10U);
     while (hangs) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -209,8 +208,10 @@ TEST(Prefetcher, keeps_few_files_open_that_wait) {
     files.back()->hangs = true;
     prefetcher.begin(files.back(), {0, mebibyte});
   }
-  EXPECT_LE(std::ranges::count_if(files, [](const auto& each) { return each.use_count() > 1; }),
-            33);
+  const auto open =
+      std::ranges::count_if(files, [](const auto& each) { return each.use_count() > 1; });
+  EXPECT_GE(open, 32);
+  EXPECT_LE(open, 33) << "one is being asked for";
   for (const auto& each : files) {
     each->hangs = false;
   }
