@@ -22,9 +22,16 @@ std::byte* host_pointer(DeviceAddress address) {
 }
 
 std::uint64_t direct_piece_bytes(const Transfer& transfer) {
-  return transfer.request().device->info().can.host_addressable
-             ? piece_bytes(transfer, transfer.decision().choice().plan.direct_channels)
-             : cufile_piece_bytes;
+  if (!transfer.request().device->info().can.host_addressable) {
+    return cufile_piece_bytes;
+  }
+  const std::uint64_t bytes =
+      piece_bytes(transfer, transfer.decision().choice().plan.direct_channels);
+  // So many that a whole huge page is among them: pieces are counted from the cut below, and what
+  // is hashed may begin a block before the page.
+  return transfer.request().new_memory && bytes >= huge_page_bytes
+             ? bytes + hashed_bytes_max + WorkMap::cut_bytes
+             : bytes;
 }
 
 void read_in_steps(PieceIo& io,

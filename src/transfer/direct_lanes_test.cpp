@@ -6,6 +6,8 @@
 #include "testing/runtime_fixture.hpp"
 #include "transfer/transfer.hpp"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <memory>
 
@@ -48,13 +50,37 @@ class DirectLaneTest : public ::testing::Test {
     return transfer;
   }
 
-  // Where in the file the first read was.
-  std::uint64_t first_read(std::uint64_t offset_in_page, bool hashed) {
-    plan_->add({.point = FaultPoint::read});
-    const auto transfer = send(memory_at(offset_in_page), hashed);
+  // Where in the file a read was, after some others.
+  std::uint64_t read_after(std::uint64_t others, std::byte* to, bool hashed) {
+    plan_->add({.point = FaultPoint::read, .after = others});
+    const auto transfer = send(to, hashed);
     EXPECT_TRUE(transfer->failed());
     plan_->clear();
     return transfer->failure().offset;
+  }
+
+  // Where nothing says what is in the page cache.
+  [[nodiscard]] bool reads_in_order() const {
+    const auto file = make_system_storage()->open(path_, FileAccess::read);
+    return !file->facts().direct && !file->facts().in_memory;
+  }
+
+  std::uint64_t first_read(std::uint64_t offset_in_page, bool hashed) {
+    return read_after(0, memory_at(offset_in_page), hashed);
+  }
+
+  // The same, of memory that nobody has touched, so many bytes behind the beginning of a page.
+  std::uint64_t read_into_new(std::uint64_t offset_in_page, std::uint64_t others, bool hashed) {
+    const std::size_t size = file_bytes + 2 * huge_page_bytes;
+    void* const pages =
+        ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(pages, MAP_FAILED);
+    const std::uintptr_t begin = align_up(reinterpret_cast<std::uintptr_t>(pages), huge_page_bytes);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address within the pages
+    auto* const to = reinterpret_cast<std::byte*>(begin + offset_in_page);
+    const std::uint64_t offset = read_after(others, to, hashed);
+    EXPECT_EQ(::munmap(pages, size), 0);
+    return offset;
   }
 
   void expect_content(std::uint64_t offset_in_page, bool hashed) {
@@ -83,9 +109,9 @@ class DirectLaneTest : public ::testing::Test {
 };
 
 TEST_F(DirectLaneTest, the_huge_page_that_begins_in_a_piece_comes_first) {
-  const auto file = make_system_storage()->open(path_, FileAccess::read);
-  if (!file->facts().direct && !file->facts().in_memory) {
-    EXPECT_EQ(first_read(huge_page_bytes - 1000, false), 0U) << "in order";
+  std::memset(memory_at(0), 1, file_bytes + huge_page_bytes);
+  if (reads_in_order()) {
+    EXPECT_EQ(first_read(huge_page_bytes - 1000, false), 0U);
     GTEST_SKIP() << "the file system has no O_DIRECT";
   }
   EXPECT_EQ(first_read(0, false), 0U);
@@ -94,6 +120,26 @@ TEST_F(DirectLaneTest, the_huge_page_that_begins_in_a_piece_comes_first) {
   // What is hashed is cut where blocks begin.
   EXPECT_EQ(first_read(huge_page_bytes - 1000, true), block_bytes);
   EXPECT_EQ(first_read(huge_page_bytes - block_bytes, true), block_bytes);
+}
+
+// By one thread each: two would both clear it.
+TEST_F(DirectLaneTest, huge_pages_of_new_memory_are_brought_as_wholes) {
+  constexpr std::uint64_t page = huge_page_bytes;
+  EXPECT_EQ(read_into_new(0, 1, false), page);
+  EXPECT_EQ(read_into_new(0, 2, false), 2 * page);
+  EXPECT_EQ(read_into_new(300'000, 0, false), 0U);
+  EXPECT_EQ(read_into_new(300'000, 1, false), page - 300'000);
+  EXPECT_EQ(read_into_new(300'000, 2, false), 2 * page - 300'000);
+  if (reads_in_order()) {
+    GTEST_SKIP() << "the file system has no O_DIRECT";
+  }
+  // What is hashed comes two blocks at a time, up to the last block that ends before a page does:
+  // 1.7 MB. Then the next piece: but for the block across the pages, which comes last.
+  EXPECT_EQ(read_into_new(300'000, 8, true), 1'600'000U);
+  EXPECT_EQ(read_into_new(300'000, 9, true), 1'800'000U);
+  EXPECT_EQ(read_into_new(300'000, 18, true), 3'600'000U);
+  EXPECT_EQ(read_into_new(300'000, 19, true), 1'700'000U);
+  EXPECT_EQ(read_into_new(300'000, 20, true), 3'900'000U);
 }
 
 TEST_F(DirectLaneTest, all_of_a_piece_is_read_wherever_it_begins) {

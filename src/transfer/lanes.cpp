@@ -70,9 +70,12 @@ std::uint64_t piece_bytes(const Transfer& transfer, std::uint32_t channels) {
   const std::uint64_t smallest_bytes = std::min(usual_bytes, transfer.piece_bytes_max);
   const std::uint64_t unclaimed = transfer.work.unclaimed_bytes();
   const std::uint64_t claimed = transfer.request().extent.size - unclaimed;
-  const std::uint64_t shares = 2 * std::uint64_t{std::max(channels, 1U)};
+  // New memory comes in huge pages, and where one ends pieces do: few are smaller.
+  const bool by_pages = transfer.request().new_memory;
+  const std::uint64_t shares = (by_pages ? 1 : 2) * std::uint64_t{std::max(channels, 1U)};
   // Small at first, so that the link need not wait long for the first copy.
-  const std::uint64_t ramp = smallest_bytes + claimed / shares;
+  const std::uint64_t ramp =
+      by_pages ? transfer.piece_bytes_max : smallest_bytes + claimed / shares;
   return std::clamp<std::uint64_t>(align_up(std::min(unclaimed / shares, ramp), WorkMap::cut_bytes),
                                    smallest_bytes,
                                    transfer.piece_bytes_max);

@@ -274,6 +274,7 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
   std::shared_ptr<Transfer> transfer;
   try {
     auto notice = notice_of(request.extent.size);
+    request.new_memory = lies_in_new_memory(request, allocated);
     auto seen = outlook(state,
                         *request.file,
                         {.extent = request.extent,
@@ -282,7 +283,7 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
                          .device_ready = ready || request.direction == Direction::recv,
                          .scattered = !request.destinations.empty(),
                          .in_place = lies_in_place(request),
-                         .new_memory = lies_in_new_memory(request, allocated),
+                         .new_memory = request.new_memory,
                          .hashes = request.checksums != nullptr,
                          .host_memory_bytes = request.host_memory_bytes,
                          .notice = notice.get()});

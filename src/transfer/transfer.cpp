@@ -2,6 +2,7 @@
 #include "transfer/transfer.hpp"
 
 #include "base/own_descriptor.hpp"
+#include "base/page_size.hpp"
 #include "checksum/landing_checksums.hpp"
 
 #include <sys/eventfd.h>
@@ -19,24 +20,18 @@ namespace {
 // The last pieces of a transfer take less, but for a drive's.
 constexpr std::chrono::microseconds awake_before_end{1000};
 
-// Pieces that end where blocks do leave no block to two threads, of which the second would hash
-// what is no longer in its core's cache.
-WorkMap::Shorten shorten_for(std::shared_ptr<LandingChecksums> checksums) {
-  if (checksums == nullptr) {
-    return nullptr;
-  }
-  return [checksums = std::move(checksums)](Range longest) {
-    return checksums->whole_blocks_of(longest);
-  };
-}
-
 }  // namespace
 
 Transfer::Transfer(TransferRequest request,
                    RoutingDecision decision,
                    WorkMap::Classifier classifier,
                    Warmth otherwise)
-    : work(request.extent, std::move(classifier), otherwise, shorten_for(request.checksums)),
+    : work(request.extent,
+           std::move(classifier),
+           otherwise,
+           request.new_memory || request.checksums != nullptr
+               ? [this](Range longest) { return claimed_bytes(longest); }
+               : WorkMap::Shorten()),
       host_memory(request.host_memory_bytes),
       request_(std::move(request)),
       decision_(std::move(decision)),
@@ -46,6 +41,23 @@ Transfer::~Transfer() {
   if (completion_fd_ >= 0) {
     close(completion_fd_);
   }
+}
+
+// Two threads that touch a new huge page at once both clear it, and one has done so for nothing;
+// two that bring a block leave it to the second to hash, for whom it is in no cache.
+std::uint64_t Transfer::claimed_bytes(Range longest) const {
+  std::uint64_t size = longest.size;
+  if (request_.new_memory) {
+    for_each_part(longest, [&](const Segment& part) {
+      const std::uint64_t past_page = (part.address.value + part.range.size) % huge_page_bytes;
+      if (past_page < part.range.size) {
+        size = part.range.end() - past_page - longest.offset;
+      }
+    });
+  }
+  return request_.checksums == nullptr
+             ? size
+             : request_.checksums->whole_blocks_of({longest.offset, size});
 }
 
 DeviceAddress Transfer::address_of(std::uint64_t file_offset) const {

@@ -48,6 +48,7 @@ struct TransferRequest {
   std::chrono::milliseconds memory_timeout{0};
   std::uint64_t host_memory_bytes = 0;          // 0: no bound
   std::shared_ptr<LandingChecksums> checksums;  // of what has landed; null: none
+  bool new_memory = false;                      // it goes where the kernel has yet to make pages
 };
 
 // What one lane did for a transfer.
@@ -202,6 +203,7 @@ class Transfer {
  private:
   void stay_awake(std::unique_lock<std::mutex>& lock, Clock::duration time) const;
 
+  [[nodiscard]] std::uint64_t claimed_bytes(Range longest) const;
   [[nodiscard]] bool released_locked() const;
   void run_released_hook();
 
