@@ -93,6 +93,20 @@ class SharedTransfers : public ::testing::Test {
     return parsed(json);
   }
 
+  // Another process's transfer from the file's drive.
+  static std::unique_ptr<node::TransferNotice> notice_of(const node::Node& stranger,
+                                                         const Json& told,
+                                                         std::uint16_t drive_requests) {
+    auto notice = stranger.notice_transfer();
+    const std::string drive = told["drive"];
+    notice->show({.device = 0,
+                  .drive = drive.empty() ? told["filesystem"].get<std::string>() : drive,
+                  .drive_requests = drive_requests,
+                  .bytes_total = mebibyte,
+                  .started_ns = node::monotonic_ns()});
+    return notice;
+  }
+
   const TemporaryFolder folder_;
   const std::string path_ = folder_.file("data");
   const std::vector<std::byte> content_ = random_bytes(file_bytes, 7);
@@ -177,18 +191,10 @@ TEST_F(SharedTransfers, explain_and_the_report_tell_of_others_and_what_they_chan
 TEST_F(SharedTransfers, cold_sends_beside_a_process_that_comes_and_goes_are_right) {
   auto process = child([this] {
     const Json told = explain();
-    const std::string drive = told["drive"];
     const node::Node stranger(machine_.place.options());
     for (int round = 0; round < 6; ++round) {
       drop_from_page_cache();
-      auto notice = round % 3 != 0 ? stranger.notice_transfer() : nullptr;
-      if (notice != nullptr) {
-        notice->show({.device = 0,
-                      .drive = drive.empty() ? told["filesystem"].get<std::string>() : drive,
-                      .drive_requests = 16,
-                      .bytes_total = mebibyte,
-                      .started_ns = node::monotonic_ns()});
-      }
+      auto notice = round % 3 != 0 ? notice_of(stranger, told, 16) : nullptr;
       const Handle handle = send();
       if (round % 3 == 2) {
         notice.reset();
@@ -242,14 +248,8 @@ TEST_F(SharedTransfers, a_cold_send_parks_once_no_other_process_moves_data_from_
     ASSERT_TRUE(eventually(most_memory_is_held));
     drop_from_page_cache();
     const Json told = explain();
-    const std::string drive = told["drive"];
     const node::Node stranger(machine_.place.options());
-    auto notice = stranger.notice_transfer();
-    notice->show({.device = 0,
-                  .drive = drive.empty() ? told["filesystem"].get<std::string>() : drive,
-                  .drive_requests = 2,
-                  .bytes_total = mebibyte,
-                  .started_ns = node::monotonic_ns()});
+    const auto notice = notice_of(stranger, told, 2);
     const Handle handle = send();
     hippogriff_progress progress{};
     const auto parked = [&] {
@@ -265,6 +265,30 @@ TEST_F(SharedTransfers, a_cold_send_parks_once_no_other_process_moves_data_from_
     EXPECT_TRUE(eventually([&] { return parked() == file_bytes; })) << progress.bytes_parked;
     holder.send(SIGKILL);
     expect_content(handle);
+  });
+  EXPECT_EQ(process.wait(), 0);
+}
+
+// By the page cache a file comes at half of what the drive gives those who read it directly.
+TEST_F(SharedTransfers, what_is_asked_for_ahead_waits_while_another_process_reads_from_the_drive) {
+  auto process = child([this] {
+    drop_from_page_cache();
+    const Json told = explain();
+    if (told["cached_fraction"] == 1) {
+      std::fputs("not tried: the file system keeps its pages\n", stderr);
+      return;
+    }
+    const node::Node stranger(machine_.place.options());
+    auto notice = notice_of(stranger, told, 2);
+    ASSERT_EQ(hippogriff_prefetch_path(path_.c_str(), 0, 0), HIPPOGRIFF_OK) << last_message();
+    const auto cached = [&] { return explain()["cached_fraction"].get<double>(); };
+    const double before = cached();
+    for (int turn = 0; turn < 60; ++turn) {
+      ASSERT_EQ(cached(), before) << "after " << turn << " turns";
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    notice.reset();
+    EXPECT_TRUE(eventually([&] { return cached() == 1; })) << cached();
   });
   EXPECT_EQ(process.wait(), 0);
 }

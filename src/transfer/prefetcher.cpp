@@ -27,6 +27,7 @@ constexpr std::size_t steps_in_flight = 8;
 // A step that takes longer is waited for no more, nor are others: their file system may not tell.
 constexpr std::chrono::seconds landing_patience{2};
 constexpr std::chrono::microseconds landing_poll{300};
+constexpr std::chrono::milliseconds need_poll{5};
 // Each keeps its file open, twice where there is direct I/O.
 constexpr std::ptrdiff_t waiting_max = 32;
 // What was asked for so long ago counts no more: it will not be sent, or was by the small path,
@@ -83,7 +84,8 @@ struct Prefetcher::State {
     Time asked;
   };
 
-  explicit State(std::uint64_t most) : bytes_max(most) {}
+  State(std::uint64_t most, DriveIsNeeded needed)
+      : bytes_max(most), drive_is_needed(std::move(needed)) {}
 
   std::list<Wish>::iterator forget(std::list<Wish>::iterator wish) {
     bytes -= wish->unsent.total_bytes();
@@ -122,6 +124,10 @@ struct Prefetcher::State {
     return std::ranges::count_if(wishes, [](const Wish& each) { return each.file != nullptr; });
   }
 
+  [[nodiscard]] bool may_ask_for(const Wish& wish) const {
+    return wish.file != nullptr && !(drive_is_needed && drive_is_needed(*wish.file));
+  }
+
   // Until what was asked for before the last steps is there, or its end.
   void await_landings(std::unique_lock<std::mutex>& lock) {
     while (!ends && paces && in_flight.size() >= steps_in_flight) {
@@ -140,6 +146,7 @@ struct Prefetcher::State {
   }
 
   const std::uint64_t bytes_max;
+  const DriveIsNeeded drive_is_needed;
   mutable std::mutex mutex;
   std::condition_variable changed;
   std::list<Wish> wishes;  // in order; they count until they are sent, or old
@@ -152,7 +159,8 @@ struct Prefetcher::State {
   bool paces = true;
 };
 
-Prefetcher::Prefetcher(std::uint64_t bytes_max) : state_(std::make_shared<State>(bytes_max)) {}
+Prefetcher::Prefetcher(std::uint64_t bytes_max, DriveIsNeeded drive_is_needed)
+    : state_(std::make_shared<State>(bytes_max, std::move(drive_is_needed))) {}
 
 Prefetcher::~Prefetcher() {
   if (thread_.joinable() && !stop(std::chrono::steady_clock::now())) {
@@ -206,8 +214,12 @@ void Prefetcher::run(State& state) {
   while (!state.ends) {
     state.await_landings(lock);
     const auto wish = std::ranges::find_if(
-        state.wishes, [](const State::Wish& each) { return each.file != nullptr; });
+        state.wishes, [&state](const State::Wish& each) { return state.may_ask_for(each); });
     if (wish == state.wishes.end()) {
+      if (state.waiting() > 0) {
+        state.changed.wait_for(lock, need_poll);
+        continue;
+      }
       state.in_flight.clear();  // Their files are not kept open.
       state.changed.wait(lock);
       continue;

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -15,8 +16,12 @@ namespace hippogriff {
 // Thread-safe. Starts a thread with the first extent.
 class Prefetcher {
  public:
+  // Whether somebody has more need of the drive that a file is on. Called by the thread, under the
+  // lock, until stop() or the destructor begins.
+  using DriveIsNeeded = std::function<bool(const File& file)>;
+
   // `bytes_max`: of all that was asked for in the last half minute and not sent yet.
-  explicit Prefetcher(std::uint64_t bytes_max);
+  explicit Prefetcher(std::uint64_t bytes_max, DriveIsNeeded drive_is_needed = nullptr);
   // What stop() did not see end is left to itself.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;

@@ -108,6 +108,33 @@ TEST(Prefetcher, asks_for_all_of_an_extent_in_order) {
   EXPECT_TRUE(prefetcher.stop(Clock::now() + long_enough));
 }
 
+TEST(Prefetcher, waits_while_somebody_needs_the_drive) {
+  const auto needed = file(1);
+  const auto other = file(2);
+  std::atomic<bool> is_needed = true;
+  std::atomic<int> looks = 0;
+  Prefetcher prefetcher(1024 * mebibyte, [&](const File& each) {
+    ++looks;
+    return is_needed && each.identity().inode == 1;
+  });
+  EXPECT_EQ(prefetcher.begin(needed, {0, 50 * mebibyte}), 50 * mebibyte);
+  EXPECT_EQ(prefetcher.begin(other, {0, 50 * mebibyte}), 50 * mebibyte);
+  EXPECT_TRUE(
+      hippogriff::testing::eventually([&] { return other->asked_bytes() == 50 * mebibyte; }));
+  const int all_but_needed = looks;
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return looks >= all_but_needed + 3; }));
+  EXPECT_EQ(needed->asked_bytes(), 0U);
+  is_needed = false;
+  EXPECT_TRUE(
+      hippogriff::testing::eventually([&] { return needed->asked_bytes() == 50 * mebibyte; }));
+  is_needed = true;
+  EXPECT_EQ(prefetcher.begin(needed, {50 * mebibyte, mebibyte}), mebibyte);
+  const int before = looks;
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return looks > before; }));
+  EXPECT_TRUE(prefetcher.stop(Clock::now() + long_enough)) << "also while it waits";
+  EXPECT_EQ(needed->asked_bytes(), 50 * mebibyte);
+}
+
 TEST(Prefetcher, asks_for_no_more_than_there_is_room_for_until_that_is_sent) {
   Prefetcher prefetcher(20 * mebibyte);
   const auto one = file(1);

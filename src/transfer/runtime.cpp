@@ -78,8 +78,9 @@ Runtime::Runtime(Settings settings, std::shared_ptr<Storage> storage)
       calibration_(settings_.calibration_file),
       trace_(settings_.trace_file.empty() ? nullptr
                                           : std::make_unique<Trace>(settings_.trace_file)),
-      prefetcher_(settings_.parking_bytes),
-      fixed_devices_(false) {}
+      fixed_devices_(false),
+      prefetcher_(settings_.parking_bytes,
+                  [this](const File& file) { return others_need_drive(file); }) {}
 
 Runtime::Runtime(Settings settings,
                  std::shared_ptr<Storage> storage,
@@ -89,8 +90,9 @@ Runtime::Runtime(Settings settings,
       calibration_(settings_.calibration_file),
       trace_(settings_.trace_file.empty() ? nullptr
                                           : std::make_unique<Trace>(settings_.trace_file)),
-      prefetcher_(settings_.parking_bytes),
-      fixed_devices_(true) {
+      fixed_devices_(true),
+      prefetcher_(settings_.parking_bytes,
+                  [this](const File& file) { return others_need_drive(file); }) {
   const std::lock_guard lock(mutex_);
   for (auto& device : devices) {
     add_device_locked(std::move(device));
@@ -441,10 +443,9 @@ std::uint32_t Runtime::drive_depth_max(const Transfer& transfer, const DeviceSta
       calibration.drive.measured ? calibration.drive.depth : DepthController::tried_max, load);
 }
 
-bool Runtime::others_need_drive(const Transfer& transfer) const {
+bool Runtime::others_need_drive(const File& file) const {
   const auto node = share();
-  return node != nullptr &&
-         any_needs_drive(node->transfers_of_others(), drive_key(transfer.file().facts()));
+  return node != nullptr && any_needs_drive(node->transfers_of_others(), drive_key(file.facts()));
 }
 
 // What others move at the same time makes rates look low.

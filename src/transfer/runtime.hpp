@@ -179,7 +179,7 @@ class Runtime {
   [[nodiscard]] std::uint32_t drive_depth_max(const Transfer& transfer,
                                               const DeviceState& state) const;
   void let_ask_for_others(Transfer& transfer, const DeviceState& state, bool by_drive);
-  [[nodiscard]] bool others_need_drive(const Transfer& transfer) const;
+  [[nodiscard]] bool others_need_drive(const File& file) const;
   [[nodiscard]] bool ran_alone(const Transfer& transfer, const DeviceState& state) const;
   // Whether a send would make a GPU's context first, by whichever route.
   [[nodiscard]] bool opens_gpu(const Submission& submission);
@@ -196,19 +196,20 @@ class Runtime {
   const std::shared_ptr<Storage> storage_;
   CalibrationStore calibration_;
   std::unique_ptr<Trace> trace_;
-  Prefetcher prefetcher_;
   const bool fixed_devices_;
+
+  mutable std::mutex traffic_mutex_;  // guards the next three; a leaf, held for a moment
+  std::shared_ptr<NodeShare> share_;
+  std::map<const Transfer*, Active> active_;
+  RuntimeStats stats_;
+
+  Prefetcher prefetcher_;  // its thread looks at the share, engines at it
 
   mutable std::mutex mutex_;
   std::string alone_because_;
   bool ended_ = false;  // shutdown began: no more devices
   std::map<std::string, std::unique_ptr<DeviceState>> devices_;
   std::string first_device_;
-
-  mutable std::mutex traffic_mutex_;  // guards what follows; a leaf, held for a moment
-  std::shared_ptr<NodeShare> share_;
-  std::map<const Transfer*, Active> active_;
-  RuntimeStats stats_;
 };
 
 }  // namespace hippogriff

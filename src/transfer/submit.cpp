@@ -323,7 +323,7 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
 void Runtime::let_ask_for_others(Transfer& transfer, const DeviceState& state, bool by_drive) {
   transfer.drive_depth_max = [this, &state, &transfer] { return drive_depth_max(transfer, state); };
   if (by_drive) {
-    transfer.others_need_drive = [this, &transfer] { return others_need_drive(transfer); };
+    transfer.others_need_drive = [this, &transfer] { return others_need_drive(transfer.file()); };
   }
 }
 
