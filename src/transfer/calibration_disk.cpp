@@ -75,7 +75,9 @@ std::optional<std::string> read_own_file(const std::filesystem::path& file) {
   if (!is_own_file(status)) {
     throw_invalid("read a calibration", "it is not a file of this user's");
   }
-  std::string text(read_bytes_max, '\0');
+  // Replaced as a whole, it never grows; new memory is what would take longest here.
+  const auto file_bytes = static_cast<std::size_t>(std::max<off_t>(status.st_size, 0));
+  std::string text(std::min(file_bytes + 1, read_bytes_max), '\0');
   std::size_t size = 0;
   while (size < text.size()) {
     const ssize_t count = ::read(fd.get(), text.data() + size, text.size() - size);
