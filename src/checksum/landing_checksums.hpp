@@ -28,6 +28,8 @@ class LandingChecksums {
                    std::uint64_t block_bytes,
                    std::span<std::uint64_t> checksums);
 
+  [[nodiscard]] std::uint64_t block_bytes() const noexcept { return block_bytes_; }
+
   // These bytes of the file are in their memory; what belongs to no part does not count. Each byte
   // lands once. Thread-safe.
   void landed(Range range) noexcept;

@@ -15,7 +15,6 @@ namespace hippogriff {
 namespace {
 
 constexpr std::uint64_t file_bytes = std::uint64_t{9} << 20;
-constexpr std::uint64_t block_bytes = 100'000;
 constexpr std::chrono::seconds long_enough{20};
 
 class DirectLaneTest : public ::testing::Test {
@@ -33,6 +32,11 @@ class DirectLaneTest : public ::testing::Test {
   // So many bytes behind the beginning of a huge page.
   [[nodiscard]] std::byte* memory_at(std::uint64_t offset) const { return memory_.get() + offset; }
 
+  std::shared_ptr<LandingChecksums> checksums_of(DeviceAddress address) {
+    return std::make_shared<LandingChecksums>(
+        std::vector<LandingPart>{{0, {address, file_bytes}}}, block_bytes_, found_);
+  }
+
   std::shared_ptr<Transfer> send(std::byte* to, bool hashed) {
     const DeviceAddress address{reinterpret_cast<std::uintptr_t>(to)};
     Submission submission;
@@ -41,9 +45,8 @@ class DirectLaneTest : public ::testing::Test {
     submission.route = Route::direct;
     submission.destinations = {{{0, file_bytes}, address}};
     if (hashed) {
-      found_.assign((file_bytes + block_bytes - 1) / block_bytes, 0);
-      submission.checksums = std::make_shared<LandingChecksums>(
-          std::vector<LandingPart>{{0, {address, file_bytes}}}, block_bytes, found_);
+      found_.assign((file_bytes + block_bytes_ - 1) / block_bytes_, 0);
+      submission.checksums = checksums_of(address);
     }
     auto transfer = runtime_.submit(submission);
     EXPECT_TRUE(transfer->wait(long_enough));
@@ -89,12 +92,32 @@ class DirectLaneTest : public ::testing::Test {
     EXPECT_FALSE(send(to, hashed)->failed());
     EXPECT_EQ(std::memcmp(to, content_.data(), file_bytes), 0);
     for (std::size_t block = 0; hashed && block < found_.size(); ++block) {
-      const std::uint64_t begin = block * block_bytes;
+      const std::uint64_t begin = block * block_bytes_;
       ASSERT_EQ(found_[block],
-                xxh3_of(content_.data() + begin, std::min(block_bytes, file_bytes - begin)));
+                xxh3_of(content_.data() + begin, std::min(block_bytes_, file_bytes - begin)));
     }
   }
 
+  // Of a send into new memory that begins so many bytes behind the beginning of a page.
+  void expect_pieces(std::uint64_t offset_in_page, bool hashed) {
+    TransferRequest request;
+    request.extent = {0, file_bytes};
+    request.address = {4 * huge_page_bytes + offset_in_page};
+    request.new_memory = true;
+    found_.assign((file_bytes + block_bytes_ - 1) / block_bytes_, 0);
+    request.checksums = hashed ? checksums_of(request.address) : nullptr;
+    Transfer transfer(request, {}, nullptr, Warmth::warm);
+    std::uint64_t begin = 0;
+    while (const auto piece = transfer.work.claim_warm(4 * huge_page_bytes)) {
+      ASSERT_EQ(piece->offset, begin);
+      ASSERT_FALSE(piece->empty());
+      ASSERT_LE(piece->size, transfer.piece_bytes_max);
+      begin = piece->end();
+    }
+    EXPECT_EQ(begin, file_bytes);
+  }
+
+  std::uint64_t block_bytes_ = 100'000;
   TemporaryFolder folder_;
   const std::string path_ = folder_.file("data");
   const std::vector<std::byte> content_ = random_bytes(file_bytes, 4);
@@ -118,8 +141,8 @@ TEST_F(DirectLaneTest, the_huge_page_that_begins_in_a_piece_comes_first) {
   EXPECT_EQ(first_read(huge_page_bytes - 1000, false), 1000U);
   EXPECT_EQ(first_read(huge_page_bytes - 300'000, false), 300'000U);
   // What is hashed is cut where blocks begin.
-  EXPECT_EQ(first_read(huge_page_bytes - 1000, true), block_bytes);
-  EXPECT_EQ(first_read(huge_page_bytes - block_bytes, true), block_bytes);
+  EXPECT_EQ(first_read(huge_page_bytes - 1000, true), block_bytes_);
+  EXPECT_EQ(first_read(huge_page_bytes - block_bytes_, true), block_bytes_);
 }
 
 // By one thread each: two would both clear it.
@@ -133,13 +156,26 @@ TEST_F(DirectLaneTest, huge_pages_of_new_memory_are_brought_as_wholes) {
   if (reads_in_order()) {
     GTEST_SKIP() << "the file system has no O_DIRECT";
   }
-  // What is hashed comes two blocks at a time, up to the last block that ends before a page does:
-  // 1.7 MB. Then the next piece: but for the block across the pages, which comes last.
-  EXPECT_EQ(read_into_new(300'000, 8, true), 1'600'000U);
-  EXPECT_EQ(read_into_new(300'000, 9, true), 1'800'000U);
-  EXPECT_EQ(read_into_new(300'000, 18, true), 3'600'000U);
-  EXPECT_EQ(read_into_new(300'000, 19, true), 1'700'000U);
-  EXPECT_EQ(read_into_new(300'000, 20, true), 3'900'000U);
+  // What is hashed comes two blocks at a time, up to the last block that ends before a page does.
+  // Then the next piece, and of that the block across the pages last.
+  block_bytes_ = 128 << 10;
+  EXPECT_EQ(read_into_new(300'000, 6, true), 12 * block_bytes_);
+  EXPECT_EQ(read_into_new(300'000, 7, true), 14 * block_bytes_);
+  EXPECT_EQ(read_into_new(300'000, 14, true), 28 * block_bytes_);
+  EXPECT_EQ(read_into_new(300'000, 15, true), 13 * block_bytes_);
+  EXPECT_EQ(read_into_new(300'000, 16, true), 30 * block_bytes_);
+}
+
+// The most that HIPPOGRIFF_PIECE may say.
+TEST_F(DirectLaneTest, no_piece_is_larger_than_a_huge_page) {
+  for (const std::uint64_t offset : {0U, 16U, 300'000U, 2'000'000U}) {
+    SCOPED_TRACE(offset);
+    expect_pieces(offset, false);
+    for (const std::uint64_t block : {4096U, 100'000U, 256U << 10U, 512U << 10U, 3U << 20U}) {
+      block_bytes_ = block;
+      expect_pieces(offset, true);
+    }
+  }
 }
 
 TEST_F(DirectLaneTest, all_of_a_piece_is_read_wherever_it_begins) {
@@ -148,7 +184,7 @@ TEST_F(DirectLaneTest, all_of_a_piece_is_read_wherever_it_begins) {
                                      std::uint64_t{4096},
                                      huge_page_bytes / 2,
                                      huge_page_bytes - 1,
-                                     huge_page_bytes - block_bytes}) {
+                                     huge_page_bytes - block_bytes_}) {
     SCOPED_TRACE(offset);
     expect_content(offset, false);
     expect_content(offset, true);

@@ -70,7 +70,8 @@ std::uint64_t piece_bytes(const Transfer& transfer, std::uint32_t channels) {
   const std::uint64_t smallest_bytes = std::min(usual_bytes, transfer.piece_bytes_max);
   const std::uint64_t unclaimed = transfer.work.unclaimed_bytes();
   const std::uint64_t claimed = transfer.request().extent.size - unclaimed;
-  // New memory comes in huge pages, and where one ends pieces do: few are smaller.
+  // New memory comes in huge pages, and where one ends pieces do: they are smaller at the end
+  // alone.
   const bool by_pages = transfer.request().new_memory;
   const std::uint64_t shares = (by_pages ? 1 : 2) * std::uint64_t{std::max(channels, 1U)};
   // Small at first, so that the link need not wait long for the first copy.

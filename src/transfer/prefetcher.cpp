@@ -30,9 +30,6 @@ constexpr std::chrono::microseconds landing_poll{300};
 constexpr std::chrono::milliseconds need_poll{5};
 // Each keeps its file open, twice where there is direct I/O.
 constexpr std::ptrdiff_t waiting_max = 32;
-// What was asked for so long ago counts no more: it will not be sent, or was by the small path,
-// which does not tell.
-constexpr std::chrono::seconds counted_time{30};
 
 // What of `left` is still to be asked for where `sent` is not: what lies in its middle is found
 // there when it is looked at.
@@ -75,7 +72,7 @@ struct Prefetcher::State {
     RangeSet unsent;
     Range left;
     std::shared_ptr<File> file;  // null once all of it has been asked for
-    Time asked;                  // when that was
+    Time asked;                  // when it, or the last part of it was asked for
   };
 
   struct Step {
@@ -84,8 +81,8 @@ struct Prefetcher::State {
     Time asked;
   };
 
-  State(std::uint64_t most, DriveIsNeeded needed)
-      : bytes_max(most), drive_is_needed(std::move(needed)) {}
+  State(std::uint64_t most, DriveIsNeeded needed, std::chrono::milliseconds time)
+      : bytes_max(most), drive_is_needed(std::move(needed)), counted_time(time) {}
 
   std::list<Wish>::iterator forget(std::list<Wish>::iterator wish) {
     bytes -= wish->unsent.total_bytes();
@@ -94,7 +91,6 @@ struct Prefetcher::State {
 
   static void finish(Wish& wish) {
     if (wish.left.empty() && wish.file != nullptr) {
-      wish.asked = std::chrono::steady_clock::now();
       wish.file = nullptr;
     }
   }
@@ -102,8 +98,9 @@ struct Prefetcher::State {
   void forget_old() {
     const Time before = std::chrono::steady_clock::now() - counted_time;
     for (auto wish = wishes.begin(); wish != wishes.end();) {
-      const bool old = wish->file == nullptr && wish->asked < before;
-      wish = old ? forget(wish) : std::next(wish);
+      // What waits for its turn is as old as what had the last one.
+      const Time asked = wish->file == nullptr ? wish->asked : std::max(wish->asked, last_asked);
+      wish = asked < before ? forget(wish) : std::next(wish);
     }
   }
 
@@ -125,7 +122,19 @@ struct Prefetcher::State {
   }
 
   [[nodiscard]] bool may_ask_for(const Wish& wish) const {
-    return wish.file != nullptr && !(drive_is_needed && drive_is_needed(*wish.file));
+    try {
+      return wish.file != nullptr && !(drive_is_needed && drive_is_needed(*wish.file));
+    } catch (...) {
+      return false;  // No memory: it is asked again.
+    }
+  }
+
+  // A step that there is no memory to follow is not waited for.
+  void follow(Step step) {
+    try {
+      in_flight.push_back(std::move(step));
+    } catch (...) {  // NOLINT(bugprone-empty-catch)
+    }
   }
 
   // Until what was asked for before the last steps is there, or its end.
@@ -147,10 +156,12 @@ struct Prefetcher::State {
 
   const std::uint64_t bytes_max;
   const DriveIsNeeded drive_is_needed;
+  const std::chrono::milliseconds counted_time;
   mutable std::mutex mutex;
   std::condition_variable changed;
   std::list<Wish> wishes;  // in order; they count until they are sent, or old
   std::uint64_t bytes = 0;
+  Time last_asked;
   bool ends = false;
   bool runs = false;
 
@@ -159,8 +170,10 @@ struct Prefetcher::State {
   bool paces = true;
 };
 
-Prefetcher::Prefetcher(std::uint64_t bytes_max, DriveIsNeeded drive_is_needed)
-    : state_(std::make_shared<State>(bytes_max, std::move(drive_is_needed))) {}
+Prefetcher::Prefetcher(std::uint64_t bytes_max,
+                       DriveIsNeeded drive_is_needed,
+                       std::chrono::milliseconds counted_time)
+    : state_(std::make_shared<State>(bytes_max, std::move(drive_is_needed), counted_time)) {}
 
 Prefetcher::~Prefetcher() {
   if (thread_.joinable() && !stop(std::chrono::steady_clock::now())) {
@@ -189,7 +202,10 @@ std::uint64_t Prefetcher::begin(const std::shared_ptr<File>& file, Range extent)
     }
     state.runs = true;
   }
-  State::Wish wish{.identity = identity, .left = extent, .file = file};
+  State::Wish wish{.identity = identity,
+                   .left = extent,
+                   .file = file,
+                   .asked = std::chrono::steady_clock::now()};
   wish.unsent.insert(extent);
   state.wishes.push_back(std::move(wish));
   state.bytes += extent.size;
@@ -213,6 +229,10 @@ void Prefetcher::run(State& state) {
   std::unique_lock lock(state.mutex);
   while (!state.ends) {
     state.await_landings(lock);
+    if (state.ends) {
+      break;
+    }
+    state.forget_old();
     const auto wish = std::ranges::find_if(
         state.wishes, [&state](const State::Wish& each) { return state.may_ask_for(each); });
     if (wish == state.wishes.end()) {
@@ -227,6 +247,7 @@ void Prefetcher::run(State& state) {
     const std::shared_ptr<File> file = wish->file;
     const Range step{wish->left.offset, std::min(step_bytes, wish->left.size)};
     wish->left = {step.end(), wish->left.size - step.size};
+    wish->asked = state.last_asked = std::chrono::steady_clock::now();
     State::finish(*wish);
     lock.unlock();
     const bool asks = !is_there(*file, step);
@@ -235,7 +256,7 @@ void Prefetcher::run(State& state) {
     }
     lock.lock();
     if (asks && state.paces) {
-      state.in_flight.push_back({file, step.end() - 1, std::chrono::steady_clock::now()});
+      state.follow({file, step.end() - 1, std::chrono::steady_clock::now()});
     }
   }
   state.in_flight.clear();

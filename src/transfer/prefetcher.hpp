@@ -20,8 +20,12 @@ class Prefetcher {
   // lock, until stop() or the destructor begins.
   using DriveIsNeeded = std::function<bool(const File& file)>;
 
-  // `bytes_max`: of all that was asked for in the last half minute and not sent yet.
-  explicit Prefetcher(std::uint64_t bytes_max, DriveIsNeeded drive_is_needed = nullptr);
+  // `bytes_max`: of all that was asked for within `counted_time` and not sent yet. What is older
+  // counts no more, and is not asked for if it still waits: it will not be sent, or was by the
+  // small path, which does not tell.
+  explicit Prefetcher(std::uint64_t bytes_max,
+                      DriveIsNeeded drive_is_needed = nullptr,
+                      std::chrono::milliseconds counted_time = std::chrono::seconds(30));
   // What stop() did not see end is left to itself.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;

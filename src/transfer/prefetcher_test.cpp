@@ -135,6 +135,37 @@ TEST(Prefetcher, waits_while_somebody_needs_the_drive) {
   EXPECT_EQ(needed->asked_bytes(), 50 * mebibyte);
 }
 
+TEST(Prefetcher, what_waits_for_long_is_let_go_of_and_makes_room) {
+  auto never = file(1);
+  const std::weak_ptr<AskedFile> held = never;
+  std::atomic<bool> is_needed = true;
+  Prefetcher prefetcher(
+      64 * mebibyte,
+      [&](const File& /*file*/) { return is_needed.load(); },
+      std::chrono::milliseconds(300));
+  EXPECT_EQ(prefetcher.begin(never, {0, 64 * mebibyte}), 64 * mebibyte);
+  never.reset();
+  EXPECT_TRUE(prefetcher.reads());
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return held.expired(); }));
+  EXPECT_FALSE(prefetcher.reads());
+  const auto other = file(2);
+  is_needed = false;
+  EXPECT_EQ(prefetcher.begin(other, {0, 64 * mebibyte}), 64 * mebibyte);
+  EXPECT_TRUE(
+      hippogriff::testing::eventually([&] { return other->asked_bytes() == 64 * mebibyte; }));
+}
+
+TEST(Prefetcher, stops_at_once_while_it_waits_for_what_is_on_its_way) {
+  for (int round = 0; round < 20; ++round) {
+    Prefetcher prefetcher(1024 * mebibyte);
+    const auto one = file();
+    one->lands = false;
+    EXPECT_EQ(prefetcher.begin(one, {0, 64 * mebibyte}), 64 * mebibyte);
+    EXPECT_TRUE(hippogriff::testing::eventually([&] { return one->asked_bytes() > 0; }));
+    EXPECT_TRUE(prefetcher.stop(Clock::now() + std::chrono::seconds(1))) << "round " << round;
+  }
+}
+
 TEST(Prefetcher, asks_for_no_more_than_there_is_room_for_until_that_is_sent) {
   Prefetcher prefetcher(20 * mebibyte);
   const auto one = file(1);

@@ -46,18 +46,26 @@ Transfer::~Transfer() {
 // Two threads that touch a new huge page at once both clear it, and one has done so for nothing;
 // two that bring a block leave it to the second to hash, for whom it is in no cache.
 std::uint64_t Transfer::claimed_bytes(Range longest) const {
-  std::uint64_t size = longest.size;
-  if (request_.new_memory) {
-    for_each_part(longest, [&](const Segment& part) {
-      const std::uint64_t past_page = (part.address.value + part.range.size) % huge_page_bytes;
-      if (past_page < part.range.size) {
-        size = part.range.end() - past_page - longest.offset;
-      }
-    });
+  const auto whole_blocks = [&](std::uint64_t size) {
+    return request_.checksums == nullptr
+               ? size
+               : request_.checksums->whole_blocks_of({longest.offset, size});
+  };
+  if (!request_.new_memory) {
+    return whole_blocks(longest.size);
   }
-  return request_.checksums == nullptr
-             ? size
-             : request_.checksums->whole_blocks_of({longest.offset, size});
+  std::uint64_t to_page_end = 0;
+  for_each_part(longest, [&](const Segment& part) {
+    std::uint64_t past_page = (part.address.value + part.range.size) % huge_page_bytes;
+    for (; past_page < part.range.size; past_page += huge_page_bytes) {
+      const std::uint64_t size = whole_blocks(part.range.end() - past_page - longest.offset);
+      if (size <= piece_bytes_max) {
+        to_page_end = std::max(to_page_end, size);
+        break;
+      }
+    }
+  });
+  return to_page_end > 0 ? to_page_end : whole_blocks(std::min(longest.size, piece_bytes_max));
 }
 
 DeviceAddress Transfer::address_of(std::uint64_t file_offset) const {
