@@ -55,8 +55,8 @@ class FileResult(NamedTuple):
         """Return it for people."""
         if self.error is None:
             size = format_size(self.size_bytes)
-            done = "verified" if self.checked else f"checksums in {self.sidecar}"
-            return [f"{self.path}: {done}, {size}"]
+            done = "verified" if self.checked else f"checksums are in {self.sidecar}"
+            return [f"{self.path}: {size}, {done}"]
         if isinstance(self.error, ChecksumMismatch) and self.error.mismatches:
             differing = self.error.mismatches
             lines = [f"{self.path}: DIFFERS in {len(differing)} blocks"]

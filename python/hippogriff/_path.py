@@ -168,7 +168,7 @@ def prefetch(path: PathLike, offset: int = 0, size: int | None = None) -> None:
 
     A hint: of all that was asked for in the last half minute and has not been read yet, as much is
     read as ``HIPPOGRIFF_PARKING`` says, and nothing where that is ``off``, or of files in memory.
-    Thread-safe.
+    It waits while other processes that share the node need the drive. Thread-safe.
 
     Parameters
     ----------

@@ -218,6 +218,7 @@ def test_keys_that_are_written_with_escapes_are_told_as_such(text: str, words: s
         (_X + ',"a":1,"y":{@"z":[]}}}', '"z":[],', "as 'y'"),
         (_X + '},"\\u0079":[@[]]}', "[],", "tensor 'y' is not an object"),
         ('{"x":{"shape":[@[]]}}', "[],", "tensor 'x' has no list of numbers as 'shape'"),
+        (_X.replace('"shape":[', '"shape":[@') + "}}", "1,", "tensor 'x' has no list of numbers"),
         (_X + '@,"z":0}}', ',"a":0', "tensor 'x' has more"),
         ('{"__metadata__":{"a":[@[]]}}', "[],", "__metadata__ is not"),
         ('{"__metadata__":{@"":""}}', '"":"",', "at most"),

@@ -69,6 +69,7 @@ def _copy(folder: Path) -> Path:
         "[]",
         "{}",
         '{"weight_map": 3}',
+        '{"weight_map": {}}',
         '{"weight_map": {"x": "../x.safetensors"}}',
         '{"weight_map": {"x": "/etc/passwd"}}',
         '{"weight_map": {"x": 3}}',

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # An unsigned number as JSON has it; eighteen digits do not overflow 63 bits.
 _NUMBER = "(?:0|[1-9][0-9]{0,17})"
-_KIND = re.compile(rf'([A-Z0-9_]+)","shape":\[({_NUMBER}(?:,{_NUMBER})*)?\]')
+_KIND = re.compile(rf'([A-Z0-9_]+)","shape":\[({_NUMBER}(?:,{_NUMBER}){{0,254}})?\]')
 _END = re.compile(rb"\} *\Z")
 # So many are taken at a time, at first fewer, so that they are found soon.
 _FIRST, _MOST = 128, 1024

@@ -260,6 +260,8 @@ def _read_weight_map(index: Path) -> dict[str, str]:
         hook = functools.partial(unique, "it")
         shards: dict[str, str] = json.loads(text, object_pairs_hook=hook)["weight_map"]
         names = dict.fromkeys(shards.values())
+        if not names:
+            raise ValueError("it names no tensor")
     except SafetensorError as error:
         raise SafetensorError(f"{index} is no index of shards: {error}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -262,7 +262,7 @@ def _refuse(excess: Excess) -> None:
     tensor = f"tensor {name!r:.200}"
     if key in {"shape", "data_offsets"}:
         _refuse_escapes(tensor, excess.key, key)
-        raise SafetensorError(f"{tensor} has no list of numbers as {key!r}")
+        raise SafetensorError(f"{tensor} has no list of numbers as {key!r}, or a very long one")
     if excess.key:
         raise SafetensorError(f"{tensor} has an object or a list as {key!r:.200}")
     if excess.value[0] != "{":
