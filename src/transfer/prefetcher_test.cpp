@@ -161,7 +161,8 @@ TEST(Prefetcher, stops_at_once_while_it_waits_for_what_is_on_its_way) {
     const auto one = file();
     one->lands = false;
     EXPECT_EQ(prefetcher.begin(one, {0, 64 * mebibyte}), 64 * mebibyte);
-    EXPECT_TRUE(hippogriff::testing::eventually([&] { return one->asked_bytes() > 0; }));
+    EXPECT_TRUE(
+        hippogriff::testing::eventually([&] { return one->asked_bytes() == 16 * mebibyte; }));
     EXPECT_TRUE(prefetcher.stop(Clock::now() + std::chrono::seconds(1))) << "round " << round;
   }
 }
