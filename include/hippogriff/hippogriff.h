@@ -231,10 +231,10 @@ HIPPOGRIFF_API int hippogriff_recv_path_async(const char* path,
 /** Begins to read `size` bytes at `offset` of a file into the page cache, and returns: for a send
  *  that comes later, while a GPU's context is made, or the program or others have something else to
  *  do. `size` 0: the rest of the file. The send goes on from where this got to. It is a hint: of
- * all that was asked for in the last half minute and has not been sent, as much is read as
+ *  all that was asked for in the last half minute and has not been sent, as much is read as
  *  HIPPOGRIFF_PARKING says, and nothing where that is off, of files in memory, and while transfers
- * of another process that shares the node need the drive. hippogriff_send does the same where it
- * makes the context itself. Thread-safe. */
+ *  of this process, or of others that share the node, use the drive. hippogriff_send does the same
+ *  where it makes the context itself. Thread-safe. */
 HIPPOGRIFF_API int hippogriff_prefetch(int fd, size_t offset, size_t size);
 HIPPOGRIFF_API int hippogriff_prefetch_path(const char* path, size_t offset, size_t size);
 

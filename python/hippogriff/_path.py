@@ -168,7 +168,8 @@ def prefetch(path: PathLike, offset: int = 0, size: int | None = None) -> None:
 
     A hint: of all that was asked for in the last half minute and has not been read yet, as much is
     read as ``HIPPOGRIFF_PARKING`` says, and nothing where that is ``off``, or of files in memory.
-    It waits while other processes that share the node need the drive. Thread-safe.
+    It waits while transfers, also of other processes that share the node, use the drive.
+    Thread-safe.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ class SharedTransfers : public ::testing::Test {
   auto child(Body body) const {
     return machine_.child([this, body] {
       // NOLINTBEGIN(concurrency-mt-unsafe): before any thread starts
-      ::setenv("HIPPOGRIFF_HOST_LINK", "2GB", 1);
+      ::setenv("HIPPOGRIFF_HOST_LINK", link_.c_str(), 1);
       ::setenv("HIPPOGRIFF_CALIBRATION", "", 1);
       if (!reservation_.empty()) {
         ::setenv("HIPPOGRIFF_RESERVATION", reservation_.c_str(), 1);
@@ -44,8 +44,10 @@ class SharedTransfers : public ::testing::Test {
   }
 
   // Where the file system lets go of pages.
-  void drop_from_page_cache() const {
-    const OpenFile file(path_, O_RDWR);
+  void drop_from_page_cache() const { drop_from_page_cache(path_); }
+
+  static void drop_from_page_cache(const std::string& path) {
+    const OpenFile file(path, O_RDWR);
     EXPECT_EQ(::fsync(file.get()), 0);
     EXPECT_EQ(::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
   }
@@ -86,9 +88,11 @@ class SharedTransfers : public ::testing::Test {
     return parsed(json);
   }
 
-  Json explain() const {
+  Json explain() const { return explain(path_); }
+
+  static Json explain(const std::string& path) {
     char* json = nullptr;
-    EXPECT_EQ(hippogriff_explain(path_.c_str(), 0, 0, 0, "host", &json), HIPPOGRIFF_OK)
+    EXPECT_EQ(hippogriff_explain(path.c_str(), 0, 0, 0, "host", &json), HIPPOGRIFF_OK)
         << last_message();
     return parsed(json);
   }
@@ -111,6 +115,7 @@ class SharedTransfers : public ::testing::Test {
   const std::string path_ = folder_.file("data");
   const std::vector<std::byte> content_ = random_bytes(file_bytes, 7);
   const SharedHost machine_;
+  std::string link_ = "2GB";
   std::string reservation_;  // HIPPOGRIFF_RESERVATION of the processes
 };
 
@@ -288,6 +293,30 @@ TEST_F(SharedTransfers, what_is_asked_for_ahead_waits_while_another_process_read
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     notice.reset();
+    EXPECT_TRUE(eventually([&] { return cached() == 1; })) << cached();
+  });
+  EXPECT_EQ(process.wait(), 0);
+}
+
+TEST_F(SharedTransfers, what_is_asked_for_ahead_waits_for_transfers_of_its_own_process) {
+  link_ = "20MB";
+  const std::string next = folder_.file("next");
+  write_whole(next, content_);
+  auto process = child([&] {
+    drop_from_page_cache(next);
+    const auto cached = [&] { return explain(next)["cached_fraction"].get<double>(); };
+    const double before = cached();
+    if (before == 1) {
+      std::fputs("not tried: the file system keeps its pages\n", stderr);
+      return;
+    }
+    const Handle handle = send();  // for more than a second
+    ASSERT_EQ(hippogriff_prefetch_path(next.c_str(), 0, 0), HIPPOGRIFF_OK) << last_message();
+    for (int turn = 0; turn < 60; ++turn) {
+      ASSERT_EQ(cached(), before) << "after " << turn << " turns";
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    expect_content(handle);
     EXPECT_TRUE(eventually([&] { return cached() == 1; })) << cached();
   });
   EXPECT_EQ(process.wait(), 0);

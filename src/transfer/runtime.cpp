@@ -80,7 +80,7 @@ Runtime::Runtime(Settings settings, std::shared_ptr<Storage> storage)
                                           : std::make_unique<Trace>(settings_.trace_file)),
       fixed_devices_(false),
       prefetcher_(settings_.parking_bytes,
-                  [this](const File& file) { return others_need_drive(file); }) {}
+                  [this](const File& file) { return drive_is_needed(file); }) {}
 
 Runtime::Runtime(Settings settings,
                  std::shared_ptr<Storage> storage,
@@ -92,7 +92,7 @@ Runtime::Runtime(Settings settings,
                                           : std::make_unique<Trace>(settings_.trace_file)),
       fixed_devices_(true),
       prefetcher_(settings_.parking_bytes,
-                  [this](const File& file) { return others_need_drive(file); }) {
+                  [this](const File& file) { return drive_is_needed(file); }) {
   const std::lock_guard lock(mutex_);
   for (auto& device : devices) {
     add_device_locked(std::move(device));

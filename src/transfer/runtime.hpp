@@ -180,6 +180,8 @@ class Runtime {
                                               const DeviceState& state) const;
   void let_ask_for_others(Transfer& transfer, const DeviceState& state, bool by_drive);
   [[nodiscard]] bool others_need_drive(const File& file) const;
+  // Whether a transfer moves data from or to the drive a file is on, of whichever process.
+  [[nodiscard]] bool drive_is_needed(const File& file) const;
   [[nodiscard]] bool ran_alone(const Transfer& transfer, const DeviceState& state) const;
   // Whether a send would make a GPU's context first, by whichever route.
   [[nodiscard]] bool opens_gpu(const Submission& submission);

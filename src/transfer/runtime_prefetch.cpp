@@ -4,6 +4,9 @@
 #include "transfer/outlook.hpp"
 #include "transfer/runtime.hpp"
 
+#include <algorithm>
+#include <string>
+
 namespace hippogriff {
 
 bool Runtime::opens_gpu(const Submission& submission) {
@@ -18,6 +21,22 @@ bool Runtime::opens_gpu(const Submission& submission) {
   const std::string name = full_name_locked(submission.device);
   // Of a context that the program has made the device is there in no time.
   return cuda_index(name).has_value() && !devices_.contains(name) && !has_cuda_context();
+}
+
+bool Runtime::drive_is_needed(const File& file) const {
+  const std::string drive = drive_key(file.facts());
+  const auto needs_it = [&](const auto& entry) {
+    const Active& active = entry.second;
+    const auto transfer = active.transfer.lock();
+    return transfer != nullptr && transfer->gate_open && active.drive == drive;
+  };
+  {
+    const std::lock_guard lock(traffic_mutex_);
+    if (!drive.empty() && std::ranges::any_of(active_, needs_it)) {
+      return true;
+    }
+  }
+  return others_need_drive(file);
 }
 
 void Runtime::prefetch(const Submission& submission) {
