@@ -28,26 +28,16 @@ std::uint64_t direct_piece_bytes(const Transfer& transfer) {
   return piece_bytes(transfer, transfer.decision().choice().plan.direct_channels);
 }
 
-// To choose from, of what is in the page cache and goes into new memory, so that the end of a whole
-// huge page is among them: pieces are counted from the cut below, and what is hashed may begin a
-// block before the page.
-std::uint64_t warm_piece_bytes(const Transfer& transfer, std::uint64_t bytes) {
+// The end of a whole huge page of new memory should be among what a piece can be chosen out of: it
+// is counted from the cut below, and what is hashed may begin a block before the page.
+std::uint64_t choice_bytes(const Transfer& transfer, std::uint64_t most_bytes) {
   const TransferRequest& request = transfer.request();
-  if (!request.new_memory || bytes < huge_page_bytes) {
-    return bytes;
+  if (!request.new_memory || most_bytes < huge_page_bytes) {
+    return 0;
   }
   const std::uint64_t block_bytes =
       request.checksums != nullptr ? request.checksums->block_bytes() : 0;
-  return bytes + std::min<std::uint64_t>(block_bytes, huge_page_bytes) + WorkMap::cut_bytes;
-}
-
-std::optional<ClaimedPiece> claim_direct(Transfer& transfer) {
-  const std::uint64_t bytes = direct_piece_bytes(transfer);
-  if (const auto piece = transfer.work.claim_warm(warm_piece_bytes(transfer, bytes))) {
-    return ClaimedPiece{*piece, Warmth::warm};
-  }
-  const auto piece = transfer.work.claim_cold(bytes);
-  return piece ? std::optional(ClaimedPiece{*piece, Warmth::cold}) : std::nullopt;
+  return align_up(std::min<std::uint64_t>(block_bytes, huge_page_bytes) + 1, WorkMap::cut_bytes);
 }
 
 void read_in_steps(PieceIo& io,
@@ -102,7 +92,8 @@ LaneOutcome move_pieces(LaneContext& context, Transfer& transfer, Move&& move) {
     if (context.should_yield()) {
       return LaneOutcome::yielded;
     }
-    const auto piece = claim_direct(transfer);
+    const std::uint64_t bytes = direct_piece_bytes(transfer);
+    const auto piece = claim_any(transfer, Warmth::warm, bytes, choice_bytes(transfer, bytes));
     if (!piece) {
       break;
     }

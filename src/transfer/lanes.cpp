@@ -82,10 +82,13 @@ std::uint64_t piece_bytes(const Transfer& transfer, std::uint32_t channels) {
                                    transfer.piece_bytes_max);
 }
 
-std::optional<ClaimedPiece> claim_any(Transfer& transfer, Warmth first, std::uint64_t most_bytes) {
+std::optional<ClaimedPiece> claim_any(Transfer& transfer,
+                                      Warmth first,
+                                      std::uint64_t most_bytes,
+                                      std::uint64_t choice_bytes) {
   const Warmth second = first == Warmth::warm ? Warmth::cold : Warmth::warm;
   for (const Warmth warmth : {first, second}) {
-    const auto piece = warmth == Warmth::warm ? transfer.work.claim_warm(most_bytes)
+    const auto piece = warmth == Warmth::warm ? transfer.work.claim_warm(most_bytes + choice_bytes)
                                               : transfer.work.claim_cold(most_bytes);
     if (piece) {
       return ClaimedPiece{*piece, warmth};

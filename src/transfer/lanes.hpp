@@ -61,8 +61,12 @@ struct ClaimedPiece {
   Warmth warmth = Warmth::warm;
 };
 
-// Claims a piece of either kind, of the named kind as long as there is one.
-std::optional<ClaimedPiece> claim_any(Transfer& transfer, Warmth first, std::uint64_t most_bytes);
+// Claims a piece of either kind, of the named kind as long as there is one. A warm one, whose end
+// the transfer may choose, is chosen out of so many bytes more.
+std::optional<ClaimedPiece> claim_any(Transfer& transfer,
+                                      Warmth first,
+                                      std::uint64_t most_bytes,
+                                      std::uint64_t choice_bytes = 0);
 
 // How many tasks a parked receive wants.
 std::uint32_t parked_recv_tasks(const Transfer& transfer);

@@ -90,7 +90,7 @@ struct Prefetcher::State {
   }
 
   static void finish(Wish& wish) {
-    if (wish.left.empty() && wish.file != nullptr) {
+    if (wish.left.empty()) {
       wish.file = nullptr;
     }
   }

@@ -78,9 +78,7 @@ Runtime::Runtime(Settings settings, std::shared_ptr<Storage> storage)
       calibration_(settings_.calibration_file),
       trace_(settings_.trace_file.empty() ? nullptr
                                           : std::make_unique<Trace>(settings_.trace_file)),
-      fixed_devices_(false),
-      prefetcher_(settings_.parking_bytes,
-                  [this](const File& file) { return drive_is_needed(file); }) {}
+      fixed_devices_(false) {}
 
 Runtime::Runtime(Settings settings,
                  std::shared_ptr<Storage> storage,
@@ -90,9 +88,7 @@ Runtime::Runtime(Settings settings,
       calibration_(settings_.calibration_file),
       trace_(settings_.trace_file.empty() ? nullptr
                                           : std::make_unique<Trace>(settings_.trace_file)),
-      fixed_devices_(true),
-      prefetcher_(settings_.parking_bytes,
-                  [this](const File& file) { return drive_is_needed(file); }) {
+      fixed_devices_(true) {
   const std::lock_guard lock(mutex_);
   for (auto& device : devices) {
     add_device_locked(std::move(device));

@@ -205,7 +205,9 @@ class Runtime {
   std::map<const Transfer*, Active> active_;
   RuntimeStats stats_;
 
-  Prefetcher prefetcher_;  // its thread looks at the share, engines at it
+  // Its thread looks at what is above, and engines look at it.
+  Prefetcher prefetcher_{settings_.parking_bytes,
+                         [this](const File& file) { return drive_is_needed(file); }};
 
   mutable std::mutex mutex_;
   std::string alone_because_;

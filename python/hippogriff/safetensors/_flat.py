@@ -18,7 +18,7 @@ OTHER_KEYS_MAX = 16
 # A string as JSON has it. Nothing here tracks back: where a part has matched it has matched, and
 # time grows with the text.
 STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-# Of a thousand numbers and more: no framework has arrays of more than some tens of dimensions.
+# A thousand numbers and more: no framework has arrays of more than some tens of dimensions.
 _LIST = r'"(?:shape|data_offsets)"\s*+:\s*+\[[^"\[\]{}]{0,20480}+\]'
 _OTHER = rf'{STRING}\s*+:\s*+(?:{STRING}|[^"\[\]{{}},\s]++)'
 _BETWEEN = r"[\s,]*+"
