@@ -2,11 +2,9 @@
 #include "array/io_choice.hpp"
 
 #include "base/error.hpp"
-#include "base/kernel_text.hpp"
 #include "base/page_size.hpp"
 
 #include <algorithm>
-#include <fstream>
 
 namespace hippogriff::ondemand {
 
@@ -66,13 +64,6 @@ IoKind io_kind_of(std::string_view name) {
     return IoKind::direct;
   }
   throw_invalid("open array", "io \"" + std::string(name) + "\" is not auto, cached or direct");
-}
-
-std::uint64_t available_memory_bytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string text;
-  std::getline(file, text, '\0');
-  return parse_available_memory(text).value_or(UINT64_MAX);
 }
 
 void choose_io(Backing& backing, const IoWish& wish) {

@@ -24,9 +24,6 @@ struct IoWish {
 // Throws Error(invalid_argument) unless the name is "auto", "cached" or "direct".
 [[nodiscard]] IoKind io_kind_of(std::string_view name);
 
-// MemAvailable of /proc/meminfo; UINT64_MAX where it cannot be known.
-[[nodiscard]] std::uint64_t available_memory_bytes();
-
 // Sets BackingFile::direct of each file, and Backing::is_direct and io_reason. The kernel goes on
 // reading ahead in what goes through the page cache: told not to (POSIX_FADV_RANDOM) it reads
 // scattered lines no faster, and lines in order four times slower and more.

@@ -6,6 +6,7 @@
 #include "array/loading.hpp"
 #include "array/overlay.hpp"
 #include "array/read_choice.hpp"
+#include "base/machine_memory.hpp"
 #include "transfer/abi.hpp"
 #include "transfer/runtime.hpp"
 
@@ -180,7 +181,7 @@ Backing backing_of(Runtime& runtime,
     check_new_files(given, request);
   }
   Backing backing = open_backing(runtime.storage(), request);
-  const std::uint64_t available = available_memory_bytes();
+  const std::uint64_t available = machine_memory().available;
   wish.available_bytes = available - std::min(available, FileWindows::all_in_place_bytes());
   choose_io(backing, wish);
   return backing;

@@ -34,6 +34,30 @@ std::optional<Number> whole_number(std::string_view text, int base = 10) {
   return value;
 }
 
+std::string_view take_line(std::string_view& text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(line.size() + 1, text.size()));
+  return line;
+}
+
+// What comes before the next colon, which goes, too.
+std::string_view take_field(std::string_view& line) {
+  const std::string_view field = line.substr(0, line.find(':'));
+  line.remove_prefix(std::min(field.size() + 1, line.size()));
+  return field;
+}
+
+// What follows the first word of the line that begins with `name`; empty where there is none.
+std::string_view line_of(std::string_view text, std::string_view name) {
+  while (!text.empty()) {
+    std::string_view line = take_line(text);
+    if (take_word(line) == name) {
+      return line;
+    }
+  }
+  return {};
+}
+
 bool is_integer(std::string_view word) {
   word.remove_prefix(word.starts_with('-') ? 1 : 0);
   return !word.empty() &&
@@ -131,15 +155,31 @@ std::optional<std::uint32_t> parse_cpu_max(std::string_view text) {
   return cores <= UINT32_MAX ? std::optional(static_cast<std::uint32_t>(cores)) : std::nullopt;
 }
 
-std::optional<std::uint64_t> parse_available_memory(std::string_view text) {
+std::optional<std::uint64_t> parse_memory(std::string_view text, std::string_view name) {
   constexpr std::uint64_t kibibyte = 1024;
+  std::string_view line = line_of(text, name);
+  const auto kib = whole_number<std::uint64_t>(take_word(line));
+  const bool believed = kib && *kib <= UINT64_MAX / kibibyte && take_word(line) == "kB";
+  return believed ? std::optional(*kib * kibibyte) : std::nullopt;
+}
+
+std::optional<std::uint64_t> parse_field(std::string_view text, std::string_view name) {
+  return parse_number(line_of(text, name));
+}
+
+std::optional<std::uint64_t> parse_number(std::string_view text) {
+  const auto number = whole_number<std::uint64_t>(take_word(text));
+  return take_word(text).empty() ? number : std::nullopt;
+}
+
+std::optional<std::string_view> parse_cgroup(std::string_view text, std::string_view controller) {
   while (!text.empty()) {
-    std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
-    if (take_word(line) == "MemAvailable:") {
-      const auto kib = whole_number<std::uint64_t>(take_word(line));
-      const bool believed = kib && *kib <= UINT64_MAX / kibibyte && take_word(line) == "kB";
-      return believed ? std::optional(*kib * kibibyte) : std::nullopt;
+    std::string_view line = take_line(text);
+    static_cast<void>(take_field(line));  // its number
+    const std::string_view controllers = take_field(line);
+    if (controllers == controller && line.starts_with('/')) {
+      const bool outside = line.find("/..") != std::string_view::npos;
+      return outside ? std::nullopt : std::optional(line == "/" ? line.substr(1) : line);
     }
   }
   return std::nullopt;

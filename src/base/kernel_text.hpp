@@ -1,5 +1,5 @@
-// Reads what the kernel tells of processes, locks, clocks and quotas in /proc and /sys, whatever is
-// in the text. Numbers that cannot be are not believed: then nothing is told.
+// Reads what the kernel tells of processes, locks, clocks, memory and quotas in /proc and /sys,
+// whatever is in the text. Numbers that cannot be are not believed: then nothing is told.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,19 @@ std::optional<ClockOffsets> parse_clock_offsets(std::string_view text);
 // is no limit ("max 100000").
 std::optional<std::uint32_t> parse_cpu_max(std::string_view text);
 
-// MemAvailable of /proc/meminfo, in bytes; nothing where there is no such line, or no such number.
-std::optional<std::uint64_t> parse_available_memory(std::string_view text);
+// A line of /proc/meminfo such as "MemAvailable:", in bytes; nothing where there is no such line,
+// or no such number.
+std::optional<std::uint64_t> parse_memory(std::string_view text, std::string_view name);
+
+// A line of cgroup 2's memory.stat such as "active_file".
+std::optional<std::uint64_t> parse_field(std::string_view text, std::string_view name);
+
+// A file that is one number, such as cgroup 2's memory.max; nothing where that is "max".
+std::optional<std::uint64_t> parse_number(std::string_view text);
+
+// The group of a controller of cgroup 1 ("memory"), or of cgroup 2 (""), of /proc/<pid>/cgroup:
+// "/system.slice/job", "" for the root. Nothing where there is none, and where it lies outside of
+// what the process sees ("/../other").
+std::optional<std::string_view> parse_cgroup(std::string_view text, std::string_view controller);
 
 }  // namespace hippogriff

@@ -73,10 +73,18 @@ void check_cores(std::string_view text) {
 }
 
 void check_memory(std::string_view text) {
-  const auto bytes = parse_available_memory(text);
+  const auto bytes = parse_memory(text, "MemAvailable:");
   HIPPO_ASSERT(!bytes || *bytes % 1024 == 0);
-  HIPPO_ASSERT(!bytes || parse_available_memory("MemAvailable: " + std::to_string(*bytes / 1024) +
-                                                " kB\n") == bytes);
+  HIPPO_ASSERT(!bytes || parse_memory("MemAvailable: " + std::to_string(*bytes / 1024) + " kB\n",
+                                      "MemAvailable:") == bytes);
+  const auto number = parse_number(text);
+  HIPPO_ASSERT(!number || parse_number(std::to_string(*number) + "\n") == number);
+  const auto field = parse_field(text, "file");
+  HIPPO_ASSERT(!field || parse_field("file " + std::to_string(*field), "file") == field);
+  for (const std::string_view controller : {"", "memory"}) {
+    const auto group = parse_cgroup(text, controller);
+    HIPPO_ASSERT(!group || group->empty() || (group->starts_with('/') && group->size() > 1));
+  }
 }
 
 }  // namespace

@@ -171,16 +171,18 @@ TEST(ParseCpuMax, knows_no_limit_of_more_cores_than_a_number_holds) {
   EXPECT_EQ(parse_cpu_max("18446744073709551615 18446744073709551615"), 1U);
 }
 
-TEST(ParseAvailableMemory, finds_the_line_wherever_it_is) {
-  EXPECT_EQ(parse_available_memory("MemTotal:  12341992 kB\nMemFree: 1 kB\nMemAvailable:   2 kB\n"),
-            2048U);
-  EXPECT_EQ(parse_available_memory("Odd line\n\nMemAvailable: 18014398509481983 kB"),
+TEST(ParseMemory, finds_the_line_wherever_it_is) {
+  const std::string text = "MemTotal:  12341992 kB\nMemFree: 1 kB\nMemAvailable:   2 kB\n";
+  EXPECT_EQ(parse_memory(text, "MemAvailable:"), 2048U);
+  EXPECT_EQ(parse_memory(text, "MemTotal:"), std::uint64_t{12341992} * 1024);
+  EXPECT_EQ(parse_memory("Odd line\n\nMemAvailable: 18014398509481983 kB", "MemAvailable:"),
             UINT64_MAX - 1023);
-  EXPECT_EQ(parse_available_memory(std::string(std::size_t{1} << 20, 'x') + "\nMemAvailable: 0 kB"),
+  EXPECT_EQ(parse_memory(std::string(std::size_t{1} << 20, 'x') + "\nMemAvailable: 0 kB",
+                         "MemAvailable:"),
             0U);
 }
 
-TEST(ParseAvailableMemory, believes_no_number_that_cannot_be) {
+TEST(ParseMemory, believes_no_number_that_cannot_be) {
   for (const std::string& text : {std::string(),
                                   std::string("\n\n"),
                                   std::string("MemTotal: 12341992 kB\n"),
@@ -192,8 +194,38 @@ TEST(ParseAvailableMemory, believes_no_number_that_cannot_be) {
                                   std::string("MemAvailable: 18014398509481984 kB\n"),
                                   std::string("MemAvailable: 18446744073709551616 kB\n"),
                                   std::string(std::size_t{1} << 20, '4')}) {
-    EXPECT_FALSE(parse_available_memory(text)) << text.substr(0, 40);
+    EXPECT_FALSE(parse_memory(text, "MemAvailable:")) << text.substr(0, 40);
   }
+}
+
+TEST(ParseField, finds_the_line_by_its_whole_name) {
+  const std::string text = "anon 5\nfile 77\nactive_file 8\nodd 9 9\n";
+  EXPECT_EQ(parse_field(text, "file"), 77U);
+  EXPECT_EQ(parse_field(text, "active_file"), 8U);
+  EXPECT_FALSE(parse_field(text, "inactive_file"));
+  EXPECT_FALSE(parse_field(text, "odd"));
+  EXPECT_FALSE(parse_field("file", "file"));
+  EXPECT_FALSE(parse_field("file -5", "file"));
+}
+
+TEST(ParseNumber, takes_one_number_and_nothing_else) {
+  EXPECT_EQ(parse_number("1073741824\n"), 1073741824U);
+  EXPECT_EQ(parse_number("0"), 0U);
+  for (const char* text : {"", "\n", "max\n", "-5\n", "5 5\n", "18446744073709551616\n", "0x10"}) {
+    EXPECT_FALSE(parse_number(text)) << text;
+  }
+}
+
+TEST(ParseCgroup, finds_the_group_of_either_version) {
+  EXPECT_EQ(parse_cgroup("0::/system.slice/job 7:8\n", ""), "/system.slice/job 7:8");
+  EXPECT_EQ(parse_cgroup("4:memory:/old\n0::/new\n", ""), "/new");
+  EXPECT_EQ(parse_cgroup("0::/new\n4:memory:/old\n", "memory"), "/old");
+  EXPECT_EQ(parse_cgroup("0::/\n", ""), "");
+  for (const char* text : {"", "\n", "4:memory\n", "4:memory:\n", "4:memory:old\n", "5:cpu:/x\n"}) {
+    EXPECT_FALSE(parse_cgroup(text, "")) << text;
+    EXPECT_FALSE(parse_cgroup(text, "memory")) << text;
+  }
+  EXPECT_FALSE(parse_cgroup("0::/../other\n", "")) << "outside of what is mounted here";
 }
 
 }  // namespace

@@ -3,12 +3,12 @@
 
 #include "base/error.hpp"
 #include "base/kernel_text.hpp"
+#include "base/machine_memory.hpp"
 #include "base/size.hpp"
 #include "transfer/calibration.hpp"
 #include "transfer/work_map.hpp"
 
 #include <sched.h>
-#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <atomic>
@@ -156,10 +156,8 @@ Settings Settings::from_environment() {
   settings.host_link_bytes_per_second = static_cast<double>(link);
   settings.calibration_file = CalibrationStore::default_file();
   if (parks && settings.parking_bytes == 0) {
-    struct sysinfo memory{};
-    settings.parking_bytes = sysinfo(&memory) == 0
-                                 ? std::uint64_t{memory.totalram} * memory.mem_unit / 4
-                                 : std::uint64_t{1} << 30;
+    const std::uint64_t memory = machine_memory().total;
+    settings.parking_bytes = memory == UINT64_MAX ? std::uint64_t{1} << 30 : memory / 4;
   }
   if (settings.threads_max == 0) {
     const std::uint32_t cores = settings.cores == 0 ? usable_cores() : settings.cores;

@@ -38,12 +38,11 @@ def memory_limit(machine: Machine) -> Finding:
             "with the rest of the program the kernel may end the process (OOM)",
             f"HIPPOGRIFF_PINBUFFER=64MiB, or docker run --memory={_gib(4 * pinbuffer)}",
         )
-    parking = _setting(machine, "HIPPOGRIFF_PARKING", machine.memory_bytes // 4)
+    parking = _setting(machine, "HIPPOGRIFF_PARKING", limit // 4)
     if parking + pinbuffer > limit:
         return note(
             f"{found}, data that waits for a device may take {format_size(parking)}",
-            "that counts the machine's memory, not the container's: a load that waits for GPU "
-            "memory may be ended by the kernel (OOM)",
+            "a load that waits for GPU memory may be ended by the kernel (OOM)",
             f"HIPPOGRIFF_PARKING={limit // 4 // _MIB}MiB",
         )
     return ok(f"{found}: pinbuffer and parked data fit")
