@@ -233,8 +233,8 @@ HIPPOGRIFF_API int hippogriff_recv_path_async(const char* path,
  *  do. `size` 0: the rest of the file. The send goes on from where this got to. It is a hint: of
  *  all that was asked for in the last half minute and has not been sent, as much is read as
  *  HIPPOGRIFF_PARKING says, and nothing where that is off, of files in memory, and while transfers
- *  of this process, or of others that share the node, use the drive. hippogriff_send does the same
- *  where it makes the context itself. Thread-safe. */
+ *  of this process, or of others that share the node, use the drive. hippogriff_send needs no such
+ *  hint where it makes the context itself: it reads meanwhile. Thread-safe. */
 HIPPOGRIFF_API int hippogriff_prefetch(int fd, size_t offset, size_t size);
 HIPPOGRIFF_API int hippogriff_prefetch_path(const char* path, size_t offset, size_t size);
 

@@ -63,7 +63,8 @@ std::uint64_t drive_bytes(const Transfer& transfer, bool host_addressable) {
 }  // namespace
 
 void Runtime::observe(const Transfer& transfer, const DeviceState& state) {
-  if (transfer.failed()) {
+  // What has been read before came neither from the page cache nor in the transfer's time.
+  if (transfer.failed() || transfer.request().read_ahead != nullptr) {
     return;
   }
   const FileFacts& file = transfer.file().facts();

@@ -335,6 +335,10 @@ Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookR
   facts.in_place = request.in_place;
   facts.new_memory = request.new_memory;
   facts.hashes = request.hashes;
+  if (request.read_ahead) {
+    facts.can_map = facts.can_mix = false;
+    facts.why_not_map = "some of it is in host memory already";
+  }
   if (request.host_memory_bytes > 0) {
     const std::uint64_t slots =
         HostBudget(request.host_memory_bytes).bytes() / Pinbuffer::slot_bytes;

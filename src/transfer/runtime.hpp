@@ -3,6 +3,7 @@
 #pragma once
 
 #include "transfer/device_state.hpp"
+#include "transfer/first_read.hpp"
 #include "transfer/node_share.hpp"
 #include "transfer/prefetcher.hpp"
 #include "transfer/settings.hpp"
@@ -110,7 +111,8 @@ class Runtime {
     bool scattered = false;  // to several destinations
     bool in_place = true;    // memory is aligned as the file is; see TransferFacts
     bool new_memory = false;
-    bool hashes = false;  // what lands is hashed
+    bool hashes = false;      // what lands is hashed
+    bool read_ahead = false;  // some of it comes out of memory that is not the file's
     std::uint64_t host_memory_bytes = 0;
     // Told what is found out before the others are looked at, so that of two processes that begin
     // at once one sees the other; and the plan then.
@@ -185,9 +187,12 @@ class Runtime {
   [[nodiscard]] bool ran_alone(const Transfer& transfer, const DeviceState& state) const;
   // Whether a send would make a GPU's context first, by whichever route.
   [[nodiscard]] bool opens_gpu(const Submission& submission);
-  // What a submission would send comes into the page cache, for as long as the pointer is there.
+  // What a submission would send is read into memory of ours, or into the page cache, for as long
+  // as the pointer is there.
   // Null where nothing does. The runtime must outlive it.
+  std::unique_ptr<FirstRead> first_read(const Submission& submission) noexcept;
   std::shared_ptr<const void> prefetch_for(const Submission& submission) noexcept;
+  [[nodiscard]] std::uint32_t first_reads_allowed(const File& file) const;
   [[nodiscard]] std::string full_name_locked(const std::string& name) const;
   DeviceState& open_device_locked(const std::string& name);
   std::shared_ptr<Device> make_host_locked();

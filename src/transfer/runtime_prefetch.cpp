@@ -1,6 +1,9 @@
 // What is read ahead for a caller, asked and unasked.
+#include "base/machine_memory.hpp"
 #include "device/cuda_device.hpp"
 #include "transfer/caller_checks.hpp"
+#include "transfer/cost_model.hpp"
+#include "transfer/direct_queue.hpp"
 #include "transfer/outlook.hpp"
 #include "transfer/runtime.hpp"
 
@@ -8,6 +11,13 @@
 #include <string>
 
 namespace hippogriff {
+
+namespace {
+
+// A context is made before a drive has read more.
+constexpr std::uint64_t first_read_bytes_max = std::uint64_t{1} << 30;
+
+}  // namespace
 
 bool Runtime::opens_gpu(const Submission& submission) {
   const bool allocates = submission.direction == Direction::send && submission.address.is_null() &&
@@ -43,6 +53,49 @@ void Runtime::prefetch(const Submission& submission) {
   checked_end(submission, submission.size);
   const std::shared_ptr<File> file = open_for_send(submission, *storage_);
   prefetcher_.begin(file, send_extent(submission, *file));
+}
+
+std::uint32_t Runtime::first_reads_allowed(const File& file) const {
+  if (drive_is_needed(file)) {
+    return 0;
+  }
+  const TransferWay way{.drive = drive_key(file.facts())};
+  TransferLoad load;
+  if (const auto node = share()) {
+    add_others(load, node->transfers_of_others(), way, node::monotonic_ns());
+  }
+  const DriveCalibration drive = calibration_.get("", way.drive).drive;
+  return DirectQueue::reads_per_depth * drive_depth_share(drive.depth, load);
+}
+
+std::unique_ptr<FirstRead> Runtime::first_read(const Submission& submission) noexcept {
+  try {
+    if (submission.host_memory_bytes > 0) {
+      return nullptr;
+    }
+    const std::shared_ptr<File> file = open_for_send(submission, *storage_);
+    const Range extent = send_extent(submission, *file);
+    const std::uint64_t room =
+        std::min({first_read_bytes_max, settings_.parking_bytes, machine_memory().available / 4});
+    const std::shared_ptr<node::TransferNotice> notice = notice_of(extent.size);
+    node::ShownTransfer shown{.drive = drive_key(file->facts()),
+                              .phase = node::TransferPhase::parking,
+                              .drive_requests = 1,
+                              .bytes_total = extent.size,
+                              .started_ns = node::monotonic_ns()};
+    if (notice != nullptr) {
+      notice->show(shown);
+    }
+    return FirstRead::begin(
+        storage_, file, extent, room, [this, file, notice](std::uint64_t read_bytes) {
+          if (notice != nullptr) {
+            notice->set_done(read_bytes);
+          }
+          return first_reads_allowed(*file);
+        });
+  } catch (...) {
+    return nullptr;  // The send tells what is wrong, once there is a device.
+  }
 }
 
 std::shared_ptr<const void> Runtime::prefetch_for(const Submission& submission) noexcept {

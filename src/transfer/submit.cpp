@@ -5,6 +5,7 @@
 #include "transfer/cost_model.hpp"
 #include "transfer/landing_memory.hpp"
 #include "transfer/outlook.hpp"
+#include "transfer/read_ahead_file.hpp"
 #include "transfer/runtime.hpp"
 
 #include <unistd.h>
@@ -232,11 +233,17 @@ std::shared_ptr<Transfer> Runtime::submit_checked(const Submission& submission) 
   request.host_memory_bytes = submission.host_memory_bytes;
   request.checksums = submission.checksums;
   // A context takes a tenth of a second, and more beside others that make one.
-  const auto ahead = opens_gpu(submission) ? prefetch_for(submission) : nullptr;
+  const bool opens = opens_gpu(submission);
+  const auto first = opens ? first_read(submission) : nullptr;
+  const auto ahead = opens && first == nullptr ? prefetch_for(submission) : nullptr;
   const Target target = target_of(submission, *this);
   request.device = target.state.device;
   if (submission.direction == Direction::send) {
-    request.file = open_for_send(submission, *storage_);
+    request.read_ahead = first != nullptr ? first->end() : nullptr;
+    request.file = request.read_ahead;
+    if (request.file == nullptr) {
+      request.file = open_for_send(submission, *storage_);
+    }
     request.extent = send_extent(submission, *request.file);
     prefetcher_.sent(*request.file, request.extent);
     if (submission.destinations.empty()) {
@@ -285,6 +292,7 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
                          .in_place = lies_in_place(request),
                          .new_memory = request.new_memory,
                          .hashes = request.checksums != nullptr,
+                         .read_ahead = request.read_ahead != nullptr,
                          .host_memory_bytes = request.host_memory_bytes,
                          .notice = notice.get()});
     const Plan& plan = seen.decision.choice().plan;
@@ -308,6 +316,10 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
       state.device->release(allocated);
     }
     throw;
+  }
+  if (const auto ahead = transfer->request().read_ahead) {
+    transfer->count_cold(ahead->read_bytes());
+    transfer->on_finish([ahead](Transfer&) { ahead->forget(); });
   }
   transfer->after = std::move(after);
   transfer->piece_bytes_max = settings_.piece_bytes_max;

@@ -32,13 +32,15 @@ namespace hippogriff {
 
 class AtomicFile;
 class LandingChecksums;
+class ReadAheadFile;
 
 // What a caller asked for, checked.
 struct TransferRequest {
   Direction direction = Direction::send;
   std::shared_ptr<File> file;
-  std::shared_ptr<AtomicFile> replaces;  // recv of a whole file by path: committed at the end
-  Range extent;                          // of the file, in bytes
+  std::shared_ptr<ReadAheadFile> read_ahead;  // the file, where some of it has been read; else null
+  std::shared_ptr<AtomicFile> replaces;       // recv of a whole file by path: committed at the end
+  Range extent;                               // of the file, in bytes
   std::shared_ptr<Device> device;
   DeviceAddress address;      // null: to be allocated (send)
   Destinations destinations;  // of a send to several; empty: all of it goes to `address`

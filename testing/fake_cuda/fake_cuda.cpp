@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -183,6 +185,7 @@ CUresult CUDAAPI cuCtxSetLimit(CUlimit, size_t) {
 
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   HIPPO_FAKE_ENTER()
+  std::this_thread::sleep_for(std::chrono::milliseconds(state().context_ms));
   const std::lock_guard lock(state().mutex);
   ++state().devices.at(static_cast<std::size_t>(device)).retained;
   *context = fake_cuda::context_of(device);

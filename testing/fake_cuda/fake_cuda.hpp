@@ -49,7 +49,8 @@ class FakeCuda {
     return exported<fake_cuda_count_function>("fake_cuda_count")(what);
   }
 
-  // "driver_version"; "attribute <number>": a device attribute's value.
+  // "driver_version"; "context_ms": how long making a context takes; "attribute <number>": a device
+  // attribute's value.
   void set(const char* what, int value) const {
     exported<fake_cuda_set_function>("fake_cuda_set")(what, value);
   }

@@ -158,6 +158,8 @@ HIPPO_FAKE_API void fake_cuda_set(const char* what, int value) {
   const std::string_view name = what;
   if (name == "driver_version") {
     state().driver_version = value;
+  } else if (name == "context_ms") {
+    state().context_ms = value;
   } else if (name.starts_with(attribute)) {
     state().attributes[static_cast<int>(std::strtol(what + attribute.size(), nullptr, 10))] = value;
   } else {
@@ -220,6 +222,7 @@ HIPPO_FAKE_API void fake_cuda_reset() {
     all.capturing.clear();
     all.spoiled_count = 0;
     all.driver_version = 13000;
+    all.context_ms = 0;
     destroyed.swap(all.destroyed_streams);
     std::vector<CUdeviceptr> managed;
     for (const auto& [address, allocation] : all.allocations) {

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -53,6 +54,7 @@ struct State {
   std::mutex mutex;
   pid_t process = 0;
   int driver_version = 13000;
+  std::atomic<int> context_ms = 0;  // that making a context takes
   std::array<Device, device_count> devices;
   std::map<std::string, Injection> injections;
   std::map<int, int> attributes;

@@ -1,0 +1,254 @@
+// A queue of direct reads in order, until it is told to end.
+#include "transfer/first_read.hpp"
+
+#include "base/page_size.hpp"
+#include "base/quiet_thread.hpp"
+#include "transfer/direct_queue.hpp"
+#include "transfer/read_ahead_file.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <mutex>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace hippogriff {
+
+namespace {
+
+constexpr std::uint32_t reads_max = 32;
+constexpr std::chrono::milliseconds step_aside{2};
+constexpr std::chrono::milliseconds look_interval{5};
+// What is under way when it ends comes within this, or is read again.
+constexpr std::chrono::milliseconds landing_patience{50};
+
+// Host memory of which pages come as they are filled.
+class LazyMemory {
+ public:
+  explicit LazyMemory(std::uint64_t size_bytes)
+      : size_bytes_(size_bytes + huge_page_bytes),
+        begin_(::mmap(nullptr,
+                      size_bytes_,
+                      PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                      -1,
+                      0)) {
+    if (begin_ != MAP_FAILED) {
+      ::madvise(begin_, size_bytes_, MADV_HUGEPAGE);
+    }
+  }
+
+  ~LazyMemory() {
+    if (begin_ != MAP_FAILED) {
+      ::munmap(begin_, size_bytes_);
+    }
+  }
+
+  LazyMemory(const LazyMemory&) = delete;
+  LazyMemory& operator=(const LazyMemory&) = delete;
+  LazyMemory(LazyMemory&&) = delete;
+  LazyMemory& operator=(LazyMemory&&) = delete;
+
+  [[nodiscard]] bool is_there() const { return begin_ != MAP_FAILED; }
+
+  [[nodiscard]] std::byte* get() const {
+    return reinterpret_cast<std::byte*>(
+        align_up(reinterpret_cast<std::uintptr_t>(begin_), huge_page_bytes));
+  }
+
+ private:
+  const std::uint64_t size_bytes_;
+  void* const begin_;
+};
+
+bool is_cached(File& file, Range range) {
+  const auto residency = file.residency(range);
+  return residency && residency->resident_bytes >= residency->total_bytes;
+}
+
+}  // namespace
+
+struct FirstRead::State {
+  State(std::shared_ptr<Storage> the_storage,
+        std::shared_ptr<File> the_file,
+        Range the_extent,
+        std::uint64_t alignment,
+        ReadsAllowed allowed)
+      : storage(std::move(the_storage)),
+        file(std::move(the_file)),
+        extent(the_extent),
+        first(align_down(extent.offset, alignment)),
+        end(align_up(extent.end(), alignment)),
+        memory(end - first),
+        reads_allowed(std::move(allowed)),
+        done((end - first + step_bytes - 1) / step_bytes) {}
+
+  [[nodiscard]] Range step(std::size_t index) const {
+    const std::uint64_t begin = first + index * step_bytes;
+    return {begin, std::min(step_bytes, end - begin)};
+  }
+
+  // Of the file, how far all is there from the extent's beginning on.
+  [[nodiscard]] std::uint64_t read_bytes() const {
+    const auto missing = std::ranges::find(done, false);
+    const auto steps = static_cast<std::uint64_t>(missing - done.begin());
+    const std::uint64_t read_end = std::min(first + steps * step_bytes, extent.end());
+    return read_end - std::min(read_end, extent.offset);
+  }
+
+  // With the lock. How many reads may be under way; nothing when it is to end.
+  std::optional<std::uint32_t> look() {
+    if (ends) {
+      return std::nullopt;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= next_look) {
+      allowed_now = std::min(reads_allowed(read_bytes()), reads_max);
+      next_look = now + (allowed_now == 0 ? step_aside : look_interval);
+    }
+    return allowed_now;
+  }
+
+  // Until the end, or what cannot be read, or need not. Throws what stands in its way.
+  void read_steps();
+  bool reap(IoQueue& queue);
+
+  const std::shared_ptr<Storage> storage;
+  const std::shared_ptr<File> file;
+  const Range extent;
+  const std::uint64_t first;  // both ends widened to what the drive wants
+  const std::uint64_t end;
+  const LazyMemory memory;
+  std::mutex mutex;
+  std::condition_variable changed;
+  ReadsAllowed reads_allowed;
+  std::vector<bool> done;  // by step
+  std::chrono::steady_clock::time_point next_look;
+  std::uint32_t allowed_now = 0;
+  bool ends = false;
+  bool ended = false;
+};
+
+void FirstRead::State::read_steps() {
+  const auto queue = storage->create_queue(reads_max);
+  std::unique_lock lock(mutex);
+  for (std::size_t next = 0; next < done.size() || queue->in_flight() > 0;) {
+    const auto allowed = look();
+    lock.unlock();
+    if (!allowed) {
+      next = done.size();
+    }
+    for (; next < done.size() && queue->in_flight() < *allowed; ++next) {
+      const Range range = step(next);
+      if (is_cached(*file, range)) {
+        next = done.size();
+        break;
+      }
+      queue->prepare({.file = file.get(),
+                      .offset = range.offset,
+                      .memory = {memory.get() + (range.offset - first), range.size},
+                      .tag = next});
+    }
+    queue->submit_prepared();
+    if (queue->in_flight() > 0 && !reap(*queue)) {
+      next = done.size();
+    }
+    lock.lock();
+    if (!ends && next < done.size() && *allowed == 0 && queue->in_flight() == 0) {
+      changed.wait_until(lock, next_look);
+    }
+  }
+}
+
+// False when something could not be read.
+bool FirstRead::State::reap(IoQueue& queue) {
+  std::array<IoCompletion, reads_max> completions{};
+  const std::size_t count = queue.reap(completions, step_aside);
+  const std::scoped_lock lock(mutex);
+  bool all_there = true;
+  for (std::size_t index = 0; index < count; ++index) {
+    const IoCompletion& completion = completions[index];
+    const Range range = step(completion.tag);
+    const std::uint64_t needed = std::min(range.end(), extent.end()) - range.offset;
+    const bool there =
+        completion.result >= 0 && static_cast<std::uint64_t>(completion.result) >= needed;
+    done[completion.tag] = there;
+    all_there = all_there && there;
+  }
+  return all_there;
+}
+
+std::unique_ptr<FirstRead> FirstRead::begin(const std::shared_ptr<Storage>& storage,
+                                            const std::shared_ptr<File>& file,
+                                            Range extent,
+                                            std::uint64_t bytes_max,
+                                            ReadsAllowed reads_allowed) {
+  extent.size = std::min(extent.size, bytes_max);
+  if (extent.size < step_bytes || !file->facts().direct ||
+      is_cached(*file, {extent.offset, step_bytes})) {
+    return nullptr;
+  }
+  auto state = std::make_shared<State>(
+      storage, file, extent, drive_alignment(*file), std::move(reads_allowed));
+  if (!state->memory.is_there()) {
+    return nullptr;
+  }
+  std::unique_ptr<FirstRead> read(new FirstRead(state));
+  try {
+    read->thread_ = quiet_thread("hippo-first", [state] {
+      try {
+        state->read_steps();
+      } catch (...) {  // NOLINT(bugprone-empty-catch): whoever sends it meets it again.
+      }
+      const std::scoped_lock lock(state->mutex);
+      state->ended = true;
+      state->changed.notify_all();
+    });
+  } catch (const std::system_error&) {
+    return nullptr;
+  }
+  return read;
+}
+
+FirstRead::FirstRead(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+FirstRead::~FirstRead() {
+  stop();
+}
+
+std::uint64_t FirstRead::read_bytes() const {
+  const std::scoped_lock lock(state_->mutex);
+  return state_->read_bytes();
+}
+
+void FirstRead::stop() noexcept {
+  if (!thread_.joinable()) {
+    return;
+  }
+  std::unique_lock lock(state_->mutex);
+  state_->ends = true;
+  state_->reads_allowed = nullptr;
+  state_->changed.notify_all();
+  const bool ended =
+      state_->changed.wait_for(lock, landing_patience, [&] { return state_->ended; });
+  lock.unlock();
+  ended ? thread_.join() : thread_.detach();
+}
+
+std::shared_ptr<ReadAheadFile> FirstRead::end() {
+  stop();
+  const std::scoped_lock lock(state_->mutex);
+  const Range range{state_->extent.offset, state_->read_bytes()};
+  if (range.empty()) {
+    return nullptr;
+  }
+  const std::shared_ptr<const std::byte> memory(
+      state_, state_->memory.get() + (range.offset - state_->first));
+  return std::make_shared<ReadAheadFile>(state_->file, range, memory);
+}
+
+}  // namespace hippogriff
