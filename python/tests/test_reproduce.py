@@ -498,7 +498,7 @@ def test_eight_share_a_third_of_what_they_want(tmp_path: Path) -> None:
     needs["nn"] = Need(10 << 30, 0)  # The largest must fit.
     assert together.memory_bytes(mixed) == together.need_bytes(BY_NAME["nn"])
     assert [each.name for each in CONFIGURATIONS if each.way == "run"] == [
-        *("direct_most", "no_parking", "one_channel", "everything", "prefetch")
+        *("direct_most", "no_parking", "one_channel", "everything")
     ]
 
 

@@ -15,12 +15,6 @@ void expect_moved(std::size_t expected, std::size_t moved) {
 
 }  // namespace
 
-void prefetch(const File& in) {
-  if (hippogriff_prefetch(in.fd(), 0, 0) != HIPPOGRIFF_OK) {
-    throw_hippogriff_error();
-  }
-}
-
 void* Hippogriff::send(const File& in, const Section& part) {
   void* memory = nullptr;
   expect_moved(part.size_bytes,

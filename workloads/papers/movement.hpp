@@ -77,9 +77,6 @@ void recv(const Job& job, T* memory, std::size_t count) {
   job.out.sync();
 }
 
-// hippogriff_prefetch of all of it, for the sends to come. hippogriff must have been started.
-void prefetch(const File& in);
-
 // What these are for `run`. hippogriff must have been started.
 class Hippogriff final : public Movement {
  public:

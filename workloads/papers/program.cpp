@@ -48,7 +48,7 @@ struct CommandLine {
   std::vector<std::string> words;
   std::vector<std::pair<std::string, std::string>> options;
   bool json = false;
-  bool prefetch = false;
+  bool send_first = false;
 };
 
 CommandLine read_command_line(int argc, char** argv) {
@@ -57,8 +57,8 @@ CommandLine read_command_line(int argc, char** argv) {
     const std::string word = argv[i];
     if (word == "--json") {
       line.json = true;
-    } else if (word == "--prefetch") {
-      line.prefetch = true;
+    } else if (word == "--send-first") {
+      line.send_first = true;
     } else if (word.starts_with("--") && i + 1 < argc) {
       line.options.emplace_back(word.substr(2), argv[++i]);
     } else if (word.starts_with('-')) {
@@ -79,9 +79,9 @@ void print_usage(const PaperProgram& program) {
     text += std::string(" [--") + numbers[i].name + " N]";
   }
   text += std::string("\n") + name +
-          " run IN OUT [--device host|cuda:N] [--json] [--prefetch]\n"
-          "                             through hippogriff; the input is read into the page cache\n"
-          "                             while the device is made ready\n" +
+          " run IN OUT [--device host|cuda:N] [--json] [--send-first]\n"
+          "                             through hippogriff; whose first send makes the GPU's "
+          "context\n" +
           name +
           " baseline IN OUT [--device host|cuda:N] [--json]   read, malloc, cudaMemcpy, write\n" +
           name +
@@ -241,11 +241,9 @@ int compute(const PaperProgram& program, const CommandLine& line) {
   const File out(line.words[2], O_RDWR | O_CREAT | O_TRUNC);
   const bool ours = verb == "run";
   const auto session = ours ? std::make_unique<Session>(options.device) : nullptr;
-  if (line.prefetch) {
-    prefetch(in.file());
-  }
   // Of a GPU this makes the context, which neither program is asked to pay for.
-  const std::unique_ptr<Device> device = open_device(options.device);
+  const std::unique_ptr<Device> device =
+      line.send_first ? open_device_at_use(options.device) : open_device(options.device);
   Workspace memory(*device, ours ? Workspace::Allocator::hippogriff : Workspace::Allocator::device);
   std::unique_ptr<Movement> movement;
   if (ours) {
@@ -279,8 +277,8 @@ int check(const PaperProgram& program, const CommandLine& line) {
 
 int dispatch(const PaperProgram& program, const CommandLine& line) {
   const std::string verb = line.words.size() == 3 ? line.words[0] : "";
-  if (line.prefetch && verb != "run") {
-    throw std::invalid_argument("--prefetch is hippogriff's: it goes with run");
+  if (line.send_first && verb != "run") {
+    throw std::invalid_argument("--send-first is hippogriff's: it goes with run");
   }
   if (verb == "generate") {
     return generate(program, line);

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 namespace {
 
@@ -54,6 +55,39 @@ class Host final : public Device {
   }
 };
 
+// A device that is opened by whoever uses it first, or asks what it is.
+class AtUse final : public Device {
+ public:
+  explicit AtUse(std::string name) : name_(std::move(name)) {}
+
+  [[nodiscard]] bool is_gpu() const override { return device().is_gpu(); }
+
+  void* allocate(std::size_t size_bytes) override { return device().allocate(size_bytes); }
+
+  void free(void* memory) noexcept override { device_->free(memory); }
+
+  void fill(void* memory, std::size_t size_bytes) override { device().fill(memory, size_bytes); }
+
+  void copy_in(void* to, const void* from, std::size_t size_bytes) override {
+    device().copy_in(to, from, size_bytes);
+  }
+
+  void copy_out(void* to, const void* from, std::size_t size_bytes) override {
+    device().copy_out(to, from, size_bytes);
+  }
+
+ private:
+  [[nodiscard]] Device& device() const {
+    if (device_ == nullptr) {
+      device_ = open_device(name_);
+    }
+    return *device_;
+  }
+
+  const std::string name_;
+  mutable std::unique_ptr<Device> device_;
+};
+
 // The N of "cuda:N", or -1.
 int gpu_number(std::string_view name) {
   if (!name.starts_with("cuda:")) {
@@ -84,6 +118,10 @@ std::unique_ptr<Device> open_device(const std::string& name) {
     return std::make_unique<Host>();
   }
   return open_gpu(gpu_number(name));
+}
+
+std::unique_ptr<Device> open_device_at_use(const std::string& name) {
+  return std::make_unique<AtUse>(name);
 }
 
 DeviceMemory::DeviceMemory(Device& device, std::size_t size_bytes)

@@ -41,7 +41,10 @@ std::string resolve_device(const std::string& name);
 // Opens a device by its resolved name; a GPU's context is made now.
 std::unique_ptr<Device> open_device(const std::string& name);
 
-// The same for GPU `number`; in builds without CUDA it throws.
+// The same, but at its first use.
+std::unique_ptr<Device> open_device_at_use(const std::string& name);
+
+// open_device of GPU `number`; in builds without CUDA it throws.
 std::unique_ptr<Device> open_gpu(int number);
 
 // Until all work of the current GPU is through. Throws std::runtime_error.

@@ -47,7 +47,7 @@ _BALLAST_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Configuration:
-    """A way of running them; `settings` are hippogriff's, `options` the programs'."""
+    """A way of running them; `settings` are hippogriff's."""
 
     name: str
     title: str
@@ -55,7 +55,6 @@ class Configuration:
     at_once: bool = True
     mps: bool = False
     settings: tuple[tuple[str, str], ...] = ()
-    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,9 +82,6 @@ CONFIGURATIONS = (
         "one_channel", "parking, no parallel channels", settings=(("HIPPOGRIFF_CHANNELS", "1"),)
     ),
     Configuration("everything", "everything"),
-    Configuration(
-        "prefetch", "everything, and inputs read ahead from the start", options=("--prefetch",)
-    ),
 )
 
 
@@ -176,7 +172,7 @@ class Together:
         timeout = str(max(int(self._bench.timeout_seconds) - 5, 1))
         reserve = ["run", "--memory", need, "--device", self._bench.child_device]
         reserve += ["--timeout", timeout, "--wait", "first-use", "--"]
-        return [sys.executable, "-m", "hippogriff", *reserve, *command, *configuration.options]
+        return [sys.executable, "-m", "hippogriff", *reserve, *command, "--send-first"]
 
     @contextlib.contextmanager
     def _limited(self, configuration: Configuration, memory: int) -> Iterator[dict[str, str]]:
