@@ -95,6 +95,12 @@ struct CostModel::Work {
   double cpu_seconds = 0;
 };
 
+std::uint32_t most_channels(const TransferFacts& facts) {
+  const bool to_gpu = facts.direction == Direction::send && !facts.host_addressable;
+  const bool slowed = facts.hashes || facts.new_memory || (facts.in_memory && to_gpu);
+  return slowed ? EngineShape::slowed_channels_max : EngineShape::channels_max;
+}
+
 CostModel::CostModel(const TransferFacts& facts,
                      const TransferLoad& load,
                      const Calibration& calibration)
@@ -103,8 +109,7 @@ CostModel::CostModel(const TransferFacts& facts,
       can_write_mapped_(facts.can_write_mapped),
       host_addressable_(facts.host_addressable),
       in_place_(facts.in_place && facts.direct_io),
-      channels_max_(facts.hashes || facts.new_memory ? EngineShape::slowed_channels_max
-                                                     : EngineShape::channels_max),
+      channels_max_(most_channels(facts)),
       bytes_(static_cast<double>(facts.size_bytes)),
       cached_(facts.in_memory ? bytes_ : bytes_ * usable_fraction(facts.cached_fraction)),
       cold_(bytes_ - cached_) {

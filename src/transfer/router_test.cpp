@@ -96,6 +96,19 @@ TEST(Router, who_fills_new_memory_is_wider_and_slower) {
   EXPECT_GT(filling.cpu_seconds, plain.cpu_seconds);
 }
 
+TEST(Router, who_reads_a_file_in_memory_for_a_gpu_may_be_wider) {
+  TransferFacts facts = gpu_facts(gib);
+  EXPECT_EQ(most_channels(facts), EngineShape::channels_max);
+  facts.in_memory = true;
+  EXPECT_EQ(most_channels(facts), EngineShape::slowed_channels_max);
+  EXPECT_GT(choose(facts).predictions[2].plan.buffered_channels, 0U);
+  facts.direction = Direction::recv;
+  EXPECT_EQ(most_channels(facts), EngineShape::channels_max);
+  facts.direction = Direction::send;
+  facts.host_addressable = true;
+  EXPECT_EQ(most_channels(facts), EngineShape::channels_max);
+}
+
 TEST(Router, predictions_come_in_the_order_of_the_interface) {
   const auto decision = choose(gpu_facts(gib));
   ASSERT_EQ(decision.predictions.size(), 4U);
@@ -519,9 +532,7 @@ TEST(RouterPromise, impossible_routes_say_why_and_possible_ones_have_a_plan) {
       ASSERT_EQ(plan.direct_channels > 0, each.route == Route::direct);
       ASSERT_EQ(plan.park, each.route == Route::parked);
       ASSERT_LE(plan.direct_io_depth, EngineShape::depth_max);
-      ASSERT_LE(plan.buffered_channels,
-                world.facts.hashes || world.facts.new_memory ? EngineShape::slowed_channels_max
-                                                             : EngineShape::channels_max);
+      ASSERT_LE(plan.buffered_channels, most_channels(world.facts));
       if (!world.facts.direct_io || world.facts.in_memory) {
         ASSERT_EQ(plan.direct_io_depth, 0U);
       }
