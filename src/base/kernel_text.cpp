@@ -47,6 +47,18 @@ std::string_view take_field(std::string_view& line) {
   return field;
 }
 
+// "cpu,memory" lists "memory", and "" itself alone.
+bool lists(std::string_view list, std::string_view name) {
+  while (!list.empty() && !name.empty()) {
+    const std::string_view each = list.substr(0, list.find(','));
+    if (each == name) {
+      return true;
+    }
+    list.remove_prefix(std::min(each.size() + 1, list.size()));
+  }
+  return list.empty() && name.empty();
+}
+
 // What follows the first word of the line that begins with `name`; empty where there is none.
 std::string_view line_of(std::string_view text, std::string_view name) {
   while (!text.empty()) {
@@ -177,8 +189,8 @@ std::optional<std::string_view> parse_cgroup(std::string_view text, std::string_
     std::string_view line = take_line(text);
     static_cast<void>(take_field(line));  // its number
     const std::string_view controllers = take_field(line);
-    if (controllers == controller && line.starts_with('/')) {
-      const bool outside = line.find("/..") != std::string_view::npos;
+    if (lists(controllers, controller) && line.starts_with('/')) {
+      const bool outside = line == "/.." || line.starts_with("/../");
       return outside ? std::nullopt : std::optional(line == "/" ? line.substr(1) : line);
     }
   }

@@ -220,8 +220,12 @@ TEST(ParseCgroup, finds_the_group_of_either_version) {
   EXPECT_EQ(parse_cgroup("0::/system.slice/job 7:8\n", ""), "/system.slice/job 7:8");
   EXPECT_EQ(parse_cgroup("4:memory:/old\n0::/new\n", ""), "/new");
   EXPECT_EQ(parse_cgroup("0::/new\n4:memory:/old\n", "memory"), "/old");
+  EXPECT_EQ(parse_cgroup("4:cpuset,memory:/old\n", "memory"), "/old");
+  EXPECT_EQ(parse_cgroup("4:memory,cpuset:/old\n", "memory"), "/old");
   EXPECT_EQ(parse_cgroup("0::/\n", ""), "");
-  for (const char* text : {"", "\n", "4:memory\n", "4:memory:\n", "4:memory:old\n", "5:cpu:/x\n"}) {
+  EXPECT_EQ(parse_cgroup("0::/..x\n", ""), "/..x");
+  for (const char* text :
+       {"", "\n", "4:memory\n", "4:memory:\n", "4:memory:old\n", "5:memory2,xmemory:/x\n"}) {
     EXPECT_FALSE(parse_cgroup(text, "")) << text;
     EXPECT_FALSE(parse_cgroup(text, "memory")) << text;
   }

@@ -4,6 +4,7 @@
 #include "base/kernel_text.hpp"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 
 namespace hippogriff {
@@ -21,31 +22,34 @@ std::string text_of(const std::string& path) {
 struct Words {
   const char* controller;
   const char* folder;
-  const char* most;
+  std::array<const char*, 2> most;  // the second one slows down, and does not end
   const char* used;
-  const char* cached[2];  // that can be taken back
+  std::array<const char*, 2> cached;  // that can be taken back
 };
 
-constexpr Words versions[] = {
-    {"", "", "/memory.max", "/memory.current", {"inactive_file", "active_file"}},
-    {"memory",
-     "/memory",
-     "/memory.limit_in_bytes",
-     "/memory.usage_in_bytes",
-     {"total_inactive_file", "total_active_file"}}};
+constexpr std::array<Words, 2> versions{
+    {{"", "", {"/memory.max", "/memory.high"}, "/memory.current", {"inactive_file", "active_file"}},
+     {"memory",
+      "/memory",
+      {"/memory.limit_in_bytes", "/"},
+      "/memory.usage_in_bytes",
+      {"total_inactive_file", "total_active_file"}}}};
 
 void limit_by(const std::string& group, const Words& words, MachineMemory& memory) {
-  const auto most = parse_number(text_of(group + words.most));
-  if (!most) {
+  std::uint64_t most = UINT64_MAX;
+  for (const char* limit : words.most) {
+    most = std::min(most, parse_number(text_of(group + limit)).value_or(UINT64_MAX));
+  }
+  if (most == UINT64_MAX) {
     return;
   }
-  memory.total = std::min(memory.total, *most);
+  memory.total = std::min(memory.total, most);
   std::uint64_t used = parse_number(text_of(group + words.used)).value_or(0);
   const std::string parts = text_of(group + "/memory.stat");
   for (const char* part : words.cached) {
     used -= std::min(used, parse_field(parts, part).value_or(0));
   }
-  memory.available = std::min(memory.available, *most - std::min(*most, used));
+  memory.available = std::min(memory.available, most - std::min(most, used));
 }
 
 }  // namespace

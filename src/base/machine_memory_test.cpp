@@ -45,6 +45,8 @@ TEST_F(MachineMemoryTest, is_what_the_tightest_group_leaves) {
   EXPECT_EQ(machine_memory(root()).available, 30000U);
   write("/sys/fs/cgroup/outer/memory.stat", "anon 9\ninactive_file 20000\nactive_file 10000\n");
   EXPECT_EQ(machine_memory(root()).available, 60000U) << "its page cache can be taken back";
+  write("/sys/fs/cgroup/outer/inner/memory.high", "80000\n");
+  EXPECT_EQ(machine_memory(root()).total, 80000U);
   limit("/outer/inner", "50000", 60000);
   EXPECT_EQ(machine_memory(root()).total, 50000U);
   EXPECT_EQ(machine_memory(root()).available, 0U);

@@ -21,7 +21,6 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::size_t huge_page_bytes = 2U << 20;
 constexpr std::size_t populate_bytes_a_thread = 8U << 20;
 // Whoever maps memory meanwhile waits for a slice.
 constexpr std::size_t populate_slice_bytes = huge_page_bytes;
@@ -39,7 +38,7 @@ constexpr int advise_populate_write = 23;  // MADV_POPULATE_WRITE, Linux 5.14
 }
 
 // Anonymous pages that begin on a huge page when there is at least one.
-std::byte* map_pages(std::size_t size_bytes) {
+std::byte* map_aligned_pages(std::size_t size_bytes) {
   const std::size_t slack_bytes = size_bytes >= huge_page_bytes ? huge_page_bytes : 0;
   void* mapped = ::mmap(nullptr,
                         size_bytes + slack_bytes,
@@ -134,7 +133,7 @@ std::byte* CudaPinned::allocate(std::size_t size_bytes) {
     throw_invalid("allocate pinned memory", "the size is " + std::to_string(size_bytes));
   }
   const std::size_t mapped_bytes = align_up(size_bytes, page_bytes());
-  std::byte* memory = map_pages(mapped_bytes);
+  std::byte* memory = map_aligned_pages(mapped_bytes);
   try {
     // Advice only: without huge pages, DONTFORK or a node the memory works as well.
     static_cast<void>(::madvise(memory, mapped_bytes, MADV_HUGEPAGE));

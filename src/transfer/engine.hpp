@@ -57,6 +57,8 @@ class Engine {
   // Why copies go through memory that is not pinned; "" when they do not.
   [[nodiscard]] std::string pinning_refusal() const { return pinbuffer_.refusal(); }
 
+  [[nodiscard]] Parking& parking() { return parking_; }
+
   [[nodiscard]] std::uint64_t parked_bytes() const { return parking_.used_bytes(); }
 
   [[nodiscard]] std::uint64_t parking_budget_bytes() const { return parking_.budget_bytes(); }

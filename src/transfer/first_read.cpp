@@ -21,10 +21,10 @@ namespace hippogriff {
 namespace {
 
 constexpr std::uint32_t reads_max = 32;
-constexpr std::chrono::milliseconds step_aside{2};
-constexpr std::chrono::milliseconds look_interval{5};
+constexpr std::chrono::milliseconds looks_while_reading{5};
+constexpr std::chrono::milliseconds looks_while_waiting{2};
 // What is under way when it ends comes within this, or is read again.
-constexpr std::chrono::milliseconds landing_patience{50};
+constexpr std::chrono::milliseconds first_read_patience{500};
 
 // Host memory of which pages come as they are filled.
 class LazyMemory {
@@ -85,18 +85,21 @@ struct FirstRead::State {
         end(align_up(extent.end(), alignment)),
         memory(end - first),
         reads_allowed(std::move(allowed)),
-        done((end - first + step_bytes - 1) / step_bytes) {}
+        done((end - align_down(first, step_bytes) + step_bytes - 1) / step_bytes) {}
 
+  // Ends at a multiple of its size in the file, but the last one.
   [[nodiscard]] Range step(std::size_t index) const {
-    const std::uint64_t begin = first + index * step_bytes;
-    return {begin, std::min(step_bytes, end - begin)};
+    const std::uint64_t begin = align_down(first, step_bytes) + index * step_bytes;
+    const std::uint64_t read_from = std::max(begin, first);
+    return {read_from, std::min(begin + step_bytes, end) - read_from};
   }
 
   // Of the file, how far all is there from the extent's beginning on.
   [[nodiscard]] std::uint64_t read_bytes() const {
     const auto missing = std::ranges::find(done, false);
     const auto steps = static_cast<std::uint64_t>(missing - done.begin());
-    const std::uint64_t read_end = std::min(first + steps * step_bytes, extent.end());
+    const std::uint64_t read_end =
+        std::min(align_down(first, step_bytes) + steps * step_bytes, extent.end());
     return read_end - std::min(read_end, extent.offset);
   }
 
@@ -108,7 +111,7 @@ struct FirstRead::State {
     const auto now = std::chrono::steady_clock::now();
     if (now >= next_look) {
       allowed_now = std::min(reads_allowed(read_bytes()), reads_max);
-      next_look = now + (allowed_now == 0 ? step_aside : look_interval);
+      next_look = now + (allowed_now == 0 ? looks_while_waiting : looks_while_reading);
     }
     return allowed_now;
   }
@@ -167,7 +170,7 @@ void FirstRead::State::read_steps() {
 // False when something could not be read.
 bool FirstRead::State::reap(IoQueue& queue) {
   std::array<IoCompletion, reads_max> completions{};
-  const std::size_t count = queue.reap(completions, step_aside);
+  const std::size_t count = queue.reap(completions, looks_while_waiting);
   const std::scoped_lock lock(mutex);
   bool all_there = true;
   for (std::size_t index = 0; index < count; ++index) {
@@ -187,7 +190,10 @@ std::unique_ptr<FirstRead> FirstRead::begin(const std::shared_ptr<Storage>& stor
                                             Range extent,
                                             std::uint64_t bytes_max,
                                             ReadsAllowed reads_allowed) {
-  extent.size = std::min(extent.size, bytes_max);
+  if (extent.size > bytes_max) {
+    extent.size = align_down(extent.offset + bytes_max, step_bytes) -
+                  std::min(extent.offset, align_down(extent.offset + bytes_max, step_bytes));
+  }
   if (extent.size < step_bytes || !file->facts().direct ||
       is_cached(*file, {extent.offset, step_bytes})) {
     return nullptr;
@@ -205,6 +211,7 @@ std::unique_ptr<FirstRead> FirstRead::begin(const std::shared_ptr<Storage>& stor
       } catch (...) {  // NOLINT(bugprone-empty-catch): whoever sends it meets it again.
       }
       const std::scoped_lock lock(state->mutex);
+      state->reads_allowed = nullptr;
       state->ended = true;
       state->changed.notify_all();
     });
@@ -234,7 +241,7 @@ void FirstRead::stop() noexcept {
   state_->reads_allowed = nullptr;
   state_->changed.notify_all();
   const bool ended =
-      state_->changed.wait_for(lock, landing_patience, [&] { return state_->ended; });
+      state_->changed.wait_for(lock, first_read_patience, [&] { return state_->ended; });
   lock.unlock();
   ended ? thread_.join() : thread_.detach();
 }

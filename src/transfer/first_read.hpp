@@ -19,11 +19,13 @@ class FirstRead {
   static constexpr std::uint64_t step_bytes = std::uint64_t{512} << 10;
 
   // How many reads of step_bytes may be under way at the drive, when so many bytes have been read;
-  // 0: none, others need it more. Called by the thread until end() or the destructor begins.
+  // 0: none, others need it more. Called by the thread, under the lock, and given up when there is
+  // nothing left to read, or when end() or the destructor begins.
   using ReadsAllowed = std::function<std::uint32_t(std::uint64_t read_bytes)>;
 
   // Begins to read an extent from its beginning on, `bytes_max` at most. Null where that is not
-  // worth it: the file has no O_DIRECT, its beginning is in the page cache, there is no room.
+  // worth it: the file has no O_DIRECT, its beginning is in the page cache, there is no room, or no
+  // thread.
   static std::unique_ptr<FirstRead> begin(const std::shared_ptr<Storage>& storage,
                                           const std::shared_ptr<File>& file,
                                           Range extent,

@@ -53,6 +53,16 @@ void Parking::release(std::byte* piece, Reuse reuse) noexcept {
   device_.release_pinned(piece);
 }
 
+void Parking::count(std::uint64_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  used_bytes_ += bytes;
+}
+
+void Parking::give_back(std::uint64_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  used_bytes_ -= bytes;
+}
+
 std::uint64_t Parking::used_bytes() const {
   const std::lock_guard lock(mutex_);
   return used_bytes_;

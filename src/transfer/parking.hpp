@@ -29,6 +29,11 @@ class Parking {
   enum class Reuse : std::uint8_t { yes, no };
   void release(std::byte* piece, Reuse reuse = Reuse::yes) noexcept;
 
+  // Memory of others that counts as used, though it may be more than there is room for, until it is
+  // given back.
+  void count(std::uint64_t bytes) noexcept;
+  void give_back(std::uint64_t bytes) noexcept;
+
   [[nodiscard]] std::uint64_t used_bytes() const;
 
   [[nodiscard]] std::uint64_t budget_bytes() const { return budget_bytes_; }

@@ -335,7 +335,12 @@ Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookR
   facts.in_place = request.in_place;
   facts.new_memory = request.new_memory;
   facts.hashes = request.hashes;
-  if (request.read_ahead) {
+  if (request.read_ahead_bytes > 0) {
+    const Range rest{request.extent.offset + request.read_ahead_bytes,
+                     request.extent.size - request.read_ahead_bytes};
+    const double warm = static_cast<double>(request.read_ahead_bytes) +
+                        cached_fraction(file, rest) * static_cast<double>(rest.size);
+    facts.cached_fraction = warm / static_cast<double>(request.extent.size);
     facts.can_map = facts.can_mix = false;
     facts.why_not_map = "some of it is in host memory already";
   }

@@ -10,6 +10,7 @@
 #include "transfer/shared_load.hpp"
 
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -111,8 +112,8 @@ class Runtime {
     bool scattered = false;  // to several destinations
     bool in_place = true;    // memory is aligned as the file is; see TransferFacts
     bool new_memory = false;
-    bool hashes = false;      // what lands is hashed
-    bool read_ahead = false;  // some of it comes out of memory that is not the file's
+    bool hashes = false;                 // what lands is hashed
+    std::uint64_t read_ahead_bytes = 0;  // of its beginning, which are in memory of ours
     std::uint64_t host_memory_bytes = 0;
     // Told what is found out before the others are looked at, so that of two processes that begin
     // at once one sees the other; and the plan then.
@@ -188,11 +189,11 @@ class Runtime {
   // Whether a send would make a GPU's context first, by whichever route.
   [[nodiscard]] bool opens_gpu(const Submission& submission);
   // What a submission would send is read into memory of ours, or into the page cache, for as long
-  // as the pointer is there.
-  // Null where nothing does. The runtime must outlive it.
-  std::unique_ptr<FirstRead> first_read(const Submission& submission) noexcept;
+  // as the pointer is there. Null where nothing is. The runtime must outlive it.
+  std::shared_ptr<FirstRead> first_read(const Submission& submission) noexcept;
   std::shared_ptr<const void> prefetch_for(const Submission& submission) noexcept;
   [[nodiscard]] std::uint32_t first_reads_allowed(const File& file) const;
+  FirstRead::ReadsAllowed show_first_read(const std::shared_ptr<File>& file, Range extent);
   [[nodiscard]] std::string full_name_locked(const std::string& name) const;
   DeviceState& open_device_locked(const std::string& name);
   std::shared_ptr<Device> make_host_locked();
@@ -209,6 +210,7 @@ class Runtime {
   std::shared_ptr<NodeShare> share_;
   std::map<const Transfer*, Active> active_;
   RuntimeStats stats_;
+  std::atomic<bool> first_read_runs_{false};
 
   // Its thread looks at what is above, and engines look at it.
   Prefetcher prefetcher_{settings_.parking_bytes,

@@ -3,6 +3,7 @@
 #include "device/cuda_device.hpp"
 #include "transfer/caller_checks.hpp"
 #include "transfer/cost_model.hpp"
+#include "transfer/depth_controller.hpp"
 #include "transfer/direct_queue.hpp"
 #include "transfer/outlook.hpp"
 #include "transfer/runtime.hpp"
@@ -65,10 +66,44 @@ std::uint32_t Runtime::first_reads_allowed(const File& file) const {
     add_others(load, node->transfers_of_others(), way, node::monotonic_ns());
   }
   const DriveCalibration drive = calibration_.get("", way.drive).drive;
-  return DirectQueue::reads_per_depth * drive_depth_share(drive.depth, load);
+  return std::min(DirectQueue::reads_per_depth * drive_depth_share(drive.depth, load),
+                  std::max(settings_.channels_max, DepthController::depth_min));
 }
 
-std::unique_ptr<FirstRead> Runtime::first_read(const Submission& submission) noexcept {
+// Of all that read so at once each stops when it has a quarter of what is left of memory: none is
+// without any. The others on the node see it as a send that waits for its device.
+FirstRead::ReadsAllowed Runtime::show_first_read(const std::shared_ptr<File>& file, Range extent) {
+  constexpr std::uint64_t looked_at_again_bytes = std::uint64_t{64} << 20;
+
+  struct Seen {
+    std::shared_ptr<node::TransferNotice> notice;
+    node::ShownTransfer shown;
+    std::uint64_t look_bytes = looked_at_again_bytes;
+    bool has_room = true;
+  };
+
+  Seen seen{.notice = notice_of(extent.size),
+            .shown = {.drive = drive_key(file->facts()),
+                      .phase = node::TransferPhase::waiting,
+                      .bytes_total = extent.size,
+                      .started_ns = node::monotonic_ns()}};
+  return [this, file, seen](std::uint64_t read_bytes) mutable {
+    if (read_bytes >= seen.look_bytes) {
+      seen.has_room = read_bytes <= machine_memory().available / 4;
+      seen.look_bytes = read_bytes + looked_at_again_bytes;
+    }
+    const std::uint32_t allowed = seen.has_room ? first_reads_allowed(*file) : 0;
+    if (seen.notice != nullptr) {
+      seen.shown.phase = allowed > 0 ? node::TransferPhase::parking : node::TransferPhase::waiting;
+      seen.shown.drive_requests = static_cast<std::uint16_t>(allowed);
+      seen.shown.bytes_done = read_bytes;
+      seen.notice->show(seen.shown);
+    }
+    return allowed;
+  };
+}
+
+std::shared_ptr<FirstRead> Runtime::first_read(const Submission& submission) noexcept {
   try {
     if (submission.host_memory_bytes > 0) {
       return nullptr;
@@ -77,22 +112,16 @@ std::unique_ptr<FirstRead> Runtime::first_read(const Submission& submission) noe
     const Range extent = send_extent(submission, *file);
     const std::uint64_t room =
         std::min({first_read_bytes_max, settings_.parking_bytes, machine_memory().available / 4});
-    const std::shared_ptr<node::TransferNotice> notice = notice_of(extent.size);
-    node::ShownTransfer shown{.drive = drive_key(file->facts()),
-                              .phase = node::TransferPhase::parking,
-                              .drive_requests = 1,
-                              .bytes_total = extent.size,
-                              .started_ns = node::monotonic_ns()};
-    if (notice != nullptr) {
-      notice->show(shown);
+    if (first_read_runs_.exchange(true)) {
+      return nullptr;  // Of the threads that want a context, one reads as fast as all.
     }
-    return FirstRead::begin(
-        storage_, file, extent, room, [this, file, notice](std::uint64_t read_bytes) {
-          if (notice != nullptr) {
-            notice->set_done(read_bytes);
-          }
-          return first_reads_allowed(*file);
-        });
+    const std::shared_ptr<void> running(nullptr, [this](void*) { first_read_runs_ = false; });
+    std::unique_ptr<FirstRead> read =
+        FirstRead::begin(storage_, file, extent, room, show_first_read(file, extent));
+    if (read == nullptr) {
+      return nullptr;
+    }
+    return {read.release(), [running](FirstRead* ended) { delete ended; }};
   } catch (...) {
     return nullptr;  // The send tells what is wrong, once there is a device.
   }

@@ -20,6 +20,15 @@ bool steps_aside(const Transfer& transfer) {
          transfer.others_need_drive();
 }
 
+// What has been read before waits where it is.
+std::optional<ClaimedPiece> claim_to_park(Transfer& transfer) {
+  if (transfer.request().read_ahead == nullptr) {
+    return claim_any(transfer, Warmth::cold, Parking::piece_bytes);
+  }
+  const auto piece = transfer.work.claim_cold(Parking::piece_bytes);
+  return piece ? std::optional(ClaimedPiece{*piece, Warmth::cold}) : std::nullopt;
+}
+
 }  // namespace
 
 LaneOutcome send_parked(LaneContext& context, Transfer& transfer) {
@@ -36,7 +45,7 @@ LaneOutcome send_parked(LaneContext& context, Transfer& transfer) {
     if (place.get() == nullptr) {
       break;  // the budget is used up: the rest is read when the device is ready
     }
-    const auto piece = claim_any(transfer, Warmth::cold, Parking::piece_bytes);
+    const auto piece = claim_to_park(transfer);
     if (!piece) {
       break;
     }

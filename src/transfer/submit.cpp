@@ -185,6 +185,20 @@ void open_for_recv(const Submission& submission,
   request.file = request.replaces->file();
 }
 
+// What was read before is parked, and came from the drive, until the transfer ends.
+void count_read_ahead(Transfer& transfer, Parking& parking) {
+  const std::shared_ptr<ReadAheadFile> ahead = transfer.request().read_ahead;
+  const std::uint64_t read_bytes = ahead->read_bytes();
+  transfer.count_cold(read_bytes);
+  static_cast<void>(transfer.host_memory.take(read_bytes));
+  parking.count(read_bytes);
+  transfer.on_finish([ahead, read_bytes, &parking](Transfer& ended) {
+    ahead->forget();
+    parking.give_back(read_bytes);
+    ended.host_memory.give_back(read_bytes);
+  });
+}
+
 bool guarded_free(DeviceState& state, DeviceAddress address) {
   try {
     return state.free(address);
@@ -235,7 +249,8 @@ std::shared_ptr<Transfer> Runtime::submit_checked(const Submission& submission) 
   // A context takes a tenth of a second, and more beside others that make one.
   const bool opens = opens_gpu(submission);
   const auto first = opens ? first_read(submission) : nullptr;
-  const auto ahead = opens && first == nullptr ? prefetch_for(submission) : nullptr;
+  const bool hints = opens && first == nullptr && !first_read_runs_;
+  const auto ahead = hints ? prefetch_for(submission) : nullptr;
   const Target target = target_of(submission, *this);
   request.device = target.state.device;
   if (submission.direction == Direction::send) {
@@ -282,19 +297,20 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
   try {
     auto notice = notice_of(request.extent.size);
     request.new_memory = lies_in_new_memory(request, allocated);
-    auto seen = outlook(state,
-                        *request.file,
-                        {.extent = request.extent,
-                         .direction = request.direction,
-                         .forced = request.route,
-                         .device_ready = ready || request.direction == Direction::recv,
-                         .scattered = !request.destinations.empty(),
-                         .in_place = lies_in_place(request),
-                         .new_memory = request.new_memory,
-                         .hashes = request.checksums != nullptr,
-                         .read_ahead = request.read_ahead != nullptr,
-                         .host_memory_bytes = request.host_memory_bytes,
-                         .notice = notice.get()});
+    auto seen = outlook(
+        state,
+        *request.file,
+        {.extent = request.extent,
+         .direction = request.direction,
+         .forced = request.route,
+         .device_ready = ready || request.direction == Direction::recv,
+         .scattered = !request.destinations.empty(),
+         .in_place = lies_in_place(request),
+         .new_memory = request.new_memory,
+         .hashes = request.checksums != nullptr,
+         .read_ahead_bytes = request.read_ahead != nullptr ? request.read_ahead->read_bytes() : 0,
+         .host_memory_bytes = request.host_memory_bytes,
+         .notice = notice.get()});
     const Plan& plan = seen.decision.choice().plan;
     const bool sends = request.direction == Direction::send;
     const bool by_drive = plan.direct_io_depth > 0 || plan.direct_channels > 0 || plan.park;
@@ -317,9 +333,8 @@ std::shared_ptr<Transfer> Runtime::start(const Submission& submission,
     }
     throw;
   }
-  if (const auto ahead = transfer->request().read_ahead) {
-    transfer->count_cold(ahead->read_bytes());
-    transfer->on_finish([ahead](Transfer&) { ahead->forget(); });
+  if (transfer->request().read_ahead != nullptr) {
+    count_read_ahead(*transfer, state.engine->parking());
   }
   transfer->after = std::move(after);
   transfer->piece_bytes_max = settings_.piece_bytes_max;

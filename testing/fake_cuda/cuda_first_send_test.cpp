@@ -1,10 +1,15 @@
 // Sends that have a context made first, and read meanwhile: over the fake driver.
 #include "device/cuda_device.hpp"
+#include "testing/eventually.hpp"
 #include "testing/fake_cuda/fake_cuda.hpp"
 #include "testing/faulty_storage.hpp"
 #include "testing/runtime_fixture.hpp"
 #include "transfer/outlook.hpp"
 #include "transfer/read_ahead_file.hpp"
+#include "transfer/report.hpp"
+
+#include <atomic>
+#include <thread>
 
 namespace hippogriff {
 namespace {
@@ -62,6 +67,8 @@ TEST_F(CudaFirstSendTest, reads_while_the_context_is_made) {
   const auto first = runtime.submit(submission());
   ASSERT_NE(first->request().read_ahead, nullptr);
   expect_sent(*first);
+  const std::string report = report_json(*first);
+  EXPECT_NE(report.find("\"bytes_from_page_cache\": 0,"), std::string::npos) << report;
   EXPECT_EQ(first->cold_bytes(), first->bytes_done()) << "all came from the drive";
   EXPECT_EQ(first->request().read_ahead->read_bytes(), 0U) << "its memory has been given back";
   const auto second = runtime.submit(submission());
@@ -71,15 +78,62 @@ TEST_F(CudaFirstSendTest, reads_while_the_context_is_made) {
 }
 
 TEST_F(CudaFirstSendTest, is_right_whatever_the_drive_does_meanwhile) {
+  int ahead = 0;
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     SCOPED_TRACE(seed);
     drop_cache(path_, 0, content_.size());
     plan_->randomize({.seed = seed, .try_again = 0.1, .shorten = 0.1, .delay = 0.1});
     Runtime runtime(test_settings(), storage_);
-    expect_sent(*runtime.submit(submission()));
+    const auto transfer = runtime.submit(submission());
+    ahead += transfer->request().read_ahead != nullptr ? 1 : 0;
+    expect_sent(*transfer);
     plan_->clear();
     EXPECT_TRUE(runtime.shutdown(long_enough));
   }
+  EXPECT_GT(ahead, 0);
+}
+
+// Both the memory that was read into and the parking count, and are no more than there is room for.
+TEST_F(CudaFirstSendTest, what_was_read_is_parked_while_the_send_waits_for_memory) {
+  Settings settings = test_settings();
+  settings.parking_bytes = 16 * mebibyte;
+  Runtime runtime(settings, storage_);
+  fake_->fail("cuMemAllocAsync", 0, 2);
+  fake_->fail("cuMemAlloc", 0, 2);
+  fake_->fail("cuMemCreate", 0, 2);
+  const auto transfer = runtime.submit(submission());
+  ASSERT_NE(transfer->request().read_ahead, nullptr);
+  const std::uint64_t read_bytes = transfer->request().read_ahead->read_bytes();
+  EXPECT_LE(read_bytes, settings.parking_bytes);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const std::uint64_t parked = runtime.device("cuda:0").engine->parked_bytes();
+  EXPECT_GE(parked, read_bytes);
+  EXPECT_LE(parked, settings.parking_bytes);
+  EXPECT_EQ(transfer->bytes_done(), 0U);
+  transfer->cancel();
+  EXPECT_TRUE(transfer->wait(long_enough));
+  EXPECT_TRUE(hippogriff::testing::eventually(
+      [&] { return runtime.device("cuda:0").engine->parked_bytes() == 0; }));
+  fake_->reset();
+  EXPECT_TRUE(runtime.shutdown(long_enough));
+}
+
+TEST_F(CudaFirstSendTest, one_thread_of_many_reads_ahead) {
+  Runtime runtime(test_settings(), storage_);
+  std::atomic<int> ahead{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      const auto transfer = runtime.submit(submission());
+      ahead += transfer->request().read_ahead != nullptr ? 1 : 0;
+      expect_sent(*transfer);
+    });
+  }
+  for (std::thread& each : threads) {
+    each.join();
+  }
+  EXPECT_EQ(ahead, 1);
+  EXPECT_TRUE(runtime.shutdown(long_enough));
 }
 
 TEST_F(CudaFirstSendTest, reads_nothing_where_parking_is_off_or_memory_is_bounded) {
@@ -104,6 +158,10 @@ TEST_F(CudaFirstSendTest, a_device_that_does_not_start_ends_the_reading) {
   fake_->fail("cuDevicePrimaryCtxRetain", 1, 999);
   Runtime runtime(test_settings(), storage_);
   EXPECT_THROW(runtime.submit(submission()), Error);
+  const std::uint64_t reads = plan_->seen(FaultPoint::queued_read);
+  EXPECT_GT(reads, 0U);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_EQ(plan_->seen(FaultPoint::queued_read), reads) << "nobody reads on";
   const auto again = runtime.submit(submission());
   expect_sent(*again);
   EXPECT_TRUE(runtime.shutdown(long_enough));

@@ -184,8 +184,8 @@ CUresult CUDAAPI cuCtxSetLimit(CUlimit, size_t) {
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  HIPPO_FAKE_ENTER()
   std::this_thread::sleep_for(std::chrono::milliseconds(state().context_ms));
+  HIPPO_FAKE_ENTER()
   const std::lock_guard lock(state().mutex);
   ++state().devices.at(static_cast<std::size_t>(device)).retained;
   *context = fake_cuda::context_of(device);

@@ -35,8 +35,8 @@ for arguments in "$@"; do
   "$program" baseline "$folder/in" "$folder/conventional" --device host --json >"$folder/json"
   grep -q '"read": .*"copy_in": .*"kernels": .*"copy_out": .*"write": ' "$folder/json"
   cmp "$folder/out" "$folder/conventional"
-  "$program" run "$folder/in" "$folder/ahead" --device host --prefetch >"$folder/said"
-  cmp "$folder/out" "$folder/ahead"
+  "$program" run "$folder/in" "$folder/sent_first" --device host --send-first >"$folder/said"
+  cmp "$folder/out" "$folder/sent_first"
   # As few bytes as a piece may have, so that there are several of them and a last one.
   for threads in 1 3; do
     "$program" pipelined "$folder/in" "$folder/by_hand" --device host --json --threads $threads \
@@ -127,7 +127,8 @@ expect_status 2 "$program" dance
 expect_status 2 "$program" pipelined "$folder/in" "$folder/out" --piece 65537
 expect_status 2 "$program" pipelined "$folder/in" "$folder/out" --threads 0
 expect_status 2 "$program" run "$folder/in" "$folder/out" --threads 2
-expect_status 2 "$program" baseline "$folder/in" "$folder/out" --prefetch
+expect_status 2 "$program" baseline "$folder/in" "$folder/out" --send-first 2>"$folder/said"
+grep -q "goes with run" "$folder/said"
 "$program" generate "$folder/in" $arguments
 # What the result costs is told; a result that cannot be told is a failure.
 "$program" run "$folder/in" "$folder/out" --device host --json >"$folder/json"

@@ -241,7 +241,8 @@ int compute(const PaperProgram& program, const CommandLine& line) {
   const File out(line.words[2], O_RDWR | O_CREAT | O_TRUNC);
   const bool ours = verb == "run";
   const auto session = ours ? std::make_unique<Session>(options.device) : nullptr;
-  // Of a GPU this makes the context, which neither program is asked to pay for.
+  // Of a GPU this makes the context, which neither program is asked to pay for, unless it sends
+  // first.
   const std::unique_ptr<Device> device =
       line.send_first ? open_device_at_use(options.device) : open_device(options.device);
   Workspace memory(*device, ours ? Workspace::Allocator::hippogriff : Workspace::Allocator::device);
