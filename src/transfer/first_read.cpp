@@ -26,8 +26,15 @@ constexpr std::chrono::milliseconds looks_while_waiting{2};
 // What is under way when it ends comes within this, or is read again.
 constexpr std::chrono::milliseconds first_read_patience{500};
 
+bool is_cached(File& file, Range range) {
+  const auto residency = file.residency(range);
+  return residency && residency->resident_bytes >= residency->total_bytes;
+}
+
+}  // namespace
+
 // Host memory of which pages come as they are filled.
-class LazyMemory {
+class FirstRead::LazyMemory {
  public:
   explicit LazyMemory(std::uint64_t size_bytes)
       : size_bytes_(size_bytes + huge_page_bytes),
@@ -64,13 +71,6 @@ class LazyMemory {
   const std::uint64_t size_bytes_;
   void* const begin_;
 };
-
-bool is_cached(File& file, Range range) {
-  const auto residency = file.residency(range);
-  return residency && residency->resident_bytes >= residency->total_bytes;
-}
-
-}  // namespace
 
 struct FirstRead::State {
   State(std::shared_ptr<Storage> the_storage,

@@ -44,6 +44,7 @@ class FirstRead {
   std::shared_ptr<ReadAheadFile> end();
 
  private:
+  class LazyMemory;
   struct State;
 
   explicit FirstRead(std::shared_ptr<State> state);

@@ -56,6 +56,28 @@ TEST(RouterPromise, what_others_move_and_wait_for_changes_nothing_where_none_sha
   });
 }
 
+// Three processes at a drive of depth 4 have a request each, which is three quarters of it: one
+// thread that reads through the page cache was taken to get nine tenths.
+TEST(Router, what_is_cold_goes_past_the_page_cache_however_many_share_the_drive) {
+  for (std::uint32_t depth = 1; depth <= 32; ++depth) {
+    for (std::uint32_t others = 0; others <= 16; ++others) {
+      Calibration calibration = default_calibration("cuda:0", "vda");
+      calibration.drive.depth = depth;
+      calibration.drive.measured = true;
+      TransferFacts facts;
+      facts.size_bytes = std::uint64_t{1} << 30;
+      facts.direct_io = true;
+      facts.cores = 16;
+      TransferLoad load;
+      load.others_on_drive.processes = others;
+      load.others_on_link.processes = others;
+      const Plan plan = choose_route(facts, load, calibration, Route::automatic).choice().plan;
+      EXPECT_GT(plan.direct_io_depth, 0U) << depth << " for " << others + 1;
+      EXPECT_EQ(plan.buffered_channels, 0U) << depth << " for " << others + 1;
+    }
+  }
+}
+
 TEST(RouterPromise, the_requests_of_all_processes_together_do_what_keeps_the_drive_busy) {
   for (std::uint32_t depth = 1; depth <= 128; ++depth) {
     for (std::uint32_t processes = 1; processes <= 32; ++processes) {
