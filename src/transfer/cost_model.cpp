@@ -166,8 +166,7 @@ std::uint32_t CostModel::depth_wanted(double bytes) const {
 }
 
 std::uint32_t CostModel::blocking_channels_wanted() const {
-  return static_cast<std::uint32_t>(
-      std::min(drive_depth_, static_cast<double>(EngineShape::channels_max)));
+  return static_cast<std::uint32_t>(std::min(drive_depth_, channels_max_));
 }
 
 double CostModel::buffered_rate(std::uint32_t channels) const {
@@ -202,15 +201,15 @@ double CostModel::drive_rate(std::uint32_t depth, double bytes) const {
 }
 
 double CostModel::cold_buffered_rate(std::uint32_t channels) const {
+  const double copied = buffered_rate(channels);
   // Beside others the kernel's requests get no more of the drive than as many direct ones: where
   // shares are rounded down all together leave some of it.
-  const double share = drive_ * std::min(1.0, drive_sharers_ * drive_depth_ / drive_depth_all_);
-  const double copied = buffered_rate(channels);
-  const double drive = readahead_efficiency * share;
+  const double share = std::min(1.0, drive_sharers_ * drive_depth_ / drive_depth_all_);
+  const double drive = readahead_efficiency * share * drive_;
   if (!sending_) {
     return joint_rate(copied, drive);  // writeback goes on beside the writes
   }
-  const double one = 1.0 / (1.0 / share + 1.0 / channel_);
+  const double one = 1.0 / (1.0 / drive_ + 1.0 / channel_);
   return std::min({copied, drive, channels * one});
 }
 
