@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import inspect
 import json
 import os
@@ -87,6 +88,11 @@ def require(needs: list[str]) -> None:
         else:
             name, _, version = need.partition(">=")
             pytest.importorskip(name, minversion=version or None)
+            if name == "numba.cuda":
+                try:
+                    importlib.import_module("numba.cuda.np.arrayobj")
+                except AttributeError as error:  # As its first kernel would find out.
+                    pytest.skip(f"numba-cuda does not know this NumPy: {error}")
 
 
 @pytest.fixture
