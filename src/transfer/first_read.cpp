@@ -191,8 +191,8 @@ std::unique_ptr<FirstRead> FirstRead::begin(const std::shared_ptr<Storage>& stor
                                             std::uint64_t bytes_max,
                                             ReadsAllowed reads_allowed) {
   if (extent.size > bytes_max) {
-    extent.size = align_down(extent.offset + bytes_max, step_bytes) -
-                  std::min(extent.offset, align_down(extent.offset + bytes_max, step_bytes));
+    const std::uint64_t end = align_down(extent.offset + bytes_max, step_bytes);
+    extent.size = end - std::min(extent.offset, end);
   }
   if (extent.size < step_bytes || !file->facts().direct ||
       is_cached(*file, {extent.offset, step_bytes})) {
