@@ -163,8 +163,9 @@ def prefetch(path: PathLike, offset: int = 0, size: int | None = None) -> None:
     """Begin to read a part of a file into the page cache, for a read to a GPU that will come.
 
     Returns at once; `read` and the loaders go on from where this got to. For the time in which a
-    GPU's context is made, a program imports, or another one has the memory. `read` does the same
-    where it makes the context itself, and ``safetensors.load_file`` where torch has not used a GPU.
+    GPU's context is made, a program imports, or another one has the memory. `read` needs no such
+    hint where it makes the context itself: it reads meanwhile. ``safetensors.load_file`` gives it
+    where torch has not used a GPU.
 
     A hint: of all that was asked for in the last half minute and has not been read yet, as much is
     read as ``HIPPOGRIFF_PARKING`` says, and nothing where that is ``off``, or of files in memory.

@@ -3,15 +3,17 @@
 
 #include "base/page_size.hpp"
 #include "base/quiet_thread.hpp"
+#include "device/host_memory.hpp"
 #include "transfer/direct_queue.hpp"
+#include "transfer/outlook.hpp"
 #include "transfer/read_ahead_file.hpp"
-
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -26,51 +28,7 @@ constexpr std::chrono::milliseconds looks_while_waiting{2};
 // What is under way when it ends comes within this, or is read again.
 constexpr std::chrono::milliseconds first_read_patience{500};
 
-bool is_cached(File& file, Range range) {
-  const auto residency = file.residency(range);
-  return residency && residency->resident_bytes >= residency->total_bytes;
-}
-
 }  // namespace
-
-// Host memory of which pages come as they are filled.
-class FirstRead::LazyMemory {
- public:
-  explicit LazyMemory(std::uint64_t size_bytes)
-      : size_bytes_(size_bytes + huge_page_bytes),
-        begin_(::mmap(nullptr,
-                      size_bytes_,
-                      PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                      -1,
-                      0)) {
-    if (begin_ != MAP_FAILED) {
-      ::madvise(begin_, size_bytes_, MADV_HUGEPAGE);
-    }
-  }
-
-  ~LazyMemory() {
-    if (begin_ != MAP_FAILED) {
-      ::munmap(begin_, size_bytes_);
-    }
-  }
-
-  LazyMemory(const LazyMemory&) = delete;
-  LazyMemory& operator=(const LazyMemory&) = delete;
-  LazyMemory(LazyMemory&&) = delete;
-  LazyMemory& operator=(LazyMemory&&) = delete;
-
-  [[nodiscard]] bool is_there() const { return begin_ != MAP_FAILED; }
-
-  [[nodiscard]] std::byte* get() const {
-    return reinterpret_cast<std::byte*>(
-        align_up(reinterpret_cast<std::uintptr_t>(begin_), huge_page_bytes));
-  }
-
- private:
-  const std::uint64_t size_bytes_;
-  void* const begin_;
-};
 
 struct FirstRead::State {
   State(std::shared_ptr<Storage> the_storage,
@@ -83,7 +41,7 @@ struct FirstRead::State {
         extent(the_extent),
         first(align_down(extent.offset, alignment)),
         end(align_up(extent.end(), alignment)),
-        memory(end - first),
+        memory(std::max<std::uint64_t>(end - first, huge_page_bytes)),
         reads_allowed(std::move(allowed)),
         done((end - align_down(first, step_bytes) + step_bytes - 1) / step_bytes) {}
 
@@ -125,7 +83,7 @@ struct FirstRead::State {
   const Range extent;
   const std::uint64_t first;  // both ends widened to what the drive wants
   const std::uint64_t end;
-  const LazyMemory memory;
+  const PageMapping memory;  // of huge pages, which keeps every alignment
   std::mutex mutex;
   std::condition_variable changed;
   ReadsAllowed reads_allowed;
@@ -153,7 +111,7 @@ void FirstRead::State::read_steps() {
       }
       queue->prepare({.file = file.get(),
                       .offset = range.offset,
-                      .memory = {memory.get() + (range.offset - first), range.size},
+                      .memory = {memory.data() + (range.offset - first), range.size},
                       .tag = next});
     }
     queue->submit_prepared();
@@ -200,9 +158,6 @@ std::unique_ptr<FirstRead> FirstRead::begin(const std::shared_ptr<Storage>& stor
   }
   auto state = std::make_shared<State>(
       storage, file, extent, drive_alignment(*file), std::move(reads_allowed));
-  if (!state->memory.is_there()) {
-    return nullptr;
-  }
   std::unique_ptr<FirstRead> read(new FirstRead(state));
   try {
     read->thread_ = quiet_thread("hippo-first", [state] {
@@ -254,7 +209,7 @@ std::shared_ptr<ReadAheadFile> FirstRead::end() {
     return nullptr;
   }
   const std::shared_ptr<const std::byte> memory(
-      state_, state_->memory.get() + (range.offset - state_->first));
+      state_, state_->memory.data() + (range.offset - state_->first));
   return std::make_shared<ReadAheadFile>(state_->file, range, memory);
 }
 

@@ -25,7 +25,7 @@ class FirstRead {
 
   // Begins to read an extent from its beginning on, `bytes_max` at most. Null where that is not
   // worth it: the file has no O_DIRECT, its beginning is in the page cache, there is no room, or no
-  // thread.
+  // thread. Throws Error(io_error), std::bad_alloc.
   static std::unique_ptr<FirstRead> begin(const std::shared_ptr<Storage>& storage,
                                           const std::shared_ptr<File>& file,
                                           Range extent,
@@ -44,7 +44,6 @@ class FirstRead {
   std::shared_ptr<ReadAheadFile> end();
 
  private:
-  class LazyMemory;
   struct State;
 
   explicit FirstRead(std::shared_ptr<State> state);

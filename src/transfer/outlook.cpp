@@ -180,16 +180,39 @@ void give_back_unread(WorkMap& work, File& file, Range rest) {
   }
 }
 
-TransferFacts facts_of(Device& device, File& file, Range extent, Direction direction) {
+namespace {
+
+// With what is in memory of ours: looks might all meet that.
+double warm_fraction(File& file, Range extent, std::uint64_t read_ahead_bytes) {
+  if (read_ahead_bytes == 0) {
+    return cached_fraction(file, extent);
+  }
+  const Range rest{extent.offset + read_ahead_bytes, extent.size - read_ahead_bytes};
+  const double warm = static_cast<double>(read_ahead_bytes) +
+                      cached_fraction(file, rest) * static_cast<double>(rest.size);
+  return warm / static_cast<double>(extent.size);
+}
+
+}  // namespace
+
+bool is_cached(File& file, Range range) {
+  const auto residency = file.residency(range);
+  return residency && residency->resident_bytes >= residency->total_bytes;
+}
+
+TransferFacts facts_of(
+    Device& device, File& file, Range extent, Direction direction, std::uint64_t read_ahead_bytes) {
   const FileFacts& known = file.facts();
   TransferFacts facts;
   facts.direction = direction;
   facts.size_bytes = extent.size;
   facts.in_memory = known.in_memory;
   facts.direct_io = known.direct;
-  facts.cached_fraction = direction == Direction::send ? cached_fraction(file, extent) : 0;
+  facts.cached_fraction =
+      direction == Direction::send ? warm_fraction(file, extent, read_ahead_bytes) : 0;
   facts.host_addressable = device.info().can.host_addressable;
-  facts.why_not_map = why_not_map(device, known, direction);
+  facts.why_not_map = read_ahead_bytes > 0 ? "some of it is in host memory already"
+                                           : why_not_map(device, known, direction);
   facts.can_map = facts.why_not_map.empty();
   facts.maps_aside = device.registers_aside_now();
   facts.can_mix = facts.can_map && facts.maps_aside && device.info().can.registers_aside &&

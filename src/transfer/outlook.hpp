@@ -20,8 +20,16 @@ inline constexpr std::uint64_t warmth_grain_bytes = std::uint64_t{64} << 10;
 // Grains that the page cache has, but between others and no more than so many: from the drive, too.
 inline constexpr std::uint64_t warmth_gap_bytes = std::uint64_t{128} << 10;
 
-// Throws Error(io_error).
-TransferFacts facts_of(Device& device, File& file, Range extent, Direction direction);
+// `read_ahead_bytes`: of the extent's beginning, which are in memory of ours. Throws
+// Error(io_error).
+TransferFacts facts_of(Device& device,
+                       File& file,
+                       Range extent,
+                       Direction direction,
+                       std::uint64_t read_ahead_bytes = 0);
+
+// Whether the page cache has all of a range. Throws Error(io_error).
+bool is_cached(File& file, Range range);
 
 // How much of an extent lies in grains that are read from the page cache, 0 to 1: looked at as a
 // whole when small, else at 16 to 64 grains. 0 when it cannot be known.

@@ -2,6 +2,7 @@
 #include "transfer/prefetcher.hpp"
 
 #include "base/quiet_thread.hpp"
+#include "transfer/outlook.hpp"
 
 #include <algorithm>
 #include <condition_variable>
@@ -44,8 +45,7 @@ Range without(Range left, Range sent) {
 
 bool is_there(File& file, Range range) {
   try {
-    const auto residency = file.residency(range);
-    return residency && residency->resident_bytes >= residency->total_bytes;
+    return is_cached(file, range);
   } catch (...) {
     return true;  // Whoever sends it is told what is wrong with it.
   }

@@ -330,20 +330,12 @@ std::vector<std::string> Runtime::notices() {
 }
 
 Runtime::Outlook Runtime::outlook(DeviceState& state, File& file, const OutlookRequest& request) {
-  TransferFacts facts = facts_of(*state.device, file, request.extent, request.direction);
+  TransferFacts facts =
+      facts_of(*state.device, file, request.extent, request.direction, request.read_ahead_bytes);
   facts.device_ready = request.device_ready;
   facts.in_place = request.in_place;
   facts.new_memory = request.new_memory;
   facts.hashes = request.hashes;
-  if (request.read_ahead_bytes > 0) {
-    const Range rest{request.extent.offset + request.read_ahead_bytes,
-                     request.extent.size - request.read_ahead_bytes};
-    const double warm = static_cast<double>(request.read_ahead_bytes) +
-                        cached_fraction(file, rest) * static_cast<double>(rest.size);
-    facts.cached_fraction = warm / static_cast<double>(request.extent.size);
-    facts.can_map = facts.can_mix = false;
-    facts.why_not_map = "some of it is in host memory already";
-  }
   if (request.host_memory_bytes > 0) {
     const std::uint64_t slots =
         HostBudget(request.host_memory_bytes).bytes() / Pinbuffer::slot_bytes;
