@@ -149,7 +149,7 @@ FULL = Effort(
     ),
     setting_programs=("nn", "hybridsort", "hotspot"),
     setting_repetitions=5,
-    parking_workloads=("hotspot",),
+    parking_workloads=("hotspot", "gaussian", "nn"),
     calibrates=True,
 )
 EFFORTS = {effort.name: effort for effort in (QUICK, FULL)}
