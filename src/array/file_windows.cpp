@@ -1,10 +1,9 @@
 // When a window is registered, and that it is in the page cache then.
 #include "array/file_windows.hpp"
 
+#include "base/machine_memory.hpp"
 #include "base/page_size.hpp"
 #include "storage/page_cache.hpp"
-
-#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <bit>
@@ -36,11 +35,6 @@ constexpr std::chrono::seconds driver_patience{10};
 std::atomic<std::uint64_t>& all_in_place() {
   static std::atomic<std::uint64_t> bytes{0};
   return bytes;
-}
-
-std::uint64_t in_place_bytes_max() {
-  struct sysinfo memory{};
-  return ::sysinfo(&memory) == 0 ? std::uint64_t{memory.totalram} * memory.mem_unit / 2 : 0;
 }
 
 unsigned window_shift_for(std::uint64_t size_bytes) {
@@ -128,7 +122,7 @@ bool FileWindows::is_cached(const Range& part) const {
 
 bool FileWindows::try_to_register(Window& window, const Range& part) noexcept {
   try {
-    if (all_in_place_bytes() + part.size <= in_place_bytes_max() && is_cached(part)) {
+    if (all_in_place_bytes() + part.size <= total_memory_bytes() / 2 && is_cached(part)) {
       device_->register_host(
           mapping_.data() + part.offset, align_up(part.size, page_bytes()), HostAccess::read_only);
       all_in_place().fetch_add(part.size, std::memory_order_relaxed);

@@ -71,4 +71,9 @@ MachineMemory machine_memory(const std::string& root) {
   return memory;
 }
 
+std::uint64_t total_memory_bytes() {
+  static const std::uint64_t total = machine_memory().total;
+  return total == UINT64_MAX ? 0 : total;
+}
+
 }  // namespace hippogriff

@@ -82,5 +82,11 @@ TEST_F(MachineMemoryTest, is_unknown_where_nothing_tells) {
   EXPECT_GE(machine_memory().total, machine_memory().available);
 }
 
+TEST(TotalMemory, is_that_of_this_process_whenever_it_is_asked_for) {
+  const std::uint64_t total = total_memory_bytes();
+  EXPECT_EQ(total, machine_memory().total);
+  EXPECT_EQ(total, total_memory_bytes());
+}
+
 }  // namespace
 }  // namespace hippogriff

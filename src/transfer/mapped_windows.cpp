@@ -1,8 +1,9 @@
 // Map, register, copy; unregister and unmap when there is time for it.
 #include "transfer/mapped_windows.hpp"
 
+#include "base/machine_memory.hpp"
+
 #include <sys/mman.h>
-#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -33,10 +34,8 @@ std::uint64_t pinned_bytes(Device& device, const Transfer& transfer) {
   if (device.info().can.host_addressable) {
     return 2 * host_window_bytes;
   }
-  struct sysinfo memory{};
-  const std::uint64_t total =
-      sysinfo(&memory) == 0 ? std::uint64_t{memory.totalram} * memory.mem_unit : 0;
-  const std::uint64_t most = std::min(pinned_bytes_max, total / pinned_share_of_memory);
+  const std::uint64_t most =
+      std::min(pinned_bytes_max, total_memory_bytes() / pinned_share_of_memory);
   const std::uint64_t tasks = std::max(transfer.decision().choice().plan.mapped_channels, 1U);
   // Two windows at least: one is registered while another is copied. No more where unregistering
   // could wait for the work of others: it must not pile up then.
