@@ -210,13 +210,15 @@ class File:
         """
         check_onlooker(progress)
         region = describe(array, writable=True)
-        note_changes([array])
         if route == "auto" and stream is None and _unwatched(progress, timeout):
             moved = self._move_small(region, offset, size, writable=True)
             if moved:
+                note_changes([array])
                 return moved
         request = Request(route, region=region, stream=stream)
-        return self._start_read(request, region, offset, size).show(timeout, progress, "read")
+        transfer = self._start_read(request, region, offset, size)
+        note_changes([array])  # Takes a while, in which bytes move.
+        return transfer.show(timeout, progress, "read")
 
     def read_into_async(
         self,
@@ -239,9 +241,10 @@ class File:
             fails after 30 s.
         """
         region = describe(array, writable=True)
-        note_changes([array])
         request = Request(route, region=region, stream=stream, before_stream=before_stream)
-        return self._start_read(request, region, offset, size)
+        transfer = self._start_read(request, region, offset, size)
+        note_changes([array])
+        return transfer
 
     def read_into_many(
         self,
