@@ -65,8 +65,15 @@ LaneOutcome run_lane(LaneContext& context, Transfer& transfer, Lane lane) noexce
   return outcome;
 }
 
+bool stays_in_caches(const Transfer& transfer) {
+  constexpr std::uint64_t all_caches_bytes = std::uint64_t{32} << 20;
+  const TransferRequest& request = transfer.request();
+  return request.direction == Direction::send && request.extent.size <= all_caches_bytes &&
+         !request.device->info().can.host_addressable;
+}
+
 std::uint64_t piece_bytes(const Transfer& transfer, std::uint32_t channels) {
-  constexpr std::uint64_t usual_bytes = std::uint64_t{512} << 10;
+  const std::uint64_t usual_bytes = std::uint64_t{stays_in_caches(transfer) ? 256U : 512U} << 10U;
   const std::uint64_t smallest_bytes = std::min(usual_bytes, transfer.piece_bytes_max);
   const std::uint64_t unclaimed = transfer.work.unclaimed_bytes();
   const std::uint64_t claimed = transfer.request().extent.size - unclaimed;
