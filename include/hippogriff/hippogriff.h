@@ -356,6 +356,7 @@ HIPPOGRIFF_API int hippogriff_stream_launch(const char* device,
 HIPPOGRIFF_API int hippogriff_stream_synchronize(const char* device,
                                                  void* stream,
                                                  int64_t timeout_ms);
+/** Waits for the work that is on it, a minute at most. */
 HIPPOGRIFF_API int hippogriff_stream_destroy(const char* device, void* stream);
 
 /* --- Sharing devices with other processes ----------------------------------------------------- */

@@ -75,8 +75,8 @@ class CudaDevice final : public Device {
   CudaDevice(const CudaDriver& driver, int index, const std::filesystem::path& sysfs)
       : context_(driver, index),
         info_(describe(context_, sysfs)),
-        memory_(context_),
         pinned_(context_, info_.numa_node),
+        memory_(context_),
         registrar_(context_, index) {}
 
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
@@ -139,8 +139,8 @@ class CudaDevice final : public Device {
  private:
   CudaContext context_;
   DeviceInfo info_;
+  CudaPinned pinned_;  // after what waits for work that may still look at flags there
   CudaMemory memory_;
-  CudaPinned pinned_;
   CudaRegistrar registrar_;
 };
 

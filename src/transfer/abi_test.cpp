@@ -372,7 +372,7 @@ TEST_F(AbiMistakesTest, options_this_version_does_not_know_are_refused) {
   EXPECT_EQ(submit(&later.known), HIPPOGRIFF_OK) << "zeros beyond ours are defaults";
   later.beyond.at(40) = 1;
   EXPECT_EQ(submit(&later.known), HIPPOGRIFF_INVALID_ARGUMENT);
-  for (const std::size_t size : {std::size_t{0}, std::size_t{3}, SIZE_MAX}) {
+  for (const std::size_t size : {std::size_t{0}, std::size_t{3}, std::size_t{12}, SIZE_MAX}) {
     later.known.struct_size = size;
     EXPECT_EQ(submit(&later.known), HIPPOGRIFF_INVALID_ARGUMENT) << size;
   }

@@ -4,8 +4,12 @@
 
 #include <poll.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <random>
+#include <thread>
 
 namespace hippogriff {
 namespace {
@@ -208,6 +212,51 @@ TEST_F(AbiTransferTest, stream_work_before_and_after_a_transfer_is_ordered) {
   EXPECT_EQ(hippogriff_wait(handle.get(), abi_patience_ms), HIPPOGRIFF_OK);
   void* stranger = &seen;
   EXPECT_EQ(hippogriff_stream_destroy(nullptr, stranger), HIPPOGRIFF_INVALID_ARGUMENT);
+}
+
+// Who then runs the file, unmounts it or deletes it for its space finds nobody else at it.
+TEST_F(AbiTransferTest, files_are_closed_when_a_transfer_has_ended) {
+  void* memory = nullptr;
+  const Handle sent = send(nullptr, &memory);
+  ASSERT_EQ(hippogriff_wait(sent.get(), abi_patience_ms), HIPPOGRIFF_OK);
+  const std::string path = folder_.file("back");
+  hippogriff_transfer* back = nullptr;
+  ASSERT_EQ(hippogriff_recv_path_async(path.c_str(), memory, 0, large_bytes, nullptr, &back),
+            HIPPOGRIFF_OK);
+  const Handle received(back);
+  ASSERT_EQ(hippogriff_wait(back, abi_patience_ms), HIPPOGRIFF_OK) << last_message();
+  for (const auto& open : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    EXPECT_NE(std::filesystem::read_symlink(open, gone).string(), path);
+  }
+  char* report = nullptr;
+  ASSERT_EQ(hippogriff_get_report(back, &report), HIPPOGRIFF_OK);
+  EXPECT_NE(std::string(report).find(path), std::string::npos);
+  hippogriff_free_string(report);
+}
+
+TEST_F(AbiTransferTest, only_a_recv_frees_its_source) {
+  hippogriff_options options = HIPPOGRIFF_OPTIONS_INIT;
+  options.flags = HIPPOGRIFF_FREE_SOURCE;
+  const OpenFile file(path_, O_RDONLY);
+  void* memory = nullptr;
+  hippogriff_transfer* transfer = nullptr;
+  EXPECT_EQ(hippogriff_send_async(file.get(), &memory, 0, 0, &options, &transfer),
+            HIPPOGRIFF_INVALID_ARGUMENT);
+}
+
+TEST_F(AbiTransferTest, destroying_a_stream_waits_for_its_work) {
+  void* stream = nullptr;
+  ASSERT_EQ(hippogriff_stream_create(nullptr, &stream), HIPPOGRIFF_OK);
+  std::atomic<int> ran{0};
+  const auto work = [](void* count) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ++*static_cast<std::atomic<int>*>(count);
+  };
+  ASSERT_EQ(hippogriff_stream_launch(nullptr, stream, work, &ran), HIPPOGRIFF_OK);
+  ASSERT_EQ(hippogriff_stream_launch(nullptr, stream, work, &ran), HIPPOGRIFF_OK);
+  EXPECT_EQ(hippogriff_stream_destroy(nullptr, stream), HIPPOGRIFF_OK);
+  EXPECT_EQ(ran, 2);
 }
 
 TEST_F(AbiTransferTest, plain_host_memory_takes_a_flag) {

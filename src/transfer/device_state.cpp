@@ -157,6 +157,7 @@ bool DeviceState::destroy_caller_stream(void* handle) {
     caller_streams_.erase(found);
   }
   const DeviceScope scope(*device);
+  static_cast<void>(drain(*stream));  // what hangs longer is left to itself
   stream.reset();
   return true;
 }

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -16,7 +17,10 @@ hippogriff_options checked_options(const hippogriff_options* given) {
   if (given == nullptr) {
     return options;
   }
-  if (given->struct_size < sizeof(std::size_t) || given->struct_size > 4096) {
+  // A part of a pointer would be one to anywhere.
+  const bool ends_a_field = given->struct_size % alignof(hippogriff_options) == 0 ||
+                            given->struct_size == offsetof(hippogriff_options, flags);
+  if (given->struct_size < sizeof(std::size_t) || given->struct_size > 4096 || !ends_a_field) {
     throw_invalid("read the options",
                   "struct_size is not sizeof(hippogriff_options); start from "
                   "HIPPOGRIFF_OPTIONS_INIT");

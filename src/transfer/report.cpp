@@ -235,7 +235,7 @@ std::string report_json(const Transfer& transfer) {
   const std::uint64_t cold = transfer.cold_bytes();
   Json json = {
       {"direction", direction_name(request.direction)},
-      {"file", transfer.file().facts().path},
+      {"file", transfer.path()},
       {"offset", request.extent.offset},
       {"bytes", progress.bytes_total},
       {"bytes_done", progress.bytes_done},
@@ -350,13 +350,14 @@ std::string explain_json(Runtime& runtime, const Submission& submission) {
   const auto file = runtime.storage().open(submission.path, FileAccess::read);
   DeviceState& state = runtime.device(submission.device);
   const std::uint64_t size = file->identity().size;
-  if (submission.offset > size) {
+  const bool sends = submission.direction == Direction::send;
+  if (submission.offset > size && (sends || submission.size == 0)) {
     throw_invalid("explain",
                   submission.path,
-                  "the offset lies past the end of the file (" + std::to_string(size) + " bytes)");
+                  "the offset lies past the end of the file (" + std::to_string(size) + " bytes)" +
+                      (sends ? "" : ": say how much is to be written there"));
   }
-  const bool sends = submission.direction == Direction::send;
-  const std::uint64_t rest = size - submission.offset;
+  const std::uint64_t rest = size - std::min(size, submission.offset);
   if (sends && submission.size > rest) {
     throw_invalid("explain",
                   submission.path,

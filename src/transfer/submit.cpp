@@ -238,6 +238,9 @@ std::shared_ptr<Transfer> Runtime::submit_checked(const Submission& submission) 
                  "host_memory is " + bytes(submission.host_memory_bytes) + "; one channel needs " +
                      bytes(HostBudget::bytes_min));
   }
+  if (submission.direction == Direction::send && wants(submission, HIPPOGRIFF_FREE_SOURCE)) {
+    throw_caller(submission, "HIPPOGRIFF_FREE_SOURCE is of a recv: a send fills its memory");
+  }
   TransferRequest request;
   request.direction = submission.direction;
   request.route = submission.route;

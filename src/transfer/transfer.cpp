@@ -35,6 +35,8 @@ Transfer::Transfer(TransferRequest request,
       host_memory(request.host_memory_bytes),
       request_(std::move(request)),
       decision_(std::move(decision)),
+      path_(request_.file->facts().path),
+      replaces_(request_.replaces != nullptr),
       address_(request_.address.value) {}
 
 Transfer::~Transfer() {
@@ -261,7 +263,7 @@ hippogriff_progress Transfer::progress() const {
 
 std::vector<Range> Transfer::missing() const {
   const std::lock_guard lock(mutex_);
-  if (request_.replaces != nullptr && failure_.status != Status::ok) {
+  if (replaces_ && failure_.status != Status::ok) {
     return {request_.extent};  // the new file never got its name
   }
   return done_.missing_from(request_.extent);
@@ -295,6 +297,9 @@ void Transfer::finish() {
   if (notice != nullptr) {
     notice->end();
   }
+  request_.read_ahead.reset();
+  request_.replaces.reset();
+  request_.file.reset();
   {
     const std::lock_guard lock(mutex_);
     HIPPO_ASSERT(!finished());

@@ -80,7 +80,10 @@ class Transfer {
 
   [[nodiscard]] Device& device() const { return *request_.device; }
 
+  // Until it has ended: whoever hears of that finds the file closed.
   [[nodiscard]] File& file() const { return *request_.file; }
+
+  [[nodiscard]] const std::string& path() const { return path_; }
 
   WorkMap work;
   HostBudget host_memory;
@@ -209,8 +212,10 @@ class Transfer {
   [[nodiscard]] bool released_locked() const;
   void run_released_hook();
 
-  const TransferRequest request_;
+  TransferRequest request_;  // its files go when it ends; nothing else of it changes
   const RoutingDecision decision_;
+  const std::string path_;
+  const bool replaces_;  // a whole file
   std::atomic<std::uint64_t> address_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> ends_soon_{false};
