@@ -309,6 +309,23 @@ TEST(ReplicatedArray, a_copy_that_lost_its_end_is_not_written_and_a_flush_says_s
   }
 }
 
+// Lines that are written as a whole are not read first, and would put the end back, behind a hole.
+TEST(Backing, a_file_that_lost_its_end_is_not_made_long_again) {
+  for (const std::uint32_t files : {1U, 2U}) {
+    TestArray array({.files = files, .stripe_bytes = files == 1 ? 0 : line});
+    const auto view = array.view<std::uint32_t>();
+    const std::string path = array.path(files - 1);
+    std::filesystem::resize_file(path, 1000);
+    const std::vector<std::uint32_t> whole(line / 4, 7);
+    const std::uint64_t first = view.size() - whole.size();
+    ASSERT_EQ(view.write_range(Alone{}, first, whole.size(), whole.data()), NvmeStatus::success);
+    const Failure failure = failure_of([&] { array.array().flush(); });
+    EXPECT_EQ(failure.status, Status::short_file);
+    EXPECT_EQ(failure.object, path);
+    EXPECT_EQ(std::filesystem::file_size(path), 1000U);
+  }
+}
+
 TEST(ReplicatedArray, a_copy_that_was_left_out_is_not_read_when_the_others_fail) {
   TestArray array({.files = 2});
   const auto view = array.view<std::uint32_t>();

@@ -261,29 +261,38 @@ void ControllerThread::note_copied(Pending& pending, std::optional<std::size_t> 
   }
 }
 
-// Whether a write would make a copy as long again as the array, with a hole for what it has lost:
-// nothing would tell it from a good one then.
+// Whether a write would make a file as long again as the array has it, with a hole for what it has
+// lost: nothing would tell it from a good one then.
 bool ControllerThread::has_lost_its_end(const Pending& pending) {
   const Backing& backing = pending.served->array->backing();
-  if (pending.opcode != Opcode::write || pending.in_overlay || backing.layout().copies() == 1) {
+  if (pending.opcode != Opcode::write || pending.in_overlay) {
     return false;
   }
   try {
-    return backing.files[pending.copy].file->size_now() < backing.file_offset + backing.size_bytes;
-  } catch (...) {
-    return false;  // the write will tell
+    for (std::uint64_t at = pending.offset + pending.done;
+         at < pending.offset + pending.together;) {
+      const std::uint64_t index = backing.layout().file_of(at, pending.copy);
+      if (backing.files[index].file->size_now() <
+          backing.file_offset + backing.layout().bytes_in(backing.size_bytes, index)) {
+        return true;
+      }
+      at += backing.part_at(at, pending.offset + pending.together - at, pending.copy).size_bytes;
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the write will tell
   }
+  return false;
 }
 
 // The line is written where the other copies are; the array tells once that it was not to all.
 void ControllerThread::leave_copy_out(Pending& pending) {
   const FilePart part = rest_of(pending);
-  const Failure failure{
-      .status = Status::short_file,
-      .operation = "write array",
-      .object = part.file->name,
-      .offset = part.offset,
-      .detail = "the file has become shorter than the array: it is left out, and no copy any more"};
+  const bool has_others = pending.served->array->backing().layout().copies() > 1;
+  const Failure failure{.status = Status::short_file,
+                        .operation = "write array",
+                        .object = part.file->name,
+                        .offset = part.offset,
+                        .detail = std::string("the file has become shorter than the array") +
+                                  (has_others ? ": it is left out, and no copy any more" : "")};
   if (pending.copies_left == 1 && !pending.is_written) {
     fail_copy(pending, failure);
   } else {
