@@ -15,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <span>
@@ -195,6 +196,14 @@ class WrongServer {
 std::vector<std::byte> bytes_of(const ReplyMessage& reply) {
   const auto bytes = std::as_bytes(std::span(&reply, 1));
   return {bytes.begin(), bytes.end()};
+}
+
+TEST(Listener, leaves_no_lock_beside_what_is_not_its_own) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("data");
+  std::ofstream(path) << "somebody's";
+  EXPECT_EQ(status_of([&] { const Listener made(ServerPlace::parse(path)); }), Status::unsupported);
+  EXPECT_NE(::access((path + ".lock").c_str(), F_OK), 0);
 }
 
 TEST(Connection, refuses_answers_that_make_no_sense) {

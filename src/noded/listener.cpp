@@ -77,6 +77,7 @@ bool answers(const std::string& path) {
 
 Listener::Listener(ServerPlace place) : place_(std::move(place)) {
   static_cast<void>(address_of(path()));
+  static_cast<void>(find_own_socket());
   if (place_.is_default) {
     prepare_folder(place_.folder(), place_.group);
   } else if (place_.group) {
@@ -116,17 +117,26 @@ void Listener::take_lock() {
   }
 }
 
-// Another program's socket answers, whatever our lock says.
-void Listener::remove_dead_socket() const {
+// False where there is nothing. What is there and no socket of this user's is refused, before there
+// is a lock beside it.
+bool Listener::find_own_socket() const {
   struct stat facts{};
   if (::lstat(path().c_str(), &facts) != 0) {
     if (errno != ENOENT) {
       throw_io("look at socket", path(), no_offset, errno);
     }
-    return;
+    return false;
   }
   if (!S_ISSOCK(facts.st_mode) || facts.st_uid != ::geteuid()) {
     refuse(Status::unsupported, path(), "what is there is not a socket of this user; it stays");
+  }
+  return true;
+}
+
+// Another program's socket answers, whatever our lock says.
+void Listener::remove_dead_socket() const {
+  if (!find_own_socket()) {
+    return;
   }
   if (answers(path())) {
     refuse(Status::busy, path(), "another program listens there");

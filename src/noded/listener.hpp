@@ -32,6 +32,7 @@ class Listener {
 
  private:
   void take_lock();
+  [[nodiscard]] bool find_own_socket() const;
   void remove_dead_socket() const;
   void listen();
   void share_with_group() const;
