@@ -7,6 +7,7 @@ import os
 import random
 import secrets
 import shutil
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -97,9 +98,12 @@ class Bench:
     """Measures one file on one device. `tell` is called with the moves done so far and a note."""
 
     def __init__(self, path: Path, device: str, repetitions: int, tell: Tell) -> None:
-        size_bytes = path.stat().st_size
+        facts = path.stat()
+        size_bytes = facts.st_size
+        if not stat.S_ISREG(facts.st_mode):
+            raise InvalidArgument(f"{path} is no regular file", object=str(path))
         if not size_bytes:
-            raise InvalidArgument(f"{path} is empty: there is nothing to measure")
+            raise InvalidArgument(f"{path} is empty: there is nothing to measure", object=str(path))
         self._path = path
         self._device = device
         self._repetitions = repetitions

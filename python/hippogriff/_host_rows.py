@@ -22,6 +22,26 @@ def numpy_module() -> Any:
         raise Unsupported("StorageArray needs NumPy (pip install numpy)") from None
 
 
+def expect_rows(out: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    """Refuse what cannot be filled with rows.
+
+    Raises
+    ------
+    InvalidArgument
+        Says why.
+    """
+    if not isinstance(out, numpy_module().ndarray):
+        raise InvalidArgument(f"out is a {type(out).__name__}, not a NumPy array")
+    if out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous:
+        order = "" if out.flags.c_contiguous else " in another order"
+        raise InvalidArgument(
+            f"out has shape {out.shape} and elements {out.dtype}{order}, not {shape} and {dtype} "
+            "in C order"
+        )
+    if not out.flags.writeable:
+        raise InvalidArgument("out is read-only")
+
+
 def find_rows(numpy: Any, indices: Any, length: int) -> Any:
     """Return indices along a dimension of this length as C wants them, none negative.
 

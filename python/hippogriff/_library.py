@@ -37,7 +37,9 @@ def load() -> ctypes.CDLL:
     """
     named = os.environ.get("HIPPOGRIFF_LIBRARY")
     if named:
-        return _open(named, f"HIPPOGRIFF_LIBRARY={named}")
+        # A name without a slash is looked for where libraries are, not in the working directory.
+        file = f"./{named}" if "/" not in named and Path(named).is_file() else named
+        return _open(file, f"HIPPOGRIFF_LIBRARY={named}")
     for path in candidates(Path(__file__).resolve().parent):
         if path.is_file():
             return _open(str(path), str(path))

@@ -225,7 +225,9 @@ def _check_target(target: Path) -> None:
                 return
             raise
         if not stat.S_ISREG(facts.st_mode):
-            raise InvalidArgument(f"{target} is no regular file: it would be replaced")
+            raise InvalidArgument(
+                f"{target} is no regular file: it would be replaced", object=os.fspath(target)
+            )
         if os.access(target, os.W_OK, effective_ids=True):
             return
         if (facts.st_ino, facts.st_ctime_ns) == seen:

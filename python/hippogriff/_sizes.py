@@ -19,7 +19,7 @@ _UNITS = {
     "GIB": 2**30,
     "TIB": 2**40,
 }
-_PATTERN = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,18}))?\s*([A-Za-z]*)")
+_PATTERN = re.compile(r"([0-9]{1,40})(?:\.([0-9]{1,18}))?\s*([A-Za-z]*)")
 
 
 def parse_size(text: str) -> int:

@@ -14,7 +14,7 @@ from hippogriff._dtypes import fit_shape
 from hippogriff._elements import find_element
 from hippogriff._fields import Fields, names_fields
 from hippogriff._frameworks import numpy_dtype
-from hippogriff._host_rows import broadcast, find_rows, numpy_module
+from hippogriff._host_rows import broadcast, expect_rows, find_rows, numpy_module
 from hippogriff._indexing import Rows, as_box, find_part
 from hippogriff._library import lib
 from hippogriff._node import claim
@@ -325,13 +325,8 @@ class StorageArray:
         is_number = out is None and not shape
         if out is None:
             out = self._numpy.empty(shape, self.dtype)
-        elif out.shape != shape or out.dtype != self.dtype or not out.flags.c_contiguous:
-            raise InvalidArgument(
-                f"out has shape {out.shape} and elements {out.dtype}, not {shape} and {self.dtype} "
-                "in C order"
-            )
-        elif not out.flags.writeable:
-            raise InvalidArgument("out is read-only")
+        else:
+            expect_rows(out, shape, self.dtype)
         self._gather(rows, self._row_bytes, out)
         return out[()] if is_number else out
 
@@ -439,7 +434,8 @@ class StorageArray:
             check(lib.hippogriff_array_explain(handle, text))
         told: dict[str, Any] = take_json(text)
         if len(self._paths) == 1:
-            told["load"] = self._predicted_load()
+            with contextlib.suppress(OSError):  # Its file may have no name any more.
+                told["load"] = self._predicted_load()
         return told
 
     def close(self) -> None:

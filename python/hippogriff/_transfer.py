@@ -16,7 +16,7 @@ from hippogriff._handle import SLICE_SECONDS, Handle, Progress, caretaker
 from hippogriff._progress import TransferBar, check_progress
 from hippogriff._regions import Region, stream_pointer
 from hippogriff._runtime import encode_device, ensure, runtime
-from hippogriff.errors import HippogriffError, InvalidArgument, TimedOut, check
+from hippogriff.errors import Cancelled, HippogriffError, InvalidArgument, TimedOut, check
 
 if TYPE_CHECKING:
     import asyncio
@@ -82,10 +82,11 @@ class Flight(Generic[T]):
                 self._error = self.handle.failure()
                 if self._error is None and finish is not None:
                     self._result = finish(self.handle)
-            except BaseException as error:  # Also an interrupt: nothing may be finished twice.
+            except Exception as error:
                 self._error = error
-                if not isinstance(error, Exception):
-                    raise
+            except BaseException:  # An interrupt, raised once; nothing may be finished twice.
+                self._error = Cancelled("interrupted as it ended")
+                raise
             finally:
                 self.settled = True
                 self._keep = None

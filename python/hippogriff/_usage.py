@@ -158,5 +158,5 @@ def _argument_of(error: Any) -> str:
             named = (parameter.metavar or parameter.name or "").strip("[]. …")
     if not named:  # "No such command 'x'.", "Got unexpected extra argument(s) (x y)"
         found = re.search(r"'(.*)'|\(([^()]*)\)$", error.format_message())
-        named = (found[1] or found[2]) if found else ""
+        named = (found[1] or found[2] or "") if found else ""
     return str(named)

@@ -9,6 +9,7 @@ import os
 import secrets
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -115,6 +116,8 @@ def _route_hint(operation: str) -> str:
 
 
 def _what_next(error: BaseException) -> str:
+    if isinstance(error, OutOfDeviceMemory) and "HIPPOGRIFF_RESERVATION" in os.environ:
+        return "have `hippogriff run` reserve more: --memory, or --grow"
     if isinstance(error, OutOfDeviceMemory) and error.object == "host":
         return "raise HIPPOGRIFF_HOST_MEMORY"
     operation = error.operation if isinstance(error, HippogriffError) else ""
@@ -415,7 +418,8 @@ def bench_routes(
             rows = Bench(path, name, repeat, follower.tell).run(folder)
     finally:
         if made is not None:
-            made.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                made.unlink()
     if json:
         print_json({"device": name, "bytes": size_bytes, "rows": [row.as_dict() for row in rows]})
     else:
@@ -491,7 +495,8 @@ def bench_array(
     folder: Annotated[Path, typer.Option("--dir", help="Where to write the file.")] = Path(),
     size: Annotated[str, typer.Option("--size", help="Of the file.")] = "1GiB",
     lines: Annotated[
-        list[str] | None, typer.Option("--line", help="512 bytes to 1MiB; may be repeated.")
+        list[str] | None,
+        typer.Option("--line", help="A power of two, 512 bytes to 1MiB; repeatable."),
     ] = None,
     device: Device = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, max=1000)] = 3,
@@ -507,6 +512,9 @@ def bench_array(
     numpy_module()  # nor is it written where what measures it is not installed
     least, most = _LINE_BYTES
     lengths = tuple(size_of("--line", line, least, most) for line in lines or ["512", "4KiB"])
+    for length in lengths:
+        if length & (length - 1):
+            raise InvalidArgument(f"--line: {length} is no power of two", object="--line")
     size_bytes = size_of("--size", size, least=_BENCH_ROWS * max(lengths))
     cores = len(os.sched_getaffinity(0))
     try:
@@ -517,7 +525,8 @@ def bench_array(
         with Follower("bench array", bench.steps, in_bytes=False) as follower:
             rows = bench.run()
     finally:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
     if json:
         facts = {"device": name, "bytes": size_bytes, "threads": cores}
         print_json({**facts, "rows": [row.as_dict() for row in rows]})
@@ -553,7 +562,7 @@ def load(
 
 
 # What comes after COMMAND is the command's own.
-app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(
+app.command(context_settings={"allow_interspersed_args": False})(
     _reporting(sharing_commands.run, own_signals=True)
 )
 for _command in (
@@ -577,7 +586,17 @@ def show_version(json: Json = False) -> None:
         print(version)
 
 
+def _tell_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(message, file=sys.stderr)
+
+
 def main() -> None:
     """Run the command."""
     fill_closed_streams()
-    app(prog_name="hippogriff")
+    warnings.showwarning = _tell_warning  # Where in the source is nothing to who types commands.
+    try:
+        app(prog_name="hippogriff")
+    except OSError as error:  # of help and versions, which no command of ours prints
+        with contextlib.suppress(OSError):
+            print(f"hippogriff: {error}", file=sys.stderr)
+        os._exit(1)  # Python would try to write again

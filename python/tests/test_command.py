@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import pty
 import random
 import signal
 import stat
@@ -251,6 +252,31 @@ def test_a_copy_that_is_ended_leaves_nothing(
     assert (running.returncode, stdout) == (status, "")
     assert words in stderr
     assert _names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_top_leaves_the_terminal_as_it_was(number: signal.Signals) -> None:
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen(
+        [sys.executable, "-m", "hippogriff", "top"],
+        env=_environment(TERM="xterm"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )
+    os.close(theirs)
+    shown = b""
+    while b"\x1b[?1049h" not in shown:
+        shown += os.read(ours, 1 << 16)
+    running.send_signal(number)
+    with contextlib.suppress(OSError):  # that is how a terminal ends
+        while block := os.read(ours, 1 << 16):
+            shown += block
+    os.close(ours)
+    assert running.wait(30) == 128 + number
+    assert b"\x1b[?1049l" in shown
+    assert b"\x1b[?25h" in shown
 
 
 def test_nobody_may_read_a_copy_who_may_not_read_what_it_is_of_or_replaces(tmp_path: Path) -> None:

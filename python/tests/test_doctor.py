@@ -222,6 +222,12 @@ def test_values_that_make_transfers_slow_are_told(made: Made, name: str, value: 
     made.expect("unusual_values", Status.NOTE, "HIPPOGRIFF_" + name)
 
 
+def test_a_trace_that_cannot_be_written_is_a_problem(made: Made, tmp_path: Path) -> None:
+    for name, wrong in ((tmp_path / "t", False), (tmp_path / "no" / "t", True), (tmp_path, True)):
+        made.machine.environ["HIPPOGRIFF_TRACE"] = str(name)
+        assert [each.status for each in made.ask("trace_variable")] == ["problem"] * wrong
+
+
 def test_a_pinbuffer_that_is_too_small_says_what_happens(made: Made) -> None:
     made.machine.environ["HIPPOGRIFF_PINBUFFER"] = "1MiB"
     made.expect("unusual_values", Status.NOTE, "64 MiB")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
-from hippogriff import _flights
+from hippogriff import _flights, _scatter
 from hippogriff._flights import Flights
 from hippogriff.errors import Cancelled, TimedOut
+from hippogriff.safetensors import load_file, save_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Slow:
@@ -67,3 +72,21 @@ def test_what_does_not_end_is_not_waited_for_without_end(monkeypatch: pytest.Mon
     with pytest.raises(MemoryError):
         fly(transfers, MemoryError())
     assert 0.2 <= time.monotonic() - begin < 30
+
+
+def test_an_interrupt_as_a_transfer_ends_is_raised_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_file({"a": np.zeros(1 << 20, "u1")}, tmp_path / "a")
+    interrupts = iter([KeyboardInterrupt()])
+
+    def finish(handle: Any) -> int:
+        for interrupt in interrupts:
+            raise interrupt
+        return int(handle.progress().bytes_done)
+
+    monkeypatch.setattr(_scatter, "bytes_moved", finish)
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        load_file(tmp_path / "a", framework="np")
+    assert time.monotonic() - begin < 5

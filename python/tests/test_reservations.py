@@ -85,7 +85,7 @@ def holder(machine: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
         (None, "neither bytes nor a size"),
         (-1, "1 byte is the least"),
         (2**63, "more than any device has"),
-        (str(2**63), "not a size"),
+        (str(2**63), "too large"),
     ],
 )
 def test_what_is_no_size_is_not_reserved(size: Any, message: str) -> None:

@@ -220,6 +220,22 @@ def test_explain_tells_what_it_stands_on_and_what_would_be_better(
     assert told["load"]["seconds"] > 0
 
 
+def test_an_array_whose_file_has_no_name_any_more_is_explained(numbers: tuple[Path, Any]) -> None:
+    path, expected = numbers
+    with hippogriff.StorageArray(path, "float32", cache="64KiB", load="none") as array:
+        path.unlink()
+        assert array[-1] == expected.ravel()[-1]
+        assert "load" not in array.explain()
+
+
+def test_only_arrays_are_filled(numbers: tuple[Path, Any]) -> None:
+    path, _ = numbers
+    with hippogriff.StorageArray(path, "float32", (-1, 37)) as array:
+        for out in ([0] * 37, memoryview(bytearray(4 * 37))):
+            with pytest.raises(hippogriff.InvalidArgument, match="not a NumPy array"):
+                array.take([0], out=out)
+
+
 @pytest.mark.parametrize("load", ["auto", "all", "none"])
 @pytest.mark.parametrize("mode", ["r", "r+", "c"])
 def test_what_fits_is_loaded_when_it_is_opened_unless_told_otherwise(

@@ -63,6 +63,7 @@ def _without(*modules: str) -> str:
         ("checksum", "FILE"),
         ("bench --repeat 0", "--repeat"),
         ("bench array --repeat many", "--repeat"),
+        ("run --memory 1MiB --timout 1 -- true", "--timout"),
         ("ps extra", "extra"),
         ("frob", "frob"),
     ],
@@ -70,6 +71,9 @@ def _without(*modules: str) -> str:
 def test_calls_that_are_wrong_are_json_that_names_the_argument(command: str, about: str) -> None:
     plain = _call(*command.split())
     assert (plain.returncode, plain.stdout) == (2, "")
+    if command.startswith("run"):  # which gives no JSON
+        assert about in plain.stderr
+        return
     first, *rest = command.split()
     done = _call(first, "--json", *rest)
     assert done.returncode == 2
@@ -236,3 +240,26 @@ def test_missing_parts_of_the_package_itself_are_a_bug() -> None:
         with pytest.raises(ImportError) as caught:
             as_unsupported(error)
         assert caught.value is error
+
+
+def test_a_line_that_no_array_has_is_refused_before_a_file_is_written(tmp_path: Path) -> None:
+    done = _call("bench", "array", "--line", "513", "--dir", str(tmp_path), "--json")
+    assert (done.returncode, json.loads(done.stdout)["error"]["object"]) == (1, "--line")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["info", "--help"]])
+def test_help_that_cannot_be_written_is_a_line(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run(
+            [sys.executable, "-m", "hippogriff", *arguments],
+            env={**os.environ, "HIPPOGRIFF_LIBRARY": _library.lib._name},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -92,7 +92,9 @@ def _begins(path: Path, begin: bytes) -> bool:
 def _framework_for(device: str) -> str:
     """Name what can hold tensors there; on the CPU NumPy, which is imported soonest."""
     if not _DEVICE.fullmatch(device):
-        raise InvalidArgument(f'device {device!r:.100} is none of "cpu", "cuda", "cuda:1", …')
+        raise InvalidArgument(
+            f'device {device!r:.100} is none of "cpu", "cuda", "cuda:1", …', object=device
+        )
     on_cpu = device == "cpu"
     wanted = {"np": "numpy", "pt": "torch"} if on_cpu else {"pt": "torch", "cupy": "cupy"}
     for framework, module in wanted.items():

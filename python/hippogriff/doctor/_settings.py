@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hippogriff._sizes import format_size, parse_size
@@ -148,6 +150,20 @@ def unusual_values(machine: Machine) -> list[Finding]:
     return findings
 
 
+def trace_variable(machine: Machine) -> Finding | None:
+    """Whether there can be a file where HIPPOGRIFF_TRACE wants one."""
+    name = machine.environ.get("HIPPOGRIFF_TRACE", "")
+    file = Path(name)
+    target = file if file.exists() else file.parent
+    if not name or (not file.is_dir() and os.access(target, os.W_OK)):
+        return None
+    return problem(
+        f"HIPPOGRIFF_TRACE is {name!r:.80}",
+        "no file can be written there: the library refuses to start",
+        "name a file in a folder of yours, or unset it",
+    )
+
+
 def device_variable(machine: Machine) -> Finding | None:
     """Whether HIPPOGRIFF_DEVICE names a device that is there."""
     name = machine.environ.get("HIPPOGRIFF_DEVICE", "")
@@ -172,4 +188,4 @@ def _size_of(text: str) -> int | None:
         return None
 
 
-CHECKS = (unknown_variables, wrong_values, unusual_values, device_variable)
+CHECKS = (unknown_variables, wrong_values, unusual_values, trace_variable, device_variable)

@@ -254,7 +254,8 @@ def _read_weight_map(index: Path) -> dict[str, str]:
         raise SafetensorError(f"{index} is no index of shards: it is not UTF-8 ({error})") from None
     if _count_objects(text) > _INDEX_OBJECTS_MAX:
         raise SafetensorError(
-            f"{index} is no index of shards: more than {_INDEX_OBJECTS_MAX} objects and lists"
+            f"{index} is no index of shards: more than {_INDEX_OBJECTS_MAX} objects and lists",
+            object=str(index),
         )
     try:
         hook = functools.partial(unique, "it")
@@ -263,15 +264,20 @@ def _read_weight_map(index: Path) -> dict[str, str]:
         if not names:
             raise ValueError("it names no tensor")
     except SafetensorError as error:
-        raise SafetensorError(f"{index} is no index of shards: {error}") from None
+        raise SafetensorError(
+            f"{index} is no index of shards: {error}", object=str(index)
+        ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SafetensorError(
-            f"{index} is no index of shards: it has no weight_map of names ({error})"
+            f"{index} is no index of shards: it has no weight_map of names ({error})",
+            object=str(index),
         ) from None
     for name in names:
         # Indexes come with checkpoints from anywhere.
         if not isinstance(name, str) or not _is_file_name(name):
-            raise SafetensorError(f"{index} names the shard {name!r:.200}, which is no file name")
+            raise SafetensorError(
+                f"{index} names the shard {name!r:.200}, which is no file name", object=str(index)
+            )
     return shards
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hippogriff._console import print_json
+from hippogriff._interrupts import Ended, ending_as_interrupt
 from hippogriff._usage import about, naming_option, size_of
 from hippogriff.errors import HippogriffError, InvalidArgument, TimedOut
 
@@ -19,6 +20,7 @@ _TIMED_OUT = 124
 _REFUSED = 125
 _NOT_EXECUTABLE = 126
 _NOT_FOUND = 127
+_SIGNALLED = 128  # and the signal
 
 
 def run(
@@ -102,7 +104,10 @@ def top(
     from hippogriff.sharing.show import follow_status
 
     try:
-        follow_status(seconds)
+        with ending_as_interrupt():  # The terminal becomes again what it was.
+            follow_status(seconds)
+    except Ended as ended:
+        raise typer.Exit(_SIGNALLED + ended.signal) from None
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
 
