@@ -223,7 +223,10 @@ def test_values_that_make_transfers_slow_are_told(made: Made, name: str, value: 
 
 
 def test_a_trace_that_cannot_be_written_is_a_problem(made: Made, tmp_path: Path) -> None:
-    for name, wrong in ((tmp_path / "t", False), (tmp_path / "no" / "t", True), (tmp_path, True)):
+    for name, wrong in (
+        *((tmp_path / "t", False), (tmp_path / "no" / "t", True), (tmp_path, True)),
+        *((tmp_path / ("n" * 300) / "t", True), ("", False)),
+    ):
         made.machine.environ["HIPPOGRIFF_TRACE"] = str(name)
         assert [each.status for each in made.ask("trace_variable")] == ["problem"] * wrong
 

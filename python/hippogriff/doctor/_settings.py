@@ -153,9 +153,9 @@ def unusual_values(machine: Machine) -> list[Finding]:
 def trace_variable(machine: Machine) -> Finding | None:
     """Whether there can be a file where HIPPOGRIFF_TRACE wants one."""
     name = machine.environ.get("HIPPOGRIFF_TRACE", "")
-    file = Path(name)
-    target = file if file.exists() else file.parent
-    if not name or (not file.is_dir() and os.access(target, os.W_OK)):
+    # pathlib raises where a folder cannot be searched or a name is too long.
+    target = name if os.access(name, os.F_OK) else Path(name).parent
+    if not name or (os.access(target, os.W_OK) and not os.path.isdir(name)):  # noqa: PTH112
         return None
     return problem(
         f"HIPPOGRIFF_TRACE is {name!r:.80}",
