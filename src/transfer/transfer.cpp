@@ -4,6 +4,7 @@
 #include "base/own_descriptor.hpp"
 #include "base/page_size.hpp"
 #include "checksum/landing_checksums.hpp"
+#include "transfer/read_ahead_file.hpp"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -35,8 +36,11 @@ Transfer::Transfer(TransferRequest request,
       host_memory(request.host_memory_bytes),
       request_(std::move(request)),
       decision_(std::move(decision)),
-      path_(request_.file->facts().path),
+      path_(request_.file == nullptr ? "" : request_.file->facts().path),
       replaces_(request_.replaces != nullptr),
+      read_ahead_bytes_(request_.read_ahead == nullptr
+                            ? std::nullopt
+                            : std::optional(request_.read_ahead->read_bytes())),
       address_(request_.address.value) {}
 
 Transfer::~Transfer() {

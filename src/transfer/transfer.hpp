@@ -83,7 +83,13 @@ class Transfer {
   // Until it has ended: whoever hears of that finds the file closed.
   [[nodiscard]] File& file() const { return *request_.file; }
 
+  // What stays of the request's files.
   [[nodiscard]] const std::string& path() const { return path_; }
+
+  [[nodiscard]] bool replaces_a_file() const { return replaces_; }
+
+  // How much was read while a context was made; nothing where that was not tried.
+  [[nodiscard]] std::optional<std::uint64_t> read_ahead_bytes() const { return read_ahead_bytes_; }
 
   WorkMap work;
   HostBudget host_memory;
@@ -215,7 +221,8 @@ class Transfer {
   TransferRequest request_;  // its files go when it ends; nothing else of it changes
   const RoutingDecision decision_;
   const std::string path_;
-  const bool replaces_;  // a whole file
+  const bool replaces_;
+  const std::optional<std::uint64_t> read_ahead_bytes_;
   std::atomic<std::uint64_t> address_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> ends_soon_{false};

@@ -65,14 +65,14 @@ class CudaFirstSendTest : public ::testing::Test {
 TEST_F(CudaFirstSendTest, reads_while_the_context_is_made) {
   Runtime runtime(test_settings(), storage_);
   const auto first = runtime.submit(submission());
-  ASSERT_NE(first->request().read_ahead, nullptr);
+  EXPECT_GT(first->read_ahead_bytes(), 0U);
   expect_sent(*first);
   const std::string report = report_json(*first);
   EXPECT_NE(report.find("\"bytes_from_page_cache\": 0,"), std::string::npos) << report;
   EXPECT_EQ(first->cold_bytes(), first->bytes_done()) << "all came from the drive";
-  EXPECT_EQ(first->request().read_ahead->read_bytes(), 0U) << "its memory has been given back";
+  EXPECT_EQ(runtime.device("cuda:0").engine->parked_bytes(), 0U) << "it has been given back";
   const auto second = runtime.submit(submission());
-  EXPECT_EQ(second->request().read_ahead, nullptr) << "there is a context";
+  EXPECT_EQ(second->read_ahead_bytes(), std::nullopt) << "there is a context";
   expect_sent(*second);
   EXPECT_TRUE(runtime.shutdown(long_enough));
 }
@@ -85,7 +85,7 @@ TEST_F(CudaFirstSendTest, is_right_whatever_the_drive_does_meanwhile) {
     plan_->randomize({.seed = seed, .try_again = 0.1, .shorten = 0.1, .delay = 0.1});
     Runtime runtime(test_settings(), storage_);
     const auto transfer = runtime.submit(submission());
-    ahead += transfer->request().read_ahead != nullptr ? 1 : 0;
+    ahead += transfer->read_ahead_bytes().has_value() ? 1 : 0;
     expect_sent(*transfer);
     plan_->clear();
     EXPECT_TRUE(runtime.shutdown(long_enough));
@@ -102,8 +102,8 @@ TEST_F(CudaFirstSendTest, what_was_read_is_parked_while_the_send_waits_for_memor
   fake_->fail("cuMemAlloc", 0, 2);
   fake_->fail("cuMemCreate", 0, 2);
   const auto transfer = runtime.submit(submission());
-  ASSERT_NE(transfer->request().read_ahead, nullptr);
-  const std::uint64_t read_bytes = transfer->request().read_ahead->read_bytes();
+  const std::uint64_t read_bytes = transfer->read_ahead_bytes().value_or(0);
+  EXPECT_GT(read_bytes, 0U);
   EXPECT_LE(read_bytes, settings.parking_bytes);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const std::uint64_t parked = runtime.device("cuda:0").engine->parked_bytes();
@@ -125,7 +125,7 @@ TEST_F(CudaFirstSendTest, one_thread_of_many_reads_ahead) {
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&] {
       const auto transfer = runtime.submit(submission());
-      ahead += transfer->request().read_ahead != nullptr ? 1 : 0;
+      ahead += transfer->read_ahead_bytes().has_value() ? 1 : 0;
       expect_sent(*transfer);
     });
   }
@@ -141,7 +141,7 @@ TEST_F(CudaFirstSendTest, reads_nothing_where_parking_is_off_or_memory_is_bounde
   settings.parking_bytes = 0;
   Runtime without(settings, storage_);
   const auto one = without.submit(submission());
-  EXPECT_EQ(one->request().read_ahead, nullptr);
+  EXPECT_EQ(one->read_ahead_bytes(), std::nullopt);
   expect_sent(*one);
   EXPECT_TRUE(without.shutdown(long_enough));
 
@@ -149,7 +149,7 @@ TEST_F(CudaFirstSendTest, reads_nothing_where_parking_is_off_or_memory_is_bounde
   Submission bounded = submission();
   bounded.host_memory_bytes = 16 * mebibyte;
   const auto other = runtime.submit(bounded);
-  EXPECT_EQ(other->request().read_ahead, nullptr);
+  EXPECT_EQ(other->read_ahead_bytes(), std::nullopt);
   expect_sent(*other);
   EXPECT_TRUE(runtime.shutdown(long_enough));
 }
