@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,15 @@ def fill_closed_streams() -> None:
         if getattr(sys, name) is None:
             # The least free number: the stream's own. It stays open until the process ends.
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def warn_plainly() -> None:
+    """Have warnings be lines: where in the source they arose is nothing to who types commands."""
+
+    def tell(message: Warning | str, *_: object, **__: object) -> None:
+        print(message, file=sys.stderr)
+
+    warnings.showwarning = tell
 
 
 def stdout() -> Console:

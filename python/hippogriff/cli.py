@@ -9,7 +9,6 @@ import os
 import secrets
 import sys
 import time
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -18,7 +17,7 @@ from typer.core import TyperGroup
 
 from hippogriff import _runtime, version
 from hippogriff._bench import ROUTES, Bench, make_file
-from hippogriff._console import Follower, fill_closed_streams, print_json
+from hippogriff._console import Follower, fill_closed_streams, print_json, warn_plainly
 from hippogriff._copy import CopyOptions, copy_file
 from hippogriff._file import File
 from hippogriff._host_memory import STEP_BYTES
@@ -586,14 +585,10 @@ def show_version(json: Json = False) -> None:
         print(version)
 
 
-def _tell_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(message, file=sys.stderr)
-
-
 def main() -> None:
     """Run the command."""
     fill_closed_streams()
-    warnings.showwarning = _tell_warning  # Where in the source is nothing to who types commands.
+    warn_plainly()
     try:
         app(prog_name="hippogriff")
     except OSError as error:  # of help and versions, which no command of ours prints

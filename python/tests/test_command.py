@@ -254,8 +254,9 @@ def test_a_copy_that_is_ended_leaves_nothing(
     assert _names(tmp_path) == ["a"]
 
 
+@pytest.mark.parametrize("shows", [True, False], ids=["shown", "at once"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_top_leaves_the_terminal_as_it_was(number: signal.Signals) -> None:
+def test_top_leaves_the_terminal_as_it_was(number: signal.Signals, shows: bool) -> None:
     ours, theirs = pty.openpty()
     running = subprocess.Popen(
         [sys.executable, "-m", "hippogriff", "top"],
@@ -267,7 +268,7 @@ def test_top_leaves_the_terminal_as_it_was(number: signal.Signals) -> None:
     )
     os.close(theirs)
     shown = b""
-    while b"\x1b[?1049h" not in shown:
+    while b"\x1b[?1049h" not in shown or (shows and b"model" not in shown):
         shown += os.read(ours, 1 << 16)
     running.send_signal(number)
     with contextlib.suppress(OSError):  # that is how a terminal ends

@@ -66,11 +66,17 @@ def show_status() -> None:
 def follow_status(seconds: float) -> None:
     """Show the same, again and again, until it is interrupted."""
     rates, transfer_rates = ArrayRates(), TransferRates()
-    with Live(console=stdout(), screen=stdout().is_terminal, auto_refresh=False) as live:
-        while True:
-            status = with_commands(node_status())
-            live.update(Group(*parts(status, rates, transfer_rates)), refresh=True)
-            time.sleep(min(seconds, _LONGEST_SECONDS))
+    console = stdout()
+    try:
+        with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
+            while True:
+                status = with_commands(node_status())
+                live.update(Group(*parts(status, rates, transfer_rates)), refresh=True)
+                time.sleep(min(seconds, _LONGEST_SECONDS))
+    finally:  # Also of an interrupt that came as the screen was taken.
+        if console.is_terminal:
+            console.set_alt_screen(False)
+            console.show_cursor(True)
 
 
 def parts(
