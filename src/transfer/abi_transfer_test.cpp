@@ -3,6 +3,7 @@
 #include "testing/abi_fixture.hpp"
 
 #include <poll.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <chrono>
@@ -225,9 +226,15 @@ TEST_F(AbiTransferTest, files_are_closed_when_a_transfer_has_ended) {
             HIPPOGRIFF_OK);
   const Handle received(back);
   ASSERT_EQ(hippogriff_wait(back, abi_patience_ms), HIPPOGRIFF_OK) << last_message();
-  for (const auto& open : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    EXPECT_NE(std::filesystem::read_symlink(open, gone).string(), path);
+  for (const std::string& each : {path_, path}) {
+    SCOPED_TRACE(each);
+    struct stat file{};
+    ASSERT_EQ(::stat(each.c_str(), &file), 0);
+    for (const auto& open : std::filesystem::directory_iterator("/proc/self/fd")) {
+      struct stat seen{};
+      const bool is_there = ::stat(open.path().c_str(), &seen) == 0;
+      EXPECT_FALSE(is_there && seen.st_dev == file.st_dev && seen.st_ino == file.st_ino);
+    }
   }
   char* report = nullptr;
   ASSERT_EQ(hippogriff_get_report(back, &report), HIPPOGRIFF_OK);
