@@ -35,9 +35,9 @@ target_compile_definitions(hippogriff_flags INTERFACE _GNU_SOURCE _FILE_OFFSET_B
 target_compile_options(hippogriff_flags INTERFACE -Wall -Wextra -Wconversion
                                                   -Wno-missing-field-initializers
                                                   -fstack-protector-strong)
-if(NOT HIPPOGRIFF_UNITY)  # Together, a local name may be that of another file's constant.
-  target_compile_options(hippogriff_flags INTERFACE -Wshadow)
-endif()
+# Together, a local name may be that of another file's constant.
+target_compile_options(hippogriff_flags
+                       INTERFACE $<$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>:-Wshadow>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlaps in std::string's own concatenation (GCC bug 105651).
   target_compile_options(hippogriff_flags INTERFACE -Wno-restrict)

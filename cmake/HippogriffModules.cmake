@@ -166,6 +166,22 @@ function(hippogriff_compile_as_tests name)
   target_precompile_headers(${name} REUSE_FROM hippogriff_test_headers)
 endfunction()
 
+# Of tests that are compiled several at a time those that include the C++ interface are left out, since
+# its names are those of the library's inside; and those whose objects testing/fake_cuda takes.
+function(hippogriff_keep_apart)
+  foreach(source IN LISTS ARGN)
+    if(source MATCHES "^\\$<")
+      continue()
+    endif()
+    cmake_path(ABSOLUTE_PATH source)
+    set(interface "^#include <hippogriff/(array|hippogriff|reservation).hpp>")
+    file(STRINGS "${source}" includes REGEX "${interface}")
+    if(includes OR source MATCHES "/(abi_checksum|cuda_device|device_checksum)_test.cpp$")
+      set_source_files_properties("${source}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
+  endforeach()
+endfunction()
+
 # hippogriff_add_test_binary(name source.cpp… [ENVIRONMENT NAME=value…]): a GoogleTest program that
 # sees the inside of the library; its tests run with the environment given. The target `tests` builds
 # every one.
@@ -174,6 +190,9 @@ function(hippogriff_add_test_binary name)
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE hippogriff_testing hippogriff_objects GTest::gtest_main)
   hippogriff_compile_as_tests(${name})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${HIPPOGRIFF_UNITY_TESTS}
+                                           UNITY_BUILD_BATCH_SIZE 8)
+  hippogriff_keep_apart(${arg_UNPARSED_ARGUMENTS})
   add_dependencies(tests ${name})
   set(discover DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}: ")
   set(properties TIMEOUT 120)

@@ -23,10 +23,19 @@
 
 namespace hippogriff::ondemand {
 
+inline constexpr std::uint64_t usual_line_bytes = 512;
+
+template <typename T>
+std::vector<T> elements_of(const std::vector<std::byte>& bytes) {
+  std::vector<T> elements(bytes.size() / sizeof(T));
+  std::memcpy(elements.data(), bytes.data(), elements.size() * sizeof(T));
+  return elements;
+}
+
 struct TestArrayOptions {
   std::uint64_t size_bytes = std::uint64_t{64} << 10;
   std::uint64_t cache_bytes = std::uint64_t{16} << 10;
-  std::uint32_t line_bytes = 512;
+  std::uint32_t line_bytes = usual_line_bytes;
   std::uint32_t queue_depth = 16;
   std::uint64_t counter_base = 0;
   bool in_memory = false;

@@ -8,6 +8,9 @@
 
 namespace hippogriff {
 
+inline constexpr std::uint64_t kibibyte = std::uint64_t{1} << 10;
+inline constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
+
 // The same for the same seed.
 std::vector<std::byte> random_bytes(std::size_t size, std::uint64_t seed);
 

@@ -21,7 +21,6 @@
 
 namespace hippogriff {
 
-inline constexpr std::uint64_t test_mebibyte = std::uint64_t{1} << 20;
 // No fault may hold a transfer longer.
 inline constexpr std::chrono::milliseconds no_hang{60'000};
 

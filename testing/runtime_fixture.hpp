@@ -10,11 +10,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <vector>
 
 namespace hippogriff {
+
+// No wait of a test is meant to take that long.
+inline constexpr std::chrono::milliseconds long_enough{60'000};
 
 // Leaves the file in the page cache; a test that wants it on the drive drops it from there.
 inline void write_whole(const std::string& path, const std::vector<std::byte>& bytes) {

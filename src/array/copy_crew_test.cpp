@@ -18,11 +18,11 @@
 namespace hippogriff::ondemand {
 namespace {
 
-constexpr std::uint64_t size_bytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t crew_bytes = std::uint64_t{1} << 20;
 
 class CopyCrewTest : public ::testing::Test {
  protected:
-  CopyCrewTest() : bytes_(pattern(0, size_bytes)) {
+  CopyCrewTest() : bytes_(pattern(0, crew_bytes)) {
     std::ofstream(folder_.file("copied"), std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes_.data()),
                static_cast<std::streamsize>(bytes_.size()));
@@ -52,7 +52,7 @@ class CopyCrewTest : public ::testing::Test {
 
   TemporaryFolder folder_;
   std::vector<std::byte> bytes_;
-  std::vector<std::byte> to_ = std::vector<std::byte>(size_bytes);
+  std::vector<std::byte> to_ = std::vector<std::byte>(crew_bytes);
   std::shared_ptr<FaultPlan> plan_ = std::make_shared<FaultPlan>();
   std::shared_ptr<File> file_;
   FinishedCopies finished_;
@@ -61,7 +61,7 @@ class CopyCrewTest : public ::testing::Test {
 TEST_F(CopyCrewTest, copies_what_it_takes_and_leaves_the_rest_to_the_giver) {
   CopyCrew crew({.threads = 3});
   std::vector<CopyJob> jobs;
-  for (std::uint64_t offset = 0; offset < size_bytes; offset += 4096) {
+  for (std::uint64_t offset = 0; offset < crew_bytes; offset += 4096) {
     jobs.push_back(job(offset, 4096));
   }
   std::size_t given = 0;
@@ -164,7 +164,7 @@ TEST_F(CopyCrewTest, wants_nothing_short_and_nothing_without_threads) {
   EXPECT_TRUE(crew.wants(1, 3096));
   EXPECT_FALSE(crew.wants(3, 1095));
   EXPECT_TRUE(crew.wants(3, 1096));
-  EXPECT_FALSE(CopyCrew({}).wants(1, size_bytes));
+  EXPECT_FALSE(CopyCrew({}).wants(1, crew_bytes));
 }
 
 TEST_F(CopyCrewTest, finishes_each_of_those_that_are_given_together) {

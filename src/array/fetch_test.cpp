@@ -22,8 +22,6 @@
 namespace hippogriff::ondemand {
 namespace {
 
-constexpr std::uint64_t line_bytes = 512;
-
 // Runs `work(crew number, member)` on crews of `size` threads.
 template <typename Work>
 void on_crews(std::uint32_t crews, std::uint32_t size, Work work) {
@@ -103,7 +101,7 @@ TEST_P(Groups, that_read_ranges_have_the_bytes_of_the_file) {
     for (int round = 0; round < rounds_of(40); ++round) {
       const std::uint64_t offset = common() % cache.size_bytes;
       const std::uint64_t bytes =
-          std::min<std::uint64_t>(common() % (10 * line_bytes), cache.size_bytes - offset);
+          std::min<std::uint64_t>(common() % (10 * usual_line_bytes), cache.size_bytes - offset);
       std::vector<unsigned char>& to = buffers[number];
       if (all.leads()) {
         to.assign(bytes, 0);
@@ -122,21 +120,23 @@ TEST_P(Groups, that_read_ranges_have_the_bytes_of_the_file) {
 INSTANTIATE_TEST_SUITE_P(
     Caches,
     Groups,
-    ::testing::Values(
-        Case{.name = "roomy", .options = {.cache_bytes = 64 * line_bytes}},
-        Case{.name = "eight_lines", .options = {.cache_bytes = 8 * line_bytes}},
-        Case{.name = "one_line", .options = {.cache_bytes = line_bytes}},
-        Case{.name = "staged", .options = {.cache_bytes = 32 * line_bytes, .staged = true}},
-        Case{.name = "short_queues", .options = {.cache_bytes = 32 * line_bytes, .queue_depth = 4}},
-        Case{.name = "memory", .options = {.cache_bytes = 32 * line_bytes, .in_memory = true}},
-        Case{.name = "counters_that_wrap",
-             .options = {.cache_bytes = 32 * line_bytes,
-                         .queue_depth = 4,
-                         .counter_base = UINT64_MAX - 50}}),
+    ::testing::Values(Case{.name = "roomy", .options = {.cache_bytes = 64 * usual_line_bytes}},
+                      Case{.name = "eight_lines", .options = {.cache_bytes = 8 * usual_line_bytes}},
+                      Case{.name = "one_line", .options = {.cache_bytes = usual_line_bytes}},
+                      Case{.name = "staged",
+                           .options = {.cache_bytes = 32 * usual_line_bytes, .staged = true}},
+                      Case{.name = "short_queues",
+                           .options = {.cache_bytes = 32 * usual_line_bytes, .queue_depth = 4}},
+                      Case{.name = "memory",
+                           .options = {.cache_bytes = 32 * usual_line_bytes, .in_memory = true}},
+                      Case{.name = "counters_that_wrap",
+                           .options = {.cache_bytes = 32 * usual_line_bytes,
+                                       .queue_depth = 4,
+                                       .counter_base = UINT64_MAX - 50}}),
     [](const auto& tested) { return tested.param.name; });
 
 TEST(Fetch, gets_lines_that_are_not_there_by_one_command_each) {
-  TestArray array({.cache_bytes = 64 * line_bytes});
+  TestArray array({.cache_bytes = 64 * usual_line_bytes});
   const Cache& cache = array.array().cache();
   std::atomic<int> come{0};
   std::atomic<int> right{0};
@@ -149,7 +149,9 @@ TEST(Fetch, gets_lines_that_are_not_there_by_one_command_each) {
       const bool has_come = fetch(cache, all, line, true, place);
       if (has_come) {
         come += 1;
-        right += std::memcmp(cache.bytes_of(place), &stored[line * line_bytes], line_bytes) == 0;
+        right +=
+            std::memcmp(
+                cache.bytes_of(place), &stored[line * usual_line_bytes], usual_line_bytes) == 0;
       }
       all.meet();
       if (has_come) {
@@ -166,26 +168,26 @@ TEST(Fetch, gets_lines_that_are_not_there_by_one_command_each) {
 }
 
 TEST(Fetch, by_a_group_that_finds_few_clean_places_has_cold_lines_written_once_each) {
-  TestArray array({.cache_bytes = 8 * line_bytes});
+  TestArray array({.cache_bytes = 8 * usual_line_bytes});
   const Cache& cache = array.array().cache();
   Crew crew(8);
   crew.run([&](const Crew::Member& all) {
     std::uint32_t value = all.rank();
-    EXPECT_EQ(access_together<true>(cache, all, all.rank() * line_bytes, value),
+    EXPECT_EQ(access_together<true>(cache, all, all.rank() * usual_line_bytes, value),
               NvmeStatus::success);
-    EXPECT_EQ(access_together<false>(cache, all, 8 * line_bytes, value), NvmeStatus::success);
+    EXPECT_EQ(access_together<false>(cache, all, 8 * usual_line_bytes, value), NvmeStatus::success);
   });
   EXPECT_GE(array.array().served().writes, 1U);
   EXPECT_EQ(array.array().counts().misses, 9U);
   array.array().flush();
   EXPECT_EQ(array.array().counts().written_back, 8U);
   for (std::uint32_t line = 0; line < 8; ++line) {
-    EXPECT_EQ(array.stored()[std::size_t{line} * line_bytes], static_cast<std::byte>(line));
+    EXPECT_EQ(array.stored()[std::size_t{line} * usual_line_bytes], static_cast<std::byte>(line));
   }
 }
 
 TEST(StorageArray, a_line_that_cannot_be_written_does_not_fail_accesses_to_others) {
-  TestArray array({.cache_bytes = 8 * line_bytes});
+  TestArray array({.cache_bytes = 8 * usual_line_bytes});
   const array_view<std::uint32_t> view = array.view<std::uint32_t>();
   for (std::uint64_t line = 0; line < 16; line += 2) {  // each a request of its own
     ASSERT_EQ(view.write(line * 128, 7), NvmeStatus::success);
@@ -201,7 +203,7 @@ TEST(StorageArray, a_line_that_cannot_be_written_does_not_fail_accesses_to_other
   array.array().clear_failure();
   array.array().flush();
   for (std::uint64_t line = 0; line < 16; line += 2) {
-    EXPECT_EQ(array.stored()[line * line_bytes], std::byte{7});
+    EXPECT_EQ(array.stored()[line * usual_line_bytes], std::byte{7});
   }
 }
 
@@ -217,7 +219,7 @@ TEST(StorageArray, a_flush_tells_of_a_write_that_was_lost) {
 }
 
 TEST(Fetch, of_lines_that_fail_is_told_to_each_of_its_own) {
-  TestArray array({.cache_bytes = 64 * line_bytes});
+  TestArray array({.cache_bytes = 64 * usual_line_bytes});
   array.plan().add({.point = FaultPoint::read_cached,
                     .kind = FaultKind::error,
                     .times = 1000,
@@ -226,22 +228,24 @@ TEST(Fetch, of_lines_that_fail_is_told_to_each_of_its_own) {
   Crew crew(4);
   crew.run([&](const Crew::Member& all) {
     std::uint32_t value = 0;
-    failed += access_together<false>(array.array().cache(), all, all.rank() * line_bytes, value) ==
-              NvmeStatus::unrecovered_read;
+    failed +=
+        access_together<false>(array.array().cache(), all, all.rank() * usual_line_bytes, value) ==
+        NvmeStatus::unrecovered_read;
   });
   EXPECT_EQ(failed.load(), 4);
   EXPECT_EQ(failure_of([&] { array.array().check(); }).errno_value, EIO);
 }
 
 TEST(Fetch, ends_with_the_array) {
-  TestArray array({.cache_bytes = 64 * line_bytes});
+  TestArray array({.cache_bytes = 64 * usual_line_bytes});
   array.array().cache().patience.end(Ending::stopped);
   std::atomic<int> aborted{0};
   Crew crew(4);
   crew.run([&](const Crew::Member& all) {
     std::uint32_t value = 0;
-    aborted += access_together<false>(array.array().cache(), all, all.rank() * line_bytes, value) ==
-               NvmeStatus::aborted;
+    aborted +=
+        access_together<false>(array.array().cache(), all, all.rank() * usual_line_bytes, value) ==
+        NvmeStatus::aborted;
   });
   EXPECT_EQ(aborted.load(), 4);
 }

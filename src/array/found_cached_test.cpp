@@ -1,12 +1,12 @@
 // Where reads need not ask what is in the page cache.
 #include "array/found_cached.hpp"
 
+#include "testing/bytes.hpp"
+
 #include <gtest/gtest.h>
 
 namespace hippogriff::ondemand {
 namespace {
-
-constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
 void note(FoundCached& found, std::uint64_t offset, bool all, int times) {
   for (int i = 0; i < times; ++i) {
@@ -15,21 +15,21 @@ void note(FoundCached& found, std::uint64_t offset, bool all, int times) {
 }
 
 TEST(FoundCached, trusts_a_region_in_which_reads_found_all_several_times_in_a_row) {
-  FoundCached found(20 * mib);
-  EXPECT_FALSE(found.did_lately(8 * mib));
-  note(found, 8 * mib, true, 7);
-  EXPECT_FALSE(found.is_likely(8 * mib));
-  EXPECT_TRUE(found.did_lately(8 * mib));
+  FoundCached found(20 * mebibyte);
+  EXPECT_FALSE(found.did_lately(8 * mebibyte));
+  note(found, 8 * mebibyte, true, 7);
+  EXPECT_FALSE(found.is_likely(8 * mebibyte));
+  EXPECT_TRUE(found.did_lately(8 * mebibyte));
   EXPECT_FALSE(found.did_lately(0));
-  found.note(16 * mib - 1, true);
-  EXPECT_TRUE(found.is_likely(8 * mib));
-  EXPECT_TRUE(found.is_likely(16 * mib - 1));
-  EXPECT_FALSE(found.is_likely(8 * mib - 1));
-  EXPECT_FALSE(found.is_likely(16 * mib));
+  found.note(16 * mebibyte - 1, true);
+  EXPECT_TRUE(found.is_likely(8 * mebibyte));
+  EXPECT_TRUE(found.is_likely(16 * mebibyte - 1));
+  EXPECT_FALSE(found.is_likely(8 * mebibyte - 1));
+  EXPECT_FALSE(found.is_likely(16 * mebibyte));
 }
 
 TEST(FoundCached, trusts_it_no_more_once_something_was_not_there) {
-  FoundCached found(mib);
+  FoundCached found(mebibyte);
   note(found, 0, true, 1000);
   found.note(4096, false);
   EXPECT_FALSE(found.is_likely(0));

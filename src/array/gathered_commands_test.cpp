@@ -16,12 +16,11 @@
 namespace hippogriff::ondemand {
 namespace {
 
-constexpr std::uint64_t line_bytes = 512;
 constexpr std::uint32_t lanes = 8;
 
 // So many sets that no two lanes claim in the same one, and find its lock taken; of an array that
 // is larger, since else neighbours share a set.
-constexpr std::uint64_t roomy = 4096 * line_bytes;
+constexpr std::uint64_t roomy = 4096 * usual_line_bytes;
 constexpr std::uint64_t large = 2 * roomy;
 
 // Of a group whose lanes fetch every `step`-th line: how many came, with the right bytes.
@@ -35,7 +34,8 @@ int fetched(TestArray& array, int first, int step) {
     std::uint32_t place = 0;
     const bool has_come = fetch(cache, all, line, true, place);
     if (has_come) {
-      right += std::memcmp(cache.bytes_of(place), &stored[line * line_bytes], line_bytes) == 0;
+      right += std::memcmp(
+                   cache.bytes_of(place), &stored[line * usual_line_bytes], usual_line_bytes) == 0;
     }
     all.meet();
     if (has_come) {
@@ -48,8 +48,9 @@ int fetched(TestArray& array, int first, int step) {
 // More than a thread may have under way, of one queue.
 constexpr std::uint32_t commands = 640;
 constexpr std::uint64_t room_of_thread = 256;
-const TestArrayOptions many_commands{
-    .size_bytes = 1024 * line_bytes, .cache_bytes = 1024 * line_bytes, .queue_depth = 1024};
+const TestArrayOptions many_commands{.size_bytes = 1024 * usual_line_bytes,
+                                     .cache_bytes = 1024 * usual_line_bytes,
+                                     .queue_depth = 1024};
 
 // Sends a command for each of so many lines at once; releases what the plan holds when as many are
 // under way as there is room for. Returns how many failed.
@@ -75,17 +76,10 @@ int failed(TestArray& array, Opcode opcode, FaultPoint point, std::uint64_t room
   return those;
 }
 
-template <typename T>
-std::vector<T> elements_of(const std::vector<std::byte>& bytes) {
-  std::vector<T> elements(bytes.size() / sizeof(T));
-  std::memcpy(elements.data(), bytes.data(), elements.size() * sizeof(T));
-  return elements;
-}
-
 // Writes a five into every `step`-th line.
 void write_every(TestArray& array, std::uint64_t step) {
   const auto view = array.view<std::uint32_t>();
-  for (std::uint64_t i = 0; i < view.size(); i += step * line_bytes / 4) {
+  for (std::uint64_t i = 0; i < view.size(); i += step * usual_line_bytes / 4) {
     ASSERT_EQ(view.write(i, 5), NvmeStatus::success);
   }
 }
@@ -93,11 +87,11 @@ void write_every(TestArray& array, std::uint64_t step) {
 // Has a group write all bytes of the lines from `first` on, and flush.
 NvmeStatus write_and_flush(TestArray& array, std::uint64_t first, unsigned char value) {
   const Cache& cache = array.array().cache();
-  const std::vector<unsigned char> bytes(lanes * line_bytes, value);
+  const std::vector<unsigned char> bytes(lanes * usual_line_bytes, value);
   std::atomic<std::uint32_t> status{0};
   Crew crew(lanes);
   crew.run([&](const Crew::Member& all) {
-    EXPECT_EQ(write_bytes(cache, all, first * line_bytes, bytes.size(), bytes.data()),
+    EXPECT_EQ(write_bytes(cache, all, first * usual_line_bytes, bytes.size(), bytes.data()),
               NvmeStatus::success);
     all.meet();
     for (std::uint32_t place = 0; place < cache.places.place_count(); place += lanes) {
@@ -113,7 +107,7 @@ TEST(GatheredCommands, of_lines_behind_each_other_read_once) {
   EXPECT_EQ(fetched(array, 8, 1), 8);
   EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 1U);
   EXPECT_EQ(array.array().served().reads, 8U);
-  EXPECT_EQ(array.array().served().read_bytes, 8 * line_bytes);
+  EXPECT_EQ(array.array().served().read_bytes, 8 * usual_line_bytes);
 }
 
 TEST(GatheredCommands, of_lines_whose_memory_is_apart_are_read_once_as_well) {
@@ -139,7 +133,7 @@ TEST(GatheredCommands, end_where_a_stripe_does) {
                    .cache_bytes = roomy,
                    .staged = true,
                    .files = 2,
-                   .stripe_bytes = 2 * line_bytes});
+                   .stripe_bytes = 2 * usual_line_bytes});
   EXPECT_EQ(fetched(array, 8, 1), 8);
   EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 4U);
 }
@@ -150,15 +144,15 @@ TEST(GatheredCommands, have_the_zeros_beyond_the_end_of_the_array) {
   Crew crew(lanes);
   crew.run([&](const Crew::Member& all) {
     std::uint32_t place = 0;
-    ASSERT_TRUE(fetch(cache, all, large / line_bytes - lanes + all.rank(), true, place));
+    ASSERT_TRUE(fetch(cache, all, large / usual_line_bytes - lanes + all.rank(), true, place));
     if (all.rank() == lanes - 1) {
       const std::vector<unsigned char> zeros(100);
-      EXPECT_EQ(std::memcmp(cache.bytes_of(place) + line_bytes - 100, zeros.data(), 100), 0);
+      EXPECT_EQ(std::memcmp(cache.bytes_of(place) + usual_line_bytes - 100, zeros.data(), 100), 0);
     }
     cache.places.drop(place, false);
   });
   EXPECT_EQ(array.plan().seen(FaultPoint::read_cached), 1U);
-  EXPECT_EQ(array.array().served().read_bytes, 8 * line_bytes - 100);
+  EXPECT_EQ(array.array().served().read_bytes, 8 * usual_line_bytes - 100);
 }
 
 TEST(GatheredCommands, that_are_read_in_pieces_have_all_their_bytes) {
@@ -188,8 +182,8 @@ TEST(GatheredCommands, that_the_queue_refuses_are_answered_one_by_one) {
 // More of them than a thread may have under way.
 TEST(GatheredCommands, that_fail_by_hundreds_are_each_told_of_the_drive) {
   constexpr std::uint64_t lines = 2048;
-  TestArray array({.size_bytes = lines * line_bytes,
-                   .cache_bytes = 8 * lines * line_bytes,
+  TestArray array({.size_bytes = lines * usual_line_bytes,
+                   .cache_bytes = 8 * lines * usual_line_bytes,
                    .queue_depth = 1024});
   write_every(array, 1);
   array.plan().add({.point = FaultPoint::queued_write,
@@ -202,7 +196,7 @@ TEST(GatheredCommands, that_fail_by_hundreds_are_each_told_of_the_drive) {
   array.array().flush();
   const std::vector<std::byte> stored = array.stored();
   for (std::uint64_t line = 0; line < lines; ++line) {
-    ASSERT_EQ(stored[line * line_bytes], std::byte{5});
+    ASSERT_EQ(stored[line * usual_line_bytes], std::byte{5});
   }
 }
 
@@ -246,7 +240,7 @@ TEST(GatheredCommands, of_a_file_that_was_cut_fail_where_bytes_are_lost) {
   TestArray array({.size_bytes = large, .cache_bytes = roomy, .staged = true});
   array.plan().add({.point = FaultPoint::queued_read,
                     .kind = FaultKind::truncate_file,
-                    .bytes = 3 * line_bytes});
+                    .bytes = 3 * usual_line_bytes});
   array.plan().add(
       {.point = FaultPoint::read_cached, .kind = FaultKind::shorten, .times = 1, .bytes = 0});
   const Cache& cache = array.array().cache();
@@ -269,7 +263,7 @@ TEST(GatheredCommands, of_dirty_lines_write_once_wherever_their_places_are) {
   EXPECT_EQ(array.array().served().writes, 8U);
   EXPECT_EQ(array.array().counts().written_back, 8U);
   const std::vector<std::byte> stored = array.stored();
-  for (std::uint64_t i = 16 * line_bytes; i < 24 * line_bytes; ++i) {
+  for (std::uint64_t i = 16 * usual_line_bytes; i < 24 * usual_line_bytes; ++i) {
     ASSERT_EQ(stored[i], std::byte{77});
   }
 }
@@ -289,8 +283,8 @@ TEST(GatheredCommands, of_which_one_cannot_be_written_leave_that_line_dirty) {
 // Of a file that many write to, here and there.
 TEST(GatheredCommands, wait_for_the_files_lock_where_more_can_join_them) {
   constexpr std::uint64_t lines = 1024;
-  TestArray array({.size_bytes = lines * line_bytes,
-                   .cache_bytes = 8 * lines * line_bytes,
+  TestArray array({.size_bytes = lines * usual_line_bytes,
+                   .cache_bytes = 8 * lines * usual_line_bytes,
                    .queue_depth = 256});
   write_every(array, 2);
   const auto sent = [&] { return array.plan().seen(FaultPoint::queued_write); };
@@ -302,7 +296,7 @@ TEST(GatheredCommands, wait_for_the_files_lock_where_more_can_join_them) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_LE(sent(), 6U) << "each of two threads may have one more";
   std::uint32_t value = 0;
-  EXPECT_EQ(array.view<std::uint32_t>().read(line_bytes / 4, value), NvmeStatus::success)
+  EXPECT_EQ(array.view<std::uint32_t>().read(usual_line_bytes / 4, value), NvmeStatus::success)
       << "reads do not wait for them";
   array.plan().release();
   flush.join();
@@ -313,12 +307,12 @@ TEST(GatheredCommands, wait_for_the_files_lock_where_more_can_join_them) {
 TEST(GatheredCommands, of_lines_that_are_written_in_order_go_together) {
   constexpr std::uint64_t lines = 4096;
   for (const bool staged : {false, true}) {
-    TestArray array({.size_bytes = lines * line_bytes,
-                     .cache_bytes = lines * line_bytes / 8,
+    TestArray array({.size_bytes = lines * usual_line_bytes,
+                     .cache_bytes = lines * usual_line_bytes / 8,
                      .queue_depth = 256,
                      .staged = staged});
     const auto view = array.view<std::uint64_t>();
-    const std::vector<std::uint64_t> numbers(line_bytes / sizeof(std::uint64_t), 7);
+    const std::vector<std::uint64_t> numbers(usual_line_bytes / sizeof(std::uint64_t), 7);
     on_threads(2, [&](int thread) {
       const std::uint64_t half = lines / 2;
       for (std::uint64_t i = 0; i < half; ++i) {
@@ -339,8 +333,8 @@ TEST(GatheredCommands, of_lines_that_are_written_in_order_go_together) {
 
 TEST(GatheredCommands, that_nobody_waits_for_and_fail_leave_their_lines_dirty) {
   constexpr std::uint64_t lines = 1024;
-  TestArray array({.size_bytes = lines * line_bytes,
-                   .cache_bytes = lines * line_bytes / 8,
+  TestArray array({.size_bytes = lines * usual_line_bytes,
+                   .cache_bytes = lines * usual_line_bytes / 8,
                    .queue_depth = 256});
   array.plan().add({.point = FaultPoint::queued_write,
                     .kind = FaultKind::error,
@@ -349,14 +343,14 @@ TEST(GatheredCommands, that_nobody_waits_for_and_fail_leave_their_lines_dirty) {
   write_every(array, 1);
   const Failure failure = failure_of([&] { array.array().flush(); });
   EXPECT_EQ(failure.errno_value, ENOSPC);
-  EXPECT_EQ(failure.offset % line_bytes, 0U);
-  EXPECT_LT(failure.offset, lines * line_bytes);
+  EXPECT_EQ(failure.offset % usual_line_bytes, 0U);
+  EXPECT_LT(failure.offset, lines * usual_line_bytes);
   EXPECT_LE(array.array().served().failures, 2U) << "the others went by themselves";
   array.array().clear_failure();
   array.array().flush();
   const std::vector<std::byte> stored = array.stored();
   for (std::uint64_t line = 0; line < lines; ++line) {
-    ASSERT_EQ(stored[line * line_bytes], std::byte{5});
+    ASSERT_EQ(stored[line * usual_line_bytes], std::byte{5});
   }
 }
 
@@ -365,12 +359,14 @@ TEST(GatheredCommands, that_nobody_waits_for_and_fail_leave_their_lines_dirty) {
 TEST(GatheredCommands, that_nobody_waits_for_are_32_at_once_at_most) {
   constexpr std::uint64_t lines = 64;
   constexpr std::uint64_t clean = 5;
-  TestArray array(
-      {.size_bytes = lines * line_bytes, .cache_bytes = lines * line_bytes, .queue_depth = 256});
+  TestArray array({.size_bytes = lines * usual_line_bytes,
+                   .cache_bytes = lines * usual_line_bytes,
+                   .queue_depth = 256});
   const auto view = array.view<std::uint64_t>();
   for (std::uint64_t line = 0; line < lines; ++line) {
     if (line != clean) {
-      ASSERT_EQ(view.write(line * line_bytes / sizeof(std::uint64_t), 7), NvmeStatus::success);
+      ASSERT_EQ(view.write(line * usual_line_bytes / sizeof(std::uint64_t), 7),
+                NvmeStatus::success);
     }
   }
   const Cache& cache = array.array().cache();

@@ -19,13 +19,6 @@ namespace hippogriff::ondemand {
 
 namespace {
 
-template <typename T>
-std::vector<T> elements_of(const std::vector<std::byte>& bytes) {
-  std::vector<T> elements(bytes.size() / sizeof(T));
-  std::memcpy(elements.data(), bytes.data(), elements.size() * sizeof(T));
-  return elements;
-}
-
 // Without the spare place each of these waits would last until the limit, and end the array.
 constexpr std::chrono::milliseconds beyond_any_test{600'000};
 

@@ -14,15 +14,13 @@
 namespace hippogriff::ondemand {
 namespace {
 
-constexpr std::uint64_t line = 512;
-
 TEST(Overlay, lines_are_there_once_they_are_noted) {
   const TemporaryFolder folder;
   const auto storage = make_system_storage();
   Overlay overlay(*storage,
                   {.array = "a",
-                   .size_bytes = 1000 * line + 1,
-                   .line_bytes = line,
+                   .size_bytes = 1000 * usual_line_bytes + 1,
+                   .line_bytes = usual_line_bytes,
                    .folders = {folder.path().string()}});
   for (const std::uint64_t number : {0U, 63U, 64U, 1000U}) {
     EXPECT_FALSE(overlay.has(number));
@@ -30,19 +28,21 @@ TEST(Overlay, lines_are_there_once_they_are_noted) {
     EXPECT_TRUE(overlay.has(number));
   }
   EXPECT_FALSE(overlay.has(1));
-  EXPECT_EQ(overlay.line_with({line, line}), 1U);
-  EXPECT_EQ(overlay.line_with({line + 1, line}), std::nullopt);
-  EXPECT_TRUE(overlay.is_line({1000 * line, 1}));
-  EXPECT_FALSE(overlay.is_line({0, line - 1}));
+  EXPECT_EQ(overlay.line_with({usual_line_bytes, usual_line_bytes}), 1U);
+  EXPECT_EQ(overlay.line_with({usual_line_bytes + 1, usual_line_bytes}), std::nullopt);
+  EXPECT_TRUE(overlay.is_line({1000 * usual_line_bytes, 1}));
+  EXPECT_FALSE(overlay.is_line({0, usual_line_bytes - 1}));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "the file has no name";
 }
 
 TEST(Overlay, a_folder_that_takes_no_file_is_named) {
   const auto storage = make_system_storage();
   const Failure failure = failure_of([&] {
-    const Overlay overlay(
-        *storage,
-        {.array = "a", .size_bytes = 1, .line_bytes = line, .folders = {"nowhere/at/all"}});
+    const Overlay overlay(*storage,
+                          {.array = "a",
+                           .size_bytes = 1,
+                           .line_bytes = usual_line_bytes,
+                           .folders = {"nowhere/at/all"}});
   });
   EXPECT_EQ(failure.status, Status::io_error);
   EXPECT_EQ(failure.errno_value, ENOENT);
@@ -51,7 +51,8 @@ TEST(Overlay, a_folder_that_takes_no_file_is_named) {
 
 TEST(CopyOnWrite, what_was_written_stays_in_the_array_and_never_reaches_the_file) {
   for (const bool in_memory : {false, true}) {
-    TestArray array({.cache_bytes = 2 * line, .in_memory = in_memory, .overlaid = true});
+    TestArray array(
+        {.cache_bytes = 2 * usual_line_bytes, .in_memory = in_memory, .overlaid = true});
     const auto before = array.stored();
     const auto view = array.view<std::uint32_t>();
     for (std::uint32_t i = 0; i < view.size(); i += 3) {
@@ -75,7 +76,7 @@ TEST(CopyOnWrite, what_was_written_stays_in_the_array_and_never_reaches_the_file
 }
 
 TEST(CopyOnWrite, a_full_folder_is_told_with_its_name_and_the_line_stays) {
-  TestArray array({.cache_bytes = line, .overlaid = true});
+  TestArray array({.cache_bytes = usual_line_bytes, .overlaid = true});
   array.plan().add({.point = FaultPoint::queued_write,
                     .kind = FaultKind::error,
                     .times = 2,
@@ -93,7 +94,7 @@ TEST(CopyOnWrite, a_full_folder_is_told_with_its_name_and_the_line_stays) {
 }
 
 TEST(CopyOnWrite, changes_that_cannot_be_read_again_are_no_old_bytes) {
-  TestArray array({.cache_bytes = line, .overlaid = true});
+  TestArray array({.cache_bytes = usual_line_bytes, .overlaid = true});
   const auto view = array.view<std::uint32_t>();
   ASSERT_EQ(view.write(0, 77), NvmeStatus::success);
   static_cast<void>(view[1000]);

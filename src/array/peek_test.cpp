@@ -18,8 +18,6 @@
 namespace hippogriff::ondemand {
 namespace {
 
-constexpr std::uint64_t line_bytes = 512;
-
 struct Twelve {
   std::array<std::uint32_t, 3> words;
 };
@@ -32,7 +30,7 @@ struct Sixteen {
 template <typename T>
 bool read_element(const Cache& cache, std::uint64_t index, T& value) {
   const std::uint64_t offset = index * sizeof(T);
-  if ((offset + sizeof(T) - 1) / line_bytes != offset / line_bytes) {
+  if ((offset + sizeof(T) - 1) / usual_line_bytes != offset / usual_line_bytes) {
     EXPECT_EQ(
         read_bytes(cache, Alone{}, offset, sizeof(T), reinterpret_cast<unsigned char*>(&value)),
         NvmeStatus::success);
@@ -89,14 +87,14 @@ TYPED_TEST(Elements, are_those_of_the_file_however_fast_places_change_hands) {
     GTEST_SKIP() << "what is read may be written meanwhile: the second look at the key finds out";
   }
   for (const std::uint64_t lines : {1U, 3U, 8U, 24U}) {
-    const std::uint64_t cache_bytes = lines * line_bytes;
+    const std::uint64_t cache_bytes = lines * usual_line_bytes;
     EXPECT_EQ(wrong_reads<TypeParam>({.cache_bytes = cache_bytes}), 0) << lines;
     EXPECT_EQ(wrong_reads<TypeParam>({.cache_bytes = cache_bytes, .staged = true}), 0) << lines;
   }
 }
 
 TYPED_TEST(Elements, are_read_the_short_way_once_their_line_was_held) {
-  TestArray under_test({.cache_bytes = 16 * line_bytes});
+  TestArray under_test({.cache_bytes = 16 * usual_line_bytes});
   const Cache& cache = under_test.array().cache();
   const std::vector<std::byte> stored = under_test.stored();
   TypeParam value{};
@@ -108,7 +106,7 @@ TYPED_TEST(Elements, are_read_the_short_way_once_their_line_was_held) {
 }
 
 TEST(Peek, sees_what_was_written_and_not_what_a_place_had_before) {
-  TestArray under_test({.cache_bytes = line_bytes});  // one place
+  TestArray under_test({.cache_bytes = usual_line_bytes});  // one place
   const Cache& cache = under_test.array().cache();
   const std::vector<std::byte> stored = under_test.stored();
   std::uint64_t value = 0;
@@ -118,31 +116,32 @@ TEST(Peek, sees_what_was_written_and_not_what_a_place_had_before) {
   ASSERT_TRUE(peek(cache, 0, value));
   EXPECT_EQ(value, written);
   std::uint64_t other = 0;
-  static_cast<void>(read_element(cache, line_bytes / 8, other));  // the place is another line's
-  EXPECT_EQ(std::memcmp(&other, &stored[line_bytes], sizeof other), 0);
+  static_cast<void>(
+      read_element(cache, usual_line_bytes / 8, other));  // the place is another line's
+  EXPECT_EQ(std::memcmp(&other, &stored[usual_line_bytes], sizeof other), 0);
   EXPECT_FALSE(peek(cache, 0, value));
   static_cast<void>(read_element(cache, 0, value));
   EXPECT_EQ(value, written);
 }
 
 TEST(Peek, refuses_a_line_that_is_overwritten_as_a_whole_until_somebody_has_held_it) {
-  TestArray under_test({.cache_bytes = line_bytes});
+  TestArray under_test({.cache_bytes = usual_line_bytes});
   const Cache& cache = under_test.array().cache();
   std::uint64_t value = 0;
   static_cast<void>(read_element(cache, 0, value));
   const Held held = cache.hold(Alone{}, 1, Intent::overwrite);
   ASSERT_EQ(held.status, NvmeStatus::success);
   EXPECT_FALSE(peek(cache, 0, value));
-  EXPECT_FALSE(peek(cache, line_bytes, value)) << "its bytes are still somebody's alone";
-  std::memset(cache.bytes_of(held.place), 7, line_bytes);
+  EXPECT_FALSE(peek(cache, usual_line_bytes, value)) << "its bytes are still somebody's alone";
+  std::memset(cache.bytes_of(held.place), 7, usual_line_bytes);
   static_cast<void>(cache.drop(Alone{}, held, true));
-  EXPECT_FALSE(read_element(cache, line_bytes / 8, value));
+  EXPECT_FALSE(read_element(cache, usual_line_bytes / 8, value));
   EXPECT_EQ(value, 0x0707070707070707U);
-  EXPECT_TRUE(peek(cache, line_bytes + 8, value));
+  EXPECT_TRUE(peek(cache, usual_line_bytes + 8, value));
 }
 
 TEST(Peek, marks_what_it_reads_as_used) {
-  TestArray under_test({.cache_bytes = 8 * line_bytes});
+  TestArray under_test({.cache_bytes = 8 * usual_line_bytes});
   const Cache& cache = under_test.array().cache();
   std::uint64_t value = 0;
   static_cast<void>(read_element(cache, 0, value));

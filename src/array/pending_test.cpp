@@ -24,8 +24,7 @@ namespace {
 
 using hippogriff::testing::eventually;
 
-constexpr std::uint64_t line_bytes = 512;
-constexpr std::uint64_t in_line = line_bytes / sizeof(std::uint32_t);  // elements
+constexpr std::uint64_t in_line = usual_line_bytes / sizeof(std::uint32_t);  // elements
 
 // From now on the drive keeps its answers to itself until the plan is released.
 void hold_reads(TestArray& array) {
@@ -69,13 +68,13 @@ std::uint32_t dirty_lines(const Cache& cache) {
   return count;
 }
 
-struct Case {
+struct PendingCase {
   std::string name;
   TestArrayOptions options;
   int threads = 16;
 };
 
-class Pending : public ::testing::TestWithParam<Case> {};
+class Pending : public ::testing::TestWithParam<PendingCase> {};
 
 using View = array_view<std::uint32_t>;
 
@@ -156,7 +155,7 @@ int use_together(const Cache& cache,
   NvmeStatus status = NvmeStatus::success;
   switch (what % 4) {
     case 0:
-      static_cast<void>(cache.ask_ahead(all, offset / line_bytes, index % 4 != 0));
+      static_cast<void>(cache.ask_ahead(all, offset / usual_line_bytes, index % 4 != 0));
       return 0;
     case 1:
       prefetch_bytes(cache, all, what / 4 % (cache.size_bytes - 4096), 4096);
@@ -211,25 +210,30 @@ INSTANTIATE_TEST_SUITE_P(
     Caches,
     Pending,
     ::testing::Values(
-        Case{"one_line", {.cache_bytes = line_bytes}},
-        Case{"one_line_and_the_shortest_queue", {.cache_bytes = line_bytes, .queue_depth = 4}},
-        Case{"one_set", {.cache_bytes = 8 * line_bytes}, 48},
-        Case{"three_lines", {.cache_bytes = 3 * line_bytes}},
-        Case{"several_sets", {.cache_bytes = 32 * line_bytes}},
-        Case{"short_queues", {.cache_bytes = 64 * line_bytes, .queue_depth = 4}, 32},
-        Case{"odd_size", {.size_bytes = 61236, .cache_bytes = 16 * line_bytes}},
-        Case{"staged", {.cache_bytes = 16 * line_bytes, .staged = true}},
-        Case{"staged_and_short", {.cache_bytes = 8 * line_bytes, .queue_depth = 4, .staged = true}},
-        Case{"memory", {.cache_bytes = 16 * line_bytes, .in_memory = true}},
-        Case{"copy_on_write", {.cache_bytes = 8 * line_bytes, .overlaid = true}},
-        Case{"counters_that_wrap",
-             {.cache_bytes = 8 * line_bytes, .queue_depth = 4, .counter_base = UINT64_MAX - 40}},
-        Case{"counters_that_wrap_in_a_cache_of_one_line",
-             {.cache_bytes = line_bytes, .queue_depth = 8, .counter_base = UINT64_MAX - 3}}),
+        PendingCase{"one_line", {.cache_bytes = usual_line_bytes}},
+        PendingCase{"one_line_and_the_shortest_queue",
+                    {.cache_bytes = usual_line_bytes, .queue_depth = 4}},
+        PendingCase{"one_set", {.cache_bytes = 8 * usual_line_bytes}, 48},
+        PendingCase{"three_lines", {.cache_bytes = 3 * usual_line_bytes}},
+        PendingCase{"several_sets", {.cache_bytes = 32 * usual_line_bytes}},
+        PendingCase{"short_queues", {.cache_bytes = 64 * usual_line_bytes, .queue_depth = 4}, 32},
+        PendingCase{"odd_size", {.size_bytes = 61236, .cache_bytes = 16 * usual_line_bytes}},
+        PendingCase{"staged", {.cache_bytes = 16 * usual_line_bytes, .staged = true}},
+        PendingCase{"staged_and_short",
+                    {.cache_bytes = 8 * usual_line_bytes, .queue_depth = 4, .staged = true}},
+        PendingCase{"memory", {.cache_bytes = 16 * usual_line_bytes, .in_memory = true}},
+        PendingCase{"copy_on_write", {.cache_bytes = 8 * usual_line_bytes, .overlaid = true}},
+        PendingCase{"counters_that_wrap",
+                    {.cache_bytes = 8 * usual_line_bytes,
+                     .queue_depth = 4,
+                     .counter_base = UINT64_MAX - 40}},
+        PendingCase{
+            "counters_that_wrap_in_a_cache_of_one_line",
+            {.cache_bytes = usual_line_bytes, .queue_depth = 8, .counter_base = UINT64_MAX - 3}}),
     [](const auto& tested) { return tested.param.name; });
 
 TEST(Pending, faults_that_pass_change_nothing) {
-  TestArray array({.cache_bytes = 8 * line_bytes});
+  TestArray array({.cache_bytes = 8 * usual_line_bytes});
   array.plan().randomize({.seed = 5, .try_again = 0.05, .shorten = 0.2, .delay = 0.05});
   std::vector<std::uint32_t> oracle = numbers_of(array.stored());
   use_at_random(array, 12, oracle, rounds_of(120));
@@ -272,7 +276,7 @@ TEST(Prefetching, of_an_element_that_straddles_lines_has_both) {
     std::array<std::byte, 7> bytes;
   };
 
-  TestArray array({.cache_bytes = 32 * line_bytes});
+  TestArray array({.cache_bytes = 32 * usual_line_bytes});
   array.view<Seven>().prefetch(73);  // bytes 511 to 517
   EXPECT_EQ(array.array().counts().misses, 2U);
 }
@@ -318,7 +322,7 @@ void prefetch_by_another_thread(const View& view, std::uint64_t index) {
 
 TEST(Prefetching, that_was_dropped_does_not_keep_its_place_from_others) {
   for (const std::uint64_t lines : {1U, 2U, 8U}) {
-    TestArray array({.cache_bytes = lines * line_bytes, .queue_depth = 4});
+    TestArray array({.cache_bytes = lines * usual_line_bytes, .queue_depth = 4});
     const auto view = array.view<std::uint32_t>();
     const std::vector<std::uint32_t> expected = numbers_of(array.stored());
     for (std::uint64_t round = 0; round < 30; ++round) {
@@ -347,7 +351,7 @@ TEST(Prefetching, that_fails_is_nobodys_failure_and_who_wants_the_line_asks_agai
 
 TEST(Prefetching, is_ended_by_the_arrays_end_for_all_who_wait_for_it) {
   for (const std::uint64_t lines : {1U, 8U, 64U}) {
-    TestArray array({.cache_bytes = lines * line_bytes, .queue_depth = 4});
+    TestArray array({.cache_bytes = lines * usual_line_bytes, .queue_depth = 4});
     hold_reads(array);
     const auto view = array.view<std::uint32_t>();
     for (std::uint64_t line = 0; line < 64; ++line) {
@@ -388,7 +392,7 @@ TEST(Prefetching, of_an_array_that_has_ended_returns) {
 }
 
 TEST(Prefetching, is_allowed_while_a_cursor_holds_a_line) {
-  TestArray array({.cache_bytes = line_bytes});
+  TestArray array({.cache_bytes = usual_line_bytes});
   const auto view = array.view<std::uint32_t>();
   const std::vector<std::uint32_t> expected = numbers_of(array.stored());
   array_cursor<std::uint32_t> cursor(view);
@@ -422,7 +426,7 @@ void make_seven_dirty(TestArray& array) {
 }
 
 TEST(AsynchronousWriteBack, lets_a_miss_go_on_while_the_drive_writes) {
-  TestArray array({.cache_bytes = 8 * line_bytes});
+  TestArray array({.cache_bytes = 8 * usual_line_bytes});
   hold_writes(array);
   make_seven_dirty(array);
   const auto view = array.view<std::uint32_t>();
@@ -443,7 +447,7 @@ TEST(AsynchronousWriteBack, lets_a_miss_go_on_while_the_drive_writes) {
 }
 
 TEST(AsynchronousWriteBack, has_whoever_wants_the_line_wait_until_it_is_written) {
-  TestArray array({.cache_bytes = 8 * line_bytes});
+  TestArray array({.cache_bytes = 8 * usual_line_bytes});
   hold_writes(array);
   make_seven_dirty(array);
   const auto view = array.view<std::uint32_t>();
@@ -466,7 +470,7 @@ void flush_by_crew(const Cache& cache) {
 
 TEST(AsynchronousWriteBack, is_over_when_a_flush_is) {
   for (const bool by_groups : {false, true}) {
-    TestArray array({.cache_bytes = 8 * line_bytes});
+    TestArray array({.cache_bytes = 8 * usual_line_bytes});
     hold_writes(array);
     make_seven_dirty(array);
     static_cast<void>(array.view<std::uint32_t>()[20 * in_line]);
@@ -498,7 +502,7 @@ void fill_the_drive(TestArray& array) {
 }
 
 TEST(AsynchronousWriteBack, that_fails_leaves_the_line_dirty_and_is_told) {
-  TestArray array({.cache_bytes = 8 * line_bytes});
+  TestArray array({.cache_bytes = 8 * usual_line_bytes});
   fill_the_drive(array);
   make_seven_dirty(array);
   const auto view = array.view<std::uint32_t>();
@@ -519,7 +523,7 @@ TEST(AsynchronousWriteBack, that_fails_leaves_the_line_dirty_and_is_told) {
 }
 
 TEST(AsynchronousWriteBack, that_failed_before_its_failure_was_cleared_is_not_told_again) {
-  TestArray array({.cache_bytes = 8 * line_bytes});
+  TestArray array({.cache_bytes = 8 * usual_line_bytes});
   fill_the_drive(array);
   make_seven_dirty(array);
   EXPECT_EQ(array.view<std::uint32_t>()[20 * in_line], numbers_of(array.stored())[20 * in_line]);
@@ -536,7 +540,7 @@ TEST(AsynchronousWriteBack, that_failed_before_its_failure_was_cleared_is_not_to
 TEST(AsynchronousWriteBack,
      that_always_fails_fails_who_needs_the_place_and_does_not_go_on_for_ever) {
   for (const std::uint64_t lines : {1U, 4U, 8U}) {
-    TestArray array({.cache_bytes = lines * line_bytes});
+    TestArray array({.cache_bytes = lines * usual_line_bytes});
     const auto view = array.view<std::uint32_t>();
     array.plan().add({.point = FaultPoint::queued_write,
                       .kind = FaultKind::error,
@@ -572,7 +576,7 @@ void write_until_aborted(const View& view, std::uint32_t first_line) {
 
 TEST(AsynchronousWriteBack, is_ended_by_the_arrays_end_for_all_who_wait_for_it) {
   for (const std::uint64_t lines : {1U, 8U}) {
-    TestArray array({.cache_bytes = lines * line_bytes, .queue_depth = 4});
+    TestArray array({.cache_bytes = lines * usual_line_bytes, .queue_depth = 4});
     hold_writes(array);
     const auto view = array.view<std::uint32_t>();
     std::atomic<int> ended{0};

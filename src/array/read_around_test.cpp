@@ -2,6 +2,7 @@
 #include "array/read_around.hpp"
 
 #include "testing/array_fixture.hpp"
+#include "testing/bytes.hpp"
 #include "testing/eventually.hpp"
 
 #include <gtest/gtest.h>
@@ -18,8 +19,7 @@
 namespace hippogriff::ondemand {
 namespace {
 
-constexpr std::uint64_t kib = std::uint64_t{1} << 10;
-constexpr std::uint64_t block = 128 * kib;
+constexpr std::uint64_t block = 128 * kibibyte;
 
 class ReadAroundTest : public ::testing::Test {
  protected:
@@ -32,30 +32,30 @@ class ReadAroundTest : public ::testing::Test {
 
 TEST_F(ReadAroundTest, takes_a_block_once_enough_of_it_was_read) {
   for (std::uint64_t line = 0; line < 5; ++line) {
-    EXPECT_FALSE(note(block + line * 16 * kib, 4 * kib)) << line;
+    EXPECT_FALSE(note(block + line * 16 * kibibyte, 4 * kibibyte)) << line;
   }
-  const auto all = around_.note(0, {2 * block - 4 * kib, 4 * kib});
+  const auto all = around_.note(0, {2 * block - 4 * kibibyte, 4 * kibibyte});
   ASSERT_TRUE(all);
   EXPECT_EQ(all->offset, block);
   EXPECT_EQ(all->size, block);
-  EXPECT_FALSE(note(block, 20 * kib)) << "it is on its way";
-  EXPECT_FALSE(note(block + 20 * kib, 24 * kib)) << "it was read for nothing";
-  EXPECT_TRUE(note(block + 44 * kib, 4 * kib)) << "twice as much was read again";
+  EXPECT_FALSE(note(block, 20 * kibibyte)) << "it is on its way";
+  EXPECT_FALSE(note(block + 20 * kibibyte, 24 * kibibyte)) << "it was read for nothing";
+  EXPECT_TRUE(note(block + 44 * kibibyte, 4 * kibibyte)) << "twice as much was read again";
 }
 
 TEST_F(ReadAroundTest, leaves_one_long_line_alone) {
-  EXPECT_FALSE(note(0, 64 * kib));
-  EXPECT_FALSE(note(64 * kib, 64 * kib)) << "nothing is left";
+  EXPECT_FALSE(note(0, 64 * kibibyte));
+  EXPECT_FALSE(note(64 * kibibyte, 64 * kibibyte)) << "nothing is left";
   EXPECT_FALSE(note(block, 2 * block));
-  EXPECT_FALSE(note(3 * block, 32 * kib));
-  EXPECT_TRUE(note(3 * block + 64 * kib, 512));
+  EXPECT_FALSE(note(3 * block, 32 * kibibyte));
+  EXPECT_TRUE(note(3 * block + 64 * kibibyte, 512));
 }
 
 TEST_F(ReadAroundTest, counts_a_page_for_what_is_shorter) {
   for (std::uint64_t line = 0; line < 5; ++line) {
-    EXPECT_FALSE(note(line * 20 * kib, 512)) << line;
+    EXPECT_FALSE(note(line * 20 * kibibyte, 512)) << line;
   }
-  EXPECT_TRUE(note(100 * kib, 512));
+  EXPECT_TRUE(note(100 * kibibyte, 512));
 }
 
 // Blocks of a large file that are taken at their first read, of those that a sweep comes to.
@@ -65,7 +65,7 @@ class ReadEpisodesTest : public ::testing::Test {
 
   // Reads a page of a block.
   bool read(std::uint64_t of_block, std::uint64_t page) {
-    return around_.note(0, {of_block * block + page * 4 * kib, 4 * kib}).has_value();
+    return around_.note(0, {of_block * block + page * 4 * kibibyte, 4 * kibibyte}).has_value();
   }
 
   // Reads as a kernel that goes through the file in order does: six pages of each block, until all
@@ -153,7 +153,7 @@ TEST_F(ReadEpisodesTest, the_next_blocks_are_taken_once_and_without_the_sample) 
 // A kernel that goes through a file in order, and reads so many pages elsewhere for each 2 MiB.
 TEST_F(ReadEpisodesTest, a_mix_reads_little_in_vain) {
   constexpr std::uint64_t huge = std::uint64_t{1} << 20;  // blocks
-  constexpr std::uint64_t pages = block / (4 * kib);
+  constexpr std::uint64_t pages = block / (4 * kibibyte);
   for (const std::uint64_t scattered : {1, 4, 8, 16, 32}) {
     ReadAround around{1, huge * block};
     std::vector<bool> cached(huge);
@@ -169,7 +169,7 @@ TEST_F(ReadEpisodesTest, a_mix_reads_little_in_vain) {
         return;
       }
       ++moved;
-      if (const auto part = around.note(0, {page * 4 * kib, 4 * kib})) {
+      if (const auto part = around.note(0, {page * 4 * kibibyte, 4 * kibibyte})) {
         take(*part);
         around.take_ahead(0, *part, 16 * block, take);
       }
@@ -187,11 +187,11 @@ TEST_F(ReadEpisodesTest, a_mix_reads_little_in_vain) {
 }
 
 TEST_F(ReadAroundTest, tells_blocks_and_files_apart) {
-  EXPECT_FALSE(note(0, 20 * kib));
-  EXPECT_FALSE(note(block, 20 * kib));
-  EXPECT_FALSE(note(0, 20 * kib, 1));
-  EXPECT_TRUE(note(block, 4 * kib));
-  EXPECT_TRUE(note(0, 4 * kib, 1));
+  EXPECT_FALSE(note(0, 20 * kibibyte));
+  EXPECT_FALSE(note(block, 20 * kibibyte));
+  EXPECT_FALSE(note(0, 20 * kibibyte, 1));
+  EXPECT_TRUE(note(block, 4 * kibibyte));
+  EXPECT_TRUE(note(0, 4 * kibibyte, 1));
 }
 
 TEST_F(ReadAroundTest, takes_what_a_file_has_of_its_last_block) {
@@ -204,11 +204,11 @@ TEST_F(ReadAroundTest, takes_what_a_file_has_of_its_last_block) {
 TEST_F(ReadAroundTest, forgets_no_block) {
   for (std::uint64_t round = 0; round < 5; ++round) {
     for (std::uint64_t number = 0; number < 64; ++number) {
-      EXPECT_FALSE(note(number * block + round * 8 * kib, 4 * kib));
+      EXPECT_FALSE(note(number * block + round * 8 * kibibyte, 4 * kibibyte));
     }
   }
   for (std::uint64_t number = 0; number < 64; ++number) {
-    EXPECT_TRUE(note(number * block + 64 * kib, 4 * kib));
+    EXPECT_TRUE(note(number * block + 64 * kibibyte, 4 * kibibyte));
   }
 }
 
@@ -218,11 +218,11 @@ TEST(ReadAroundOfALongFile, has_longer_blocks) {
   std::optional<Range> found;
   std::uint64_t pages = 0;
   while (!found && pages < 1000) {
-    found = around.note(0, {tebibyte / 2 + 4 * kib * pages++, 4 * kib});
+    found = around.note(0, {tebibyte / 2 + 4 * kibibyte * pages++, 4 * kibibyte});
   }
   ASSERT_TRUE(found);
   EXPECT_GT(found->size, std::uint64_t{512} << 10);
-  EXPECT_EQ(pages, (found->size + 4 * kib - 1) / (4 * kib) * 3 / 16);
+  EXPECT_EQ(pages, (found->size + 4 * kibibyte - 1) / (4 * kibibyte) * 3 / 16);
 }
 
 // However often it comes back cold.
@@ -231,7 +231,7 @@ TEST_F(ReadAroundTest, takes_a_block_less_and_less_often) {
   int since = 0;
   for (int line = 0; line < 6 * 4095; ++line) {
     ++since;
-    if (note(0, 4 * kib)) {
+    if (note(0, 4 * kibibyte)) {
       reads.push_back(std::exchange(since, 0));
     }
   }
@@ -249,7 +249,7 @@ TEST(ReadAroundByThreads, takes_no_block_twice) {
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&] {
       for (int line = 0; line < 6 * 1024; ++line) {
-        taken += around.note(0, {0, 4 * kib}) ? 1 : 0;
+        taken += around.note(0, {0, 4 * kibibyte}) ? 1 : 0;
       }
     });
   }
@@ -270,8 +270,8 @@ bool is_read_around(const TestArrayOptions& options,
       {.point = FaultPoint::read_cached, .kind = FaultKind::shorten, .times = UINT64_MAX});
   const std::vector<std::byte> stored = array.stored();
   const array_view<std::uint64_t> view = array.view<std::uint64_t>();
-  std::vector<std::uint64_t> line(4 * kib / sizeof(std::uint64_t));
-  for (std::uint64_t offset = block; offset < 2 * block; offset += step * 4 * kib) {
+  std::vector<std::uint64_t> line(4 * kibibyte / sizeof(std::uint64_t));
+  for (std::uint64_t offset = block; offset < 2 * block; offset += step * 4 * kibibyte) {
     const std::uint64_t first = offset / sizeof(std::uint64_t);
     if (writes) {
       EXPECT_EQ(view.write_range(Alone{}, first, line.size(), line.data()), NvmeStatus::success);

@@ -1,31 +1,31 @@
 // When a part that was written goes on to the drive.
 #include "array/write_behind.hpp"
 
+#include "testing/bytes.hpp"
+
 #include <gtest/gtest.h>
 
 namespace hippogriff::ondemand {
 namespace {
 
-constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-
 TEST(WriteBehind, asks_for_a_region_once_all_of_it_was_written) {
-  WriteBehind array(20 * mib);
-  EXPECT_FALSE(array.note_written({8 * mib, 5 * mib}));
-  EXPECT_FALSE(array.note_written({0, 7 * mib}));
-  const auto second = array.note_written({13 * mib, 3 * mib});
+  WriteBehind array(20 * mebibyte);
+  EXPECT_FALSE(array.note_written({8 * mebibyte, 5 * mebibyte}));
+  EXPECT_FALSE(array.note_written({0, 7 * mebibyte}));
+  const auto second = array.note_written({13 * mebibyte, 3 * mebibyte});
   ASSERT_TRUE(second);
-  EXPECT_EQ(second->offset, 8 * mib);
-  EXPECT_EQ(second->size, 8 * mib);
-  EXPECT_FALSE(array.note_written({8 * mib, 7 * mib}));
-  EXPECT_TRUE(array.note_written({8 * mib, 1 * mib}));
+  EXPECT_EQ(second->offset, 8 * mebibyte);
+  EXPECT_EQ(second->size, 8 * mebibyte);
+  EXPECT_FALSE(array.note_written({8 * mebibyte, 7 * mebibyte}));
+  EXPECT_TRUE(array.note_written({8 * mebibyte, 1 * mebibyte}));
 }
 
 TEST(WriteBehind, knows_that_the_last_region_is_shorter) {
-  WriteBehind array(17 * mib + 5);
-  EXPECT_FALSE(array.note_written({16 * mib, 1 * mib}));
-  const auto last = array.note_written({17 * mib, 5});
+  WriteBehind array(17 * mebibyte + 5);
+  EXPECT_FALSE(array.note_written({16 * mebibyte, 1 * mebibyte}));
+  const auto last = array.note_written({17 * mebibyte, 5});
   ASSERT_TRUE(last);
-  EXPECT_EQ(last->end(), 17 * mib + 5);
+  EXPECT_EQ(last->end(), 17 * mebibyte + 5);
 }
 
 TEST(WriteBehind, takes_arrays_of_any_size) {

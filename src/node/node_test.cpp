@@ -42,9 +42,9 @@ using hippogriff::testing::TemporarySegment;
 using hippogriff::testing::waiting;
 using std::chrono::milliseconds;
 
-class SegmentPlace final : public NodePlace {
+class TemporaryPlace final : public NodePlace {
  public:
-  explicit SegmentPlace(Policy policy) : policy_(policy) {}
+  explicit TemporaryPlace(Policy policy) : policy_(policy) {}
 
   std::unique_ptr<NodeClient> open() override {
     return std::make_unique<Node>(segment_.options(policy_));
@@ -55,12 +55,12 @@ class SegmentPlace final : public NodePlace {
   Policy policy_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Segment,
-                         NodeConformance,
-                         ::testing::Values(NodeWay{
-                             "shared_memory",
-                             [](Policy policy) { return std::make_unique<SegmentPlace>(policy); }}),
-                         hippogriff::testing::node_way_name);
+INSTANTIATE_TEST_SUITE_P(
+    Segment,
+    NodeConformance,
+    ::testing::Values(NodeWay{
+        "shared_memory", [](Policy policy) { return std::make_unique<TemporaryPlace>(policy); }}),
+    hippogriff::testing::node_way_name);
 
 class NodeTest : public ::testing::Test {
  protected:

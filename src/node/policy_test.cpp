@@ -257,7 +257,7 @@ void compare_with_oracle(Policy policy, std::uint64_t seed) {
   }
 }
 
-class EveryPolicy : public testing::TestWithParam<std::uint32_t> {};
+class EveryPolicy : public ::testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(EveryPolicy, does_as_the_oracle_under_random_requests) {
   const std::uint64_t first = std::random_device{}();
@@ -267,7 +267,7 @@ TEST_P(EveryPolicy, does_as_the_oracle_under_random_requests) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, EveryPolicy, testing::Range(0U, policy_count));
+INSTANTIATE_TEST_SUITE_P(Policies, EveryPolicy, ::testing::Range(0U, policy_count));
 
 // Time passes; each reservation is held for at most `hold`; small ones keep coming.
 TEST(Policy, aging_keeps_its_bound_in_time) {

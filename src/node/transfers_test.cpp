@@ -3,6 +3,7 @@
 
 #include "node/attachment.hpp"
 #include "node/node.hpp"
+#include "testing/bytes.hpp"
 #include "testing/node_segment.hpp"
 
 #include <fcntl.h>
@@ -24,8 +25,6 @@ namespace {
 using hippogriff::testing::Child;
 using hippogriff::testing::eventually;
 using hippogriff::testing::TemporarySegment;
-
-constexpr std::uint64_t mebibyte = 1 << 20;
 
 ShownTransfer example(std::uint64_t bytes_total = 64 * mebibyte) {
   return {.device = device_key("GPU-1"),

@@ -14,7 +14,7 @@ using hippogriff::testing::used_bytes;
 
 constexpr std::uint64_t context_bytes = mib;
 
-class Contexts : public testing::Test {
+class Contexts : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_EQ(cuInit(0), CUDA_SUCCESS);

@@ -17,7 +17,7 @@ namespace {
 using hippogriff::shim::cached_paths;
 using hippogriff::shim::driver_candidates;
 
-class DriverFile : public testing::Test {
+class DriverFile : public ::testing::Test {
  protected:
   // NOLINTBEGIN(concurrency-mt-unsafe): the test has one thread
   void SetUp() override { ::unsetenv("HIPPOGRIFF_CUDA_DRIVER"); }

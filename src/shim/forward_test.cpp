@@ -197,7 +197,7 @@ TEST(Forward, the_first_form_of_the_lookup_gives_wrappers_too) {
 }
 
 // Re-executes the program, so that the shim looks for its driver with the other environment.
-class ForwardDeathTest : public testing::Test {
+class ForwardDeathTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };

@@ -9,17 +9,17 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::size_t size_bytes = (std::size_t{5} << 20) + 77;
+constexpr std::size_t checked_bytes = (std::size_t{5} << 20) + 77;
 constexpr std::size_t block_bytes = std::size_t{1} << 18;
-constexpr std::size_t block_count = size_bytes / block_bytes + 1;
+constexpr std::size_t block_count = checked_bytes / block_bytes + 1;
 
 class AbiChecksumTest : public AbiTest {
  protected:
   [[nodiscard]] std::vector<std::uint64_t> expected(std::size_t offset = 0) const {
     std::vector<std::uint64_t> checksums;
-    for (std::size_t begin = offset; begin < size_bytes; begin += block_bytes) {
+    for (std::size_t begin = offset; begin < checked_bytes; begin += block_bytes) {
       checksums.push_back(
-          xxh3_of(bytes_.data() + begin, std::min(block_bytes, size_bytes - begin)));
+          xxh3_of(bytes_.data() + begin, std::min(block_bytes, checked_bytes - begin)));
     }
     return checksums;
   }
@@ -34,9 +34,9 @@ class AbiChecksumTest : public AbiTest {
   // Copies the bytes to a device and has them hashed there, from offset 3 on.
   void expect_right_on(const char* device) {
     void* memory = nullptr;
-    ASSERT_EQ(hippogriff_malloc(device, size_bytes, &memory), HIPPOGRIFF_OK) << last_message();
-    ASSERT_EQ(hippogriff_copy_to_device(memory, bytes_.data(), size_bytes), HIPPOGRIFF_OK);
-    const hippogriff_memory part{static_cast<std::byte*>(memory) + 3, size_bytes - 3};
+    ASSERT_EQ(hippogriff_malloc(device, checked_bytes, &memory), HIPPOGRIFF_OK) << last_message();
+    ASSERT_EQ(hippogriff_copy_to_device(memory, bytes_.data(), checked_bytes), HIPPOGRIFF_OK);
+    const hippogriff_memory part{static_cast<std::byte*>(memory) + 3, checked_bytes - 3};
     std::vector<std::uint64_t> found(block_count);
     const auto after = options(nullptr, HIPPOGRIFF_AFTER_STREAM);
     for (const hippogriff_options* each :
@@ -46,8 +46,8 @@ class AbiChecksumTest : public AbiTest {
           << last_message();
       EXPECT_EQ(found, expected(3));
     }
-    const hippogriff_memory beyond{memory, size_bytes * 100};
-    std::vector<std::uint64_t> many(size_bytes * 100 / block_bytes + 1);
+    const hippogriff_memory beyond{memory, checked_bytes * 100};
+    std::vector<std::uint64_t> many(checked_bytes * 100 / block_bytes + 1);
     refused(&beyond, many, nullptr, "holds only");
     EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_OK) << last_message();
   }
@@ -61,9 +61,9 @@ class AbiChecksumTest : public AbiTest {
     EXPECT_NE(last_message().find(words), std::string::npos) << last_message();
   }
 
-  const std::vector<std::byte> bytes_ = random_bytes(size_bytes, 11);
+  const std::vector<std::byte> bytes_ = random_bytes(checked_bytes, 11);
   std::vector<std::uint64_t> found_ = std::vector<std::uint64_t>(block_count);
-  const hippogriff_memory part_{bytes_.data(), size_bytes};
+  const hippogriff_memory part_{bytes_.data(), checked_bytes};
   const hippogriff_options on_host_ = options(nullptr, HIPPOGRIFF_HOST_MEMORY);
 };
 
@@ -108,7 +108,7 @@ TEST_F(AbiChecksumTest, mistakes_are_refused) {
   refused(&part_, found_, &durable, "only device, stream");
   const auto nowhere = options("tape", HIPPOGRIFF_HOST_MEMORY);
   refused(&part_, found_, &nowhere, "tape");
-  const hippogriff_memory null{nullptr, size_bytes};
+  const hippogriff_memory null{nullptr, checked_bytes};
   refused(&null, found_, &on_host_, "NULL");
   const hippogriff_memory endless{bytes_.data(), UINT64_MAX};
   refused(&endless, found_, &on_host_, "beyond any memory");
@@ -123,8 +123,8 @@ TEST_F(AbiChecksumTest, mistakes_are_refused) {
 TEST_F(AbiChecksumTest, memory_that_a_transfer_writes_is_busy) {
   const std::string path = folder_.file("data");
   write_whole(path, bytes_);
-  void* memory = device_memory(size_bytes);
-  const hippogriff_memory part{memory, size_bytes};
+  void* memory = device_memory(checked_bytes);
+  const hippogriff_memory part{memory, checked_bytes};
   {
     HeldStream held;
     hippogriff_options after = options(nullptr, HIPPOGRIFF_AFTER_STREAM);
@@ -146,7 +146,7 @@ TEST_F(AbiChecksumTest, memory_that_a_transfer_writes_is_busy) {
 }
 
 TEST_F(AbiChecksumTest, comes_after_the_work_on_the_stream) {
-  void* memory = device_memory(size_bytes);
+  void* memory = device_memory(checked_bytes);
   HeldStream held;
 
   struct Copy {
@@ -159,7 +159,7 @@ TEST_F(AbiChecksumTest, comes_after_the_work_on_the_stream) {
                 held.get(),
                 [](void* argument) {
                   const auto* what = static_cast<const Copy*>(argument);
-                  std::copy_n(what->from, size_bytes, static_cast<std::byte*>(what->to));
+                  std::copy_n(what->from, checked_bytes, static_cast<std::byte*>(what->to));
                 },
                 &copy),
             HIPPOGRIFF_OK);
@@ -169,7 +169,7 @@ TEST_F(AbiChecksumTest, comes_after_the_work_on_the_stream) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     held.let_go();
   });
-  const hippogriff_memory part{memory, size_bytes};
+  const hippogriff_memory part{memory, checked_bytes};
   EXPECT_EQ(hippogriff_checksum(&part, 1, block_bytes, &after, found_.data(), found_.size()),
             HIPPOGRIFF_OK)
       << last_message();

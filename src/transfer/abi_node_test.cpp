@@ -1,5 +1,6 @@
 // Reservations through the C interface, schedGPU's functions, and device `host` shared by
 // processes.
+#include "testing/bytes.hpp"
 #include "testing/shared_host.hpp"
 
 #include <hippogriff/reservation.hpp>
@@ -24,8 +25,6 @@ using hippogriff::testing::eventually;
 using hippogriff::testing::node_status;
 using hippogriff::testing::SharedHost;
 using Json = nlohmann::json;
-
-constexpr std::size_t mebibyte = std::size_t{1} << 20;
 
 std::uint64_t promised() {
   const Json now = node_status();

@@ -12,7 +12,7 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::size_t large_bytes = (std::size_t{3} << 20) + 77;
+constexpr std::size_t inherited_bytes = (std::size_t{3} << 20) + 77;
 
 // What a forked child made of `body`: its exit code, or -1 when it had to be killed.
 int in_child(const std::function<int()>& body) {
@@ -75,17 +75,17 @@ class AbiProcessTest : public AbiTest {
   }
 
   const std::string path_ = folder_.file("data");
-  const std::vector<std::byte> content_ = make_file(path_, large_bytes, 3);
+  const std::vector<std::byte> content_ = make_file(path_, inherited_bytes, 3);
 };
 
 TEST_F(AbiProcessTest, each_init_wants_a_deinit) {
   EXPECT_EQ(hippogriff_init(), HIPPOGRIFF_OK);
   EXPECT_EQ(gullfoss_init(), HIPPOGRIFF_OK);
   void* memory = nullptr;
-  EXPECT_EQ(gullfoss_send(path_.c_str(), &memory, 0, 0), large_bytes) << last_message();
+  EXPECT_EQ(gullfoss_send(path_.c_str(), &memory, 0, 0), inherited_bytes) << last_message();
   EXPECT_EQ(hippogriff_deinit(), HIPPOGRIFF_OK);
   EXPECT_EQ(gullfoss_deinit(), HIPPOGRIFF_OK);
-  EXPECT_TRUE(bytes_of(memory, large_bytes) == content_);
+  EXPECT_TRUE(bytes_of(memory, inherited_bytes) == content_);
 }
 
 TEST_F(AbiProcessTest, deinit_cancels_what_is_in_flight_and_handles_stay_valid) {
@@ -111,20 +111,20 @@ TEST_F(AbiProcessTest, deinit_cancels_what_is_in_flight_and_handles_stay_valid) 
   std::size_t count = 0;
   EXPECT_EQ(hippogriff_get_missing(transfer, &range, 1, &count), HIPPOGRIFF_OK);
   EXPECT_EQ(count, 1U);
-  EXPECT_EQ(range.size, large_bytes);
+  EXPECT_EQ(range.size, inherited_bytes);
   char* json = nullptr;
   EXPECT_EQ(hippogriff_get_report(transfer, &json), HIPPOGRIFF_OK);
   EXPECT_TRUE(parsed(json).is_object());
   EXPECT_EQ(hippogriff_cancel(transfer), HIPPOGRIFF_OK);
   EXPECT_EQ(hippogriff_init(), HIPPOGRIFF_OK);
-  EXPECT_EQ(gullfoss_send(path_.c_str(), &memory, 0, 0), large_bytes) << last_message();
+  EXPECT_EQ(gullfoss_send(path_.c_str(), &memory, 0, 0), inherited_bytes) << last_message();
 }
 
 TEST_F(AbiProcessTest, child_of_a_fork_is_told_and_can_start_anew) {
 #if defined(HIPPO_TEST_ADDRESS_SANITIZER) || defined(HIPPO_TEST_THREAD_SANITIZER)
   GTEST_SKIP() << "the sanitizer does not survive a fork beside other threads";
 #endif
-  void* const memory = device_memory(large_bytes);
+  void* const memory = device_memory(inherited_bytes);
   HeldStream held;
   const Handle handle = held_send(held, memory);
   const int code = in_child([&] {
@@ -139,11 +139,11 @@ TEST_F(AbiProcessTest, child_of_a_fork_is_told_and_can_start_anew) {
       return 2;
     }
     if (hippogriff_init() != HIPPOGRIFF_OK ||
-        gullfoss_send(path_.c_str(), &own, 0, 0) != large_bytes) {
+        gullfoss_send(path_.c_str(), &own, 0, 0) != inherited_bytes) {
       return 3;
     }
-    std::vector<std::byte> bytes(large_bytes);
-    if (hippogriff_copy_to_host(bytes.data(), own, large_bytes) != HIPPOGRIFF_OK ||
+    std::vector<std::byte> bytes(inherited_bytes);
+    if (hippogriff_copy_to_host(bytes.data(), own, inherited_bytes) != HIPPOGRIFF_OK ||
         bytes != content_) {
       return 4;
     }
@@ -156,7 +156,7 @@ TEST_F(AbiProcessTest, child_of_a_fork_is_told_and_can_start_anew) {
   EXPECT_EQ(code, 0);
   held.let_go();
   EXPECT_EQ(hippogriff_wait(handle.get(), abi_patience_ms), HIPPOGRIFF_OK) << last_message();
-  EXPECT_TRUE(bytes_of(memory, large_bytes) == content_);
+  EXPECT_TRUE(bytes_of(memory, inherited_bytes) == content_);
 }
 
 TEST_F(AbiProcessTest, children_forked_while_threads_transfer_can_start_anew) {
@@ -170,7 +170,7 @@ TEST_F(AbiProcessTest, children_forked_while_threads_transfer_can_start_anew) {
       while (!stop) {
         void* memory = nullptr;
         EXPECT_EQ(gullfoss_send(path_.c_str(), &memory, 0, index % 2 == 0 ? 0 : 5000),
-                  index % 2 == 0 ? large_bytes : 5000)
+                  index % 2 == 0 ? inherited_bytes : 5000)
             << last_message();
         EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_OK) << last_message();
       }
@@ -182,7 +182,7 @@ TEST_F(AbiProcessTest, children_forked_while_threads_transfer_can_start_anew) {
       if (hippogriff_init() != HIPPOGRIFF_OK) {
         return 1;
       }
-      return gullfoss_send(path_.c_str(), &memory, 0, 0) == large_bytes ? 0 : 2;
+      return gullfoss_send(path_.c_str(), &memory, 0, 0) == inherited_bytes ? 0 : 2;
     });
     EXPECT_EQ(code, 0) << "round " << round;
   }
@@ -200,8 +200,8 @@ TEST_F(AbiProcessTest, hundred_threads_send_and_receive_at_once) {
       for (int round = 0; round < 3; ++round) {
         const std::string own =
             folder_.file("out" + std::to_string(index) + "-" + std::to_string(round));
-        const std::size_t offset = random() % large_bytes;
-        const std::size_t size = 1 + random() % (large_bytes - offset);
+        const std::size_t offset = random() % inherited_bytes;
+        const std::size_t size = 1 + random() % (inherited_bytes - offset);
         void* memory = nullptr;
         EXPECT_EQ(gullfoss_send(path_.c_str(), &memory, offset, size), size) << last_message();
         EXPECT_EQ(gullfoss_recv(own.c_str(), memory, 0, 0), size) << last_message();
@@ -227,7 +227,7 @@ TEST_F(AbiProcessTest, init_deinit_and_transfers_of_many_threads_may_cross) {
       for (int round = 0; round < 10; ++round) {
         EXPECT_EQ(hippogriff_init(), HIPPOGRIFF_OK) << last_message();
         void* memory = nullptr;
-        EXPECT_EQ(gullfoss_send(path_.c_str(), &memory, 0, 0), large_bytes) << last_message();
+        EXPECT_EQ(gullfoss_send(path_.c_str(), &memory, 0, 0), inherited_bytes) << last_message();
         EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_OK) << last_message();
         EXPECT_EQ(hippogriff_deinit(), HIPPOGRIFF_OK) << last_message();
       }
@@ -247,7 +247,7 @@ TEST_F(AbiProcessTest, deinit_beside_transfers_cancels_them_and_init_works_again
       threads.emplace_back([&] {
         while (!stop) {
           void* memory = nullptr;
-          if (gullfoss_send(path_.c_str(), &memory, 0, 0) != large_bytes) {
+          if (gullfoss_send(path_.c_str(), &memory, 0, 0) != inherited_bytes) {
             const hippogriff_status status = last_status();
             EXPECT_TRUE(status == HIPPOGRIFF_NOT_INITIALIZED || status == HIPPOGRIFF_CANCELLED ||
                         status == HIPPOGRIFF_OUT_OF_DEVICE_MEMORY)
@@ -270,7 +270,7 @@ TEST_F(AbiProcessTest, deinit_beside_transfers_cancels_them_and_init_works_again
 
 TEST_F(AbiProcessTest, crash_in_a_whole_file_receive_leaves_the_old_file_or_the_new_one) {
   const std::string target = folder_.file("target");
-  const auto old_bytes = make_file(target, large_bytes, 1);
+  const auto old_bytes = make_file(target, inherited_bytes, 1);
   const auto new_bytes = random_bytes(std::size_t{20} << 20, 2);
   std::random_device device;
   const std::uint64_t seed = device();

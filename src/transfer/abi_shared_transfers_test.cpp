@@ -18,7 +18,6 @@ using hippogriff::testing::node_status;
 using hippogriff::testing::SharedHost;
 using Json = nlohmann::json;
 
-constexpr std::size_t mebibyte = std::size_t{1} << 20;
 constexpr std::size_t file_bytes = 24 * mebibyte + 777;
 
 // A folder with a file of random bytes, and processes with a simulated link.

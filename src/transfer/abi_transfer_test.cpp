@@ -15,7 +15,7 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::size_t large_bytes = (std::size_t{3} << 20) + 77;
+constexpr std::size_t moved_bytes = (std::size_t{3} << 20) + 77;
 
 class AbiTransferTest : public AbiTest {
  protected:
@@ -35,7 +35,7 @@ class AbiTransferTest : public AbiTest {
   }
 
   const std::string path_ = folder_.file("data");
-  const std::vector<std::byte> content_ = make_file(path_, large_bytes, 3);
+  const std::vector<std::byte> content_ = make_file(path_, moved_bytes, 3);
 };
 
 // Hippogriff's listing: send a matrix, decompose it on the device, receive it back into the file.
@@ -98,12 +98,12 @@ TEST_F(AbiTransferTest, handle_of_a_finished_send_tells_everything) {
   EXPECT_EQ(hippogriff_wait(handle.get(), 0), HIPPOGRIFF_OK) << "readable, but not finished";
   hippogriff_progress progress{};
   EXPECT_EQ(hippogriff_get_progress(handle.get(), &progress), HIPPOGRIFF_OK);
-  EXPECT_EQ(progress.bytes_done, large_bytes);
-  EXPECT_EQ(progress.bytes_total, large_bytes);
+  EXPECT_EQ(progress.bytes_done, moved_bytes);
+  EXPECT_EQ(progress.bytes_total, moved_bytes);
   EXPECT_EQ(progress.finished, 1);
   EXPECT_GT(progress.seconds, 0);
   EXPECT_EQ(hippogriff_address(handle.get()), memory);
-  EXPECT_TRUE(bytes_of(memory, large_bytes) == content_);
+  EXPECT_TRUE(bytes_of(memory, moved_bytes) == content_);
   char* json = nullptr;
   ASSERT_EQ(hippogriff_get_report(handle.get(), &json), HIPPOGRIFF_OK);
   const auto report = parsed(json);
@@ -113,11 +113,11 @@ TEST_F(AbiTransferTest, handle_of_a_finished_send_tells_everything) {
   const auto stats = parsed(json);
   EXPECT_EQ(stats.at("transfers_finished"), 1);
   EXPECT_EQ(stats.at("transfers_failed"), 0);
-  EXPECT_EQ(stats.at("devices").at(0).at("allocated_bytes"), large_bytes);
+  EXPECT_EQ(stats.at("devices").at(0).at("allocated_bytes"), moved_bytes);
 }
 
 TEST_F(AbiTransferTest, handle_of_a_failed_transfer_names_operation_path_offset_and_errno) {
-  void* const memory = device_memory(large_bytes);
+  void* const memory = device_memory(moved_bytes);
   hippogriff_transfer* transfer = nullptr;
   // /dev/full is not a file; a file that ends meanwhile is short.
   HeldStream held;
@@ -147,7 +147,7 @@ TEST_F(AbiTransferTest, handle_of_a_failed_transfer_names_operation_path_offset_
 
 TEST_F(AbiTransferTest, cancelled_transfer_says_so_and_its_memory_is_free_again) {
   HeldStream held;
-  void* memory = device_memory(large_bytes);
+  void* memory = device_memory(moved_bytes);
   const auto options = on_stream(held.get(), HIPPOGRIFF_AFTER_STREAM);
   const Handle handle = send(&options, &memory);
   EXPECT_EQ(hippogriff_wait(handle.get(), 10), HIPPOGRIFF_TIMED_OUT);
@@ -161,8 +161,8 @@ TEST_F(AbiTransferTest, a_prefetch_takes_what_a_send_would_and_tells_what_it_wou
   const OpenFile file(path_, O_RDONLY);
   EXPECT_EQ(hippogriff_prefetch(file.get(), 0, 0), HIPPOGRIFF_OK) << last_message();
   EXPECT_EQ(hippogriff_prefetch(file.get(), 77, 1 << 20), HIPPOGRIFF_OK) << last_message();
-  EXPECT_EQ(hippogriff_prefetch_path(path_.c_str(), large_bytes, 0), HIPPOGRIFF_OK);
-  EXPECT_EQ(hippogriff_prefetch_path(path_.c_str(), 1, large_bytes), HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_prefetch_path(path_.c_str(), moved_bytes, 0), HIPPOGRIFF_OK);
+  EXPECT_EQ(hippogriff_prefetch_path(path_.c_str(), 1, moved_bytes), HIPPOGRIFF_INVALID_ARGUMENT);
   EXPECT_NE(last_message().find(path_), std::string::npos) << last_message();
   EXPECT_EQ(hippogriff_prefetch_path(path_.c_str(), SIZE_MAX, 2), HIPPOGRIFF_INVALID_ARGUMENT);
   EXPECT_EQ(hippogriff_prefetch_path(nullptr, 0, 0), HIPPOGRIFF_INVALID_ARGUMENT);
@@ -172,7 +172,7 @@ TEST_F(AbiTransferTest, a_prefetch_takes_what_a_send_would_and_tells_what_it_wou
 
 TEST_F(AbiTransferTest, released_transfer_goes_on) {
   HeldStream held;
-  void* memory = device_memory(large_bytes);
+  void* memory = device_memory(moved_bytes);
   const auto options = on_stream(held.get(), HIPPOGRIFF_AFTER_STREAM);
   send(&options, &memory).reset();
   EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_BUSY);
@@ -185,12 +185,12 @@ TEST_F(AbiTransferTest, released_transfer_goes_on) {
     status = hippogriff_send(file.get(), &twin, 0, 1) == 1 ? HIPPOGRIFF_OK : last_status();
   }
   EXPECT_EQ(status, HIPPOGRIFF_OK);
-  EXPECT_TRUE(bytes_of(memory, large_bytes) == content_);
+  EXPECT_TRUE(bytes_of(memory, moved_bytes) == content_);
   EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_OK);
 }
 
 TEST_F(AbiTransferTest, stream_work_before_and_after_a_transfer_is_ordered) {
-  void* memory = device_memory(large_bytes);
+  void* memory = device_memory(moved_bytes);
 
   struct Seen {
     const std::byte* memory = nullptr;
@@ -222,7 +222,7 @@ TEST_F(AbiTransferTest, files_are_closed_when_a_transfer_has_ended) {
   ASSERT_EQ(hippogriff_wait(sent.get(), abi_patience_ms), HIPPOGRIFF_OK);
   const std::string path = folder_.file("back");
   hippogriff_transfer* back = nullptr;
-  ASSERT_EQ(hippogriff_recv_path_async(path.c_str(), memory, 0, large_bytes, nullptr, &back),
+  ASSERT_EQ(hippogriff_recv_path_async(path.c_str(), memory, 0, moved_bytes, nullptr, &back),
             HIPPOGRIFF_OK);
   const Handle received(back);
   ASSERT_EQ(hippogriff_wait(back, abi_patience_ms), HIPPOGRIFF_OK) << last_message();
@@ -267,7 +267,7 @@ TEST_F(AbiTransferTest, destroying_a_stream_waits_for_its_work) {
 }
 
 TEST_F(AbiTransferTest, plain_host_memory_takes_a_flag) {
-  std::vector<std::byte> plain(large_bytes);
+  std::vector<std::byte> plain(moved_bytes);
   void* memory = plain.data();
   hippogriff_options options = HIPPOGRIFF_OPTIONS_INIT;
   options.flags = HIPPOGRIFF_HOST_MEMORY;
@@ -276,7 +276,7 @@ TEST_F(AbiTransferTest, plain_host_memory_takes_a_flag) {
   EXPECT_TRUE(plain == content_);
   hippogriff_transfer* transfer = nullptr;
   const std::string copy = folder_.file("copy");
-  ASSERT_EQ(hippogriff_recv_path_async(copy.c_str(), memory, 0, large_bytes, &options, &transfer),
+  ASSERT_EQ(hippogriff_recv_path_async(copy.c_str(), memory, 0, moved_bytes, &options, &transfer),
             HIPPOGRIFF_OK);
   const Handle back(transfer);
   EXPECT_EQ(hippogriff_wait_released(transfer, abi_patience_ms), HIPPOGRIFF_OK);
@@ -316,15 +316,15 @@ TEST_F(AbiTransferTest, empty_extent_leaves_the_callers_memory_the_callers) {
   void* memory = device_memory(8192);
   void* inside = static_cast<std::byte*>(memory) + 256;
   const OpenFile file(path_, O_RDONLY);
-  EXPECT_EQ(hippogriff_send(file.get(), &inside, large_bytes, 0), 0U) << last_message();
+  EXPECT_EQ(hippogriff_send(file.get(), &inside, moved_bytes, 0), 0U) << last_message();
   void* whole = memory;
-  EXPECT_EQ(hippogriff_send(file.get(), &whole, large_bytes, 0), 0U) << last_message();
+  EXPECT_EQ(hippogriff_send(file.get(), &whole, moved_bytes, 0), 0U) << last_message();
   EXPECT_EQ(hippogriff_free(inside), HIPPOGRIFF_INVALID_ARGUMENT);
   EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_OK) << last_message();
 }
 
 TEST_F(AbiTransferTest, refused_transfers_touch_neither_file_nor_memory) {
-  void* memory = device_memory(large_bytes);
+  void* memory = device_memory(moved_bytes);
   hippogriff_options options = HIPPOGRIFF_OPTIONS_INIT;
   options.flags = HIPPOGRIFF_BEFORE_STREAM;
   int no_stream = 0;
@@ -332,7 +332,7 @@ TEST_F(AbiTransferTest, refused_transfers_touch_neither_file_nor_memory) {
   const std::string target = folder_.file("refused");
   const OpenFile out(target, O_RDWR | O_CREAT);
   hippogriff_transfer* transfer = nullptr;
-  EXPECT_NE(hippogriff_recv_async(out.get(), memory, 0, large_bytes, &options, &transfer),
+  EXPECT_NE(hippogriff_recv_async(out.get(), memory, 0, moved_bytes, &options, &transfer),
             HIPPOGRIFF_OK);
   EXPECT_EQ(read_whole(target).size(), 0U);
   write_whole(target, random_bytes(8, 1));
@@ -353,7 +353,7 @@ TEST_F(AbiTransferTest, small_transfers_of_odd_extents_move_the_right_bytes) {
   std::mt19937_64 random(8);
   for (int round = 0; round < 100; ++round) {
     const std::size_t size = 1 + random() % 262'144;
-    const std::size_t offset = random() % (large_bytes - size);
+    const std::size_t offset = random() % (moved_bytes - size);
     const std::size_t at = random() % (300'000 - size);
     void* inside = static_cast<std::byte*>(memory) + at;
     ASSERT_EQ(hippogriff_send(file.get(), &inside, offset, size), size) << last_message();
@@ -381,7 +381,7 @@ TEST_F(AbiTransferTest, info_and_explain_speak_json) {
     ASSERT_EQ(hippogriff_explain(path_.c_str(), 0, 0, direction, nullptr, &json), HIPPOGRIFF_OK)
         << last_message();
     const auto plan = parsed(json);
-    EXPECT_EQ(plan.at("bytes"), large_bytes);
+    EXPECT_EQ(plan.at("bytes"), moved_bytes);
     bool chosen_is_possible = false;
     for (const auto& route : plan.at("routes")) {
       EXPECT_TRUE(route.at("possible") || route.contains("why_not"));
@@ -391,7 +391,7 @@ TEST_F(AbiTransferTest, info_and_explain_speak_json) {
   }
   EXPECT_EQ(hippogriff_explain(path_.c_str(), 0, 0, 2, nullptr, &json),
             HIPPOGRIFF_INVALID_ARGUMENT);
-  EXPECT_EQ(hippogriff_explain(path_.c_str(), large_bytes + 1, 0, 0, nullptr, &json),
+  EXPECT_EQ(hippogriff_explain(path_.c_str(), moved_bytes + 1, 0, 0, nullptr, &json),
             HIPPOGRIFF_INVALID_ARGUMENT);
   EXPECT_EQ(hippogriff_explain(folder_.file("none").c_str(), 0, 0, 0, nullptr, &json),
             HIPPOGRIFF_IO_ERROR);

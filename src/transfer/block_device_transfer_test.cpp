@@ -14,8 +14,7 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::chrono::milliseconds long_enough{60'000};
-constexpr std::uint64_t size_bytes = (std::uint64_t{5} << 20) + 512;
+constexpr std::uint64_t loop_bytes = (std::uint64_t{5} << 20) + 512;
 
 class BlockDeviceTransfer : public ::testing::Test {
  protected:
@@ -23,7 +22,7 @@ class BlockDeviceTransfer : public ::testing::Test {
     if (!loop_.obstacle().empty()) {
       GTEST_SKIP() << "no loop device: " << loop_.obstacle();
     }
-    content_ = random_bytes(size_bytes, 3);
+    content_ = random_bytes(loop_bytes, 3);
     write_whole(loop_.path(), content_);
     drop_cache(loop_.path(), 0, 0);
   }
@@ -36,16 +35,16 @@ class BlockDeviceTransfer : public ::testing::Test {
     EXPECT_TRUE(S_ISBLK(status.st_mode));
   }
 
-  LoopDevice loop_{size_bytes, 512};
+  LoopDevice loop_{loop_bytes, 512};
   std::vector<std::byte> content_;
 };
 
 // Every lane is taken on the device with a link.
 TEST_F(BlockDeviceTransfer, extents_with_unaligned_ends_go_both_ways_by_every_route) {
   Runtime runtime(test_settings(), make_system_storage(), {linked_device()});
-  const std::array<Range, 4> extents = {Range{0, size_bytes},
-                                        {777, size_bytes - 1999},
-                                        {size_bytes - 100, 100},
+  const std::array<Range, 4> extents = {Range{0, loop_bytes},
+                                        {777, loop_bytes - 1999},
+                                        {loop_bytes - 100, 100},
                                         {std::uint64_t{1} << 20, std::uint64_t{3} << 20}};
   unsigned seed = 10;
   for (const Route route : {Route::automatic, Route::pipelined, Route::parked}) {
@@ -79,10 +78,10 @@ TEST_F(BlockDeviceTransfer, extents_with_unaligned_ends_go_both_ways_by_every_ro
 
 TEST_F(BlockDeviceTransfer, what_it_has_no_room_for_is_refused_before_a_byte_is_written) {
   Runtime runtime(test_settings(), make_system_storage(), {linked_device()});
-  const DeviceAddress address = runtime.device("linked").allocate(size_bytes);
+  const DeviceAddress address = runtime.device("linked").allocate(loop_bytes);
   const OpenFile file(loop_.path(), O_RDWR);
   const std::array<Range, 4> extents = {
-      Range{512, size_bytes}, {size_bytes - 100, 101}, {size_bytes, 1}, {size_bytes + 4096, 1000}};
+      Range{512, loop_bytes}, {loop_bytes - 100, 101}, {loop_bytes, 1}, {loop_bytes + 4096, 1000}};
   for (const Range extent : extents) {
     Submission submission{.direction = Direction::recv,
                           .path = loop_.path(),

@@ -26,7 +26,7 @@ using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 // A folder of its own for each test, gone afterwards.
-class CalibrationTest : public testing::Test {
+class CalibrationTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string name = (fs::temp_directory_path() / "hippogriff-calibration-XXXXXX").string();
@@ -335,7 +335,7 @@ TEST_F(CalibrationTest, save_leaves_no_temporary_file_and_skips_when_nothing_cha
 }
 
 TEST_F(CalibrationTest, broken_files_are_ignored_with_one_warning_and_replaced) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   for (const std::string& text : {std::string("{"), std::string(2 << 20, ' '), std::string("{}")}) {
     write(text);
     CalibrationStore store(file);
@@ -345,7 +345,7 @@ TEST_F(CalibrationTest, broken_files_are_ignored_with_one_warning_and_replaced) 
     store.save();
     EXPECT_NO_THROW(parse_calibration(read()));
   }
-  const std::string warnings = testing::internal::GetCapturedStderr();
+  const std::string warnings = ::testing::internal::GetCapturedStderr();
   EXPECT_LE(std::count(warnings.begin(), warnings.end(), '\n'), 1);
 }
 

@@ -41,7 +41,7 @@ static_assert(std::is_nothrow_move_assignable_v<hippogriff::DeviceBuffer>);
 constexpr std::size_t file_size_bytes = (3U << 20U) + 4567;
 
 // A folder of this test's own with one file of known bytes.
-class CppHeader : public testing::Test {
+class CppHeader : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string name = (std::filesystem::temp_directory_path() / "hippogriff_XXXXXX").string();

@@ -174,7 +174,7 @@ TEST(Gds, this_process_has_an_answer_with_a_reason) {
   EXPECT_EQ(presence.real, cufile_library() != nullptr);
 }
 
-std::ptrdiff_t open_descriptors() {
+std::ptrdiff_t descriptors_now() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
                        std::filesystem::directory_iterator());
 }
@@ -199,13 +199,13 @@ class CuFileTest : public GdsTest {
       GTEST_SKIP() << "no O_DIRECT in " << folder.path();
     }
     static_cast<void>(gds_presence());  // the CUDA driver opens files for good
-    descriptors_before = open_descriptors();
+    descriptors_before = descriptors_now();
   }
 
   void TearDown() override {
     EXPECT_EQ(fake.count("handles"), 0) << "a handle leaked";
     if (disk_file != nullptr && disk_file->facts().direct) {
-      EXPECT_EQ(open_descriptors(), descriptors_before) << "a descriptor leaked";
+      EXPECT_EQ(descriptors_now(), descriptors_before) << "a descriptor leaked";
     }
   }
 

@@ -16,8 +16,6 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
-constexpr std::chrono::milliseconds long_enough{60'000};
 constexpr auto untouched = std::byte{0xA5};
 
 // What make_destinations says; "" when it takes them.

@@ -10,7 +10,7 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t content_bytes = 12 * test_mebibyte + 12345;
+constexpr std::uint64_t faulted_bytes = 12 * mebibyte + 12345;
 
 constexpr std::array send_routes = {Route::pipelined, Route::mapped, Route::parked};
 constexpr std::array recv_routes = {Route::pipelined, Route::parked};
@@ -20,19 +20,19 @@ class DeviceFaultsTest : public ::testing::Test {
   DeviceFaultsTest() { write_whole(input_, content_); }
 
   Submission send_of(Route route) {
-    memory_ = on_.state().allocate(content_bytes);
-    std::memset(device_bytes(memory_), 0x5A, content_bytes);
+    memory_ = on_.state().allocate(faulted_bytes);
+    std::memset(device_bytes(memory_), 0x5A, faulted_bytes);
     return {.path = input_, .address = memory_, .route = route};
   }
 
   Submission recv_of(Route route) {
-    write_whole(output_, random_bytes(content_bytes + 4096, 5));
-    memory_ = on_.state().allocate(content_bytes);
-    std::memcpy(device_bytes(memory_), content_.data(), content_bytes);
+    write_whole(output_, random_bytes(faulted_bytes + 4096, 5));
+    memory_ = on_.state().allocate(faulted_bytes);
+    std::memcpy(device_bytes(memory_), content_.data(), faulted_bytes);
     return {.direction = Direction::recv,
             .path = output_,
             .address = memory_,
-            .size = content_bytes,
+            .size = faulted_bytes,
             .route = route};
   }
 
@@ -128,7 +128,7 @@ class DeviceFaultsTest : public ::testing::Test {
 
   const std::string input_ = folder_.file("input");
   const std::string output_ = folder_.file("output");
-  const std::vector<std::byte> content_ = random_bytes(content_bytes, 77);
+  const std::vector<std::byte> content_ = random_bytes(faulted_bytes, 77);
   DeviceAddress memory_;
   FaultyRuntime on_;
 };
@@ -299,17 +299,17 @@ TEST_F(DeviceFaultsTest, cancelled_transfer_ends_when_the_held_copies_do) {
 
 TEST_F(DeviceFaultsTest, allocation_that_fails_while_data_is_parked_ends_the_wait) {
   DeviceState& state = on_.state();
-  const DeviceAddress holder = state.allocate(250 * test_mebibyte);
+  const DeviceAddress holder = state.allocate(250 * mebibyte);
   {
     const auto transfer = on_.runtime->submit({.path = input_, .memory_timeout_ms = 60'000});
-    for (int wait = 0; wait < 4000 && transfer->parked_bytes() < content_bytes; ++wait) {
+    for (int wait = 0; wait < 4000 && transfer->parked_bytes() < faulted_bytes; ++wait) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    EXPECT_EQ(transfer->parked_bytes(), content_bytes);
+    EXPECT_EQ(transfer->parked_bytes(), faulted_bytes);
     faults().fail(DeviceOperation::allocate, 1, some_device_failure(DeviceOperation::allocate));
     ASSERT_TRUE(transfer->wait(no_hang));
     EXPECT_EQ(transfer->status(), Status::device_error);
-    EXPECT_EQ(transfer->missing(), (std::vector<Range>{{0, content_bytes}}));
+    EXPECT_EQ(transfer->missing(), (std::vector<Range>{{0, faulted_bytes}}));
     EXPECT_TRUE(transfer->address().is_null());
   }
   EXPECT_TRUE(on_.runtime->free(holder));
@@ -332,10 +332,10 @@ TEST_F(DeviceFaultsTest, failed_send_gives_back_the_memory_it_allocated) {
 TEST_F(DeviceFaultsTest, receive_that_is_parked_waits_for_the_stream_before_it) {
   Submission submission = recv_of(Route::parked);
   const auto stream = on_.device->create_stream();
-  std::memset(device_bytes(memory_), 0, content_bytes);
+  std::memset(device_bytes(memory_), 0, faulted_bytes);
   stream->launch([this] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    std::memcpy(device_bytes(memory_), content_.data(), content_bytes);
+    std::memcpy(device_bytes(memory_), content_.data(), faulted_bytes);
   });
   submission.flags = HIPPOGRIFF_AFTER_STREAM;
   submission.stream = stream->native_handle();
@@ -359,7 +359,7 @@ TEST_F(DeviceFaultsTest, failing_work_on_the_callers_stream_fails_what_waits_for
   {
     const auto transfer = submit(submission);
     EXPECT_EQ(transfer->status(), Status::device_error);
-    EXPECT_EQ(transfer->missing(), (std::vector<Range>{{0, content_bytes}}));
+    EXPECT_EQ(transfer->missing(), (std::vector<Range>{{0, faulted_bytes}}));
   }
   expect_recovered();
 }
@@ -381,7 +381,7 @@ TEST_F(DeviceFaultsTest, stream_that_is_to_wait_goes_on_after_a_failure) {
 }
 
 TEST_F(DeviceFaultsTest, small_transfers_survive_every_refusal) {
-  const DeviceAddress memory = on_.state().allocate(test_mebibyte);
+  const DeviceAddress memory = on_.state().allocate(mebibyte);
   const int fd = open(input_.c_str(), O_RDONLY | O_CLOEXEC);
   ASSERT_GE(fd, 0);
   const Submission small{.fd = fd,

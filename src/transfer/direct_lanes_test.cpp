@@ -15,7 +15,6 @@ namespace hippogriff {
 namespace {
 
 constexpr std::uint64_t file_bytes = std::uint64_t{9} << 20;
-constexpr std::chrono::seconds long_enough{20};
 
 class DirectLaneTest : public ::testing::Test {
  protected:

@@ -10,7 +10,7 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t content_bytes = 24 * test_mebibyte + 12345;
+constexpr std::uint64_t watched_bytes = 24 * mebibyte + 12345;
 constexpr std::chrono::milliseconds look{20};
 constexpr std::chrono::milliseconds bound = DriverWatch::looks_max * look;
 
@@ -31,7 +31,7 @@ class DriverWatchTest : public ::testing::Test {
   void TearDown() override { on_.close(1); }
 
   Submission send_before(Stream& stream) {
-    memory_ = on_.state().allocate(content_bytes);
+    memory_ = on_.state().allocate(watched_bytes);
     return {.path = input_,
             .address = memory_,
             .route = Route::pipelined,
@@ -54,7 +54,7 @@ class DriverWatchTest : public ::testing::Test {
 
   const TemporaryFolder folder_;
   const std::string input_ = folder_.file("input");
-  const std::vector<std::byte> content_ = random_bytes(content_bytes, 78);
+  const std::vector<std::byte> content_ = random_bytes(watched_bytes, 78);
   DeviceAddress memory_;
   FaultyRuntime on_;
 };
@@ -140,7 +140,7 @@ TEST_F(DriverWatchTest, a_stuck_call_does_not_hold_up_the_end) {
 TEST(DriverWatchOfASlowLinkTest, a_transfer_that_takes_long_is_not_failed) {
   const TemporaryFolder folder;
   const std::string path = folder.file("input");
-  const auto content = random_bytes(16 * test_mebibyte, 79);
+  const auto content = random_bytes(16 * mebibyte, 79);
   write_whole(path, content);
   const auto device =
       make_host_device({.name = "slow",
@@ -169,7 +169,7 @@ TEST(DriverWatchOfASlowLinkTest, a_transfer_that_takes_long_is_not_failed) {
 TEST(DriverWatchOfManyTest, every_stream_waits_for_its_own_transfer) {
   const TemporaryFolder folder;
   const std::string path = folder.file("input");
-  const auto content = random_bytes(test_mebibyte, 80);
+  const auto content = random_bytes(mebibyte, 80);
   write_whole(path, content);
   const auto device = linked_device();
   Runtime runtime(test_settings(), make_system_storage(), {device});

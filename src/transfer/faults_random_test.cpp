@@ -14,7 +14,7 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t file_bytes = 12 * test_mebibyte + 4321;
+constexpr std::uint64_t file_bytes = 12 * mebibyte + 4321;
 constexpr std::size_t transfers_at_once = 3;
 
 std::uint64_t first_seed() {

@@ -16,7 +16,7 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t content_bytes = 24 * test_mebibyte + 12345;
+constexpr std::uint64_t content_bytes = 24 * mebibyte + 12345;
 
 // How much of a file the storage says is in the page cache.
 enum class Claim : std::uint8_t { cold, warm, half };
@@ -233,7 +233,7 @@ TEST_F(FaultsTest, residency_that_is_unknown_or_wrong_changes_no_byte) {
                    .kind = fraction < 0 ? FaultKind::residency_unknown : FaultKind::residency_wrong,
                    .times = 40,
                    .fraction = fraction});
-    drop_cache(input_, 3 * test_mebibyte, 9 * test_mebibyte);
+    drop_cache(input_, 3 * mebibyte, 9 * mebibyte);
     for (const Route route : {Route::automatic, Route::pipelined, Route::mapped, Route::parked}) {
       const auto transfer = send(route);
       EXPECT_FALSE(transfer->failed()) << transfer->failure_message();
@@ -260,7 +260,7 @@ TEST_F(FaultsTest, file_truncated_meanwhile_is_short_at_the_exact_offset) {
   for (const Claim how : {Claim::warm, Claim::cold}) {
     for (const Route route : {Route::pipelined, Route::mapped, Route::parked}) {
       SCOPED_TRACE(std::string(route_name(route)) + (how == Claim::warm ? ", warm" : ", cold"));
-      constexpr std::uint64_t cut_bytes = 11 * test_mebibyte + 77;
+      constexpr std::uint64_t cut_bytes = 11 * mebibyte + 77;
       write_whole(input_, content_);
       claim(how);
       for (const FaultPoint point : {FaultPoint::read, FaultPoint::queued_read, FaultPoint::map}) {
@@ -337,7 +337,7 @@ TEST_F(FaultsTest, file_that_grows_has_its_size_only_when_all_is_there) {
 TEST_F(FaultsTest,
        file_that_grows_by_less_than_a_page_or_from_a_full_budget_is_short_until_the_end) {
   Settings settings = test_settings();
-  settings.parking_bytes = 8 * test_mebibyte;
+  settings.parking_bytes = 8 * mebibyte;
   const FaultyRuntime small(settings);
 
   struct Case {
@@ -374,7 +374,7 @@ TEST_F(FaultsTest,
 }
 
 TEST_F(FaultsTest, full_drive_says_so_and_what_was_written_is_there) {
-  on_.plan->limit_size(9 * test_mebibyte + 1000);
+  on_.plan->limit_size(9 * mebibyte + 1000);
   expect_recv_fails_in_place(Route::pipelined, Status::io_error, ENOSPC);
 }
 
@@ -403,7 +403,7 @@ TEST_F(FaultsTest, short_writes_are_continued_and_refused_direct_writes_go_buffe
 }
 
 TEST_F(FaultsTest, failing_end_of_a_whole_file_leaves_the_old_one) {
-  const auto old = random_bytes(5 * test_mebibyte, 6);
+  const auto old = random_bytes(5 * mebibyte, 6);
   for (const FaultPoint point : {FaultPoint::sync, FaultPoint::rename}) {
     write_whole(output_, old);
     on_.plan->add({.point = point, .errno_value = EIO});
@@ -431,7 +431,7 @@ TEST_F(FaultsTest, failing_sync_fails_a_durable_receive) {
 }
 
 TEST_F(FaultsTest, failing_receive_of_a_whole_file_leaves_the_old_one) {
-  const auto old = random_bytes(5 * test_mebibyte, 6);
+  const auto old = random_bytes(5 * mebibyte, 6);
   write_whole(output_, old);
   on_.device_faults->fail(
       DeviceOperation::copy_to_host, 3, some_device_failure(DeviceOperation::copy_to_host), 1000);

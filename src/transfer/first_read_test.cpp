@@ -14,7 +14,6 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
 constexpr std::uint64_t size_bytes = 9 * mebibyte + 777;
 constexpr std::uint64_t all = UINT64_MAX;
 

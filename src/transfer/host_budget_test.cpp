@@ -14,9 +14,6 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
-constexpr std::chrono::milliseconds long_enough{60'000};
-
 TEST(HostBudget, is_given_out_to_its_last_step_and_no_further) {
   HostBudget budget(11 * mebibyte);
   EXPECT_EQ(budget.bytes(), 8 * mebibyte);

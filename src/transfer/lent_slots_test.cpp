@@ -14,7 +14,7 @@ using hippogriff::testing::eventually;
 
 // One transfer alone takes all of it.
 constexpr std::uint64_t pinbuffer_bytes = 6 * Pinbuffer::slot_bytes;
-constexpr std::uint64_t content_bytes = 32 * test_mebibyte;
+constexpr std::uint64_t lent_bytes = 32 * mebibyte;
 constexpr std::size_t later_count = 4;
 // Of each request: the first transfer alone takes 0.8 s at least.
 constexpr std::chrono::milliseconds drive_latency{100};
@@ -41,11 +41,11 @@ class LentSlotsTest : public ::testing::Test {
   // Before the first transfer begins: those of the others should take no time meanwhile.
   void make_memory(Direction direction) {
     for (std::size_t index = 0; index <= later_count; ++index) {
-      memory_.push_back(on_.state().allocate(content_bytes));
+      memory_.push_back(on_.state().allocate(lent_bytes));
       if (direction == Direction::send) {
-        std::memset(device_bytes(memory_.back()), 0x5A, content_bytes);
+        std::memset(device_bytes(memory_.back()), 0x5A, lent_bytes);
       } else {
-        std::memcpy(device_bytes(memory_.back()), content_.data(), content_bytes);
+        std::memcpy(device_bytes(memory_.back()), content_.data(), lent_bytes);
       }
     }
   }
@@ -56,7 +56,7 @@ class LentSlotsTest : public ::testing::Test {
         on_.runtime->submit({.direction = direction,
                              .path = direction == Direction::send ? input_ : output(index),
                              .address = memory_[index],
-                             .size = content_bytes,
+                             .size = lent_bytes,
                              .route = Route::pipelined}));
     EXPECT_GT(transfers_.back()->decision().choice().plan.direct_io_depth, 0U);
   }
@@ -74,7 +74,7 @@ class LentSlotsTest : public ::testing::Test {
         return transfer->bytes_done() > 0;
       });
     }));
-    EXPECT_LT(transfers_.front()->bytes_done(), content_bytes) << "others had to wait for its end";
+    EXPECT_LT(transfers_.front()->bytes_done(), lent_bytes) << "others had to wait for its end";
     const std::uint64_t seen_before = transfers_.front()->bytes_done();
     EXPECT_TRUE(eventually([&] { return transfers_.front()->bytes_done() > seen_before; }));
     on_.stop_faults();
@@ -106,7 +106,7 @@ class LentSlotsTest : public ::testing::Test {
 
   const TemporaryFolder folder_;
   const std::string input_ = folder_.file("data");
-  const std::vector<std::byte> content_ = random_bytes(content_bytes, 77);
+  const std::vector<std::byte> content_ = random_bytes(lent_bytes, 77);
   FaultyRuntime on_{small_pinbuffer()};
   std::vector<DeviceAddress> memory_;
   std::vector<std::shared_ptr<Transfer>> transfers_;

@@ -343,7 +343,7 @@ void learn_and_ask(CalibrationStore& store, const std::string& device) {
 }
 
 TEST(Observation, learning_and_asking_from_many_threads_is_safe) {
-  const auto file = std::filesystem::path(testing::TempDir()) /
+  const auto file = std::filesystem::path(::testing::TempDir()) /
                     ("hippogriff-learning-" + std::to_string(::getpid()) + ".json");
   CalibrationStore store(file);
   std::vector<std::thread> threads;

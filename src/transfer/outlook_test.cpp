@@ -12,7 +12,6 @@ namespace hippogriff {
 namespace {
 
 constexpr std::uint64_t page_bytes = 4096;
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
 
 // A file of which a function says what pages are in the page cache.
 class MadeFile final : public File {

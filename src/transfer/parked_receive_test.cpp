@@ -17,7 +17,7 @@ namespace {
 
 using testing::eventually;
 
-constexpr std::uint64_t content_bytes = 24 * test_mebibyte + 4321;
+constexpr std::uint64_t parked_content_bytes = 24 * mebibyte + 4321;
 
 Settings settings_with(std::uint64_t parking_bytes, std::uint32_t threads_max = 8) {
   Settings settings = test_settings();
@@ -28,9 +28,9 @@ Settings settings_with(std::uint64_t parking_bytes, std::uint32_t threads_max = 
 
 class ParkedReceiveTest : public ::testing::Test {
  protected:
-  explicit ParkedReceiveTest(const Settings& settings = settings_with(64 * test_mebibyte))
-      : on_(settings), memory_(on_.state().allocate(content_bytes)) {
-    std::memcpy(device_bytes(memory_), content_.data(), content_bytes);
+  explicit ParkedReceiveTest(const Settings& settings = settings_with(64 * mebibyte))
+      : on_(settings), memory_(on_.state().allocate(parked_content_bytes)) {
+    std::memcpy(device_bytes(memory_), content_.data(), parked_content_bytes);
   }
 
   void TearDown() override {
@@ -46,34 +46,34 @@ class ParkedReceiveTest : public ::testing::Test {
                                 .path = path,
                                 .address = memory_,
                                 .offset = offset,
-                                .size = content_bytes,
+                                .size = parked_content_bytes,
                                 .route = route});
   }
 
   // Another transfer, which wants a thread of the same device.
   std::shared_ptr<Transfer> submit_send() const {
     const std::string path = folder_.file("input");
-    write_whole(path, random_bytes(test_mebibyte, 32));
+    write_whole(path, random_bytes(mebibyte, 32));
     return on_.runtime->submit({.path = path, .route = Route::pipelined});
   }
 
   void expect_written(const std::string& path, std::uint64_t offset = 0) const {
     const auto output = read_whole(path);
-    ASSERT_EQ(output.size(), offset + content_bytes);
-    EXPECT_EQ(std::memcmp(output.data() + offset, content_.data(), content_bytes), 0);
+    ASSERT_EQ(output.size(), offset + parked_content_bytes);
+    EXPECT_EQ(std::memcmp(output.data() + offset, content_.data(), parked_content_bytes), 0);
   }
 
   const TemporaryFolder folder_;
   const TemporaryFolder memory_folder_{"/dev/shm"};
   const std::string output_ = folder_.file("output");
-  const std::vector<std::byte> content_ = random_bytes(content_bytes, 31);
+  const std::vector<std::byte> content_ = random_bytes(parked_content_bytes, 31);
   FaultyRuntime on_;
   const DeviceAddress memory_;
 };
 
 class SmallParkingTest : public ParkedReceiveTest {
  protected:
-  static constexpr std::uint64_t parking_bytes = 8 * test_mebibyte;
+  static constexpr std::uint64_t parking_bytes = 8 * mebibyte;
 
   explicit SmallParkingTest(std::uint32_t threads_max = 8)
       : ParkedReceiveTest(settings_with(parking_bytes, threads_max)) {}
@@ -81,7 +81,7 @@ class SmallParkingTest : public ParkedReceiveTest {
 
 class OneThreadTest : public ParkedReceiveTest {
  protected:
-  OneThreadTest() : ParkedReceiveTest(settings_with(64 * test_mebibyte, 1)) {}
+  OneThreadTest() : ParkedReceiveTest(settings_with(64 * mebibyte, 1)) {}
 };
 
 class TwoThreadsTest : public SmallParkingTest {
@@ -92,17 +92,17 @@ class TwoThreadsTest : public SmallParkingTest {
 // How many writes a receive keeps under way when none of them ends.
 std::uint64_t writes_at_once(Route route) {
   const TemporaryFolder folder;
-  FaultyRuntime on(settings_with(64 * test_mebibyte));
+  FaultyRuntime on(settings_with(64 * mebibyte));
   on.plan->add({.point = FaultPoint::queued_write,
                 .kind = FaultKind::hold,
                 .times = std::numeric_limits<std::uint64_t>::max()});
-  const DeviceAddress memory = on.state().allocate(content_bytes);
+  const DeviceAddress memory = on.state().allocate(parked_content_bytes);
   std::uint64_t most = 0;
   {
     const auto transfer = on.runtime->submit({.direction = Direction::recv,
                                               .path = folder.file("output"),
                                               .address = memory,
-                                              .size = content_bytes,
+                                              .size = parked_content_bytes,
                                               .route = route});
     EXPECT_TRUE(eventually([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -158,7 +158,7 @@ TEST_F(ParkedReceiveTest, writes_before_the_device_is_drained) {
     on_.device_faults->hold(DeviceOperation::copy_to_host, 3);
     const auto transfer = submit(path);
     ASSERT_TRUE(on_.device_faults->wait_until_held(1, no_hang));
-    EXPECT_TRUE(eventually([&] { return transfer->bytes_done() >= 7 * test_mebibyte; }));
+    EXPECT_TRUE(eventually([&] { return transfer->bytes_done() >= 7 * mebibyte; }));
     EXPECT_FALSE(transfer->progress().released);
     on_.device_faults->release_held();
     ASSERT_TRUE(transfer->wait(no_hang));
@@ -174,7 +174,7 @@ TEST_F(ParkedReceiveTest, has_left_the_device_while_its_first_writes_are_under_w
   const auto transfer = submit(output_);
   ASSERT_TRUE(transfer->wait_released(no_hang));
   EXPECT_FALSE(transfer->finished());
-  std::memset(device_bytes(memory_), 0x5A, content_bytes);  // it is the caller's again
+  std::memset(device_bytes(memory_), 0x5A, parked_content_bytes);  // it is the caller's again
   on_.plan->clear();
   ASSERT_TRUE(transfer->wait(no_hang));
   EXPECT_FALSE(transfer->failed()) << transfer->failure_message();
@@ -221,7 +221,7 @@ TEST_F(SmallParkingTest, is_filled_again_until_the_device_is_drained) {
     EXPECT_FALSE(transfer->failed()) << transfer->failure_message();
     EXPECT_LE(most, parking_bytes);
     EXPECT_LE(transfer->host_memory.most_bytes(), parking_bytes) << report_json(*transfer);
-    EXPECT_EQ(transfer->tally(Lane::parked).bytes, content_bytes);
+    EXPECT_EQ(transfer->tally(Lane::parked).bytes, parked_content_bytes);
     EXPECT_TRUE(transfer->progress().released);
     expect_written(path, 1);
     EXPECT_EQ(on_.state().engine->parked_bytes(), 0U);
@@ -241,7 +241,7 @@ TEST_F(SmallParkingTest, that_is_full_with_writes_that_do_not_end_is_left_when_c
   on_.plan->clear();
   ASSERT_TRUE(transfer->wait(no_hang));
   EXPECT_EQ(transfer->status(), Status::cancelled);
-  EXPECT_LT(std::filesystem::file_size(output_), 8192 + content_bytes);
+  EXPECT_LT(std::filesystem::file_size(output_), 8192 + parked_content_bytes);
   expect_all_but_missing(*transfer, read_whole(output_).data() + 8192, content_.data());
   EXPECT_EQ(on_.state().engine->parked_bytes(), 0U);
 }
@@ -296,11 +296,11 @@ class ParkedStepsTest : public SmallParkingTest {
     EXPECT_EQ(on_.state().engine->parked_bytes(), 0U);
     EXPECT_NE(transfer->status(), Status::internal) << transfer->failure_message();
     if (transfer->failed()) {
-      EXPECT_LT(std::filesystem::file_size(path), offset + content_bytes)
+      EXPECT_LT(std::filesystem::file_size(path), offset + parked_content_bytes)
           << "it looks complete: " << transfer->failure_message();
     }
     auto output = read_whole(path);
-    output.resize(offset + content_bytes);
+    output.resize(offset + parked_content_bytes);
     expect_all_but_missing(*transfer, output.data() + offset, content_.data());
     return met;
   }

@@ -17,9 +17,7 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
 constexpr std::uint64_t segment_bytes = Pinbuffer::slot_bytes * Pinbuffer::segment_slots;
-constexpr std::chrono::milliseconds long_enough{60'000};
 
 class PinbufferTest : public ::testing::Test {
  protected:

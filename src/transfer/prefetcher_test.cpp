@@ -10,9 +10,6 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
-constexpr std::chrono::seconds long_enough{20};
-
 // A file on a drive, of which nothing is in the page cache before it is asked for.
 class AskedFile final : public File {
  public:

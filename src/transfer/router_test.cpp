@@ -2,6 +2,7 @@
 #include "transfer/router.hpp"
 
 #include "base/error.hpp"
+#include "testing/bytes.hpp"
 #include "testing/router_worlds.hpp"
 #include "transfer/cost_model.hpp"
 
@@ -18,8 +19,6 @@ using hippogriff::testing::in_random_worlds;
 using hippogriff::testing::RandomWorld;
 using hippogriff::testing::World;
 
-constexpr std::uint64_t kib = 1 << 10;
-constexpr std::uint64_t mib = 1 << 20;
 constexpr std::uint64_t gib = 1 << 30;
 
 // An H100 machine with 16 cores, before any calibration: ext4 file, wholly cached.
@@ -169,7 +168,7 @@ TEST(Router, small_cached_sends_use_one_channel_and_are_predicted_as_measured) {
     double most_seconds;
   };
 
-  for (const Case& each : {Case{4 * kib, 7e-6, 10e-6}, Case{64 * kib, 17e-6, 24e-6}}) {
+  for (const Case& each : {Case{4 * kibibyte, 7e-6, 10e-6}, Case{64 * kibibyte, 17e-6, 24e-6}}) {
     const auto decision = choose(gpu_facts(each.size_bytes));
     EXPECT_EQ(decision.chosen, Route::pipelined);
     EXPECT_EQ(decision.choice().plan, Plan{.buffered_channels = 1}) << each.size_bytes;
@@ -179,13 +178,13 @@ TEST(Router, small_cached_sends_use_one_channel_and_are_predicted_as_measured) {
 }
 
 TEST(Router, small_cold_sends_take_one_buffered_read) {
-  TransferFacts facts = gpu_facts(64 * kib);
+  TransferFacts facts = gpu_facts(64 * kibibyte);
   facts.cached_fraction = 0;
   EXPECT_EQ(choose(facts).choice().plan, Plan{.buffered_channels = 1});
 }
 
 TEST(Router, windows_are_not_mapped_under_eight_mebibytes) {
-  for (std::uint64_t size_bytes = 4 * kib; size_bytes <= 8 * mib; size_bytes *= 2) {
+  for (std::uint64_t size_bytes = 4 * kibibyte; size_bytes <= 8 * mebibyte; size_bytes *= 2) {
     EXPECT_EQ(choose(gpu_facts(size_bytes)).choice().plan.mapped_channels, 0U) << size_bytes;
   }
 }
@@ -252,7 +251,7 @@ TEST(Router, the_device_that_is_the_host_is_read_into_in_place) {
 // learnt at 1.3 GB/s: reading in place was predicted by the cost, and windows at half of its speed
 // were taken.
 TEST(Router, a_thread_costs_no_more_than_its_time) {
-  TransferFacts facts = gpu_facts(512 * mib);
+  TransferFacts facts = gpu_facts(512 * mebibyte);
   facts.host_addressable = true;
   facts.can_direct = true;
   facts.in_memory = true;
@@ -270,7 +269,7 @@ TEST(Router, a_thread_costs_no_more_than_its_time) {
 
 // Beside transfers that had all cores, a mapping seemed to cost the CPU nothing.
 TEST(Router, the_host_is_never_mapped_to_unasked) {
-  TransferFacts facts = gpu_facts(256 * mib);
+  TransferFacts facts = gpu_facts(256 * mebibyte);
   facts.host_addressable = true;
   facts.can_direct = true;
   facts.cores = 2;

@@ -15,9 +15,6 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
-constexpr std::chrono::milliseconds long_enough{60'000};
-
 class RuntimeTest : public ::testing::Test {
  protected:
   RuntimeTest()

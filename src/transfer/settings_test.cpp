@@ -13,9 +13,6 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
-constexpr std::chrono::milliseconds long_enough{60'000};
-
 // A variable while it lives. Tests of this program run one after the other.
 class Variable {
  public:

@@ -1,6 +1,8 @@
 // Claims cover every byte once, from both ends, whatever is warm.
 #include "transfer/work_map.hpp"
 
+#include "testing/bytes.hpp"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -15,8 +17,6 @@
 
 namespace hippogriff {
 namespace {
-
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
 
 // Alternates warm and cold every `stride` bytes of the file.
 WorkMap::Classifier striped(std::uint64_t stride) {

@@ -14,9 +14,6 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
-constexpr std::chrono::seconds long_enough{30};
-
 class CudaFirstSendTest : public ::testing::Test {
  protected:
   void SetUp() override {
