@@ -68,13 +68,13 @@ std::uint32_t dirty_lines(const Cache& cache) {
   return count;
 }
 
-struct PendingCase {
+struct Setup {
   std::string name;
   TestArrayOptions options;
   int threads = 16;
 };
 
-class Pending : public ::testing::TestWithParam<PendingCase> {};
+class Pending : public ::testing::TestWithParam<Setup> {};
 
 using View = array_view<std::uint32_t>;
 
@@ -210,26 +210,22 @@ INSTANTIATE_TEST_SUITE_P(
     Caches,
     Pending,
     ::testing::Values(
-        PendingCase{"one_line", {.cache_bytes = usual_line_bytes}},
-        PendingCase{"one_line_and_the_shortest_queue",
-                    {.cache_bytes = usual_line_bytes, .queue_depth = 4}},
-        PendingCase{"one_set", {.cache_bytes = 8 * usual_line_bytes}, 48},
-        PendingCase{"three_lines", {.cache_bytes = 3 * usual_line_bytes}},
-        PendingCase{"several_sets", {.cache_bytes = 32 * usual_line_bytes}},
-        PendingCase{"short_queues", {.cache_bytes = 64 * usual_line_bytes, .queue_depth = 4}, 32},
-        PendingCase{"odd_size", {.size_bytes = 61236, .cache_bytes = 16 * usual_line_bytes}},
-        PendingCase{"staged", {.cache_bytes = 16 * usual_line_bytes, .staged = true}},
-        PendingCase{"staged_and_short",
-                    {.cache_bytes = 8 * usual_line_bytes, .queue_depth = 4, .staged = true}},
-        PendingCase{"memory", {.cache_bytes = 16 * usual_line_bytes, .in_memory = true}},
-        PendingCase{"copy_on_write", {.cache_bytes = 8 * usual_line_bytes, .overlaid = true}},
-        PendingCase{"counters_that_wrap",
-                    {.cache_bytes = 8 * usual_line_bytes,
-                     .queue_depth = 4,
-                     .counter_base = UINT64_MAX - 40}},
-        PendingCase{
-            "counters_that_wrap_in_a_cache_of_one_line",
-            {.cache_bytes = usual_line_bytes, .queue_depth = 8, .counter_base = UINT64_MAX - 3}}),
+        Setup{"one_line", {.cache_bytes = usual_line_bytes}},
+        Setup{"one_line_shortest_queue", {.cache_bytes = usual_line_bytes, .queue_depth = 4}},
+        Setup{"one_set", {.cache_bytes = 8 * usual_line_bytes}, 48},
+        Setup{"three_lines", {.cache_bytes = 3 * usual_line_bytes}},
+        Setup{"several_sets", {.cache_bytes = 32 * usual_line_bytes}},
+        Setup{"short_queues", {.cache_bytes = 64 * usual_line_bytes, .queue_depth = 4}, 32},
+        Setup{"odd_size", {.size_bytes = 61236, .cache_bytes = 16 * usual_line_bytes}},
+        Setup{"staged", {.cache_bytes = 16 * usual_line_bytes, .staged = true}},
+        Setup{"staged_short",
+              {.cache_bytes = 8 * usual_line_bytes, .queue_depth = 4, .staged = true}},
+        Setup{"memory", {.cache_bytes = 16 * usual_line_bytes, .in_memory = true}},
+        Setup{"copy_on_write", {.cache_bytes = 8 * usual_line_bytes, .overlaid = true}},
+        Setup{"wrap",
+              {.cache_bytes = 8 * usual_line_bytes, .queue_depth = 4, .counter_base = ~0ULL - 40}},
+        Setup{"wrap_in_one_line",
+              {.cache_bytes = usual_line_bytes, .queue_depth = 8, .counter_base = UINT64_MAX - 3}}),
     [](const auto& tested) { return tested.param.name; });
 
 TEST(Pending, faults_that_pass_change_nothing) {
