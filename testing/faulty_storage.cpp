@@ -360,6 +360,11 @@ class FaultyStorage final : public Storage {
     storage_->rename(from, to);
   }
 
+  [[nodiscard]] bool name(const File& unnamed, const std::string& path) override {
+    meet(FaultPoint::rename, "name");
+    return storage_->name(unnamed, path);
+  }
+
   void remove(const std::string& path) noexcept override { storage_->remove(path); }
 
   [[nodiscard]] std::unique_ptr<IoQueue> create_queue(std::size_t depth) override {

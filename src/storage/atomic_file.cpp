@@ -1,4 +1,4 @@
-// AtomicFile: a file without a name (O_TMPFILE) or with a temporary one, renamed over the target.
+// AtomicFile: a file without a name (O_TMPFILE) or with a temporary one, which gets the target's.
 #include "storage/atomic_file.hpp"
 
 #include "base/own_descriptor.hpp"
@@ -188,15 +188,14 @@ void AtomicFile::discard() noexcept {
 }
 
 void AtomicFile::link_unnamed() {
-  const std::string link = "/proc/self/fd/" + std::to_string(file_->fd());
   for (int attempt = 0;; ++attempt) {
     const std::string path = temporary_name(target_);
-    if (::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+    if (link_descriptor(file_->fd(), path)) {
       temporary_ = path;
       return;
     }
-    if (errno != EEXIST || attempt == name_attempts_max) {
-      throw_io("name the new file for", target_, no_offset, errno);
+    if (attempt == name_attempts_max) {
+      throw_io("name the new file for", target_, no_offset, EEXIST);
     }
   }
 }
@@ -206,6 +205,11 @@ void AtomicFile::commit() {
     throw_invalid("commit", target_, "it is committed already");
   }
   file_->sync();
+  // Where there is nothing to replace, nothing can be left of a process that is killed.
+  if (temporary_.empty() && storage_->name(*file_, target_)) {
+    committed_ = true;
+    return;
+  }
   if (temporary_.empty()) {
     link_unnamed();
   }

@@ -1,6 +1,7 @@
 // AtomicFile: commit, no commit, links, modes, faults, and a writer killed at any moment.
 #include "storage/atomic_file.hpp"
 
+#include "testing/eventually.hpp"
 #include "testing/faulty_storage.hpp"
 #include "testing/storage_fixture.hpp"
 
@@ -16,6 +17,7 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <thread>
 
 namespace hippogriff {
 namespace {
@@ -127,6 +129,32 @@ TEST_P(AtomicFiles, what_has_taken_the_name_stays_when_the_folder_cannot_be_sync
   EXPECT_EQ(failure.errno_value, EMFILE);
   file.discard();
   EXPECT_EQ(content_of(target), "new content");
+}
+
+TEST_P(AtomicFiles, a_file_that_comes_to_be_meanwhile_is_replaced) {
+  AtomicFile file(storage, target, GetParam());
+  write(file, "new");
+  put(target, "somebody else's");
+  file.commit();
+  EXPECT_EQ(content_of(target), "new");
+  EXPECT_EQ(names(), Names{"f"});
+}
+
+TEST(AtomicFile, has_no_name_but_the_targets_where_there_is_none_to_replace) {
+  const TemporaryFolder home;
+  const auto plan = std::make_shared<FaultPlan>();
+  const auto faulty = make_faulty_storage(make_system_storage(), plan);
+  AtomicFile file(faulty, home.file("f"));
+  if (!fs::is_empty(home.path())) {
+    GTEST_SKIP() << "no files without a name here";
+  }
+  plan->add({.point = FaultPoint::rename, .kind = FaultKind::hold});
+  std::thread committing([&] { file.commit(); });
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return plan->struck() > 0; }));
+  EXPECT_TRUE(fs::is_empty(home.path())) << "what a kill would leave";
+  plan->release();
+  committing.join();
+  EXPECT_TRUE(fs::exists(home.file("f")));
 }
 
 TEST_P(AtomicFiles, the_mode_of_the_replaced_file_is_kept) {

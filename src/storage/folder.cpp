@@ -28,4 +28,15 @@ void sync_folder(const std::string& folder) {
   }
 }
 
+bool link_descriptor(int fd, const std::string& path) {
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  if (::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+    return true;
+  }
+  if (errno != EEXIST) {
+    throw_io("give the new file its name", path, no_offset, errno);
+  }
+  return false;
+}
+
 }  // namespace hippogriff

@@ -193,6 +193,9 @@ class Storage {
   // Creates a file for writing (mode 0666 less umask), truncating what is there.
   [[nodiscard]] virtual std::shared_ptr<File> create(const std::string& path) = 0;
   virtual void rename(const std::string& from, const std::string& to) = 0;  // and syncs the folder
+  // Gives an open file that has no name that one, and syncs the folder; false where there is a file
+  // of that name.
+  [[nodiscard]] virtual bool name(const File& unnamed, const std::string& path) = 0;
   virtual void remove(const std::string& path) noexcept = 0;
   // io_uring, else a pool of threads where the kernel or the container forbids it.
   [[nodiscard]] virtual std::unique_ptr<IoQueue> create_queue(std::size_t depth) = 0;

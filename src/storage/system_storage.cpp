@@ -99,6 +99,8 @@ class SystemStorage final : public Storage {
 
   void rename(const std::string& from, const std::string& to) override;
 
+  [[nodiscard]] bool name(const File& unnamed, const std::string& path) override;
+
   void remove(const std::string& path) noexcept override {
     // Nobody can act on a file that stays or is gone already.
     static_cast<void>(::unlink(path.c_str()));
@@ -197,6 +199,15 @@ void SystemStorage::rename(const std::string& from, const std::string& to) {
   if (folder_of(from) != folder_of(to)) {
     sync_folder(folder_of(from));
   }
+}
+
+bool SystemStorage::name(const File& unnamed, const std::string& path) {
+  check_path(path, "name");
+  if (!link_descriptor(unnamed.fd(), path)) {
+    return false;
+  }
+  sync_folder(folder_of(path));
+  return true;
 }
 
 const std::string& SystemStorage::why_not_io_uring() {
