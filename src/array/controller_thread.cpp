@@ -2,6 +2,7 @@
 #include "array/controller_thread.hpp"
 
 #include "array/overlay.hpp"
+#include "base/error.hpp"
 #include "base/quiet_thread.hpp"
 #include "node/attachment.hpp"
 
@@ -11,6 +12,8 @@
 #include <cstring>
 #include <exception>
 #include <iterator>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 namespace hippogriff::ondemand {
@@ -24,6 +27,19 @@ constexpr std::chrono::milliseconds show_interval{100};
 constexpr std::chrono::nanoseconds io_look{20'000};
 constexpr std::uint64_t longest_sleep_ns = 500'000'000;
 constexpr std::size_t hints_max = 8192;  // that wait, of reads
+
+template <typename Body>
+std::thread arrays_thread(const char* name, Body body) {
+  try {
+    return quiet_thread(name, std::move(body));
+  } catch (const std::system_error& error) {
+    throw Error({.status = Status::out_of_host_memory,
+                 .operation = "start a thread for",
+                 .object = "arrays",
+                 .errno_value = error.code().value(),
+                 .detail = "the user or the control group may have no more (ulimit -u, pids.max)"});
+  }
+}
 
 }  // namespace
 
@@ -101,7 +117,7 @@ bool ControllerThread::detach(const std::shared_ptr<ServedArray>& array,
 void ControllerThread::start_locked() {
   if (!thread_.joinable()) {
     io_ = storage_->create_queue(io_depth);
-    thread_ = quiet_thread("hippo-array", [this] { run(); });
+    thread_ = arrays_thread("hippo-array", [this] { run(); });
   }
 }
 
@@ -362,7 +378,7 @@ void ControllerThread::begin_flush(Pending& pending) {
   const std::scoped_lock lock(mutex_);
   to_flush_.push_back(&pending);
   if (!flusher_.joinable()) {
-    flusher_ = quiet_thread("hippo-flush", [this] { flush_loop(); });
+    flusher_ = arrays_thread("hippo-flush", [this] { flush_loop(); });
   }
   flush_wanted_.notify_one();
 }
