@@ -182,7 +182,7 @@ def test_a_closed_array_is_not_entered(numbers: tuple[Path, Any]) -> None:
 
 
 _WITHOUT_THREADS = """
-import os, resource, sys
+import os, resource, sys, numpy
 import hippogriff
 hippogriff.empty(1, "u1", device="host")
 os.setresuid(65534, 65534, 65534)  # root may have as many as it likes
