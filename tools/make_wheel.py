@@ -84,6 +84,9 @@ def stage(library: Path, tag: str, folder: Path) -> None:
     shim = library.resolve().parent / SHIM
     if shim.is_file():
         strip(shim, folder / PACKAGE / SHIM)
+        # Wheels hold no links: a library that brings it goes by its other name.
+        named = shim.parents[1] / "shim_name" / "libcuda.so"
+        strip(named, folder / PACKAGE / SHIM.with_name(named.name))
 
 
 def strip(library: Path, packed: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -25,6 +26,14 @@ assert hippogriff.__file__.startswith(sys.prefix), hippogriff.__file__
 assert hippogriff.get_include().startswith(sys.prefix), hippogriff.get_include()
 print(load_file("model.safetensors", device="cpu", framework="np")["weight"].sum())
 """
+SHIM = "lib/hippogriff/shim"
+NAMES = ("libcuda.so", "libcuda.so.1")  # by which programs open the driver
+OPEN = """
+import ctypes
+driver = ctypes.CDLL("{name}")
+mapped = open("/proc/self/maps").read().split()
+print(*{{part for part in mapped if part.endswith("/libcuda.so.1")}}, hasattr(driver, "cuInit"))
+"""
 FACTS = """
   Machine:                           Advanced Micro Devices X86-64
  0x0000000000000001 (NEEDED)             Shared library: [libm.so.6]
@@ -41,6 +50,11 @@ def library() -> Path:
     if not Path(named).is_file():
         pytest.skip("the library is not built")
     return Path(named)
+
+
+def has_shim(library: Path) -> bool:
+    """Say whether the build has it: it wants CUDA's headers."""
+    return (library.resolve().parent / SHIM / "libcuda.so.1").is_file()
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +100,7 @@ def test_the_wheel_holds_the_package_its_types_and_the_libraries(
     sources = {str(path.relative_to(package.parent)) for path in package.rglob("*.py")}
     assert sources | {"hippogriff/py.typed", "hippogriff/libhippogriff.so"} <= names
     others = {name for name in names - sources if ".dist-info/" not in name}
-    shim = "lib/hippogriff/shim/libcuda.so.1"
-    built = {f"hippogriff/{shim}"} if (library.resolve().parent / shim).is_file() else set()
+    built = {f"hippogriff/{SHIM}/{name}" for name in NAMES} if has_shim(library) else set()
     include = REPOSITORY / "include"
     headers = {
         f"hippogriff/{path.relative_to(REPOSITORY)}"
@@ -96,6 +109,24 @@ def test_the_wheel_holds_the_package_its_types_and_the_libraries(
     }
     assert "hippogriff/include/hippogriff/array.cuh" in headers
     assert others == {"hippogriff/py.typed", "hippogriff/libhippogriff.so"} | built | headers
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_whoever_opens_the_driver_by_a_name_gets_the_installed_shim(
+    installed: Path, library: Path, tmp_path: Path, name: str
+) -> None:
+    if not has_shim(library):
+        pytest.skip("the shim is not built")
+    (shim,) = installed.parent.glob(f"lib/python3*/site-packages/hippogriff/{SHIM}")
+    # As the driver's own, which programs find where no other comes before.
+    elsewhere = tmp_path / "driver"
+    elsewhere.mkdir()
+    for each in NAMES:
+        shutil.copy(library, elsewhere / each)
+    script = OPEN.format(name=name)
+    path = f"LD_LIBRARY_PATH={shim}:{elsewhere}"
+    opened = run(installed, tmp_path, "/usr/bin/env", path, f"{installed}/python", "-c", script)
+    assert opened.split() == [str(shim / "libcuda.so.1"), "True"]
 
 
 def test_the_wheels_name_says_which_glibc_the_library_needs(wheel: Path, library: Path) -> None:
