@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from hippogriff.errors import InvalidArgument, Unsupported
+from hippogriff.errors import InvalidArgument, Unsupported, check
+
+_CALL_BYTES = 64 << 20
+_CALL_ROWS = 1 << 18
 
 
 def numpy_module() -> Any:
@@ -73,3 +76,12 @@ def broadcast(numpy: Any, values: Any, dtype: Any, shape: tuple[int, ...]) -> An
     if more > 0 and set(given.shape[:more]) == {1}:
         given = given.reshape(given.shape[more:])
     return numpy.broadcast_to(given, shape)
+
+
+def move_rows(move: Any, handle: Any, rows: Any, row_bytes: int, array: Any) -> None:
+    """Have rows gathered into memory or scattered from it; an interrupt is seen between calls."""
+    step = max(1, min(_CALL_ROWS, _CALL_BYTES // max(1, row_bytes)))
+    for first in range(0, rows.size, step):
+        numbers = rows.ctypes.data + first * rows.itemsize
+        memory = array.ctypes.data + first * row_bytes
+        check(move(handle, numbers, min(step, rows.size - first), row_bytes, memory))

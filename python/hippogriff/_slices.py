@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from hippogriff._report import Watch
     from hippogriff._transfer import Transfer
 
+# Of arrays in storage, in one call.
+_CALL_BYTES = 64 << 20
+_LINE_BYTES_MAX = 1 << 20
 # So few are read on the calling thread: a transfer would take longer to start.
 _SMALL_RUNS = 16
 # Runs of bytes are read one by one while they are few, or so far apart (from one's beginning to the
@@ -186,6 +189,18 @@ def find_runs(extent: Extent, selection: Selection) -> Runs:
     begin = sum(map(operator.mul, starts[outer:], strides[outer:]))
     places = [range(begin, begin + 1), *_places(strides, selection, outer)]
     return Runs(math.prod(counts[:outer]), size_bytes, outer, places)
+
+
+def cut_range(offset: int, size_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield offset and bytes of calls that move a range of an array in storage.
+
+    An interrupt is seen between them; no line is cut.
+    """
+    end = offset + size_bytes
+    while offset < end:
+        stop = min(end, (offset + _CALL_BYTES) // _LINE_BYTES_MAX * _LINE_BYTES_MAX)
+        yield offset, stop - offset
+        offset = stop
 
 
 def _places(strides: list[int], selection: Selection, outer: int) -> list[range]:

@@ -14,12 +14,12 @@ from hippogriff._dtypes import fit_shape
 from hippogriff._elements import find_element
 from hippogriff._fields import Fields, names_fields
 from hippogriff._frameworks import numpy_dtype
-from hippogriff._host_rows import broadcast, expect_rows, find_rows, numpy_module
+from hippogriff._host_rows import broadcast, expect_rows, find_rows, move_rows, numpy_module
 from hippogriff._indexing import Rows, as_box, find_part
 from hippogriff._library import lib
 from hippogriff._node import claim
 from hippogriff._runtime import ensure, explain, take_json
-from hippogriff._slices import Extent, find_runs, resolve
+from hippogriff._slices import Extent, cut_range, find_runs, resolve
 from hippogriff._storage_options import (
     Wishes,
     find_device,
@@ -532,16 +532,15 @@ class StorageArray:
             yield self._handle
 
     def _gather(self, rows: Any, row_bytes: int, out: Any) -> None:
-        if rows.size and out.size:
-            numbers, count, memory = rows.ctypes.data, rows.size, out.ctypes.data
-            with self._followed() as handle:
-                check(lib.hippogriff_array_gather(handle, numbers, count, row_bytes, memory))
+        self._move(lib.hippogriff_array_gather, rows, row_bytes, out)
 
     def _scatter(self, rows: Any, row_bytes: int, array: Any) -> None:
+        self._move(lib.hippogriff_array_scatter, rows, row_bytes, array)
+
+    def _move(self, move: Any, rows: Any, row_bytes: int, array: Any) -> None:
         if rows.size and array.size:
-            numbers, count, memory = rows.ctypes.data, rows.size, array.ctypes.data
             with self._followed() as handle:
-                check(lib.hippogriff_array_scatter(handle, numbers, count, row_bytes, memory))
+                move_rows(move, handle, rows, row_bytes, array)
 
     def _read_fields(self, names: str | list[str]) -> Any:
         """Read whole elements, a block of them at a time, and copy the fields out of them."""
@@ -566,7 +565,8 @@ class StorageArray:
         runs = find_runs(self._extent, selection)
         addresses = itertools.count(array.ctypes.data, runs.size_bytes)
         for offset, address in zip(runs.offsets(), addresses, strict=False):
-            yield offset, address, runs.size_bytes
+            for begin, size in cut_range(offset, runs.size_bytes):
+                yield begin, address + begin - offset, size
 
     def _take_in_place(self, indices: Any, out: Any) -> None:
         """Do what `take` does on a GPU, past the cache: what `bench array` compares with."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 import hippogriff
+from hippogriff import _host_rows, _slices
+from hippogriff._library import lib
 
 np = pytest.importorskip("numpy")
 
@@ -207,3 +210,70 @@ def test_without_a_thread_for_it_an_array_says_so() -> None:
         assert "pids.max" in done.stdout
     finally:
         shutil.rmtree(place)
+
+
+class _Interrupted:
+    """A function of the library during whose first call the process is interrupted."""
+
+    def __init__(self, call: Any) -> None:
+        self.real = call
+        self.calls = 0
+        self.given: tuple[Any, ...] = ()
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.calls += 1
+        self.given = arguments
+        if self.calls == 1:
+            signal.raise_signal(signal.SIGINT)
+        return self.real(*arguments)
+
+
+@pytest.fixture
+def short_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have calls move 1 MiB, or 1000 rows, at most."""
+    for module in (_slices, _host_rows):
+        monkeypatch.setattr(module, "_CALL_BYTES", 1 << 20)
+    monkeypatch.setattr(_host_rows, "_CALL_ROWS", 1000)
+
+
+@pytest.mark.usefixtures("short_calls")
+@pytest.mark.parametrize("way", ["read", "write", "gather", "scatter"])
+def test_an_interrupt_is_seen_before_all_is_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    path = tmp_path / "large"
+    path.write_bytes(bytes(4 << 20))
+    rows = np.arange(4096)
+    with hippogriff.StorageArray(path, "u1", (4096, 1024), mode="r+", device="host") as array:
+        given = array[...] + 1
+        call = _Interrupted(getattr(lib, f"hippogriff_array_{way}"))
+        monkeypatch.setattr(lib, f"hippogriff_array_{way}", call)
+        move: Any = {
+            "read": lambda: array[...],
+            "gather": lambda: array.take(rows),
+            "write": lambda: array.__setitem__(..., given),
+            "scatter": lambda: array.put(rows, given),
+        }[way]
+        with pytest.raises(KeyboardInterrupt):
+            move()
+        assert call.calls == 1
+        _, _, rows_asked, bytes_asked = call.given[:4]  # of rows; of ranges
+        assert rows_asked == 1000 if way in ("gather", "scatter") else bytes_asked == 1 << 20
+        monkeypatch.setattr(lib, f"hippogriff_array_{way}", call.real)
+        assert array[4095, 0] == 0, "the end was not to be moved any more"
+
+
+@pytest.mark.usefixtures("short_calls")
+@pytest.mark.parametrize("begin", [0, 1, 777, (1 << 20) - 1, 1 << 20])
+def test_what_takes_several_calls_is_what_the_file_holds(tmp_path: Path, begin: int) -> None:
+    before = np.random.default_rng(3).integers(0, 255, 5 << 20, "u1")
+    path = tmp_path / "large"
+    path.write_bytes(before.tobytes())
+    with hippogriff.StorageArray(path, "u1", mode="r+", device="host") as array:
+        np.testing.assert_array_equal(array[begin:], before[begin:])
+        array[begin:] = turned = before[begin:][::-1]
+        rows = np.arange(begin, begin + 2500)
+        np.testing.assert_array_equal(array.take(rows), turned[:2500])
+        array.put(rows, before[begin : begin + 2500])
+    after = np.concatenate((before[: begin + 2500], turned[2500:]))
+    np.testing.assert_array_equal(np.fromfile(path, "u1"), after)
