@@ -14,7 +14,9 @@ from hippogriff._sizes import format_size, parse_size
 from hippogriff.errors import InvalidArgument, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    import typer
 
 _HERE = Path(__file__).resolve().parent
 # Packages on PyPI that are not called as what is imported from them.
@@ -102,6 +104,22 @@ def _is_ours(error: ImportError) -> bool:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return trace is None or Path(trace.tb_frame.f_code.co_filename).is_relative_to(_HERE)
+
+
+def refuse_idle(context: typer.Context, names: Sequence[str], why: str) -> None:
+    """Refuse options that were given and would do nothing.
+
+    Raises
+    ------
+    InvalidArgument
+        Names the first.
+    """
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            option = f"--{name}"
+            operation = str(context.info_name)
+            raise InvalidArgument(f"{option} {why}", operation=operation, object=option)
 
 
 class ReportingGroup(TyperGroup):

@@ -24,7 +24,6 @@ from hippogriff._host_memory import STEP_BYTES
 from hippogriff._interrupts import Ended, ending_as_interrupt
 from hippogriff._measurement import backed
 from hippogriff._show import (
-    show_array,
     show_array_rows,
     show_facts,
     show_info,
@@ -39,6 +38,7 @@ from hippogriff._usage import (
     as_unsupported,
     naming_option,
     print_error,
+    refuse_idle,
     size_of,
 )
 from hippogriff.errors import (
@@ -78,7 +78,6 @@ Route = Annotated[str, typer.Option("--route", help="auto, direct, mapped, pipel
 _INTERRUPTED = 130
 _CALIBRATION_STEPS = 1000
 _DIRECTIONS = ("send", "recv")
-_ARRAY_IO = ("auto", "cached", "direct")
 _LINE_BYTES = (512, 1 << 20)  # of arrays that are measured
 _BENCH_ROWS = 64  # at least so many lines
 _NEXT: dict[type[BaseException], str] = {
@@ -272,6 +271,7 @@ def copy(
 @app.command()
 @_reporting
 def explain(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE")],
     device: Device = None,
     offset: Size = "0",
@@ -290,8 +290,12 @@ def explain(
 ) -> None:
     """Show every route's predicted seconds for FILE, or why not, and the choice."""
     if as_array:
-        _explain_array(file, device or "host", cache=cache, line=line, io=io, json=json)
+        from hippogriff._explain import explain_array
+
+        refuse_idle(context, ("offset", "size", "direction", "run"), "is of transfers: not --array")
+        explain_array(file, device or "host", cache=cache, line=line, io=io, json=json)
         return
+    refuse_idle(context, ("cache", "line", "io"), "is of arrays: it goes with --array")
     begin = size_of("--offset", offset)
     length = None if size is None else size_of("--size", size)
     if direction not in _DIRECTIONS:
@@ -327,26 +331,6 @@ def _run_recv(file: Path, array: Array, offset: int) -> dict[str, Any]:
         transfer = target.write_from_async(array, offset)
         transfer.complete(None, None)
         return transfer.report()
-
-
-def _explain_array(file: Path, device: str, *, json: bool, **options: str) -> None:
-    from hippogriff._storage_array import StorageArray
-
-    cache = size_of("--cache", options["cache"], least=1)
-    line = size_of("--line", options["line"], least=1)
-    if options["io"] not in _ARRAY_IO:
-        why = f"io is {options['io']!r:.100}; it must be {', '.join(_ARRAY_IO)}"
-        raise InvalidArgument(why, operation="explain", object="--io")
-    with about(str(file)):
-        opened = StorageArray(
-            file, "uint8", device=device, cache=cache, line=line, io=options["io"]
-        )
-    with opened:
-        told = opened.explain()
-    if json:
-        print_json(told)
-    else:
-        show_array(told)
 
 
 @app.command()

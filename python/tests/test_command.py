@@ -377,6 +377,28 @@ def test_json_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None
     assert done.stderr.startswith("hippogriff: ")
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("explain", "FILE", "--array", "--run"),
+        ("explain", "FILE", "--array", "--offset", "0"),
+        ("explain", "FILE", "--array", "--direction", "send"),
+        ("explain", "FILE", "--cache", "64MiB"),
+        ("explain", "FILE", "--io", "direct"),
+        ("policy", "--overtakes", "3"),
+        ("policy", "fifo", "--seconds", "3"),
+    ],
+    ids=" ".join,
+)
+def test_options_that_would_do_nothing_are_refused(
+    big_file: Path, options: tuple[str, ...]
+) -> None:
+    done = _run(*(str(big_file) if option == "FILE" else option for option in options))
+    _assert_one_line(done)
+    idle = next(option for option in options[1:] if option[:2] == "--" and option != "--array")
+    assert f"{idle} " in done.stderr
+
+
 def test_explain_tells_of_a_file_as_an_array(big_file: Path) -> None:
     pytest.importorskip("numpy")
     told = _json("explain", big_file, "--array", "--cache", "1MiB", "--line", "512")

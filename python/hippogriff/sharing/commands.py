@@ -10,7 +10,7 @@ import typer
 
 from hippogriff._console import print_json
 from hippogriff._interrupts import Ended, ending_as_interrupt
-from hippogriff._usage import about, naming_option, size_of
+from hippogriff._usage import about, naming_option, refuse_idle, size_of
 from hippogriff.errors import HippogriffError, InvalidArgument, TimedOut
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -113,6 +113,7 @@ def top(
 
 
 def policy(
+    context: typer.Context,
     name: Annotated[
         str | None,
         typer.Argument(help="fifo, mmu, priority-fifo, priority-mmu or aging-mmu."),
@@ -126,6 +127,8 @@ def policy(
     """Show, or choose, who is served next, for all programs of this machine."""
     from hippogriff._node import TIMEOUT_SECONDS_MAX, node_status, set_policy
 
+    if name != "aging-mmu":
+        refuse_idle(context, ("overtakes", "seconds"), "goes with aging-mmu")
     if seconds > TIMEOUT_SECONDS_MAX:
         why = f"{seconds:g} s is too long: {TIMEOUT_SECONDS_MAX:.0f} is the most"
         raise InvalidArgument(why, operation="policy", object="--seconds")
