@@ -67,6 +67,15 @@ def test_arrays_are_loaded_beside_models(tmp_path: Path) -> None:
     assert report["bytes"] == sum(file["bytes"] for file in report["files"])
 
 
+@pytest.mark.parametrize("kind", [".npy", ".npz"])
+def test_a_damaged_array_is_judged_as_what_it_is_called(tmp_path: Path, kind: str) -> None:
+    damaged = tmp_path / f"damaged{kind}"
+    damaged.write_bytes(b"no array")
+    done = _run("load", damaged)
+    assert done.returncode == 1
+    assert f"not as {kind} does" in done.stderr
+
+
 def test_what_cannot_be_loaded_is_told_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "bad").write_bytes(b"nothing like it")
     save_file({"a": np.zeros(9)}, tmp_path / "unchecked")

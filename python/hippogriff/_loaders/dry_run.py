@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from hippogriff._report import LoadReport
 
 _DEVICE = re.compile(r"(cpu|cuda)(:\d+)?")
-# By what files begin with.
+# By what files begin with, and where that says nothing by their names.
 _ARRAYS: dict[bytes, Callable[..., object]] = {MAGIC: load_npy, SIGNATURE: load_npz}
+_NAMED: dict[str, Callable[..., object]] = {".npy": load_npy, ".npz": load_npz}
 
 
 def torch_device(device: str | None) -> str:
@@ -36,8 +37,8 @@ def dry_run(
 ) -> LoadReport:
     """Load files, compared with their checksums where that is wanted, and let go of the tensors.
 
-    What begins as `.npy` and `.npz` files do is loaded as arrays, one after the other, all else as
-    one model.
+    What begins as `.npy` and `.npz` files do, or is called so, is loaded as arrays, one after the
+    other, all else as one model.
 
     Raises
     ------
@@ -71,7 +72,8 @@ def _loads(files: list[Path]) -> list[Callable[..., object]]:
     loads: list[Callable[..., object]] = []
     model: list[Path] = []
     for path in files:
-        load = next((load for begin, load in _ARRAYS.items() if _begins(path, begin)), None)
+        begun = (load for begin, load in _ARRAYS.items() if _begins(path, begin))
+        load = next(begun, _NAMED.get(path.suffix.lower()))
         if load is None:
             model.append(path)
         else:
