@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <string>
@@ -23,6 +24,12 @@
 #include <utility>
 
 namespace hippogriff::testing {
+
+// What a variable says, of a program that has one thread still.
+inline std::uint64_t environment_number(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no thread yet
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
 
 // The path of a segment that no other test uses; removed at the end.
 class TemporarySegment {

@@ -16,12 +16,12 @@
 namespace hippogriff::ondemand {
 namespace {
 
-struct Case {
+struct RangesCase {
   std::string name;
   TestArrayOptions options;
 };
 
-class ReadRanges : public ::testing::TestWithParam<Case> {};
+class ReadRanges : public ::testing::TestWithParam<RangesCase> {};
 
 TEST_P(ReadRanges, of_many_threads_give_what_the_file_holds) {
   TestArray array(GetParam().options);
@@ -53,14 +53,14 @@ INSTANTIATE_TEST_SUITE_P(
     Caches,
     ReadRanges,
     ::testing::Values(
-        Case{"one_line", {.cache_bytes = 512, .queue_depth = 4}},
-        Case{"a_queue_shorter_than_the_window", {.cache_bytes = 32 << 10, .queue_depth = 4}},
-        Case{"all_fits", {.cache_bytes = 1U << 20U}},
-        Case{"odd_size", {.size_bytes = 65537, .cache_bytes = 4096}},
-        Case{"in_memory", {.cache_bytes = 8192, .in_memory = true}},
-        Case{"staged", {.cache_bytes = 8192, .staged = true}},
-        Case{"counters_that_wrap",
-             {.cache_bytes = 32 << 10, .queue_depth = 4, .counter_base = UINT64_MAX - 40}}),
+        RangesCase{"one_line", {.cache_bytes = 512, .queue_depth = 4}},
+        RangesCase{"a_queue_shorter_than_the_window", {.cache_bytes = 32 << 10, .queue_depth = 4}},
+        RangesCase{"all_fits", {.cache_bytes = 1U << 20U}},
+        RangesCase{"odd_size", {.size_bytes = 65537, .cache_bytes = 4096}},
+        RangesCase{"in_memory", {.cache_bytes = 8192, .in_memory = true}},
+        RangesCase{"staged", {.cache_bytes = 8192, .staged = true}},
+        RangesCase{"counters_that_wrap",
+                   {.cache_bytes = 32 << 10, .queue_depth = 4, .counter_base = UINT64_MAX - 40}}),
     [](const auto& parameter) { return parameter.param.name; });
 
 TEST(Prefetch, loads_each_line_once_and_a_read_finds_it) {

@@ -24,7 +24,7 @@ using hippogriff::testing::eventually;
 using hippogriff::testing::TemporarySegment;
 using node::SeenArray;
 
-constexpr std::int64_t ms = 1'000'000;
+constexpr std::int64_t millisecond_ns = 1'000'000;
 
 // One process's drives, and one other that wants four requests.
 class DriveOfTwo : public ::testing::Test {
@@ -124,7 +124,8 @@ TEST_F(DriveOfTwo, who_comes_and_goes_holds_others_back_once) {
 
 TEST_F(DriveOfTwo, is_looked_at_now_and_then_only) {
   int looks = 0;
-  for (std::int64_t now_ns = 100 * ms; now_ns < 400 * ms; now_ns += 10 * ms) {
+  for (std::int64_t now_ns = 100 * millisecond_ns; now_ns < 400 * millisecond_ns;
+       now_ns += 10 * millisecond_ns) {
     drives_.look(now_ns, [&] {
       ++looks;
       return std::vector<SeenArray>{};

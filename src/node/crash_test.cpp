@@ -25,6 +25,7 @@ namespace {
 
 using hippogriff::testing::Child;
 using hippogriff::testing::die_at_step;
+using hippogriff::testing::environment_number;
 using hippogriff::testing::held_up_max;
 using hippogriff::testing::SharedMemory;
 using hippogriff::testing::status_of;
@@ -33,11 +34,6 @@ using hippogriff::testing::TemporarySegment;
 using std::chrono::milliseconds;
 
 constexpr milliseconds wait_limit{10'000};
-
-std::uint64_t environment_number(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no thread yet
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 // What a test's processes tell each other, in memory of their own.
 struct Shared {

@@ -35,6 +35,7 @@ namespace {
 using hippogriff::testing::Answers;
 using hippogriff::testing::AtStep;
 using hippogriff::testing::Child;
+using hippogriff::testing::environment_number;
 using hippogriff::testing::held;
 using hippogriff::testing::request;
 using hippogriff::testing::status_of;
@@ -43,11 +44,6 @@ using std::chrono::milliseconds;
 
 constexpr std::array<const char*, 7> places{
     "before link", "linked", "before look", "looked", "before finish", "finished", "mapped"};
-
-std::uint64_t environment_number(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no thread yet
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 std::unique_ptr<Node> node_at(const NodeOptions& options) {
   auto made = std::make_unique<Node>(options);

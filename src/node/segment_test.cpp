@@ -33,7 +33,7 @@ using std::chrono::milliseconds;
 
 constexpr Steps no_steps;
 
-MonotonicTime soon(int wait_ms = 1000) {
+MonotonicTime deadline_in(int wait_ms = 1000) {
   return std::chrono::steady_clock::now() + milliseconds(wait_ms);
 }
 
@@ -41,7 +41,7 @@ SegmentPlace at(const TemporarySegment& segment) {
   return SegmentPlace::parse(segment.path());
 }
 
-Status open_status(const std::string& path) {
+Status opening(const std::string& path) {
   return status_of([&] { const Segment segment({.path = path, .group = {}}, Books{}, no_steps); });
 }
 
@@ -99,8 +99,8 @@ TEST(Segment, of_another_version_is_refused_while_somebody_uses_it_and_then_repl
   slot.l_start = static_cast<off_t>(sizeof(SegmentLayout)) + 300;
   slot.l_len = 1;
   ASSERT_EQ(::fcntl(theirs, F_OFD_SETLK, &slot), 0);
-  EXPECT_EQ(open_status(place.path()), Status::unsupported);
-  EXPECT_EQ(open_status(place.path()), Status::unsupported);
+  EXPECT_EQ(opening(place.path()), Status::unsupported);
+  EXPECT_EQ(opening(place.path()), Status::unsupported);
   ::close(theirs);
   const Segment replaced(at(place), Books{}, no_steps);
   EXPECT_TRUE(replaced.intact());
@@ -206,15 +206,15 @@ TEST(Segment, that_others_could_have_written_is_refused) {
     const Segment segment(at(place), Books{}, no_steps);
   }
   ASSERT_EQ(::chmod(place.path().c_str(), 0660), 0);
-  EXPECT_EQ(open_status(place.path()), Status::unsupported);
+  EXPECT_EQ(opening(place.path()), Status::unsupported);
   ASSERT_EQ(::chmod(place.path().c_str(), 0600), 0);
-  EXPECT_EQ(open_status(place.path()), Status::ok);
+  EXPECT_EQ(opening(place.path()), Status::ok);
   ASSERT_EQ(::unlink(place.path().c_str()), 0);
   ASSERT_EQ(::mkdir(place.path().c_str(), 0700), 0);
-  EXPECT_NE(open_status(place.path()), Status::ok);
+  EXPECT_NE(opening(place.path()), Status::ok);
   ASSERT_EQ(::rmdir(place.path().c_str()), 0);
   ASSERT_EQ(::symlink("/dev/null", place.path().c_str()), 0);
-  EXPECT_EQ(open_status(place.path()), Status::io_error);
+  EXPECT_EQ(opening(place.path()), Status::io_error);
 }
 
 TEST(Segment, of_another_user_is_refused) {
@@ -226,7 +226,7 @@ TEST(Segment, of_another_user_is_refused) {
     const Segment segment(at(place), Books{}, no_steps);
   }
   ASSERT_EQ(::chown(place.path().c_str(), 12345, 12345), 0);
-  EXPECT_EQ(open_status(place.path()), Status::unsupported);
+  EXPECT_EQ(opening(place.path()), Status::unsupported);
 }
 
 TEST(Segment, without_room_is_an_error_and_leaves_nothing) {
@@ -329,7 +329,7 @@ TEST(SegmentLock, excludes_threads_with_attachments_of_their_own) {
     threads.emplace_back([&] {
       Attachment attachment(at(place), Books{}, no_steps);
       for (int turn = 0; turn < 2000; ++turn) {
-        attachment.lock(soon(20'000));
+        attachment.lock(deadline_in(20'000));
         // Not fetch_add: only the lock keeps updates from being lost.
         const int seen = count.load(std::memory_order_relaxed);
         std::this_thread::yield();
@@ -349,13 +349,13 @@ TEST(SegmentLock, is_taken_from_the_dead) {
   Attachment ours(at(place), Books{}, no_steps);
   Child owner([&] {
     Attachment theirs(at(place), Books{}, no_steps);
-    theirs.lock(soon());
+    theirs.lock(deadline_in());
     return 0;
   });
   EXPECT_EQ(owner.wait(), 0);
-  ours.lock(soon());
+  ours.lock(deadline_in());
   ours.unlock();
-  ours.lock(soon());
+  ours.lock(deadline_in());
   ours.unlock();
 }
 
@@ -363,13 +363,13 @@ TEST(SegmentLock, left_by_a_dead_owner_whose_slot_we_got_is_ours_to_take) {
   const TemporarySegment place;
   Child owner([&] {
     Attachment theirs(at(place), Books{}, no_steps);
-    theirs.lock(soon());
+    theirs.lock(deadline_in());
     return 0;
   });
   EXPECT_EQ(owner.wait(), 0);
   Attachment ours(at(place), Books{}, no_steps);
   EXPECT_EQ(ours.client(), 0U);
-  ours.lock(soon());
+  ours.lock(deadline_in());
   ours.unlock();
 }
 
@@ -378,7 +378,7 @@ TEST(SegmentLock, of_a_stopped_owner_is_refused_with_its_pid_and_goes_on_later) 
   Attachment ours(at(place), Books{}, no_steps);
   const Child owner([&] {
     Attachment theirs(at(place), Books{}, no_steps);
-    theirs.lock(soon());
+    theirs.lock(deadline_in());
     ::raise(SIGSTOP);
     theirs.unlock();
     ::pause();
@@ -387,7 +387,7 @@ TEST(SegmentLock, of_a_stopped_owner_is_refused_with_its_pid_and_goes_on_later) 
   owner.wait_stopped();
   const MonotonicTime start = std::chrono::steady_clock::now();
   try {
-    ours.lock(soon(200));
+    ours.lock(deadline_in(200));
     FAIL() << "two owners";
   } catch (const Error& error) {
     EXPECT_EQ(error.failure().status, Status::busy);
@@ -395,7 +395,7 @@ TEST(SegmentLock, of_a_stopped_owner_is_refused_with_its_pid_and_goes_on_later) 
   }
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
   owner.send(SIGCONT);
-  ours.lock(soon(5000));
+  ours.lock(deadline_in(5000));
   ours.unlock();
 }
 
@@ -404,7 +404,7 @@ TEST(SegmentLock, with_a_word_of_nonsense_is_taken) {
   Attachment ours(at(place), Books{}, no_steps);
   for (const std::uint32_t word : {0x7fff'ffffU, 0x8000'0000U, clients_max + 1, 200U, 1U}) {
     overwrite(place.path(), offsetof(SegmentLayout, lock), &word, sizeof(word));
-    ours.lock(soon());
+    ours.lock(deadline_in());
     ours.unlock();
   }
 }

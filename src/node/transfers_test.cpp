@@ -26,7 +26,7 @@ using hippogriff::testing::Child;
 using hippogriff::testing::eventually;
 using hippogriff::testing::TemporarySegment;
 
-ShownTransfer example(std::uint64_t bytes_total = 64 * mebibyte) {
+ShownTransfer example_transfer(std::uint64_t bytes_total = 64 * mebibyte) {
   return {.device = device_key("GPU-1"),
           .drive = "nvme0n1",
           .sends = true,
@@ -48,7 +48,7 @@ TEST(Transfers, what_one_client_shows_the_others_see_until_it_ends) {
   const auto notice = mine.notice_transfer();
   ASSERT_NE(notice, nullptr);
   EXPECT_TRUE(other.transfers_of_others().empty()) << "nothing was shown yet";
-  notice->show(example());
+  notice->show(example_transfer());
   notice->set_done(3 * mebibyte);
   EXPECT_TRUE(mine.transfers_of_others().empty()) << "it is its own";
   const auto seen = other.transfers_of_others();
@@ -71,7 +71,7 @@ TEST(Transfers, phases_change_and_leave_the_rest_as_it_is) {
   const Node mine(place.options());
   const Node other(place.options());
   const auto notice = mine.notice_transfer();
-  ShownTransfer shown = example();
+  ShownTransfer shown = example_transfer();
   shown.phase = TransferPhase::parking;
   shown.wants_memory = true;
   notice->show(shown);
@@ -93,7 +93,7 @@ TEST(Transfers, beyond_those_that_have_a_record_are_counted) {
   std::vector<std::unique_ptr<TransferNotice>> notices;
   for (std::size_t index = 0; index < transfers_shown_max + 3; ++index) {
     notices.push_back(mine.notice_transfer());
-    notices.back()->show(example());
+    notices.back()->show(example_transfer());
   }
   EXPECT_EQ(other.transfers_of_others().size(), transfers_shown_max);
   EXPECT_EQ(mine.view().transfers.size(), transfers_shown_max) << "a view has all, also one's own";
@@ -112,19 +112,19 @@ TEST(Transfers, long_names_of_drives_are_cut) {
   const Node mine(place.options());
   const Node other(place.options());
   const auto notice = mine.notice_transfer();
-  ShownTransfer shown = example();
+  ShownTransfer shown = example_transfer();
   shown.drive = "fuse.a-file-system-of-many-letters";
   notice->show(shown);
   EXPECT_EQ(other.transfers_of_others().at(0).shown.drive, shown.drive.substr(0, drive_name_max));
 }
 
 // Shows more and more transfers, over and over, until it is killed.
-int show_for_ever(const NodeOptions& options) {
+int show_transfers_for_ever(const NodeOptions& options) {
   const Node theirs(options);
   std::vector<std::unique_ptr<TransferNotice>> notices;
   for (std::uint64_t turn = 1;; ++turn) {
     notices.push_back(theirs.notice_transfer());
-    notices.back()->show(example(turn * mebibyte));
+    notices.back()->show(example_transfer(turn * mebibyte));
     if (notices.size() > transfers_shown_max + 2) {
       notices.clear();
     }
@@ -136,7 +136,7 @@ TEST(Transfers, of_a_killed_process_are_gone_and_its_slot_can_be_used_again) {
   const TemporarySegment place;
   const Node other(place.options());
   for (int round = 0; round < 3; ++round) {
-    Child child([&] { return show_for_ever(place.options()); });
+    Child child([&] { return show_transfers_for_ever(place.options()); });
     EXPECT_TRUE(eventually([&] { return !other.transfers_of_others().empty(); }));
     child.send(SIGKILL);
     EXPECT_EQ(child.wait(), -SIGKILL);
@@ -144,7 +144,7 @@ TEST(Transfers, of_a_killed_process_are_gone_and_its_slot_can_be_used_again) {
     const Node next(place.options());
     EXPECT_TRUE(other.transfers_of_others().empty()) << "who takes the slot over wipes it";
     const auto notice = next.notice_transfer();
-    notice->show(example());
+    notice->show(example_transfer());
     EXPECT_EQ(other.transfers_of_others().size(), 1U);
   }
 }
@@ -154,7 +154,7 @@ TEST(Transfers, a_forked_child_changes_nothing_of_its_parents) {
   const Node mine(place.options());
   const Node other(place.options());
   auto notice = mine.notice_transfer();
-  notice->show(example());
+  notice->show(example_transfer());
   EXPECT_EQ(Child([&] {
               notice->set_done(mebibyte);
               notice->set_phase(TransferPhase::waiting, true);
@@ -181,7 +181,7 @@ TEST(Transfers, that_come_and_go_in_many_threads_are_seen_whole) {
     writers.emplace_back([&, number] {
       for (std::uint64_t turn = 1; !stop; ++turn) {
         const auto notice = mine.notice_transfer();
-        ShownTransfer shown = example(turn * number);
+        ShownTransfer shown = example_transfer(turn * number);
         shown.device = turn * number;
         shown.drive_requests = static_cast<std::uint16_t>(turn * number);
         notice->show(shown);
@@ -242,7 +242,7 @@ TEST(Transfers, of_garbage_are_within_bounds) {
       check_bounds(seen);
     }
     const auto notice = mine.notice_transfer();
-    notice->show(example());
+    notice->show(example_transfer());
     for (const SeenTransfer& seen : mine.view().transfers) {
       check_bounds(seen);
     }

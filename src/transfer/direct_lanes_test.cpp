@@ -14,7 +14,7 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t file_bytes = std::uint64_t{9} << 20;
+constexpr std::uint64_t laned_bytes = std::uint64_t{9} << 20;
 
 class DirectLaneTest : public ::testing::Test {
  protected:
@@ -33,7 +33,7 @@ class DirectLaneTest : public ::testing::Test {
 
   std::shared_ptr<LandingChecksums> checksums_of(DeviceAddress address) {
     return std::make_shared<LandingChecksums>(
-        std::vector<LandingPart>{{0, {address, file_bytes}}}, block_bytes_, found_);
+        std::vector<LandingPart>{{0, {address, laned_bytes}}}, block_bytes_, found_);
   }
 
   std::shared_ptr<Transfer> send(std::byte* to, bool hashed) {
@@ -42,9 +42,9 @@ class DirectLaneTest : public ::testing::Test {
     submission.path = path_;
     submission.flags = HIPPOGRIFF_HOST_MEMORY;
     submission.route = Route::direct;
-    submission.destinations = {{{0, file_bytes}, address}};
+    submission.destinations = {{{0, laned_bytes}, address}};
     if (hashed) {
-      found_.assign((file_bytes + block_bytes_ - 1) / block_bytes_, 0);
+      found_.assign((laned_bytes + block_bytes_ - 1) / block_bytes_, 0);
       submission.checksums = checksums_of(address);
     }
     auto transfer = runtime_.submit(submission);
@@ -73,7 +73,7 @@ class DirectLaneTest : public ::testing::Test {
 
   // The same, of memory that nobody has touched, so many bytes behind the beginning of a page.
   std::uint64_t read_into_new(std::uint64_t offset_in_page, std::uint64_t others, bool hashed) {
-    const std::size_t size = file_bytes + 2 * huge_page_bytes;
+    const std::size_t size = laned_bytes + 2 * huge_page_bytes;
     void* const pages =
         ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(pages, MAP_FAILED);
@@ -87,23 +87,23 @@ class DirectLaneTest : public ::testing::Test {
 
   void expect_content(std::uint64_t offset_in_page, bool hashed) {
     std::byte* const to = memory_at(offset_in_page);
-    std::memset(to, 0, file_bytes);
+    std::memset(to, 0, laned_bytes);
     EXPECT_FALSE(send(to, hashed)->failed());
-    EXPECT_EQ(std::memcmp(to, content_.data(), file_bytes), 0);
+    EXPECT_EQ(std::memcmp(to, content_.data(), laned_bytes), 0);
     for (std::size_t block = 0; hashed && block < found_.size(); ++block) {
       const std::uint64_t begin = block * block_bytes_;
       ASSERT_EQ(found_[block],
-                xxh3_of(content_.data() + begin, std::min(block_bytes_, file_bytes - begin)));
+                xxh3_of(content_.data() + begin, std::min(block_bytes_, laned_bytes - begin)));
     }
   }
 
   // Of a send into new memory that begins so many bytes behind the beginning of a page.
   void expect_pieces(std::uint64_t offset_in_page, bool hashed) {
     TransferRequest request;
-    request.extent = {0, file_bytes};
+    request.extent = {0, laned_bytes};
     request.address = {4 * huge_page_bytes + offset_in_page};
     request.new_memory = true;
-    found_.assign((file_bytes + block_bytes_ - 1) / block_bytes_, 0);
+    found_.assign((laned_bytes + block_bytes_ - 1) / block_bytes_, 0);
     request.checksums = hashed ? checksums_of(request.address) : nullptr;
     Transfer transfer(request, {}, nullptr, Warmth::warm);
     std::uint64_t begin = 0;
@@ -113,17 +113,17 @@ class DirectLaneTest : public ::testing::Test {
       ASSERT_LE(piece->size, transfer.piece_bytes_max);
       begin = piece->end();
     }
-    EXPECT_EQ(begin, file_bytes);
+    EXPECT_EQ(begin, laned_bytes);
   }
 
   std::uint64_t block_bytes_ = 100'000;
   TemporaryFolder folder_;
   const std::string path_ = folder_.file("data");
-  const std::vector<std::byte> content_ = random_bytes(file_bytes, 4);
+  const std::vector<std::byte> content_ = random_bytes(laned_bytes, 4);
   const std::shared_ptr<FaultPlan> plan_ = std::make_shared<FaultPlan>();
   std::unique_ptr<std::byte, decltype(&std::free)> memory_{
       static_cast<std::byte*>(std::aligned_alloc(
-          huge_page_bytes, file_bytes / huge_page_bytes * huge_page_bytes + 2 * huge_page_bytes)),
+          huge_page_bytes, laned_bytes / huge_page_bytes * huge_page_bytes + 2 * huge_page_bytes)),
       &std::free};
   std::vector<std::uint64_t> found_;
   Runtime runtime_{
@@ -131,7 +131,7 @@ class DirectLaneTest : public ::testing::Test {
 };
 
 TEST_F(DirectLaneTest, the_huge_page_that_begins_in_a_piece_comes_first) {
-  std::memset(memory_at(0), 1, file_bytes + huge_page_bytes);
+  std::memset(memory_at(0), 1, laned_bytes + huge_page_bytes);
   if (reads_in_order()) {
     EXPECT_EQ(first_read(huge_page_bytes - 1000, false), 0U);
     GTEST_SKIP() << "the file system has no O_DIRECT";

@@ -14,7 +14,7 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::uint64_t file_bytes = 12 * mebibyte + 4321;
+constexpr std::uint64_t struck_bytes = 12 * mebibyte + 4321;
 constexpr std::size_t transfers_at_once = 3;
 
 std::uint64_t first_seed() {
@@ -55,14 +55,14 @@ class RandomFaultsTest : public ::testing::TestWithParam<bool> {
 
   Submission random_submission(std::mt19937_64& random, OneTransfer& one) {
     Submission submission;
-    submission.offset = random() % file_bytes;
-    submission.size = 1 + random() % (file_bytes - submission.offset);
+    submission.offset = random() % struck_bytes;
+    submission.size = 1 + random() % (struck_bytes - submission.offset);
     const std::array routes = {Route::automatic, Route::pipelined, Route::parked, Route::mapped};
     submission.address = one.memory;
     if (random() % 2 == 0) {
       submission.path = input_;
       submission.route = routes.at(random() % 4);
-      std::memset(device_bytes(one.memory), 0x5A, file_bytes);
+      std::memset(device_bytes(one.memory), 0x5A, struck_bytes);
     } else {
       submission.direction = Direction::recv;
       submission.path = one.output;
@@ -95,8 +95,9 @@ class RandomFaultsTest : public ::testing::TestWithParam<bool> {
     std::mt19937_64 random(seed);
     std::vector<OneTransfer> all;
     for (std::size_t index = 0; index < transfers_at_once; ++index) {
-      all.push_back(
-          {nullptr, on_.state().allocate(file_bytes), folder_.file("out" + std::to_string(index))});
+      all.push_back({nullptr,
+                     on_.state().allocate(struck_bytes),
+                     folder_.file("out" + std::to_string(index))});
     }
     std::vector<Submission> submissions;
     for (OneTransfer& one : all) {
@@ -135,8 +136,8 @@ class RandomFaultsTest : public ::testing::TestWithParam<bool> {
 
   const TemporaryFolder folder_;
   const std::string input_ = folder_.file("input");
-  const std::vector<std::byte> content_ = random_bytes(file_bytes, 77);
-  const std::vector<std::byte> blank_ = std::vector<std::byte>(file_bytes, std::byte{0x5A});
+  const std::vector<std::byte> content_ = random_bytes(struck_bytes, 77);
+  const std::vector<std::byte> blank_ = std::vector<std::byte>(struck_bytes, std::byte{0x5A});
   FaultyRuntime on_{test_settings(), GetParam() ? linked_device() : plain_device()};
   int failed_ = 0;
   int ran_ = 0;

@@ -11,7 +11,7 @@
 namespace hippogriff {
 namespace {
 
-constexpr std::size_t file_bytes = (std::size_t{24} << 20) + 77;
+constexpr std::size_t landed_bytes = (std::size_t{24} << 20) + 77;
 constexpr std::size_t block_bytes = std::size_t{1} << 18;
 
 class LandingTest : public AbiTest {
@@ -24,7 +24,7 @@ class LandingTest : public AbiTest {
     add(50'000, 0);
     add(50'000, std::size_t{9} << 20);
     add((std::size_t{10} << 20) + 1, block_bytes);
-    add((std::size_t{11} << 20) + 13, file_bytes - (std::size_t{11} << 20) - 13);
+    add((std::size_t{11} << 20) + 13, landed_bytes - (std::size_t{11} << 20) - 13);
     options_.flags = HIPPOGRIFF_HOST_MEMORY;
     options_.checksum_block_bytes = block_bytes;
     options_.checksums = found_.data();
@@ -67,8 +67,8 @@ class LandingTest : public AbiTest {
   }
 
   const std::string path_ = folder_.file("data");
-  const std::vector<std::byte> content_ = make_file(path_, file_bytes, 3);
-  std::vector<std::byte> memory_ = std::vector<std::byte>(file_bytes);
+  const std::vector<std::byte> content_ = make_file(path_, landed_bytes, 3);
+  std::vector<std::byte> memory_ = std::vector<std::byte>(landed_bytes);
   std::vector<hippogriff_segment> segments_;
   std::vector<std::uint64_t> expected_;
   std::vector<std::uint64_t> found_;
@@ -84,7 +84,7 @@ TEST_F(LandingTest, checksums_are_those_of_the_blocks_by_every_route) {
     for (const bool cold : {false, true}) {
       SCOPED_TRACE(std::string(hippogriff_route_name(route)) + (cold ? ", cold" : ", cached"));
       if (cold) {
-        drop_cache(path_, 0, file_bytes);
+        drop_cache(path_, 0, landed_bytes);
       }
       options_.route = route;
       expect_right();
@@ -152,7 +152,7 @@ TEST_F(LandingTest, what_cannot_be_is_refused_before_anything_moves) {
   options_.checksums = found_.data();
   std::swap(segments_.front(), segments_.back());
   expect_refused("ascend");
-  EXPECT_EQ(std::ranges::count(memory_, std::byte{0}), static_cast<std::ptrdiff_t>(file_bytes));
+  EXPECT_EQ(std::ranges::count(memory_, std::byte{0}), static_cast<std::ptrdiff_t>(landed_bytes));
 }
 
 TEST_F(LandingTest, only_sends_to_segments_have_checksums) {

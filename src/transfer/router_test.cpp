@@ -19,7 +19,7 @@ using hippogriff::testing::in_random_worlds;
 using hippogriff::testing::RandomWorld;
 using hippogriff::testing::World;
 
-constexpr std::uint64_t gib = 1 << 30;
+constexpr std::uint64_t gibibyte = 1 << 30;
 
 // An H100 machine with 16 cores, before any calibration: ext4 file, wholly cached.
 TransferFacts gpu_facts(std::uint64_t size_bytes) {
@@ -66,7 +66,7 @@ TEST(Router, names_every_route_and_lane) {
 }
 
 TEST(Router, who_hashes_in_place_is_wider_and_no_slower) {
-  TransferFacts facts = gpu_facts(gib);
+  TransferFacts facts = gpu_facts(gibibyte);
   facts.host_addressable = true;
   facts.can_direct = true;
   const RoutePrediction plain = choose(facts).choice();
@@ -82,7 +82,7 @@ TEST(Router, who_hashes_in_place_is_wider_and_no_slower) {
 }
 
 TEST(Router, who_fills_new_memory_is_wider_and_slower) {
-  TransferFacts facts = gpu_facts(gib);
+  TransferFacts facts = gpu_facts(gibibyte);
   facts.host_addressable = true;
   facts.can_direct = true;
   const RoutePrediction plain = choose(facts).choice();
@@ -96,7 +96,7 @@ TEST(Router, who_fills_new_memory_is_wider_and_slower) {
 }
 
 TEST(Router, who_reads_a_file_in_memory_for_a_gpu_may_be_wider) {
-  TransferFacts facts = gpu_facts(gib);
+  TransferFacts facts = gpu_facts(gibibyte);
   facts.in_memory = true;
   EXPECT_EQ(most_channels(facts), EngineShape::slowed_channels_max);
   facts.host_addressable = true;
@@ -104,7 +104,7 @@ TEST(Router, who_reads_a_file_in_memory_for_a_gpu_may_be_wider) {
 }
 
 TEST(Router, predictions_come_in_the_order_of_the_interface) {
-  const auto decision = choose(gpu_facts(gib));
+  const auto decision = choose(gpu_facts(gibibyte));
   ASSERT_EQ(decision.predictions.size(), 4U);
   for (std::size_t index = 0; index < decision.predictions.size(); ++index) {
     EXPECT_EQ(static_cast<std::size_t>(decision.predictions[index].route), index + 1);
@@ -112,7 +112,7 @@ TEST(Router, predictions_come_in_the_order_of_the_interface) {
 }
 
 TEST(Router, a_large_cached_send_mixes_mapped_windows_with_reads) {
-  const TransferFacts facts = gpu_facts(4 * gib);
+  const TransferFacts facts = gpu_facts(4 * gibibyte);
   const auto decision = choose(facts);
   EXPECT_EQ(decision.chosen, Route::pipelined);
   const Plan& plan = decision.choice().plan;
@@ -125,7 +125,7 @@ TEST(Router, a_large_cached_send_mixes_mapped_windows_with_reads) {
 }
 
 TEST(Router, without_mapping_a_large_cached_send_is_read_by_enough_channels) {
-  TransferFacts facts = gpu_facts(4 * gib);
+  TransferFacts facts = gpu_facts(4 * gibibyte);
   facts.can_map = false;
   facts.why_not_map = "the file system does not let its pages be registered";
   const auto decision = choose(facts);
@@ -151,7 +151,7 @@ TEST(Router, nothing_is_mapped_unasked_while_it_would_hold_others_up) {
 }
 
 TEST(Router, mapped_alone_is_predicted_slower_and_leaner) {
-  const TransferFacts facts = gpu_facts(4 * gib);
+  const TransferFacts facts = gpu_facts(4 * gibibyte);
   const auto decision = choose(facts, Route::mapped);
   EXPECT_EQ(decision.chosen, Route::mapped);
   EXPECT_EQ(decision.choice().plan.buffered_channels, 0U);
@@ -190,7 +190,7 @@ TEST(Router, windows_are_not_mapped_under_eight_mebibytes) {
 }
 
 TEST(Router, a_cold_send_reads_directly_at_the_drive_depth) {
-  TransferFacts facts = gpu_facts(4 * gib);
+  TransferFacts facts = gpu_facts(4 * gibibyte);
   facts.cached_fraction = 0;
   const auto decision = choose(facts);
   EXPECT_EQ(decision.choice().plan, (Plan{.direct_io_depth = 2}));
@@ -199,9 +199,9 @@ TEST(Router, a_cold_send_reads_directly_at_the_drive_depth) {
 }
 
 TEST(Router, half_cached_takes_no_longer_than_its_cold_half) {
-  TransferFacts whole = gpu_facts(4 * gib);
+  TransferFacts whole = gpu_facts(4 * gibibyte);
   whole.cached_fraction = 0.5;
-  TransferFacts half = gpu_facts(2 * gib);
+  TransferFacts half = gpu_facts(2 * gibibyte);
   half.cached_fraction = 0;
   const auto decision = choose(whole);
   EXPECT_LE(decision.choice().seconds, 1.01 * choose(half).choice().seconds);
@@ -211,7 +211,7 @@ TEST(Router, half_cached_takes_no_longer_than_its_cold_half) {
 }
 
 TEST(Router, a_file_without_direct_io_is_read_through_the_page_cache) {
-  TransferFacts facts = gpu_facts(gib);
+  TransferFacts facts = gpu_facts(gibibyte);
   facts.direct_io = false;
   facts.cached_fraction = 0;
   const Plan plan = choose(facts).choice().plan;
@@ -221,7 +221,7 @@ TEST(Router, a_file_without_direct_io_is_read_through_the_page_cache) {
 }
 
 TEST(Router, load_on_link_and_cores_narrows_what_one_transfer_asks_for) {
-  const TransferFacts cached = gpu_facts(4 * gib);
+  const TransferFacts cached = gpu_facts(4 * gibibyte);
   const Plan alone = choose(cached).choice().plan;
   const auto crowded = choose(cached, Route::automatic, {.link_transfers = 3});
   EXPECT_LT(crowded.choice().plan.buffered_channels, alone.buffered_channels);
@@ -237,7 +237,7 @@ TEST(Router, load_on_link_and_cores_narrows_what_one_transfer_asks_for) {
 }
 
 TEST(Router, the_device_that_is_the_host_is_read_into_in_place) {
-  TransferFacts facts = gpu_facts(gib);
+  TransferFacts facts = gpu_facts(gibibyte);
   facts.host_addressable = true;
   facts.can_direct = true;
   facts.cores = 2;
@@ -286,7 +286,7 @@ TEST(Router, the_host_is_never_mapped_to_unasked) {
 
 // O_DIRECT cannot end in memory that is not aligned as the file is; slots are.
 TEST(Router, what_is_cold_goes_through_slots_where_memory_is_not_aligned) {
-  TransferFacts facts = gpu_facts(gib);
+  TransferFacts facts = gpu_facts(gibibyte);
   facts.host_addressable = true;
   facts.can_direct = true;
   facts.can_map = false;
@@ -312,7 +312,7 @@ TEST(Router, what_is_cold_goes_through_slots_where_memory_is_not_aligned) {
 }
 
 TEST(Router, real_direct_storage_wins_for_cold_files) {
-  TransferFacts facts = gpu_facts(gib);
+  TransferFacts facts = gpu_facts(gibibyte);
   facts.can_direct = true;
   facts.cached_fraction = 0;
   EXPECT_EQ(choose(facts).chosen, Route::direct);
@@ -321,7 +321,7 @@ TEST(Router, real_direct_storage_wins_for_cold_files) {
 }
 
 TEST(Router, sends_park_while_the_device_is_not_ready) {
-  TransferFacts facts = gpu_facts(gib);
+  TransferFacts facts = gpu_facts(gibibyte);
   facts.cached_fraction = 0.5;
   facts.device_ready = false;
   const auto decision = choose(facts);
@@ -335,7 +335,7 @@ TEST(Router, sends_park_while_the_device_is_not_ready) {
 }
 
 TEST(Router, results_are_drained_first_when_sends_wait_for_the_memory) {
-  TransferFacts facts = gpu_facts(gib);
+  TransferFacts facts = gpu_facts(gibibyte);
   facts.direction = Direction::recv;
   EXPECT_EQ(choose(facts).chosen, Route::pipelined);
   EXPECT_EQ(choose(facts).choice().plan, (Plan{.direct_io_depth = 2}));
@@ -351,7 +351,7 @@ TEST(Router, results_are_drained_first_when_sends_wait_for_the_memory) {
 }
 
 TEST(Router, results_are_not_drained_to_memory_that_comes_as_slowly_as_the_drive_writes) {
-  TransferFacts facts = gpu_facts(gib);
+  TransferFacts facts = gpu_facts(gibibyte);
   facts.direction = Direction::recv;
   facts.parked_sends_wait = true;
   Calibration calibration = default_calibration("cuda:0", "vda");
@@ -368,7 +368,7 @@ TEST(Router, results_are_not_drained_to_memory_that_comes_as_slowly_as_the_drive
 }
 
 TEST(Router, receives_into_memory_file_systems_write_by_the_cpu) {
-  TransferFacts facts = gpu_facts(gib);
+  TransferFacts facts = gpu_facts(gibibyte);
   facts.direction = Direction::recv;
   facts.in_memory = true;
   facts.direct_io = false;
@@ -382,7 +382,7 @@ TEST(Router, receives_into_memory_file_systems_write_by_the_cpu) {
 }
 
 TEST(Router, receives_to_a_drive_are_never_mapped) {
-  TransferFacts facts = gpu_facts(gib);
+  TransferFacts facts = gpu_facts(gibibyte);
   facts.direction = Direction::recv;
   const auto decision = choose(facts);
   EXPECT_FALSE(prediction(decision, Route::mapped).possible);
@@ -391,7 +391,7 @@ TEST(Router, receives_to_a_drive_are_never_mapped) {
 
 TEST(Router, forcing_an_impossible_route_says_why_not) {
   try {
-    choose(gpu_facts(gib), Route::direct);
+    choose(gpu_facts(gibibyte), Route::direct);
     FAIL() << "took a route that is not there";
   } catch (const Error& error) {
     EXPECT_EQ(error.failure().status, Status::unsupported);
@@ -401,7 +401,7 @@ TEST(Router, forcing_an_impossible_route_says_why_not) {
 }
 
 TEST(Router, an_empty_calibration_and_an_empty_transfer_still_get_an_answer) {
-  for (const std::uint64_t size_bytes : {std::uint64_t{0}, gib}) {
+  for (const std::uint64_t size_bytes : {std::uint64_t{0}, gibibyte}) {
     TransferFacts facts = gpu_facts(size_bytes);
     facts.cores = 0;
     const auto decision = choose_route(facts, {}, Calibration{}, Route::automatic);
@@ -559,7 +559,7 @@ TEST(RouterPromise, plans_take_no_more_slots_than_there_may_be_and_park_only_whe
 }
 
 TEST(Router, a_bound_of_host_memory_narrows_what_needs_slots) {
-  TransferFacts facts = gpu_facts(4 * gib);
+  TransferFacts facts = gpu_facts(4 * gibibyte);
   facts.can_map = false;
   Calibration calibration = default_calibration("cuda:0", "nvme0n1");
   calibration.drive.depth = 4;
