@@ -188,6 +188,7 @@ _WITHOUT_THREADS = """
 import os, resource, sys, numpy
 import hippogriff
 hippogriff.empty(1, "u1", device="host")
+hippogriff.StorageArray  # Its module, too, while it may be read.
 os.setresuid(65534, 65534, 65534)  # root may have as many as it likes
 resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
 try:
@@ -205,7 +206,9 @@ def test_without_a_thread_for_it_an_array_says_so() -> None:
         file = place / "a"
         file.write_bytes(bytes(4096))
         command = [sys.executable, "-c", _WITHOUT_THREADS, str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        if any(words in done.stderr for words in ("Permission denied", "No module named")):
+            pytest.skip("another user may not read this checkout, or this Python")
         assert "start a thread for arrays" in done.stdout, done.stderr
         assert "pids.max" in done.stdout
     finally:
