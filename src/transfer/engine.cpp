@@ -409,7 +409,7 @@ void Engine::rescue_locked(const std::shared_ptr<Transfer>& transfer) {
   if (!parked && !unclaimed) {
     transfer->fail({.status = Status::internal,
                     .operation = "carry a transfer",
-                    .object = transfer->file().facts().path,
+                    .object = transfer->path(),
                     .detail = "pieces were claimed and not moved"});
     return;
   }

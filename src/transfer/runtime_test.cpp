@@ -521,6 +521,25 @@ TEST_F(RuntimeTest, cancelled_transfer_finishes_soon_and_says_what_is_missing) {
   go = true;
 }
 
+// The file is let go of at the end, while others may still ask about the transfer.
+TEST_F(RuntimeTest, cancel_may_come_while_a_transfer_ends) {
+  const std::string path = folder_.file("data");
+  write_whole(path, random_bytes(mebibyte, 12));
+  const DeviceAddress address = runtime_.device("linked").allocate(mebibyte);
+  for (int round = 0; round < rounds_of(1000); ++round) {
+    const auto transfer =
+        runtime_.submit({.path = path, .address = address, .route = Route::pipelined});
+    while (!transfer->finished()) {
+      if (transfer->bytes_done() == mebibyte) {
+        transfer->cancel();
+      }
+    }
+    ASSERT_TRUE(transfer->wait(long_enough));
+    const Status status = transfer->status();
+    ASSERT_TRUE(status == Status::ok || status == Status::cancelled);
+  }
+}
+
 TEST_F(RuntimeTest, shutdown_cancels_what_is_in_flight) {
   const std::string path = folder_.file("data");
   write_whole(path, random_bytes(64 * mebibyte, 12));

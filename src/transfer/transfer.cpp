@@ -182,7 +182,7 @@ void Transfer::cancel() {
   }
   give_up({.status = Status::cancelled,
            .operation = request_.direction == Direction::send ? "send" : "recv",
-           .object = file().facts().path});
+           .object = path_});
 }
 
 void Transfer::give_up(Failure failure) {
