@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from hippogriff._slices import CALL_BYTES
 from hippogriff.errors import InvalidArgument, Unsupported, check
 
-_CALL_BYTES = 64 << 20
 _CALL_ROWS = 1 << 18
 
 
@@ -80,7 +80,7 @@ def broadcast(numpy: Any, values: Any, dtype: Any, shape: tuple[int, ...]) -> An
 
 def move_rows(move: Any, handle: Any, rows: Any, row_bytes: int, array: Any) -> None:
     """Have rows gathered into memory or scattered from it; an interrupt is seen between calls."""
-    step = max(1, min(_CALL_ROWS, _CALL_BYTES // max(1, row_bytes)))
+    step = max(1, min(_CALL_ROWS, CALL_BYTES // max(1, row_bytes)))
     for first in range(0, rows.size, step):
         numbers = rows.ctypes.data + first * rows.itemsize
         memory = array.ctypes.data + first * row_bytes

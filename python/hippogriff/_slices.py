@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hippogriff._transfer import Transfer
 
 # Of arrays in storage, in one call.
-_CALL_BYTES = 64 << 20
+CALL_BYTES = 64 << 20
 _LINE_BYTES_MAX = 1 << 20
 # So few are read on the calling thread: a transfer would take longer to start.
 _SMALL_RUNS = 16
@@ -198,7 +198,7 @@ def cut_range(offset: int, size_bytes: int) -> Iterator[tuple[int, int]]:
     """
     end = offset + size_bytes
     while offset < end:
-        stop = min(end, (offset + _CALL_BYTES) // _LINE_BYTES_MAX * _LINE_BYTES_MAX)
+        stop = min(end, (offset + CALL_BYTES) // _LINE_BYTES_MAX * _LINE_BYTES_MAX)
         yield offset, stop - offset
         offset = stop
 

@@ -235,7 +235,7 @@ class _Interrupted:
 def short_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have calls move 1 MiB, or 1000 rows, at most."""
     for module in (_slices, _host_rows):
-        monkeypatch.setattr(module, "_CALL_BYTES", 1 << 20)
+        monkeypatch.setattr(module, "CALL_BYTES", 1 << 20)
     monkeypatch.setattr(_host_rows, "_CALL_ROWS", 1000)
 
 

@@ -206,16 +206,14 @@ void AtomicFile::commit() {
   }
   file_->sync();
   // Where there is nothing to replace, nothing can be left of a process that is killed.
-  if (temporary_.empty() && storage_->name(*file_, target_)) {
-    committed_ = true;
-    return;
-  }
-  if (temporary_.empty()) {
+  if (temporary_.empty() && !storage_->name(*file_, target_)) {
     link_unnamed();
   }
   // From here on the temporary name may be the target's: when only the folder's sync fails,
   // removing the name again is harmless, for it is gone.
-  storage_->rename(temporary_, target_);
+  if (!temporary_.empty()) {
+    storage_->rename(temporary_, target_);
+  }
   committed_ = true;
 }
 

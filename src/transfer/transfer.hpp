@@ -80,7 +80,8 @@ class Transfer {
 
   [[nodiscard]] Device& device() const { return *request_.device; }
 
-  // Until it has ended: whoever hears of that finds the file closed.
+  // For lanes and hooks, until it ends: then the file is closed, while others may still ask it
+  // something. They have path().
   [[nodiscard]] File& file() const { return *request_.file; }
 
   // What stays of the request's files.

@@ -186,7 +186,7 @@ def environment(reservations: Sequence[Reservation], leader: str) -> dict[str, s
     if shim is not None:
         before = os.environ.get("LD_LIBRARY_PATH")
         added["LD_LIBRARY_PATH"] = f"{shim}:{before}" if before else str(shim)
-        # Where a program opens libcuda.so, that is beside it; Numba until 2025 went by this.
+        # Numba's own bindings look for this; the others open a name, which is in that folder.
         added["NUMBA_CUDA_DRIVER"] = os.environ.get("NUMBA_CUDA_DRIVER", str(shim / "libcuda.so.1"))
         driver = os.environ.get("HIPPOGRIFF_CUDA_DRIVER")
         if (
