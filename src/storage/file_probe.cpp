@@ -157,11 +157,7 @@ FileIdentity identify(int fd, const std::string& path, const char* operation) {
   }
   const mode_t kind = status.st_mode & S_IFMT;
   if (kind == S_IFREG) {
-    return {status.st_dev,
-            status.st_ino,
-            static_cast<std::uint64_t>(status.st_size),
-            false,
-            status.st_nlink > 0};
+    return {status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size), false};
   }
   const std::string named = path.empty() ? path_of_descriptor(fd) : path;
   switch (kind) {

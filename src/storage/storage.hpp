@@ -47,7 +47,6 @@ struct FileIdentity {
   std::uint64_t inode = 0;
   std::uint64_t size = 0;
   bool is_block_device = false;
-  bool has_name = true;  // false: O_TMPFILE, unlinked
 };
 
 // How much of a range is in the page cache; the part past the end of the file is left out.

@@ -373,33 +373,6 @@ TEST_F(FaultsTest,
   }
 }
 
-TEST_F(FaultsTest, file_without_a_name_has_its_size_from_the_start_and_nothing_is_held_back) {
-  const Descriptor file(open(folder_.path().c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-  if (!file.valid() ||
-      on_.runtime->storage().adopt(file.get(), FileAccess::write)->facts().in_memory) {
-    GTEST_SKIP() << "all files have names here, or lie in memory";
-  }
-  const std::string path = "/proc/self/fd/" + std::to_string(file.get());
-  memory_ = on_.state().allocate(content_bytes);
-  std::memcpy(device_bytes(memory_), content_.data(), content_bytes);
-  const auto recv_all = [&] {
-    return finished({.direction = Direction::recv,
-                     .fd = file.get(),
-                     .address = memory_,
-                     .size = content_bytes,
-                     .route = Route::pipelined});
-  };
-  on_.device_faults->fail(
-      DeviceOperation::copy_to_host, 2, {.status = Status::device_error, .operation = "copy"});
-  expect_failure(*recv_all(), Status::device_error);
-  EXPECT_EQ(std::filesystem::file_size(path), content_bytes);
-  on_.stop_faults();
-  const auto received = recv_all();
-  EXPECT_FALSE(received->failed()) << received->failure_message();
-  EXPECT_TRUE(same_bytes(read_whole(path), content_));
-  EXPECT_TRUE(on_.runtime->free(memory_));
-}
-
 TEST_F(FaultsTest, full_drive_says_so_and_what_was_written_is_there) {
   on_.plan->limit_size(9 * mebibyte + 1000);
   expect_recv_fails_in_place(Route::pipelined, Status::io_error, ENOSPC);

@@ -461,27 +461,24 @@ void Runtime::launch(const Submission& submission,
 
 // Makes the file that a receive lengthens long enough: mappings need that, direct writes beyond the
 // end go one by one, and a full disk is known early. Its last bytes are held back, so that it has
-// its full size only when all is there. A file that nobody sees yet, or that goes with the process,
-// needs no such care, nor what is written in one piece.
+// its full size only when all is there. A file that nobody sees yet needs no such care, nor what is
+// written in one piece.
 void Runtime::prepare_file(Transfer& transfer) {
   const TransferRequest& request = transfer.request();
   const Plan& plan = transfer.decision().choice().plan;
   const bool mapped = plan.mapped_channels > 0;
-  const bool ours = request.replaces != nullptr;
+  const bool seen = request.replaces == nullptr;
   Range range = request.extent;
   const std::uint64_t first_cut = align_down(range.offset, WorkMap::cut_bytes);
   const bool one_piece =
       static_cast<double>(range.end() - first_cut) <= EngineShape::piece_bytes_min && !mapped &&
       plan.direct_io_depth == 0;
-  const FileIdentity identity = request.file->identity();
-  const std::uint64_t size = identity.size;
-  if (request.direction == Direction::send || size >= range.end() || (!ours && one_piece)) {
+  const std::uint64_t size = request.file->identity().size;
+  if (request.direction == Direction::send || size >= range.end() || (seen && one_piece)) {
     return;
   }
   // Not before the end that the file has now: what lies before it does not lengthen it.
   const std::uint64_t last = std::max(align_down(range.end() - 1, WorkMap::cut_bytes), size);
-  // Memory without a name may be another process's, too.
-  const bool seen = !ours && (identity.has_name || request.file->facts().in_memory);
   if (seen && last > range.offset) {
     transfer.work.hold_back(last);
     range.size = last - range.offset;
@@ -489,7 +486,7 @@ void Runtime::prepare_file(Transfer& transfer) {
   // Pages of a file in memory are made by the lanes, side by side.
   if (mapped || !request.file->facts().in_memory) {
     request.file->allocate(range);
-  } else if (ours) {
+  } else if (!seen) {
     request.file->truncate(range.end());
   } else if (range.size < request.extent.size && range.end() > size) {
     // By a byte of its own, never by ftruncate: the file may have grown further meanwhile.
