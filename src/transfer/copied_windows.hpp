@@ -1,14 +1,16 @@
 // Windows whose copies are complete, closed when no transfer waits for it.
 #pragma once
 
+#include "transfer/exit_hold.hpp"
 #include "transfer/registered_window.hpp"
 
+#include <optional>
 #include <vector>
 
 namespace hippogriff {
 
-// Closing takes the driver some 10 ms a GB. The process's exit waits for it, 1 s at most: a driver
-// that ends meanwhile would be called too late. Not thread-safe: belongs to one engine thread.
+// Closing takes the driver some 10 ms a GB, which the process's exit waits for. Not thread-safe:
+// belongs to one engine thread.
 class CopiedWindows {
  public:
   CopiedWindows() = default;
@@ -23,6 +25,7 @@ class CopiedWindows {
 
  private:
   std::vector<RegisteredWindow> windows_;
+  std::optional<ExitHold> exit_hold_;
 };
 
 }  // namespace hippogriff

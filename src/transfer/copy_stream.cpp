@@ -53,7 +53,21 @@ bool StreamCopy::completed() {
   return true;
 }
 
+void SpareStream::make(Device& device) {
+  auto stream = device.create_stream();
+  const std::lock_guard lock(mutex_);
+  stream_ = std::move(stream);
+}
+
+std::unique_ptr<Stream> SpareStream::take() {
+  const std::lock_guard lock(mutex_);
+  return std::move(stream_);
+}
+
 Stream& CopyStream::made() {
+  if (stream_ == nullptr && spare_ != nullptr) {
+    stream_ = spare_->take();
+  }
   if (stream_ == nullptr) {
     stream_ = device_.create_stream();
   }

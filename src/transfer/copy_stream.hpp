@@ -60,13 +60,28 @@ class StreamCopy final : public Event {
   std::exception_ptr failure_;
 };
 
+// A stream for the first CopyStream that wants one, made before. Thread-safe.
+class SpareStream {
+ public:
+  // The device must be current on the calling thread.
+  void make(Device& device);
+  // nullptr when there is none.
+  [[nodiscard]] std::unique_ptr<Stream> take();
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<Stream> stream_;
+};
+
 // Channels share one, because the copy engine loses time between copies of different streams: 12
 // channels with pieces of 2 MiB reached 49.6 GB/s on one stream and 47.7 on their own (one H100
 // machine, limit 54.5). Made late, because streams that nobody copies on delay the first transfer.
 // Thread-safe; the device must be current on the calling thread.
 class CopyStream {
  public:
-  explicit CopyStream(Device& device) : device_(device) {}
+  // `spare` may be null; else it must outlive this.
+  explicit CopyStream(Device& device, SpareStream* spare = nullptr)
+      : device_(device), spare_(spare) {}
 
   ~CopyStream() = default;
   CopyStream(const CopyStream&) = delete;
@@ -114,6 +129,7 @@ class CopyStream {
   void withdraw(StreamCopy& copy);
 
   Device& device_;
+  SpareStream* spare_;
   std::mutex waiting_mutex_;  // a leaf, and held for no call of the device
   std::deque<StreamCopy*> waiting_;
   std::mutex mutex_;                                  // the rest

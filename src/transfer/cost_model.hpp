@@ -16,8 +16,9 @@ struct PlanCost {
 
 // What the engine's pieces are like, as far as predictions depend on it. Bytes and seconds.
 struct EngineShape {
-  static constexpr double piece_bytes_max = 2.0 * (1 << 20);    // a slot of the pinbuffer
-  static constexpr std::uint32_t slots_per_channel = 2;         // one is filled, the other copied
+  static constexpr double piece_bytes_max = 2.0 * (1 << 20);  // a slot of the pinbuffer
+  static constexpr std::uint32_t slots_per_channel = 2;       // one is filled, the other copied
+  static constexpr std::size_t pinned_bytes_enough = std::size_t{48} << 20;  // for all channels
   static constexpr double piece_bytes_min = 512.0 * (1 << 10);  // pieces shrink towards the end
   static constexpr double window_bytes_min = 4.0 * (1 << 20);   // so do windows of a mapping
   static constexpr double absorbed_bytes = 1 << 20;       // writes the page cache takes at once

@@ -117,10 +117,14 @@ void Engine::wake_and_unlock(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-template <typename Work>
-void Engine::add_thread_locked(Work work) {
+void Engine::add_thread_locked(std::function<void()> work) {
   try {
-    threads_.emplace_back(work);
+    threads_.emplace_back([this, work = std::move(work)] {
+      work();
+      const std::lock_guard lock(mutex_);
+      ++ended_threads_;
+      thread_ended_.notify_all();
+    });
   } catch (...) {
     throw Error({.status = Status::out_of_host_memory,
                  .operation = "start a thread",
@@ -171,7 +175,7 @@ void Engine::work(std::size_t index) {
       device_->make_current();
       // Sleeps of tens of microseconds are meant as such: waits for copies are made of them.
       prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
-      CopyStream stream(*device_);
+      CopyStream stream(*device_, &spare_stream_);
       LaneContext context{.device = *device_,
                           .pinbuffer = pinbuffer_,
                           .parking = parking_,
@@ -191,9 +195,6 @@ void Engine::work(std::size_t index) {
       refuse_task(current_failure());
     }
   }
-  const std::lock_guard lock(mutex_);
-  ++ended_threads_;
-  thread_ended_.notify_all();
 }
 
 // False when the engine stops and nothing is left to do.
@@ -441,6 +442,7 @@ void Engine::finalize(Transfer& transfer) {
   }
   transfer.finish();
   prepare_to_map(transfer);
+  prepare_for_more(transfer);
 }
 
 // What registering needs takes device memory and holds up the process's other calls of the driver
@@ -491,8 +493,6 @@ void Engine::watch() {
           lock, soon && bound ? std::chrono::microseconds(50) : std::chrono::microseconds(1000));
     }
   }
-  ++ended_threads_;
-  thread_ended_.notify_all();
 }
 
 // One look at every watched transfer. True when one came so recently that the next pays soon.

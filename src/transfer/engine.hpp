@@ -34,6 +34,11 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  // Makes what the first transfers would wait for, beside them: some pinned memory, a stream for
+  // receives, io_uring's first ring, and what `also` makes. Where any of that fails, they make it
+  // themselves, and say why they cannot. At most once.
+  void begin_head_start(std::function<void()> also);
+
   // Begins to carry a transfer. gate_open, after and memory_deadline must be set.
   void start(const std::shared_ptr<Transfer>& transfer);
 
@@ -89,8 +94,9 @@ class Engine {
   bool look_at_watched(std::unique_lock<std::mutex>& lock);
   bool open_gate(Transfer& transfer);
   static void show_waiting(const Transfer& transfer);
-  template <typename Work>
-  void add_thread_locked(Work work);
+  void add_thread_locked(std::function<void()> work);
+  void prepare_for_more(const Transfer& transfer) noexcept;
+  void make_head_start(const std::function<void()>& also);
   void spawn_locked();
   void enqueue_locked(const std::shared_ptr<Transfer>& transfer, Lane lane, std::uint32_t count);
   void push_locked(const std::shared_ptr<Transfer>& transfer, Lane lane);
@@ -111,6 +117,7 @@ class Engine {
   Pinbuffer pinbuffer_;
   Parking parking_;
   CopyStream to_device_;
+  SpareStream spare_stream_;
   mutable std::mutex mutex_;
   std::condition_variable task_queued_;
   std::condition_variable watch_again_;
@@ -129,7 +136,8 @@ class Engine {
   std::size_t to_wake_ = 0;
   std::size_t ended_threads_ = 0;
   bool watcher_started_ = false;
-  bool stopping_ = false;
+  std::atomic<std::uint32_t> short_sends_{0};
+  std::atomic<bool> stopping_{false};
 };
 
 }  // namespace hippogriff

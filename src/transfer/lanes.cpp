@@ -72,6 +72,12 @@ bool stays_in_caches(const Transfer& transfer) {
          !request.device->info().can.host_addressable;
 }
 
+bool is_short(const Transfer& transfer) {
+  constexpr std::uint64_t short_bytes_max = std::uint64_t{128} << 20;
+  const TransferRequest& request = transfer.request();
+  return request.extent.size <= short_bytes_max && !request.device->info().can.host_addressable;
+}
+
 std::uint64_t piece_bytes(const Transfer& transfer, std::uint32_t channels) {
   const std::uint64_t usual_bytes = std::uint64_t{stays_in_caches(transfer) ? 256U : 512U} << 10U;
   const std::uint64_t smallest_bytes = std::min(usual_bytes, transfer.piece_bytes_max);

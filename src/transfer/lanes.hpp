@@ -56,6 +56,10 @@ LaneOutcome recv_direct(LaneContext& context, Transfer& transfer);
 // soon, and towards the end so that channels finish together.
 std::uint64_t piece_bytes(const Transfer& transfer, std::uint32_t channels);
 
+// Over before it was worth pinning more memory for it: a segment takes 0.8 ms, in which the driver
+// holds other copies up.
+[[nodiscard]] bool is_short(const Transfer& transfer);
+
 // Whether all that a send's channels write for the device is still in their cores' own caches when
 // it is copied, because that is so little.
 bool stays_in_caches(const Transfer& transfer);

@@ -4,6 +4,7 @@
 #include "transfer/device_wait.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <new>
 #include <utility>
 
@@ -13,7 +14,7 @@ namespace {
 
 // How often who waits asks whether it is still needed: nobody tells it of a transfer that is
 // cancelled, or that others have finished.
-constexpr std::chrono::milliseconds wanted_interval{20};
+constexpr std::chrono::milliseconds wanted_interval = Pinbuffer::late;
 constexpr std::chrono::seconds refused_interval{1};
 
 }  // namespace
@@ -22,10 +23,10 @@ Pinbuffer::Pinbuffer(Device& device, std::size_t limit_bytes)
     : device_(device), segments_max_(std::max<std::size_t>(1, limit_bytes / segment_bytes)) {}
 
 Pinbuffer::~Pinbuffer() {
-  HIPPO_ASSERT(free_.size() + abandoned_.size() == segment_count() * segment_slots);
+  HIPPO_ASSERT(lent_ == 0);
   const auto is_in_use = [this](const std::byte* segment) {
-    return std::any_of(abandoned_.begin(), abandoned_.end(), [segment](const std::byte* slot) {
-      return slot >= segment && slot < segment + segment_bytes;
+    return std::any_of(abandoned_.begin(), abandoned_.end(), [segment](const std::byte* memory) {
+      return memory >= segment && memory < segment + segment_bytes;
     });
   };
   for (std::byte* segment : segments_) {
@@ -47,37 +48,109 @@ std::byte* Pinbuffer::acquire(std::chrono::nanoseconds timeout,
   std::unique_lock lock(mutex_);
   std::size_t before_us = waiting_;
   while (free_.size() <= before_us) {
-    if (!wanted()) {
-      return nullptr;
-    }
-    if (may_grow()) {
+    if (may_grow() && wanted()) {
       if (std::byte* slot = grow(lock); slot != nullptr) {
+        ++lent_;
         return slot;
       }
       continue;
     }
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= end) {
+    if (!await_slot(lock, end, wanted)) {
       return nullptr;
     }
-    await_slot(lock, std::min(end, now + wanted_interval));
     before_us = 0;
   }
   std::byte* slot = free_.back();
   free_.pop_back();
+  ++lent_;
   slots_changed();
   return slot;
 }
 
-// A segment that is being allocated comes by itself.
-void Pinbuffer::await_slot(std::unique_lock<std::mutex>& lock,
-                           std::chrono::steady_clock::time_point end) {
+std::byte* Pinbuffer::acquire_part(std::size_t bytes,
+                                   std::chrono::nanoseconds timeout,
+                                   Growth grows,
+                                   const std::function<bool()>& wanted) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto end = begin + timeout;
+  std::unique_lock lock(mutex_);
+  std::size_t before_us = waiting_;
+  std::byte* part = part_of_cut_slot(bytes);
+  while (part == nullptr) {
+    std::byte* slot = nullptr;
+    const bool pins = grows == Growth::at_once || segment_count() == 0 ||
+                      std::chrono::steady_clock::now() >= begin + late;
+    if (free_.size() > before_us) {
+      slot = free_.back();
+      free_.pop_back();
+    } else if (pins && may_grow() && wanted()) {
+      slot = grow(lock);
+    } else if (await_slot(lock, end, wanted)) {
+      before_us = 0;
+    } else {
+      return nullptr;
+    }
+    if (slot != nullptr) {
+      cut_.push_back({.memory = slot, .part_bytes = bytes});
+      cut_.back().free_parts = cut_.back().all_parts();
+    }
+    part = part_of_cut_slot(bytes);
+  }
+  ++lent_;
+  slots_changed();
+  return part;
+}
+
+std::byte* Pinbuffer::part_of_cut_slot(std::size_t bytes) {
+  for (CutSlot& slot : cut_) {
+    if (slot.part_bytes == bytes && slot.free_parts != 0) {
+      const int index = std::countr_zero(slot.free_parts);
+      slot.free_parts &= slot.free_parts - 1;
+      return slot.memory + static_cast<std::size_t>(index) * bytes;
+    }
+  }
+  return nullptr;
+}
+
+void Pinbuffer::prepare(std::size_t bytes, const std::function<bool()>& wanted) {
+  std::unique_lock lock(mutex_);
+  while (segment_count() * segment_bytes < std::min(bytes, limit_bytes()) && wanted()) {
+    if (growing_) {
+      slot_free_.wait_for(lock, wanted_interval);
+      continue;
+    }
+    std::byte* slot = grow(lock);
+    if (slot == nullptr) {
+      return;
+    }
+    free_.push_back(slot);
+    slots_changed();
+    slot_free_.notify_all();
+  }
+}
+
+std::vector<Pinbuffer::CutSlot>::iterator Pinbuffer::cut_slot_of(const std::byte* memory) {
+  return std::ranges::find_if(cut_, [memory](const CutSlot& slot) {
+    return memory >= slot.memory && memory < slot.memory + slot_bytes;
+  });
+}
+
+// A while. False when the time is over, or nobody wants one any more. A segment that is being
+// allocated comes by itself.
+bool Pinbuffer::await_slot(std::unique_lock<std::mutex>& lock,
+                           std::chrono::steady_clock::time_point end,
+                           const std::function<bool()>& wanted) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!wanted() || now >= end) {
+    return false;
+  }
   const std::size_t counted = growing_ ? 0 : 1;
   waiting_ += counted;
   slots_changed();
-  slot_free_.wait_until(lock, end);
+  slot_free_.wait_until(lock, std::min(end, now + wanted_interval));
   waiting_ -= counted;
   slots_changed();
+  return true;
 }
 
 void Pinbuffer::slots_changed() noexcept {
@@ -117,8 +190,10 @@ std::byte* Pinbuffer::grow(std::unique_lock<std::mutex>& lock) {
 // Holds the lock when it returns or throws. A driver that pins no memory at all leaves us ordinary
 // memory; one that pins some, just that.
 std::byte* Pinbuffer::new_segment(std::unique_lock<std::mutex>& lock) {
-  free_.reserve(segments_max_ * segment_slots);
-  abandoned_.reserve(segments_max_ * segment_slots);
+  const std::size_t slots_max = segments_max_ * segment_slots;
+  free_.reserve(slots_max);
+  cut_.reserve(slots_max);
+  abandoned_.reserve(slots_max * (slot_bytes / quarter_bytes));
   if (!refusal_.empty()) {
     return new_ordinary_segment();
   }
@@ -158,21 +233,31 @@ std::byte* Pinbuffer::new_ordinary_segment() {
   return ordinary_segments_.back()->data();
 }
 
-void Pinbuffer::release(std::byte* slot) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    if (std::find(abandoned_.begin(), abandoned_.end(), slot) != abandoned_.end()) {
-      return;
-    }
-    free_.push_back(slot);
-    slots_changed();
+void Pinbuffer::release(std::byte* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  --lent_;
+  if (std::ranges::find(abandoned_, memory) != abandoned_.end()) {
+    return;
   }
-  slot_free_.notify_one();
+  const auto slot = cut_slot_of(memory);
+  if (slot == cut_.end()) {
+    free_.push_back(memory);
+    slots_changed();
+    slot_free_.notify_one();
+    return;
+  }
+  slot->free_parts |= 1U << (static_cast<std::size_t>(memory - slot->memory) / slot->part_bytes);
+  if (slot->free_parts == slot->all_parts()) {
+    free_.push_back(slot->memory);
+    cut_.erase(slot);
+  }
+  slots_changed();
+  slot_free_.notify_all();  // not everybody who waits can do with a part
 }
 
-void Pinbuffer::abandon(std::byte* slot) noexcept {
+void Pinbuffer::abandon(std::byte* memory) noexcept {
   const std::lock_guard lock(mutex_);
-  abandoned_.push_back(slot);
+  abandoned_.push_back(memory);
 }
 
 std::size_t Pinbuffer::allocated_bytes() const {

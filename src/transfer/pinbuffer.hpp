@@ -35,6 +35,10 @@ class Pinbuffer {
   static constexpr std::size_t slot_bytes = std::size_t{2} << 20;
   // One channel's.
   static constexpr std::size_t segment_slots = 2;
+  // What those have whose pieces are so small: pinning takes a short transfer longer than all the
+  // rest.
+  static constexpr std::size_t quarter_bytes = slot_bytes / 4;
+  static constexpr std::size_t half_bytes = slot_bytes / 2;
 
   // `limit_bytes` is rounded up to one segment at least. Nothing is allocated yet.
   Pinbuffer(Device& device, std::size_t limit_bytes);
@@ -48,9 +52,23 @@ class Pinbuffer {
   // back are for those who wait already. Throws Error when the first segment cannot be allocated.
   [[nodiscard]] std::byte* acquire(
       std::chrono::nanoseconds timeout, const std::function<bool()>& wanted = [] { return true; });
-  void release(std::byte* slot) noexcept;
-  // Before release: the device may still use the slot, so it (and its segment) is never reused.
-  void abandon(std::byte* slot) noexcept;
+  // The same for quarter_bytes or half_bytes, which are cut from slots and become slots again when
+  // all are back. Growth::late: only where there is nothing at all, or none has come back for
+  // `late`: a short transfer is over before, unless who has the memory waits for something else.
+  static constexpr std::chrono::milliseconds late{20};
+  enum class Growth : std::uint8_t { late, at_once };
+  [[nodiscard]] std::byte* acquire_part(
+      std::size_t bytes,
+      std::chrono::nanoseconds timeout,
+      Growth grows,
+      const std::function<bool()>& wanted = [] { return true; });
+  // Slots and parts.
+  void release(std::byte* memory) noexcept;
+  // Before release: the device may still use it, so it (and its segment) is never reused.
+  void abandon(std::byte* memory) noexcept;
+
+  // Grows to `bytes` before anybody asks, while it is `wanted`. Throws as acquire does.
+  void prepare(std::size_t bytes, const std::function<bool()>& wanted);
 
   // Somebody waits, and all there may be is lent: who has several slots should give one back. Takes
   // no lock, so it may be a moment late.
@@ -65,11 +83,24 @@ class Pinbuffer {
  private:
   static constexpr std::size_t segment_bytes = slot_bytes * segment_slots;
 
+  // A slot some of whose parts are lent.
+  struct CutSlot {
+    std::byte* memory = nullptr;
+    std::size_t part_bytes = 0;
+    std::uint32_t free_parts = 0;  // a bit each
+
+    [[nodiscard]] std::uint32_t all_parts() const { return (1U << (slot_bytes / part_bytes)) - 1; }
+  };
+
   [[nodiscard]] std::size_t segment_count() const {
     return segments_.size() + ordinary_segments_.size();
   }
 
-  void await_slot(std::unique_lock<std::mutex>& lock, std::chrono::steady_clock::time_point end);
+  bool await_slot(std::unique_lock<std::mutex>& lock,
+                  std::chrono::steady_clock::time_point end,
+                  const std::function<bool()>& wanted);
+  [[nodiscard]] std::vector<CutSlot>::iterator cut_slot_of(const std::byte* memory);
+  std::byte* part_of_cut_slot(std::size_t bytes);
   void slots_changed() noexcept;
   [[nodiscard]] bool may_grow() const;
   std::byte* grow(std::unique_lock<std::mutex>& lock);
@@ -81,6 +112,8 @@ class Pinbuffer {
   mutable std::mutex mutex_;
   std::condition_variable slot_free_;
   std::vector<std::byte*> free_;
+  std::vector<CutSlot> cut_;
+  std::size_t lent_ = 0;     // slots and parts
   std::size_t waiting_ = 0;  // for a slot to come back, not for a segment
   std::atomic<bool> short_{false};
   std::vector<std::byte*> segments_;  // pinned ones

@@ -12,15 +12,23 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <random>
 #include <thread>
+#include <vector>
 
 namespace hippogriff {
 namespace {
 
 constexpr std::uint64_t segment_bytes = Pinbuffer::slot_bytes * Pinbuffer::segment_slots;
+constexpr std::chrono::seconds no_time{0};
+constexpr auto late = Pinbuffer::Growth::late;
 
 class PinbufferTest : public ::testing::Test {
  protected:
+  [[nodiscard]] std::uint64_t pinbuffer_calls() const {
+    return faults_->calls(DeviceOperation::allocate_pinned);
+  }
+
   std::shared_ptr<DeviceFaults> faults_ = std::make_shared<DeviceFaults>();
   std::shared_ptr<Device> device_ = make_faulty_device(linked_device(), faults_);
 };
@@ -140,6 +148,119 @@ TEST_F(PinbufferTest, what_cannot_be_pinned_is_not_tried_for_each_slot) {
   pinbuffer.release(second);
 }
 
+TEST_F(PinbufferTest, parts_are_cut_from_slots_and_become_slots_again) {
+  Pinbuffer pinbuffer(*device_, segment_bytes);
+  std::vector<std::byte*> parts;
+  for (const std::size_t bytes : {Pinbuffer::quarter_bytes, Pinbuffer::half_bytes}) {
+    for (std::size_t index = 0; index < Pinbuffer::slot_bytes / bytes; ++index) {
+      parts.push_back(pinbuffer.acquire_part(bytes, no_time, late));
+      ASSERT_NE(parts.back(), nullptr);
+      std::memset(parts.back(), 1, bytes);
+    }
+    EXPECT_EQ(parts.back() - parts[parts.size() - Pinbuffer::slot_bytes / bytes],
+              Pinbuffer::slot_bytes - bytes)
+        << "all of one slot";
+  }
+  EXPECT_EQ(pinbuffer.acquire_part(Pinbuffer::quarter_bytes, no_time, late), nullptr);
+  EXPECT_EQ(pinbuffer.acquire(no_time), nullptr);
+  pinbuffer.release(parts[2]);
+  EXPECT_EQ(pinbuffer.acquire_part(Pinbuffer::half_bytes, no_time, late), nullptr);
+  EXPECT_EQ(pinbuffer.acquire_part(Pinbuffer::quarter_bytes, no_time, late), parts[2]);
+  for (std::byte* part : parts) {
+    pinbuffer.release(part);
+  }
+  std::byte* first = pinbuffer.acquire(no_time);
+  std::byte* second = pinbuffer.acquire(no_time);
+  ASSERT_NE(first, nullptr);
+  ASSERT_NE(second, nullptr);
+  pinbuffer.release(first);
+  pinbuffer.release(second);
+  EXPECT_EQ(faults_->calls(DeviceOperation::allocate_pinned), 1U);
+}
+
+TEST_F(PinbufferTest, a_part_that_does_not_come_back_is_pinned_late) {
+  Pinbuffer pinbuffer(*device_, 64 * mebibyte);
+  std::vector<std::byte*> parts;
+  const auto take = [&](std::chrono::nanoseconds timeout) {
+    parts.push_back(pinbuffer.acquire_part(Pinbuffer::half_bytes, timeout, late));
+  };
+  for (int count = 0; count < 4; ++count) {
+    take(long_enough);
+  }
+  EXPECT_EQ(pinbuffer.acquire_part(Pinbuffer::half_bytes, no_time, late), nullptr);
+  EXPECT_EQ(faults_->calls(DeviceOperation::allocate_pinned), 1U);
+  take(long_enough);
+  EXPECT_EQ(faults_->calls(DeviceOperation::allocate_pinned), 2U);
+  for (std::byte* part : parts) {
+    ASSERT_NE(part, nullptr);
+    pinbuffer.release(part);
+  }
+}
+
+TEST_F(PinbufferTest, an_abandoned_part_is_lent_no_more) {
+  Pinbuffer pinbuffer(*device_, segment_bytes);
+  std::byte* lost = pinbuffer.acquire_part(Pinbuffer::half_bytes, no_time, late);
+  pinbuffer.abandon(lost);
+  pinbuffer.release(lost);
+  std::vector<std::byte*> others;
+  while (std::byte* part = pinbuffer.acquire_part(Pinbuffer::half_bytes, no_time, late)) {
+    others.push_back(part);
+  }
+  EXPECT_EQ(others.size(), 3U);
+  EXPECT_EQ(std::ranges::count(others, lost), 0);
+  std::ranges::for_each(others, [&](std::byte* part) { pinbuffer.release(part); });
+  std::byte* slot = pinbuffer.acquire(no_time);
+  EXPECT_NE(slot, nullptr);
+  EXPECT_EQ(pinbuffer.acquire(no_time), nullptr) << "the other is not whole";
+  pinbuffer.release(slot);
+}
+
+TEST_F(PinbufferTest, slots_and_parts_that_are_lent_never_overlap) {
+  Pinbuffer pinbuffer(*device_, 2 * segment_bytes);
+  constexpr std::array sizes{
+      Pinbuffer::quarter_bytes, Pinbuffer::half_bytes, Pinbuffer::slot_bytes};
+  std::atomic<int> lent = 0;
+  const auto use = [&](unsigned seed) {
+    std::minstd_rand random(seed);
+    for (int turn = 0; turn < 300; ++turn) {
+      const std::size_t bytes = sizes.at(random() % sizes.size());
+      std::byte* memory = bytes == Pinbuffer::slot_bytes
+                              ? pinbuffer.acquire(long_enough)
+                              : pinbuffer.acquire_part(bytes, long_enough, late);
+      ASSERT_NE(memory, nullptr);
+      ++lent;
+      // Every quarter's first word is its holder's alone.
+      for (std::size_t at = 0; at < bytes; at += Pinbuffer::quarter_bytes) {
+        const auto before = std::atomic_ref(reinterpret_cast<unsigned&>(memory[at])).exchange(seed);
+        ASSERT_EQ(before, 0U);
+      }
+      std::this_thread::yield();
+      for (std::size_t at = 0; at < bytes; at += Pinbuffer::quarter_bytes) {
+        const auto after = std::atomic_ref(reinterpret_cast<unsigned&>(memory[at])).exchange(0);
+        ASSERT_EQ(after, seed);
+      }
+      pinbuffer.release(memory);
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned seed = 1; seed <= 6; ++seed) {
+      threads.emplace_back(use, seed);
+    }
+  }
+  EXPECT_EQ(lent, 6 * 300);
+}
+
+TEST_F(PinbufferTest, grows_before_anybody_asks_while_it_is_wanted) {
+  Pinbuffer pinbuffer(*device_, 4 * segment_bytes);
+  pinbuffer.prepare(2 * segment_bytes, [] { return true; });
+  EXPECT_EQ(pinbuffer.allocated_bytes(), 2 * segment_bytes);
+  pinbuffer.prepare(4 * segment_bytes, [&] { return pinbuffer_calls() < 3; });
+  EXPECT_EQ(pinbuffer.allocated_bytes(), 3 * segment_bytes);
+  pinbuffer.prepare(64 * segment_bytes, [] { return true; });
+  EXPECT_EQ(pinbuffer.allocated_bytes(), 4 * segment_bytes) << "its bound";
+}
+
 class FirstTransferTest : public PinbufferTest {
  protected:
   void TearDown() override { EXPECT_TRUE(runtime_->shutdown(long_enough)); }
@@ -183,6 +304,52 @@ TEST_F(FirstTransferTest, of_a_small_file_pins_little) {
   // Whoever was pinning when the last piece was taken could not know it.
   EXPECT_LE(runtime_->device("linked").engine->pinned_bytes(),
             (segments_needed + 1) * segment_bytes);
+}
+
+// Channels share what there is: pinning more would take longer than all the rest.
+TEST_F(FirstTransferTest, short_sends_pin_more_once_there_were_some) {
+  const std::string path = folder_.file("data");
+  const auto content = random_bytes(20 * mebibyte, 33);
+  write_whole(path, content);
+  start(make_system_storage());
+  const auto send = [&] {
+    const auto transfer = runtime_->submit({.path = path, .route = Route::pipelined});
+    EXPECT_TRUE(transfer->wait(long_enough));
+    EXPECT_EQ(std::memcmp(device_bytes(transfer->address()), content.data(), content.size()), 0);
+    EXPECT_TRUE(runtime_->free(transfer->address()));
+  };
+  const Engine& engine = *runtime_->device("linked").engine;
+  send();
+  const std::uint64_t first_bytes = engine.pinned_bytes();
+  EXPECT_GE(first_bytes, segment_bytes);
+  for (int count = 0; count < 8; ++count) {
+    send();
+  }
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return engine.pinned_bytes() > first_bytes; }));
+}
+
+TEST_F(FirstTransferTest, has_a_head_start) {
+  start(make_system_storage());
+  std::atomic<bool> rest_is_made = false;
+  Engine& engine = *runtime_->device("linked").engine;
+  engine.begin_head_start([&] { rest_is_made = true; });
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return rest_is_made.load(); }));
+  EXPECT_EQ(engine.pinned_bytes(), 2 * segment_bytes);
+}
+
+TEST_F(FirstTransferTest, does_without_a_head_start_that_fails) {
+  const Failure none{.status = Status::out_of_host_memory, .operation = "allocate pinned memory"};
+  faults_->fail(DeviceOperation::allocate_pinned, 1, none);
+  start(make_system_storage());
+  runtime_->device("linked").engine->begin_head_start([] {});
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return pinbuffer_calls() > 0; }));
+  const std::string path = folder_.file("data");
+  const auto content = random_bytes(3 * mebibyte, 34);
+  write_whole(path, content);
+  const auto transfer = runtime_->submit({.path = path, .route = Route::pipelined});
+  EXPECT_TRUE(transfer->wait(long_enough));
+  EXPECT_EQ(transfer->status(), Status::ok) << transfer->failure_message();
+  EXPECT_EQ(std::memcmp(device_bytes(transfer->address()), content.data(), content.size()), 0);
 }
 
 // Where copies are much faster than the drive, all writes that are under way end together.

@@ -141,8 +141,12 @@ void Runtime::add_device_locked(std::shared_ptr<Device> device) {
   if (settings_.mapped_after_bytes == 0 && device->info().can.registers_aside) {
     static_cast<void>(device->registers_aside(std::chrono::milliseconds(0)));
   }
-  devices_[name] = std::make_unique<DeviceState>(
+  auto state = std::make_unique<DeviceState>(
       std::move(device), storage_, engine_options(settings_, trace_.get(), pinbuffer_bytes));
+  if (!fixed_devices_ && name != "host") {
+    state->engine->begin_head_start([&small = state->small] { small.prepare(); });
+  }
+  devices_[name] = std::move(state);
 }
 
 DeviceState& Runtime::open_device_locked(const std::string& name) {

@@ -5,6 +5,8 @@
 #include "transfer/outlook.hpp"
 #include "transfer/slot_ring.hpp"
 
+#include <algorithm>
+
 namespace hippogriff {
 
 namespace {
@@ -37,10 +39,19 @@ void fill_slot(LaneContext& context, Transfer& transfer, Slot& slot) {
   slot.piece.size = got;
 }
 
+// Parts of slots where whole ones would have to be pinned first: a piece of 512 KiB costs less.
+std::size_t room_of_pieces(const LaneContext& context, const Transfer& transfer) {
+  const bool has_slots = context.pinbuffer.allocated_bytes() >= EngineShape::pinned_bytes_enough;
+  return stays_in_caches(transfer) || (is_short(transfer) && !has_slots) ? Pinbuffer::quarter_bytes
+                                                                         : Pinbuffer::slot_bytes;
+}
+
 }  // namespace
 
 LaneOutcome send_buffered(LaneContext& context, Transfer& transfer) {
-  SlotRing ring(context, transfer, EngineShape::slots_per_channel, context.to_device);
+  const bool in_caches = stays_in_caches(transfer);
+  const std::size_t room = room_of_pieces(context, transfer);
+  SlotRing ring(context, transfer, EngineShape::slots_per_channel, context.to_device, room);
   const std::uint32_t channels = transfer.decision().choice().plan.buffered_channels;
   LaneOutcome outcome = LaneOutcome::finished;
   while (!transfer.stopping()) {
@@ -59,7 +70,7 @@ LaneOutcome send_buffered(LaneContext& context, Transfer& transfer) {
       retire_oldest(ring, transfer);
       continue;
     }
-    const auto piece = transfer.work.claim_warm(piece_bytes(transfer, channels));
+    const auto piece = transfer.work.claim_warm(std::min(piece_bytes(transfer, channels), room));
     if (!piece) {
       ring.make_idle(slot);
       transfer.ends_soon();
@@ -72,7 +83,7 @@ LaneOutcome send_buffered(LaneContext& context, Transfer& transfer) {
     }
     // A GPU reads 25 GB/s out of many cores' caches, 53 from where this moves them (an H200
     // machine).
-    if (stays_in_caches(transfer)) {
+    if (in_caches) {
       demote_from_own_caches(slot->bytes().first(slot->piece.size));
     }
     ring.start_to_device(slot, transfer, slot->memory);

@@ -27,12 +27,14 @@ Polling polling_for(std::uint64_t piece_bytes, bool at_end) {
 SlotRing::SlotRing(LaneContext& context,
                    Transfer& transfer,
                    std::size_t capacity,
-                   CopyStream& stream)
+                   CopyStream& stream,
+                   std::size_t room_bytes)
     : context_(context),
       transfer_(transfer),
       budget_(transfer.host_memory),
       capacity_(capacity),
-      stream_(stream) {}
+      stream_(stream),
+      room_bytes_(room_bytes) {}
 
 SlotRing::~SlotRing() {
   for (Slot* slot : copying_) {
@@ -49,7 +51,7 @@ SlotRing::~SlotRing() {
   }
   for (const auto& slot : slots_) {
     context_.pinbuffer.release(slot->memory);
-    budget_.give_back(Pinbuffer::slot_bytes);
+    budget_.give_back(room_bytes_);
   }
 }
 
@@ -65,14 +67,15 @@ Slot* SlotRing::try_idle() {
   // Nothing may be refused once the slot is lent.
   auto slot = std::make_unique<Slot>();
   slot->copied = stream_.create_copy();
+  slot->room_bytes = room_bytes_;
   slots_.reserve(slots_.size() + 1);
-  if (!budget_.take(Pinbuffer::slot_bytes)) {
+  if (!budget_.take(room_bytes_)) {
     capacity_ = slots_.size();
     return nullptr;
   }
   slot->memory = acquire();
   if (slot->memory == nullptr) {
-    budget_.give_back_unused(Pinbuffer::slot_bytes);
+    budget_.give_back_unused(room_bytes_);
     return nullptr;
   }
   slots_.push_back(std::move(slot));
@@ -84,9 +87,15 @@ std::byte* SlotRing::acquire() {
   const auto patience =
       slots_.empty() ? std::chrono::nanoseconds(device_timeout) : std::chrono::nanoseconds(0);
   bool wanted = true;
-  std::byte* memory = context_.pinbuffer.acquire(patience, [&] {
+  const auto ask = [&] {
     return wanted = !transfer_.stopping() && transfer_.work.unclaimed_bytes() > 0;
-  });
+  };
+  Pinbuffer& pinbuffer = context_.pinbuffer;
+  const bool late = !is_short(transfer_) || Clock::now() >= begin_ + Pinbuffer::late;
+  const auto grows = late ? Pinbuffer::Growth::at_once : Pinbuffer::Growth::late;
+  std::byte* memory = room_bytes_ < Pinbuffer::slot_bytes
+                          ? pinbuffer.acquire_part(room_bytes_, patience, grows, ask)
+                          : pinbuffer.acquire(patience, ask);
   if (memory == nullptr && wanted && slots_.empty()) {
     throw Error({.status = Status::timed_out,
                  .operation = "wait for the pinbuffer",
@@ -108,7 +117,7 @@ void SlotRing::give_back(const Slot* slot) {
   std::byte* memory = slot->memory;
   std::erase_if(slots_, [slot](const auto& each) { return each.get() == slot; });
   context_.pinbuffer.release(memory);
-  budget_.give_back(Pinbuffer::slot_bytes);
+  budget_.give_back(room_bytes_);
 }
 
 // What joins the copies before it is queued is waited for, whatever is thrown.

@@ -15,17 +15,23 @@ namespace hippogriff {
 struct Slot {
   std::byte* memory = nullptr;
   std::unique_ptr<StreamCopy> copied;
+  std::size_t room_bytes = 0;
   Range piece;  // of the file
   Clock::time_point copy_begin;
 
-  [[nodiscard]] std::span<std::byte> bytes() const { return {memory, Pinbuffer::slot_bytes}; }
+  [[nodiscard]] std::span<std::byte> bytes() const { return {memory, room_bytes}; }
 };
 
 // Not thread-safe: belongs to one task. Destruction waits for its copies (up to device_timeout) and
 // gives the slots back; a slot whose copy never ends is abandoned, not reused.
 class SlotRing {
  public:
-  SlotRing(LaneContext& context, Transfer& transfer, std::size_t capacity, CopyStream& stream);
+  // `room_bytes` of each: a slot of the pinbuffer, or a part.
+  SlotRing(LaneContext& context,
+           Transfer& transfer,
+           std::size_t capacity,
+           CopyStream& stream,
+           std::size_t room_bytes = Pinbuffer::slot_bytes);
   ~SlotRing();
   SlotRing(const SlotRing&) = delete;
   SlotRing& operator=(const SlotRing&) = delete;
@@ -71,6 +77,8 @@ class SlotRing {
   HostBudget& budget_;
   std::size_t capacity_;
   CopyStream& stream_;
+  const std::size_t room_bytes_;
+  const Clock::time_point begin_ = Clock::now();
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<Slot*> idle_;
   std::deque<Slot*> copying_;

@@ -179,6 +179,18 @@ SmallPath::~SmallPath() {
   }
 }
 
+void SmallPath::prepare() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (channels_reserved_ > 0) {
+      return;
+    }
+  }
+  if (Channel* channel = acquire(); channel != nullptr) {
+    release(channel, true);
+  }
+}
+
 SmallPath::Channel* SmallPath::acquire() {
   std::unique_lock lock(mutex_);
   if (free_.empty() && channels_reserved_ < channels_max && Clock::now() >= retry_at_) {

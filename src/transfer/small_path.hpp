@@ -48,6 +48,9 @@ class SmallPath {
   bool send(const SmallTransfer& transfer);
   bool recv(const SmallTransfer& transfer);
 
+  // Makes the first channel before anybody asks for it. The device must be current.
+  void prepare();
+
   // Lets callers go that wait behind work of their own; from now on.
   void stop() { stopping_ = true; }
 
