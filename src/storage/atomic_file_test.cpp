@@ -113,7 +113,7 @@ TEST_P(AtomicFiles, what_is_discarded_takes_no_room_while_others_hold_it) {
   EXPECT_EQ(names(), Names{});
 }
 
-TEST_P(AtomicFiles, what_has_taken_the_name_stays_when_the_folder_cannot_be_synced) {
+TEST_P(AtomicFiles, nothing_is_replaced_in_a_folder_that_cannot_be_opened_for_its_sync) {
   put(target, "old");
   AtomicFile file(storage, target, GetParam());
   write(file, "new content");
@@ -127,8 +127,10 @@ TEST_P(AtomicFiles, what_has_taken_the_name_stays_when_the_folder_cannot_be_sync
   const Failure failure = failure_of([&] { file.commit(); });
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_EQ(failure.errno_value, EMFILE);
+  EXPECT_EQ(content_of(target), "old");
   file.discard();
-  EXPECT_EQ(content_of(target), "new content");
+  EXPECT_EQ(content_of(target), "old");
+  EXPECT_EQ(names(), Names{"f"});
 }
 
 TEST_P(AtomicFiles, a_file_that_comes_to_be_meanwhile_is_replaced) {

@@ -2,13 +2,13 @@
 #include "storage/folder.hpp"
 
 #include "base/error.hpp"
-#include "storage/descriptor.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 
 namespace hippogriff {
 
@@ -17,14 +17,18 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-void sync_folder(const std::string& folder) {
-  const Descriptor descriptor(retry_interrupted(
-      [&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
-  if (!descriptor.valid()) {
-    throw_io("open folder", folder, no_offset, errno);
+Folder::Folder(std::string path)
+    : path_(std::move(path)), descriptor_(retry_interrupted([&] {
+        return ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+      })) {
+  if (!descriptor_.valid()) {
+    throw_io("open folder", path_, no_offset, errno);
   }
-  if (retry_interrupted([&] { return ::fsync(descriptor.get()); }) != 0 && errno != EINVAL) {
-    throw_io("sync folder", folder, no_offset, errno);
+}
+
+void Folder::sync() const {
+  if (retry_interrupted([&] { return ::fsync(descriptor_.get()); }) != 0 && errno != EINVAL) {
+    throw_io("sync folder", path_, no_offset, errno);
   }
 }
 

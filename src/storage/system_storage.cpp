@@ -16,6 +16,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <string_view>
 
 namespace hippogriff {
@@ -192,21 +193,27 @@ std::shared_ptr<File> SystemStorage::take(int fd,
 void SystemStorage::rename(const std::string& from, const std::string& to) {
   check_path(from, "rename");
   check_path(to, "rename");
+  const Folder new_home(folder_of(to));
+  std::optional<Folder> old_home;
+  if (folder_of(from) != folder_of(to)) {
+    old_home.emplace(folder_of(from));
+  }
   if (::rename(from.c_str(), to.c_str()) != 0) {
     throw_io("rename to " + to, from, no_offset, errno);
   }
-  sync_folder(folder_of(to));
-  if (folder_of(from) != folder_of(to)) {
-    sync_folder(folder_of(from));
+  new_home.sync();
+  if (old_home) {
+    old_home->sync();
   }
 }
 
 bool SystemStorage::name(const File& unnamed, const std::string& path) {
   check_path(path, "name");
+  const Folder home(folder_of(path));
   if (!link_descriptor(unnamed.fd(), path)) {
     return false;
   }
-  sync_folder(folder_of(path));
+  home.sync();
   return true;
 }
 
