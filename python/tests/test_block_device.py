@@ -123,3 +123,30 @@ def test_the_command_copies_to_a_device_and_from_it(device: Path, tmp_path: Path
     assert device.read_bytes()[: len(content)] == content
     told = command("info", device).stdout
     assert f"{device}: a block device of 3.00 MiB, drive {device.name}" in told
+
+
+def test_a_write_that_finds_no_room_takes_none(device: Path, tmp_path: Path) -> None:
+    mkfs = shutil.which("mkfs.ext4", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    mount, umount = shutil.which("mount"), shutil.which("umount")
+    if mkfs is None or mount is None or umount is None:
+        pytest.skip("no mkfs.ext4, mount and umount")
+    subprocess.run([mkfs, "-q", str(device)], timeout=60, check=True, capture_output=True)
+    folder = tmp_path / "full"
+    folder.mkdir()
+    if subprocess.run([mount, device, folder], timeout=60, check=False).returncode:
+        pytest.skip("it cannot be mounted")
+    try:
+        for before in (b"", b"x" * 5000):
+            path = folder / "f"
+            path.write_bytes(before)
+            os.sync()
+            free = os.statvfs(folder).f_bfree
+            with (
+                hippogriff.open(path, "r+") as file,
+                pytest.raises(OSError, match="No space left"),
+            ):
+                file.write_from(np.ones(8 << 20, np.uint8), len(before))
+            assert path.read_bytes() == before
+            assert os.statvfs(folder).f_bfree >= free - 2  # which may say where the others are
+    finally:
+        subprocess.run([umount, folder], timeout=60, check=True)

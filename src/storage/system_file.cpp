@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,16 +25,15 @@ constexpr std::uint64_t offset_max = INT64_MAX;
 constexpr std::uint64_t allocation_step_bytes_max = std::uint64_t{1} << 30;
 constexpr std::uint64_t allocation_step_bytes_min = std::uint64_t{1} << 20;
 constexpr int interruptions_max = 1000;
-constexpr std::uint64_t cached_page_bytes = 4096;
 
 // Allocates a range in steps. Returns 0 or errno. A signal makes some file systems undo the whole
 // step, so steps shrink until one fits between two signals.
-int allocate_in_steps(int fd, Range range) {
+int allocate_in_steps(int fd, int mode, Range range) {
   std::uint64_t step = allocation_step_bytes_max;
   int interruptions = 0;
   for (std::uint64_t at = range.offset; at < range.end();) {
     const std::uint64_t now = std::min(step, range.end() - at);
-    if (::fallocate(fd, 0, static_cast<off_t>(at), static_cast<off_t>(now)) == 0) {
+    if (::fallocate(fd, mode, static_cast<off_t>(at), static_cast<off_t>(now)) == 0) {
       at += now;
     } else if (errno == EINTR && ++interruptions < interruptions_max) {
       step = std::max(step / 2, allocation_step_bytes_min);
@@ -42,6 +42,21 @@ int allocate_in_steps(int fd, Range range) {
     }
   }
   return 0;
+}
+
+// Allocates a range and makes the file as long. Returns 0 or errno. The file becomes longer only
+// when all of it is there, except where the file system cannot tell the two apart (NFS).
+int allocate_and_lengthen(int fd, Range range) {
+  const int failure = allocate_in_steps(fd, FALLOC_FL_KEEP_SIZE, range);
+  if (failure == EOPNOTSUPP) {
+    return allocate_in_steps(fd, 0, range);
+  }
+  return failure != 0 ? failure : allocate_in_steps(fd, 0, {range.end() - 1, 1});
+}
+
+bool exceeds_size_limit(std::uint64_t size) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && size > limit.rlim_cur;
 }
 
 }  // namespace
@@ -236,15 +251,23 @@ void SystemFile::allocate(Range range) {
     }
     return;
   }
+  if (range.empty()) {
+    return;
+  }
   const SizeLimitScope size_limit;
-  const std::uint64_t cut = std::max(size_now(), range.offset);
-  const int failure = allocate_in_steps(fd(), range);
+  const std::uint64_t size = size_now();
+  if (range.end() > size && exceeds_size_limit(range.end())) {
+    fail("allocate", range.offset, EFBIG);
+  }
+  const int failure = allocate_and_lengthen(fd(), range);
   if (failure == 0) {
     return;
   }
   if (failure != EOPNOTSUPP) {
-    if (size_now() <= range.end()) {
-      cut_back(cut);
+    if (size_now() == size) {
+      // Frees what is behind the end, which punching a hole does not do on ext4. Nobody has
+      // lengthened the file, nor can while the drive is full.
+      static_cast<void>(::ftruncate(fd(), static_cast<off_t>(size)));
     }
     fail("allocate", range.offset, failure);
   }
@@ -252,26 +275,6 @@ void SystemFile::allocate(Range range) {
   const std::byte last{};
   if (range.end() > size_now() && write({&last, 1}, range.end() - 1) != 1) {
     fail("allocate", range.end() - 1, ENOSPC);
-  }
-}
-
-// After a failed allocation, which has made the file longer by as much as there was room: takes
-// back what is within its own range, unless somebody has written there meanwhile. What is only
-// allocated counts as a hole, where a page ends.
-void SystemFile::cut_back(std::uint64_t size) {
-  const std::string link = "/proc/self/fd/" + std::to_string(fd());
-  const Descriptor own(::open(link.c_str(), O_RDONLY | O_CLOEXEC));  // with a position of its own
-  if (size_now() <= size || !own.valid()) {
-    return;
-  }
-  std::vector<char> rest(align_up(size + 1, cached_page_bytes) - size);
-  const ssize_t got = ::pread(own.get(), rest.data(), rest.size(), static_cast<off_t>(size));
-  const bool zeros = got >= 0 && std::all_of(rest.begin(), rest.begin() + got, [](char byte) {
-                       return byte == 0;
-                     });
-  const auto next_page = static_cast<off_t>(size + rest.size());
-  if (zeros && ::lseek(own.get(), next_page, SEEK_DATA) < 0 && errno == ENXIO) {
-    static_cast<void>(::ftruncate(fd(), static_cast<off_t>(size)));
   }
 }
 

@@ -57,7 +57,6 @@ class SystemFile final : public File {
   void check_end(const char* operation, std::uint64_t offset, std::uint64_t size_bytes) const;
   void find_direct() const;
   [[nodiscard]] std::string open_direct() const;  // why not; "" when it works
-  void cut_back(std::uint64_t size);
   [[nodiscard]] const FileSystemKind& filesystem() const;
 
   OpenedFile opened_;
