@@ -205,6 +205,11 @@ void AtomicFile::commit() {
     throw_invalid("commit", target_, "it is committed already");
   }
   file_->sync();
+  // As it is by now: it may have been made private since.
+  struct stat old{};
+  if (::stat(target_.c_str(), &old) == 0) {
+    keep_mode(file_->fd(), old, target_);
+  }
   // Where there is nothing to replace, nothing can be left of a process that is killed.
   if (temporary_.empty() && !storage_->name(*file_, target_)) {
     link_unnamed();

@@ -15,8 +15,9 @@ enum class TemporaryKind : std::uint8_t {
 };
 
 // A new file that takes the target's place at commit, and vanishes without. A symbolic link is
-// followed, not replaced. Of a file that it replaces it keeps mode and, where allowed, owner; hard
-// links, ACLs and extended attributes stay with the old one. One thread at a time.
+// followed, not replaced. Of a file that it replaces it keeps mode and, where allowed, owner, as
+// they are at commit; hard links, ACLs and extended attributes stay with the old one. One thread at
+// a time.
 class AtomicFile {
  public:
   // Throws Error: io_error (also EACCES when the target may not be written), invalid_argument when

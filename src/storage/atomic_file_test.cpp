@@ -168,6 +168,15 @@ TEST_P(AtomicFiles, the_mode_of_the_replaced_file_is_kept) {
   EXPECT_EQ(fs::file_size(target), 0U);
 }
 
+TEST_P(AtomicFiles, a_file_that_is_made_private_meanwhile_stays_private) {
+  put(target, "old");
+  ASSERT_EQ(::chmod(target.c_str(), 0644), 0);
+  AtomicFile file(storage, target, GetParam());
+  ASSERT_EQ(::chmod(target.c_str(), 0600), 0);
+  file.commit();
+  EXPECT_EQ(fs::status(target).permissions(), fs::perms(0600));
+}
+
 TEST_P(AtomicFiles, a_link_is_followed_and_stays) {
   fs::create_directory(home.file("far"));
   put(home.file("far/target"), "old");
