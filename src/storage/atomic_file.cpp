@@ -25,6 +25,7 @@ namespace {
 constexpr int links_max = 40;  // as the kernel's own limit
 constexpr int name_attempts_max = 16;
 constexpr mode_t new_file_mode = 0666;
+constexpr mode_t private_file_mode = 0600;  // before it has the mode of the one it replaces
 
 // The path at the end of the symbolic links, which need not exist.
 std::string follow_links(const std::string& path) {
@@ -105,10 +106,9 @@ void keep_mode(int fd, const struct stat& old, const std::string& target) {
 }
 
 // A file without a name that can be given one later; invalid where that does not work.
-Descriptor open_unnamed(const std::string& target) {
+Descriptor open_unnamed(const std::string& target, mode_t mode) {
   Descriptor descriptor(retry_interrupted([&] {
-    return own_descriptor(
-        ::open(folder_of(target).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, new_file_mode));
+    return own_descriptor(::open(folder_of(target).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, mode));
   }));
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor.get());
   if (descriptor.valid() && ::access(link.c_str(), F_OK) != 0) {
@@ -122,12 +122,12 @@ struct NamedFile {
   std::string path;
 };
 
-NamedFile open_named(const std::string& target) {
+NamedFile open_named(const std::string& target, mode_t mode) {
   for (int attempt = 0;; ++attempt) {
     std::string path = temporary_name(target);
     Descriptor descriptor(retry_interrupted([&] {
       return own_descriptor(
-          ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, new_file_mode));
+          ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
     }));
     if (descriptor.valid()) {
       return {std::move(descriptor), std::move(path)};
@@ -145,12 +145,13 @@ AtomicFile::AtomicFile(std::shared_ptr<Storage> storage,
                        TemporaryKind kind)
     : storage_(std::move(storage)), target_(target_of(path)) {
   const auto old = status_of(target_);
+  const mode_t mode = old ? private_file_mode : new_file_mode;
   Descriptor descriptor;
   if (kind == TemporaryKind::automatic) {
-    descriptor = open_unnamed(target_);
+    descriptor = open_unnamed(target_, mode);
   }
   if (!descriptor.valid()) {
-    NamedFile named = open_named(target_);
+    NamedFile named = open_named(target_, mode);
     descriptor = std::move(named.descriptor);
     temporary_ = std::move(named.path);
   }
