@@ -24,6 +24,7 @@ namespace {
 
 constexpr int links_max = 40;  // as the kernel's own limit
 constexpr int name_attempts_max = 16;
+constexpr int looks_max = 40;
 constexpr mode_t new_file_mode = 0666;
 constexpr mode_t private_file_mode = 0600;  // before it has the mode of the one it replaces
 
@@ -42,12 +43,33 @@ std::string follow_links(const std::string& path) {
   throw_io("follow links", path, no_offset, ELOOP);
 }
 
+// Refuses what has no name: the links of /proc lead to such files, too, with a text that is no
+// path. What somebody replaces between two looks is looked at again.
+void expect_name(const std::string& path, const std::string& end) {
+  struct stat status{};
+  struct stat named{};
+  for (int look = 0; look < looks_max; ++look) {
+    if (::stat(path.c_str(), &status) != 0) {
+      return;  // there is none yet, or looking at the end of the links says what is wrong
+    }
+    if (::stat(end.c_str(), &named) == 0 && named.st_ino == status.st_ino &&
+        named.st_dev == status.st_dev) {
+      return;
+    }
+  }
+  throw_invalid("replace",
+                path,
+                S_ISREG(status.st_mode) ? "the file has no name that a new one could take"
+                                        : "it is not a regular file");
+}
+
 // What a path names to be replaced, wherever the process has gone when the file gets its name.
 std::string target_of(const std::string& path) {
   const std::string end = follow_links(path);
   if (!std::filesystem::path(end).has_filename()) {
     throw_invalid("replace", path, "it names no file");
   }
+  expect_name(path, end);
   std::error_code failure;
   const std::filesystem::path whole = std::filesystem::absolute(end, failure);
   if (failure) {

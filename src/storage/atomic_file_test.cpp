@@ -1,10 +1,12 @@
 // AtomicFile: commit, no commit, links, modes, faults, and a writer killed at any moment.
 #include "storage/atomic_file.hpp"
 
+#include "storage/descriptor.hpp"
 #include "testing/eventually.hpp"
 #include "testing/faulty_storage.hpp"
 #include "testing/storage_fixture.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -175,6 +177,23 @@ TEST_P(AtomicFiles, a_file_that_is_made_private_meanwhile_stays_private) {
   ASSERT_EQ(::chmod(target.c_str(), 0600), 0);
   file.commit();
   EXPECT_EQ(fs::status(target).permissions(), fs::perms(0600));
+}
+
+TEST_P(AtomicFiles, a_link_of_proc_is_followed_to_a_file_that_has_a_name_only) {
+  put(target, "old");
+  const Descriptor open_file(::open(target.c_str(), O_RDWR | O_CLOEXEC));
+  const std::string link = "/proc/self/fd/" + std::to_string(open_file.get());
+  AtomicFile file(storage, link, GetParam());
+  write(file, "new");
+  file.commit();
+  EXPECT_EQ(content_of(target), "new");
+  const auto status = [&] {
+    return failure_of([&] { AtomicFile(storage, link, GetParam()); }).status;
+  };
+  EXPECT_EQ(status(), Status::invalid_argument);
+  put(target + " (deleted)", "what the link's text names");
+  EXPECT_EQ(status(), Status::invalid_argument);
+  EXPECT_EQ(names(), (Names{"f", "f (deleted)"}));
 }
 
 TEST_P(AtomicFiles, a_link_is_followed_and_stays) {
