@@ -73,7 +73,10 @@ typedef enum hippogriff_flags {
   /** recv: fdatasync before the transfer completes. Whole-file writes by path always do. */
   HIPPOGRIFF_DURABLE = 1u << 3,
   /** recv: free the device memory (got from hippogriff) as soon as its bytes have left it. */
-  HIPPOGRIFF_FREE_SOURCE = 1u << 4
+  HIPPOGRIFF_FREE_SOURCE = 1u << 4,
+  /** recv by path, at offset 0: replace the file as a whole also where the bytes do not cover all
+   *  of it. A block device is written in place. */
+  HIPPOGRIFF_REPLACE = 1u << 5
 } hippogriff_flags;
 
 /** How to carry out one transfer. Start from HIPPOGRIFF_OPTIONS_INIT; zero means the default. */
@@ -214,7 +217,7 @@ HIPPOGRIFF_API int hippogriff_sendv_async(int fd,
                                           const hippogriff_options* options,
                                           hippogriff_transfer** transfer);
 
-/** By path. recv replaces or updates the file as gullfoss_recv does. */
+/** By path. recv replaces or updates the file as gullfoss_recv does, unless HIPPOGRIFF_REPLACE. */
 HIPPOGRIFF_API int hippogriff_send_path_async(const char* path,
                                               void** gpuMemPtr,
                                               size_t offset,

@@ -476,7 +476,7 @@ inline Transfer send_async(int fd,
 }
 
 // Starts moving device memory into the file from `offset` on. By path the file is replaced as a
-// whole where the bytes cover all of it, as gullfoss_recv does.
+// whole where the bytes cover all of it, as gullfoss_recv does, and with HIPPOGRIFF_REPLACE always.
 inline Transfer recv_async(const FileName& file,
                            DeviceSpan from,
                            std::size_t offset = 0,

@@ -50,6 +50,7 @@ class Flags(IntFlag):
     HOST_MEMORY = 4
     DURABLE = 8
     FREE_SOURCE = 16
+    REPLACE = 32
 
 
 class ReserveFlags(IntFlag):

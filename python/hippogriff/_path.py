@@ -24,7 +24,6 @@ from hippogriff.errors import InvalidArgument, check
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hippogriff._regions import Region
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Onlooker
 
@@ -270,10 +269,10 @@ def write_async(
     encoded = encode_path(path)
     budget = host_memory_bytes(host_memory)
     request = Request(route, region=region, stream=stream, host_memory=budget)
-    if _needs_replacement(encoded, region.size_bytes):
-        return _replace_async(Replacement(encoded), region, request)
     if not region.size_bytes:
-        raise InvalidArgument(f"{os.fsdecode(encoded)} is no regular file: nothing to replace")
+        _write_empty(encoded)
+        return Transfer(Flight(NoHandle(), None, bytes_moved))
+    request.add(_abi.Flags.REPLACE)
     return request.start(
         lib.hippogriff_recv_path_async,
         encoded,
@@ -285,39 +284,16 @@ def write_async(
     )
 
 
-def _replace_async(replacement: Replacement, region: Region, request: Request) -> Transfer[int]:
-    """Start a write into a new file, which takes the old one's place at the end."""
-    if not region.size_bytes:
-        replacement.write_empty()
-        return Transfer(Flight(NoHandle(), None, bytes_moved))
-
-    def finish(handle: Handle) -> int:
-        replacement.commit()
-        return bytes_moved(handle)
-
-    replacement.create(0o666)
-    request.add(_abi.Flags.DURABLE)
-    return request.start(
-        lib.hippogriff_recv_async,
-        replacement.fileno(),
-        region.address,
-        0,
-        region.size_bytes,
-        keep=region,
-        finish=finish,
-        abandon=replacement.discard,
-    )
-
-
-def _needs_replacement(path: bytes, size_bytes: int) -> bool:
-    """Whether the library would write in place, or not at all, where we want a whole new file."""
-    if not path:
-        return True  # to be refused there, whatever the size
+def _write_empty(path: bytes) -> None:
+    """Replace a file by an empty one: for C, size 0 is all that the memory has."""
+    if path.endswith(b"/"):
+        raise InvalidArgument(f"{os.fsdecode(path)} names no file", object=os.fsdecode(path))
+    replacement = Replacement(path)
     try:
-        facts = Path(os.fsdecode(path)).stat()
-    except OSError:
-        return size_bytes == 0
-    return stat.S_ISREG(facts.st_mode) and (facts.st_size > size_bytes or size_bytes == 0)
+        replacement.write_empty()
+    except BaseException:
+        replacement.discard()  # an interrupt would leave what has a name
+        raise
 
 
 def _rest_of_file(path: bytes, offset: int) -> int | None:

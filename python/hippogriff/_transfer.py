@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import math
 import os
@@ -27,41 +26,30 @@ if TYPE_CHECKING:
 
     ProgressCallback = Callable[[Progress], object]
     Onlooker = ProgressCallback | bool | None
-    Abandon = Callable[[BaseException], None]
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
 # A cancelled transfer finishes within this time; else its memory is kept until it does.
 _CANCEL_SECONDS = 10.0
-_EXIT_SECONDS = 2.0
 
 
 class Flight(Generic[T]):
     """The part of a transfer that outlives its `Transfer`: handle, memory, and what to do after.
 
-    `finish` makes the result of a transfer that went well; `abandon` clears up after one that did
-    not, given what it failed with. Each runs once, on whichever thread settles. Thread-safe.
+    `finish` makes the result of a transfer that went well, once, on whichever thread settles.
+    Thread-safe.
     """
 
-    def __init__(
-        self,
-        handle: Handle,
-        keep: object,
-        finish: Callable[[Handle], T],
-        abandon: Abandon | None = None,
-    ) -> None:
+    def __init__(self, handle: Handle, keep: object, finish: Callable[[Handle], T]) -> None:
         self.handle = handle
         self.settled = False
         self.cancel_when_dropped = False
         self._keep = keep
         self._finish: Callable[[Handle], T] | None = finish
-        self._abandon = abandon
         self._lock = threading.Lock()
         self._result: T | None = None
         self._error: BaseException | None = None
-        if abandon is not None:
-            _to_clear_up.add(self)
 
     def begin(self) -> None:
         """Stay until it is settled, whoever holds it: C uses its handle and memory from now on.
@@ -77,7 +65,6 @@ class Flight(Generic[T]):
             if self.settled:
                 return
             finish, self._finish = self._finish, None
-            abandon, self._abandon = self._abandon, None
             try:
                 self._error = self.handle.failure()
                 if self._error is None and finish is not None:
@@ -90,21 +77,14 @@ class Flight(Generic[T]):
             finally:
                 self.settled = True
                 self._keep = None
-                _to_clear_up.discard(self)
                 _under_way.discard(self)
-                if self._error is not None and abandon is not None:
-                    abandon(self._error)
 
-    def refuse(self, error: BaseException) -> None:
+    def refuse(self) -> None:
         """Let go of everything: the library did not take the transfer."""
         with self._lock:
-            abandon, self._abandon = self._abandon, None
             self.settled = True
             self._finish = self._keep = None
-            _to_clear_up.discard(self)
             _under_way.discard(self)
-        if abandon is not None:
-            abandon(error)
 
     def outcome(self) -> T:
         """Return the result of a finished transfer, or its error."""
@@ -117,26 +97,8 @@ class Flight(Generic[T]):
 
 # Transfers that C has, or is being given.
 _under_way: set[Flight[Any]] = set()
-# Transfers that would leave a temporary file behind.
-_to_clear_up: set[Flight[Any]] = set()
-
-
-@atexit.register
-def _clear_up_at_exit() -> None:
-    for flight in list(_to_clear_up):
-        if not flight.handle.started:
-            continue
-        flight.handle.cancel()
-        if flight.handle.wait(_EXIT_SECONDS):
-            flight.settle()
-
-
-def _forget_parents_files() -> None:
-    _to_clear_up.clear()
-    _under_way.clear()
-
-
-os.register_at_fork(after_in_child=_forget_parents_files)
+# Those of the parent are not this process's.
+os.register_at_fork(after_in_child=_under_way.clear)
 
 
 class Transfer(Generic[T_co]):
@@ -425,7 +387,6 @@ class Request:
         *arguments: Any,
         keep: object,
         finish: Callable[[Handle], T],
-        abandon: Abandon | None = None,
         cancel_when_dropped: bool = False,
     ) -> Transfer[T]:
         """Hand a transfer to the library; raises what it refuses it with.
@@ -434,17 +395,17 @@ class Request:
         moment.
         """
         ensure()
-        flight = Flight(Handle(), keep, finish, abandon)
+        flight = Flight(Handle(), keep, finish)
         flight.cancel_when_dropped = cancel_when_dropped
         transfer = Transfer(flight)
         try:
             flight.begin()
             check(call(*arguments, ctypes.byref(self.options), ctypes.byref(flight.handle.cell)))
-        except BaseException as error:
+        except BaseException:
             if flight.handle.started:
                 stop([transfer])
             else:
-                flight.refuse(error)
+                flight.refuse()
             raise
         return transfer
 

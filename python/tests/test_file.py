@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 
 import hippogriff
+from hippogriff._replacement import Replacement
+from hippogriff._transfer import Request
 from hippogriff.arrays import ArrayFormatError, load_npy
 from hippogriff.integrity import SidecarError, verify_checksums
 from hippogriff.safetensors import load_file, save_file
@@ -310,6 +312,23 @@ def test_a_closed_file_refuses(tmp_path: Path) -> None:
         file.read_into(bytearray(3))
 
 
+def test_a_write_replaces_what_is_there_when_it_begins_whatever_was_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f"
+    start = Request.start
+
+    def after_another(request: Request, *arguments: Any, **more: Any) -> Any:
+        path.write_bytes(b"another" * 1000)
+        return start(request, *arguments, **more)
+
+    monkeypatch.setattr(Request, "start", after_another)
+    transfer = hippogriff.write_async(path, b"mine")
+    while not transfer.done():
+        time.sleep(0.001)
+    assert path.read_bytes() == b"mine"  # before anybody waits
+
+
 @pytest.mark.parametrize("before", [0, 10, 100_000])
 def test_write_replaces_a_file_of_any_size_as_a_whole(folder: Path, before: int) -> None:
     path = folder / "a"
@@ -324,14 +343,13 @@ def test_write_replaces_a_file_of_any_size_as_a_whole(folder: Path, before: int)
     assert [each.name for each in folder.iterdir()] == ["a"]
 
 
-def test_a_write_that_is_shorter_replaces_nothing_that_may_not_be_written(
+def test_a_write_of_nothing_replaces_nothing_that_may_not_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "kept").write_bytes(b"x" * 100)
     monkeypatch.setattr(os, "access", lambda *_, **__: False)  # root may write everything
-    for size in (0, 10):
-        with pytest.raises(PermissionError, match="kept"):
-            hippogriff.write(tmp_path / "kept", np.zeros(size, np.uint8))
+    with pytest.raises(PermissionError, match="kept"):
+        hippogriff.write(tmp_path / "kept", b"")
     assert (tmp_path / "kept").read_bytes() == b"x" * 100
 
 
@@ -420,6 +438,26 @@ def test_write_goes_through_a_symbolic_link(tmp_path: Path, data: bytes) -> None
     hippogriff.write(tmp_path / "link", data)
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "a").read_bytes() == data
+
+
+def test_an_interrupted_write_of_nothing_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: Replacement) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Replacement, "_open", Replacement._open_named)  # as on NFS
+    monkeypatch.setattr(Replacement, "commit", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        hippogriff.write(tmp_path / "f", b"")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("data", [b"", b"abc"])
+def test_write_refuses_what_names_no_file(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(hippogriff.InvalidArgument, match="names no file"):
+        hippogriff.write(f"{tmp_path}/new/", data)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("data", [b"", b"abc"])

@@ -312,6 +312,31 @@ TEST_F(AbiTransferTest, receive_by_name_replaces_whole_files_and_updates_parts) 
   EXPECT_EQ(hippogriff_free(memory), HIPPOGRIFF_INVALID_ARGUMENT) << "freed twice";
 }
 
+TEST_F(AbiTransferTest, replacing_by_name_is_a_wish_that_the_longer_file_does_not_outweigh) {
+  void* memory = device_memory(1000);
+  const std::string target = folder_.file("target");
+  write_whole(target, random_bytes(5000, 1));
+  const OpenFile before(target, O_RDWR);
+  hippogriff_options options = HIPPOGRIFF_OPTIONS_INIT;
+  options.flags = HIPPOGRIFF_REPLACE;
+  hippogriff_transfer* transfer = nullptr;
+  ASSERT_EQ(hippogriff_recv_path_async(target.c_str(), memory, 0, 1000, &options, &transfer),
+            HIPPOGRIFF_OK);
+  const Handle handle(transfer);
+  ASSERT_EQ(hippogriff_wait(transfer, abi_patience_ms), HIPPOGRIFF_OK) << last_message();
+  EXPECT_TRUE(read_whole(target) == bytes_of(memory, 1000));
+  struct stat old{};
+  ASSERT_EQ(fstat(before.get(), &old), 0);
+  EXPECT_EQ(old.st_size, 5000);
+  EXPECT_EQ(old.st_nlink, 0U);
+  EXPECT_EQ(hippogriff_recv_path_async(target.c_str(), memory, 10, 990, &options, &transfer),
+            HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_recv_async(before.get(), memory, 0, 1000, &options, &transfer),
+            HIPPOGRIFF_INVALID_ARGUMENT);
+  EXPECT_EQ(hippogriff_send_path_async(target.c_str(), &memory, 0, 1000, &options, &transfer),
+            HIPPOGRIFF_INVALID_ARGUMENT);
+}
+
 TEST_F(AbiTransferTest, empty_extent_leaves_the_callers_memory_the_callers) {
   void* memory = device_memory(8192);
   void* inside = static_cast<std::byte*>(memory) + 256;

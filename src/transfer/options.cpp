@@ -32,7 +32,7 @@ hippogriff_options checked_options(const hippogriff_options* given) {
                                  [](unsigned char byte) { return byte == 0; });
   constexpr std::uint32_t all_flags = HIPPOGRIFF_AFTER_STREAM | HIPPOGRIFF_BEFORE_STREAM |
                                       HIPPOGRIFF_HOST_MEMORY | HIPPOGRIFF_DURABLE |
-                                      HIPPOGRIFF_FREE_SOURCE;
+                                      HIPPOGRIFF_FREE_SOURCE | HIPPOGRIFF_REPLACE;
   if (!known || (options.flags & ~all_flags) != 0) {
     throw_invalid("read the options", "they ask for something this version does not know");
   }

@@ -164,7 +164,7 @@ void open_for_recv(const Submission& submission,
     check_block_device(submission, request);
     return;
   }
-  std::uint64_t existing = 0;
+  const bool whole = wants(submission, HIPPOGRIFF_REPLACE);
   try {
     request.file = storage->open(submission.path, FileAccess::read_write);
     if (request.file->identity().is_block_device) {
@@ -172,8 +172,9 @@ void open_for_recv(const Submission& submission,
       request.flags |= HIPPOGRIFF_DURABLE;  // as the whole file that it stands for would be
       return;
     }
-    existing = request.file->identity().size;
-    if (request.extent.offset > 0 || request.extent.size < existing) {
+    const bool covers =
+        request.extent.offset == 0 && request.extent.size >= request.file->identity().size;
+    if (!covers && !whole) {
       return;
     }
   } catch (const Error& error) {
@@ -240,6 +241,10 @@ std::shared_ptr<Transfer> Runtime::submit_checked(const Submission& submission) 
   }
   if (submission.direction == Direction::send && wants(submission, HIPPOGRIFF_FREE_SOURCE)) {
     throw_caller(submission, "HIPPOGRIFF_FREE_SOURCE is of a recv: a send fills its memory");
+  }
+  if (wants(submission, HIPPOGRIFF_REPLACE) && (submission.direction == Direction::send ||
+                                                submission.path.empty() || submission.offset > 0)) {
+    throw_caller(submission, "HIPPOGRIFF_REPLACE is of a recv by path, at offset 0");
   }
   TransferRequest request;
   request.direction = submission.direction;
