@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Onlooker
 
+    Part = tuple[int, Region]
+
 # What hippogriff_send and hippogriff_recv move without a transfer.
 _SMALL_BYTES = 2 << 20
 # More of them come sooner by several threads.
@@ -215,10 +217,10 @@ class File:
             if moved:
                 note_changes([array])
                 return moved
-        request = Request(route, region=region, stream=stream)
-        transfer = self._start_read(request, region, offset, size)
-        note_changes([array])  # Takes a while, in which bytes move.
-        return transfer.show(timeout, progress, "read")
+        with Request(route, region=region, stream=stream) as request:
+            transfer = self._start_read(request, region, offset, size)
+            note_changes([array])  # Takes a while, in which bytes move.
+            return transfer.show(timeout, progress, "read")
 
     def read_into_async(
         self,
@@ -242,9 +244,10 @@ class File:
         """
         region = describe(array, writable=True)
         request = Request(route, region=region, stream=stream, before_stream=before_stream)
-        transfer = self._start_read(request, region, offset, size)
-        note_changes([array])
-        return transfer
+        with request:
+            transfer = self._start_read(request, region, offset, size)
+            note_changes([array])
+            return transfer
 
     def read_into_many(
         self,
@@ -276,8 +279,9 @@ class File:
             As in `read_into`.
         """
         check_onlooker(progress)
-        transfer = self.read_into_many_async(parts, route=route, stream=stream)
-        return transfer.show(timeout, progress, "read")
+        described = _describe_parts(parts)
+        with Request(route, region=_common_region(described), stream=stream) as request:
+            return self._start_many(request, described).show(timeout, progress, "read")
 
     def read_into_many_async(
         self,
@@ -288,19 +292,10 @@ class File:
         before_stream: bool = False,
     ) -> Transfer[int]:
         """Start a `read_into_many` and return at once. `before_stream` as in `read_into_async`."""
-        parts = list(parts)
-        described = [(offset, describe(array, writable=True)) for offset, array in parts]
-        note_changes(array for _, array in parts)
-        for offset, region in described:
-            check_extent(offset, region.size_bytes)
-        filled = [(offset, region) for offset, region in described if region.size_bytes > 0]
-        if not filled:
-            return Transfer(Flight(NoHandle(), None, bytes_moved))
-        request = Request(
-            route, region=_common_region(filled), stream=stream, before_stream=before_stream
-        )
-        segments = ((o, region.size_bytes, region.address) for o, region in filled)
-        return start_scatter(self, segments, request, described)
+        described = _describe_parts(parts)
+        region = _common_region(described)
+        request = Request(route, region=region, stream=stream, before_stream=before_stream)
+        return self._start_many(request, described)
 
     def write_from(
         self,
@@ -345,9 +340,9 @@ class File:
             moved = self._move_small(region, offset, size, writable=False)
             if moved:
                 return moved
-        request = Request(route, region=region, stream=stream)
-        transfer = self._start_write(request, region, offset, size, durable=durable)
-        return transfer.show(timeout, progress, "write")
+        with Request(route, region=region, stream=stream) as request:
+            transfer = self._start_write(request, region, offset, size, durable=durable)
+            return transfer.show(timeout, progress, "write")
 
     def write_from_async(
         self,
@@ -381,6 +376,14 @@ class File:
     ) -> Transfer[int]:
         call, memory = lib.hippogriff_send_async, ctypes.byref(ctypes.c_void_p(region.address))
         return self._start(request, region, (call, memory), offset, size)
+
+    def _start_many(self, request: Request, parts: list[Part]) -> Transfer[int]:
+        filled = [
+            (o, region.size_bytes, region.address) for o, region in parts if region.size_bytes
+        ]
+        if not filled:
+            return Transfer(Flight(NoHandle(), None, bytes_moved))
+        return start_scatter(self, filled, request, keep=parts)
 
     def _start_write(
         self, request: Request, region: Region, offset: int, size: int | None, *, durable: bool
@@ -450,7 +453,7 @@ class File:
         size = region.size_bytes if size is None else size
         if size > region.size_bytes:
             raise InvalidArgument(f"size {size} is more than the array's {region.size_bytes} bytes")
-        with self.borrowed() as descriptor:
+        with request, self.borrowed() as descriptor:
             if size == 0:
                 return Transfer(Flight(NoHandle(), None, bytes_moved))
             return request.start(
@@ -490,17 +493,27 @@ def small_bytes(region: Region) -> int:
     return 0 if region.stream else _SMALL_BYTES
 
 
-def _common_region(parts: list[tuple[int, Region]]) -> Region:
-    """Return a region that says what all of them say."""
-    first = parts[0][1]
-    for _, region in parts:
+def _describe_parts(parts: Iterable[tuple[int, Any]]) -> list[Part]:
+    """Describe arrays to fill, each with its offset in the file."""
+    parts = list(parts)
+    described = [(offset, describe(array, writable=True)) for offset, array in parts]
+    note_changes(array for _, array in parts)
+    for offset, region in described:
+        check_extent(offset, region.size_bytes)
+    return described
+
+
+def _common_region(parts: list[Part]) -> Region | None:
+    """Return a region that says what all of them say; None where all are empty."""
+    filled = [region for _, region in parts if region.size_bytes]
+    for region in filled:
         for what in ("device", "host_memory", "stream"):
-            if getattr(region, what) != getattr(first, what):
+            if getattr(region, what) != getattr(filled[0], what):
                 raise InvalidArgument(
-                    f"the arrays differ in {what}: {getattr(first, what)} and "
+                    f"the arrays differ in {what}: {getattr(filled[0], what)} and "
                     f"{getattr(region, what)}; read them in one call for each"
                 )
-    return first
+    return filled[0] if filled else None
 
 
 def expect_bytes(file: File) -> None:

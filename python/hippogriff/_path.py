@@ -17,13 +17,21 @@ from hippogriff._host_memory import host_memory_bytes
 from hippogriff._library import lib
 from hippogriff._regions import describe
 from hippogriff._replacement import Replacement
-from hippogriff._runtime import check_extent, default_device, device_name, encode_path, ensure
+from hippogriff._runtime import (
+    check_extent,
+    default_device,
+    device_name,
+    encode_device,
+    encode_path,
+    ensure,
+)
 from hippogriff._transfer import Flight, Request, Transfer, bytes_moved, check_onlooker
 from hippogriff.errors import InvalidArgument, check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hippogriff._regions import Region
     from hippogriff._runtime import PathLike
     from hippogriff._transfer import Onlooker
 
@@ -89,18 +97,9 @@ def read(
         No room on the device within `memory_timeout`; `timeout` ended first; no such route here.
     """
     check_onlooker(progress)
-    transfer = read_async(
-        path,
-        device=device,
-        offset=offset,
-        size=size,
-        dtype=dtype,
-        shape=shape,
-        route=route,
-        memory_timeout=memory_timeout,
-        host_memory=host_memory,
-    )
-    return transfer.show(timeout, progress, "read")
+    with _read_request(route, memory_timeout, host_memory) as request:
+        transfer = _start_read(request, path, device, (offset, size), dtype, shape)
+        return transfer.show(timeout, progress, "read")
 
 
 def read_async(
@@ -120,8 +119,28 @@ def read_async(
     A transfer that is dropped before it is finished is cancelled. Parameters and errors are those
     of `read`.
     """
+    request = _read_request(route, memory_timeout, host_memory)
+    return _start_read(request, path, device, (offset, size), dtype, shape)
+
+
+def _read_request(
+    route: str, memory_timeout: float | None, host_memory: int | str | None
+) -> Request:
+    request = Request(route, host_memory=host_memory_bytes(host_memory))
+    request.options.memory_timeout_ms = _memory_timeout_ms(memory_timeout)
+    return request
+
+
+def _start_read(
+    request: Request,
+    path: PathLike,
+    device: object,
+    extent: tuple[int, int | None],
+    dtype: object,
+    shape: Shape,
+) -> Transfer[Array]:
     kind = find_dtype(dtype)
-    budget = host_memory_bytes(host_memory)
+    offset, size = extent
     check_extent(offset, size)
     if size is None:
         size = known_size_bytes(shape, kind.itemsize_bytes)
@@ -144,8 +163,7 @@ def read_async(
         if size is None and rest == offset == 0:
             refuse_without_size(path)
         return Transfer(Flight(NoHandle(), None, finish))
-    request = Request(route, name, host_memory=budget)
-    request.options.memory_timeout_ms = _memory_timeout_ms(memory_timeout)
+    request.options.device = encode_device(name)
     return request.start(
         lib.hippogriff_send_path_async,
         encoded,
@@ -248,8 +266,10 @@ def write(
         When `timeout` ended first.
     """
     check_onlooker(progress)
-    transfer = write_async(path, array, route=route, stream=stream, host_memory=host_memory)
-    return transfer.show(timeout, progress, "write")
+    region = describe(array, writable=False)
+    budget = host_memory_bytes(host_memory)
+    with Request(route, region=region, stream=stream, host_memory=budget) as request:
+        return _start_write(request, path, region).show(timeout, progress, "write")
 
 
 def write_async(
@@ -266,9 +286,13 @@ def write_async(
     alive until then. Parameters and errors are those of `write`.
     """
     region = describe(array, writable=False)
-    encoded = encode_path(path)
     budget = host_memory_bytes(host_memory)
     request = Request(route, region=region, stream=stream, host_memory=budget)
+    return _start_write(request, path, region)
+
+
+def _start_write(request: Request, path: PathLike, region: Region) -> Transfer[int]:
+    encoded = encode_path(path)
     if not region.size_bytes:
         _write_empty(encoded)
         return Transfer(Flight(NoHandle(), None, bytes_moved))

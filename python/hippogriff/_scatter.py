@@ -62,7 +62,7 @@ def start_segments(
     """
     address, words = segments.buffer_info()
     try:
-        with file.borrowed() as descriptor:
+        with request, file.borrowed() as descriptor:
             transfer = request.start(
                 lib.hippogriff_sendv_async,
                 descriptor,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import asyncio
     from array import array
     from collections.abc import Callable, Generator
+    from types import TracebackType
 
     from hippogriff.errors import Ranges
 
@@ -326,6 +327,9 @@ def bytes_moved(handle: Handle) -> int:
 class Request:
     """How to carry out one transfer, for C.
 
+    As a scope it stops the transfer where an error ends it, or an interrupt, which can come at any
+    moment: also before anybody else holds what was started.
+
     Parameters
     ----------
     route : str
@@ -351,6 +355,7 @@ class Request:
         before_stream: bool = False,
         host_memory: int = 0,
     ) -> None:
+        self._transfer: Transfer[Any] | None = None
         self.options = _abi.Options()
         self.options.struct_size = ctypes.sizeof(_abi.Options)
         self.options.route = find_route(route)
@@ -367,6 +372,19 @@ class Request:
         if before_stream:
             self.add(_abi.Flags.BEFORE_STREAM)
         self.options.device = encode_device(device)
+
+    def __enter__(self) -> Request:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None or self._transfer is None or self._transfer._flight.settled:
+            return
+        stop([self._transfer])
 
     def add(self, flag: _abi.Flags) -> None:
         """Set one more flag."""
@@ -397,7 +415,7 @@ class Request:
         ensure()
         flight = Flight(Handle(), keep, finish)
         flight.cancel_when_dropped = cancel_when_dropped
-        transfer = Transfer(flight)
+        transfer = self._transfer = Transfer(flight)
         try:
             flight.begin()
             check(call(*arguments, ctypes.byref(self.options), ctypes.byref(flight.handle.cell)))
