@@ -62,7 +62,8 @@ class Handle:
         self._process_count = runtime.process_count
 
     def __del__(self, _runtime: Any = runtime, _lib: Any = lib) -> None:
-        if self._process_count == _runtime.process_count:
+        # Not there where an interrupt ended __init__.
+        if getattr(self, "_process_count", None) == _runtime.process_count:
             _lib.hippogriff_release(self.cell)
 
     @property

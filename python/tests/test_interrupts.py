@@ -119,3 +119,8 @@ def test_an_interrupt_at_any_line_leaves_nothing_under_way(
         if interrupt.waited:
             break
     assert at_line > 5
+
+
+def test_a_handle_that_was_interrupted_in_the_making_goes_quietly() -> None:
+    handle = Handle.__new__(Handle)
+    handle.__del__()
