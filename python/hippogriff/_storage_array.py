@@ -214,8 +214,7 @@ class StorageArray:
         check(lib.hippogriff_array_element_view(None, itemsize, None, size, layout))
         view = self._numpy.zeros(1, f"V{size.value}")
         address = view.ctypes.data
-        with self._opened() as handle:
-            check(lib.hippogriff_array_element_view(handle, itemsize, address, size, layout))
+        self._call(lib.hippogriff_array_element_view, itemsize, address, size, layout)
         return view
 
     @property
@@ -224,8 +223,7 @@ class StorageArray:
         self._require_gpu("view_address")
         address = ctypes.c_uint64()
         itemsize = self._extent.itemsize_bytes
-        with self._opened() as handle:
-            check(lib.hippogriff_array_view_address(handle, itemsize, address))
+        self._call(lib.hippogriff_array_view_address, itemsize, address)
         return address.value
 
     def __len__(self) -> int:
@@ -266,7 +264,8 @@ class StorageArray:
             self._gather(part.numbers, part.elements * self._extent.itemsize_bytes, out)
             return out
         array = self._numpy.empty(part.selection.counts, self.dtype)
-        with self._followed() as handle:
+        with self._uses.one():
+            handle = self._followed_handle()
             for offset, address, size in self._pieces(part.selection, array):
                 check(lib.hippogriff_array_read(handle, offset, address, size))
         return array[part.shown]
@@ -287,7 +286,8 @@ class StorageArray:
             self._scatter(part.numbers, part.elements * self._extent.itemsize_bytes, array)
             return
         array = as_box(self._numpy, values, self.dtype, part)
-        with self._followed() as handle:
+        with self._uses.one():
+            handle = self._followed_handle()
             for offset, address, size in self._pieces(part.selection, array):
                 check(lib.hippogriff_array_write(handle, offset, address, size))
 
@@ -369,56 +369,45 @@ class StorageArray:
         """
         if self._on_gpu and _device_rows.is_on_gpu(rows):
             numbers, shape = self._numbers(rows)
-            with self._opened() as handle:
-                if math.prod(shape):
-                    wanted = _device_rows.numbered(numbers, self._row_bytes)
-                    check(lib.hippogriff_array_prefetch_async(handle, wanted))
-                    if not numbers.in_order:
-                        check(lib.hippogriff_array_wait(handle))
+            wanted = _device_rows.numbered(numbers, self._row_bytes)
+            self._start(lib.hippogriff_array_prefetch_async, numbers, wanted, shape)
             return
         run = self._run_of(rows)
-        with self._opened() as handle:
-            if isinstance(run, range):
-                offset, size = run.start * self._row_bytes, len(run) * self._row_bytes
-                check(lib.hippogriff_array_prefetch(handle, offset, size))
-            elif run.size and self._row_bytes:
-                check(
-                    lib.hippogriff_array_prefetch_rows(
-                        handle, run.ctypes.data, run.size, self._row_bytes
-                    )
-                )
+        if isinstance(run, range):
+            offset, size = run.start * self._row_bytes, len(run) * self._row_bytes
+            self._call(lib.hippogriff_array_prefetch, offset, size)
+        else:
+            count, row_bytes = run.size if self._row_bytes else 0, self._row_bytes or 1
+            self._call(lib.hippogriff_array_prefetch_rows, run.ctypes.data, count, row_bytes)
 
     def check(self) -> None:
         """Raise the first failure of any access since the array was opened or cleared.
 
         What kernels met is told here and by `flush`, when they have ended: it waits for nothing.
         """
-        with self._opened() as handle:
-            check(lib.hippogriff_array_check(handle))
+        self._call(lib.hippogriff_array_check)
 
     def clear(self) -> None:
         """Forget the failure that `check` raises.
 
         What has ended the array, as a wait past its limit does, stays and is raised: open it again.
         """
-        with self._opened() as handle:
-            check(lib.hippogriff_array_clear(handle))
+        self._call(lib.hippogriff_array_clear)
 
     def flush(self) -> None:
         """Write what is dirty and have the file keep it (fdatasync).
 
         On a GPU after the work on the current stream. Raises what `check` would.
         """
-        with self._followed() as handle:
-            check(lib.hippogriff_array_flush(handle))
+        with self._uses.one():
+            check(lib.hippogriff_array_flush(self._followed_handle()))
 
     def statistics(self) -> dict[str, int]:
         """Lines and commands since it was opened, as `hippogriff_array_statistics` counts them."""
         found = _storage_abi.ArrayStatistics(
             struct_size=ctypes.sizeof(_storage_abi.ArrayStatistics)
         )
-        with self._opened() as handle:
-            check(lib.hippogriff_array_get_statistics(handle, found))
+        self._call(lib.hippogriff_array_get_statistics, found)
         names = [field[0] for field in found._fields_]
         return {name: int(getattr(found, name)) for name in names if name != "struct_size"}
 
@@ -430,8 +419,7 @@ class StorageArray:
         come from a calibration.
         """
         text = ctypes.c_void_p()
-        with self._opened() as handle:
-            check(lib.hippogriff_array_explain(handle, text))
+        self._call(lib.hippogriff_array_explain, text)
         told: dict[str, Any] = take_json(text)
         if len(self._paths) == 1:
             with contextlib.suppress(OSError):  # Its file may have no name any more.
@@ -443,13 +431,16 @@ class StorageArray:
 
         Calls of other threads that are under way are waited for, and later ones refused.
         """
-        if self._uses.end():
-            handle, self._handle = self._handle, ctypes.c_void_p()
+        self._uses.end(self._close)
+
+    def _close(self) -> None:
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if handle:
             check(lib.hippogriff_array_close(handle))
 
     def __enter__(self) -> StorageArray:
-        with self._opened():
-            return self
+        self._open_handle()
+        return self
 
     def __exit__(
         self,
@@ -476,14 +467,23 @@ class StorageArray:
         if not self._on_gpu:
             raise Unsupported(f"{what} is for kernels: the array is on device host")
 
-    @contextlib.contextmanager
-    def _followed(self) -> Iterator[ctypes.c_void_p]:
-        """Do what `_opened` does, on a GPU after the work that frameworks have queued here."""
-        with self._opened() as handle:
-            if self._on_gpu:
-                for stream in _device_rows.current_streams(self._device):
-                    check(lib.hippogriff_array_after(handle, stream))
-            yield handle
+    def _call(self, function: Any, *arguments: Any) -> None:
+        with self._uses.one():
+            check(function(self._open_handle(), *arguments))
+
+    def _open_handle(self) -> ctypes.c_void_p:
+        """Return the handle, which stays as long as the use in which this is called."""
+        if self._uses.over:
+            raise InvalidArgument(f"{self.path} is closed", object=self.path)
+        return self._handle
+
+    def _followed_handle(self) -> ctypes.c_void_p:
+        """Do so, on a GPU after the work that frameworks have queued here."""
+        handle = self._open_handle()
+        if self._on_gpu:
+            for stream in _device_rows.current_streams(self._device):
+                check(lib.hippogriff_array_after(handle, stream))
+        return handle
 
     def _numbers(self, indices: Any) -> tuple[_device_rows.Tensor, tuple[int, ...]]:
         """Return indices on the GPU, and the shape that their rows have together."""
@@ -502,7 +502,13 @@ class StorageArray:
         writable: bool,
     ) -> None:
         wanted = _device_rows.rows_for(numbers, rows, self._extent.dtype, shape, writable=writable)
-        with self._opened() as handle:
+        self._start(call, numbers, wanted, shape)
+
+    def _start(
+        self, call: Any, numbers: _device_rows.Tensor, wanted: Any, shape: tuple[int, ...]
+    ) -> None:
+        with self._uses.one():
+            handle = self._open_handle()
             if math.prod(shape):
                 check(call(handle, wanted))
                 if not numbers.in_order:
@@ -523,14 +529,6 @@ class StorageArray:
             "calibrated": outlook["calibrated"],
         }
 
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[ctypes.c_void_p]:
-        """Yield the handle, which stays as long as the block runs."""
-        with self._uses.one() as is_open:
-            if not is_open:
-                raise InvalidArgument(f"{self.path} is closed", object=self.path)
-            yield self._handle
-
     def _gather(self, rows: Any, row_bytes: int, out: Any) -> None:
         self._move(lib.hippogriff_array_gather, rows, row_bytes, out)
 
@@ -539,16 +537,17 @@ class StorageArray:
 
     def _move(self, move: Any, rows: Any, row_bytes: int, array: Any) -> None:
         if rows.size and array.size:
-            with self._followed() as handle:
-                move_rows(move, handle, rows, row_bytes, array)
+            with self._uses.one():
+                move_rows(move, self._followed_handle(), rows, row_bytes, array)
 
     def _read_fields(self, names: str | list[str]) -> Any:
         """Read whole elements, a block of them at a time, and copy the fields out of them."""
         fields = Fields(self._numpy, self.dtype, self.shape, names)
         out = fields.empty()
         for begin, block in fields.blocks():
-            with self._followed() as handle:
-                offset = begin * self._extent.itemsize_bytes
+            offset = begin * self._extent.itemsize_bytes
+            with self._uses.one():
+                handle = self._followed_handle()
                 check(lib.hippogriff_array_read(handle, offset, block.ctypes.data, block.nbytes))
             fields.copy(block, out, begin)
         return out

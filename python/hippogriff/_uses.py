@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hippogriff.errors import Busy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
 
 class Uses:
     """Who uses something now, which any thread may end. Thread-safe.
 
-    A forked child has no part in the uses of its parent, whose threads it does not have.
+    A use is a lock of the thread's own that it holds: the interpreter takes it and gives it back
+    without looking for Ctrl-C between, as it does in functions of Python. A forked child has no
+    part in the uses of its parent, whose threads it does not have.
     """
 
     def __init__(self) -> None:
@@ -25,43 +26,32 @@ class Uses:
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._changed = threading.Condition()
-        self._users: dict[object, int] = {}
+        self._ending = threading.Lock()
+        self._locks: dict[int, Any] = {}  # As many as threads at a time: their numbers come again.
 
-    def _changes(self) -> threading.Condition:
+    def one(self) -> Any:
+        """Return what `with` makes a use of, in which `over` has to be looked at."""
         if self._process != os.getpid():
             self._begin()
-        return self._changed
+        thread = threading.get_ident()
+        return self._locks.get(thread) or self._locks.setdefault(thread, threading.RLock())
 
-    @contextlib.contextmanager
-    def one(self) -> Iterator[bool]:
-        """Tell whether it is still there; then it stays as long as the block runs."""
-        user = object()
-        try:
-            with self._changes():
-                if not self._over:
-                    self._users[user] = threading.get_ident()
-                there = not self._over
-            yield there
-        finally:
-            with self._changes():
-                self._users.pop(user, None)
-                self._changed.notify_all()
+    @property
+    def over(self) -> bool:
+        """Whether it is not there any more; if it is, it stays as long as the use."""
+        return self._over
 
-    def end(self) -> bool:
-        """Refuse further uses and wait for those in progress; False when it was over before.
+    def end(self, last: Callable[[], object]) -> None:
+        """Refuse further uses and wait for those in progress; then call `last`, one at a time.
 
-        It waits as long as the longest of them. Interrupted, it is as if it had not been called.
+        It waits as long as the longest of them. Interrupted it may be called again; uses are
+        refused all the same.
         """
-        with self._changes():
-            if self._over:
-                return False
-            if threading.get_ident() in self._users.values():
-                raise Busy("this thread uses it: it cannot be ended from within")
-            self._over = True
-            try:
-                self._changed.wait_for(lambda: not self._users)
-            except BaseException:
-                self._over = False
-                raise
-            return True
+        if self.one()._is_owned():
+            raise Busy("this thread uses it: it cannot be ended from within")
+        self._over = True
+        for lock in list(self._locks.values()):
+            with lock:  # Who has it later finds that it is over.
+                pass
+        with self._ending:
+            last()
