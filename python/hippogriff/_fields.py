@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 from hippogriff._host_rows import broadcast
@@ -19,6 +20,21 @@ def names_fields(index: Any) -> bool:
     if isinstance(index, list):
         return bool(index) and all(isinstance(each, str) for each in index)
     return isinstance(index, str)
+
+
+def has_gaps(dtype: Any) -> bool:
+    """Return whether some bytes of an element belong to no field, or to none of a field's."""
+    if dtype.subdtype is not None:
+        return has_gaps(dtype.base)
+    if dtype.names is None:
+        return False
+    end = 0
+    fields = [dtype.fields[name] for name in dtype.names]
+    for kind, place, *_ in sorted(fields, key=operator.itemgetter(1)):
+        if place > end or has_gaps(kind):
+            return True
+        end = max(end, place + kind.itemsize)
+    return bool(end < dtype.itemsize)
 
 
 class Fields:
@@ -79,5 +95,5 @@ class Fields:
             end = min(begin + count_max, self._count)
             elements = numpy.arange(begin, end, dtype="uint64") * numpy.uint64(itemsize // unit)
             # `flat` copies these alone, also of values that are broadcast.
-            array = numpy.ascontiguousarray(whole.flat[begin * values : end * values])
+            array = whole.flat[begin * values : end * values]
             yield numpy.add.outer(elements, inside).reshape(-1), unit, array

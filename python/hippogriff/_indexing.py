@@ -60,13 +60,16 @@ def find_part(numpy: Any, index: Any, shape: tuple[int, ...]) -> Box | Rows:
     return _find_rows(numpy, parts, shape, found.shape)
 
 
-def as_box(numpy: Any, values: Any, dtype: Any, box: Box) -> Any:
-    """Return values as they lie in a box, without a copy where they lie so already."""
+def as_box(numpy: Any, values: Any, dtype: Any, box: Box, there: Any = None) -> Any:
+    """Return values as they lie in a box, without a copy where they lie so already.
+
+    `there` is what is in the box now, if some of that is to stay: what is between fields.
+    """
     shown = (*box.shown, *(() if ... in box.shown else (...,)))
     turned = any(isinstance(each, slice) and each.step == -1 for each in shown)
     counts = box.selection.counts
-    if turned or dtype.fields is not None:
-        array = numpy.zeros(counts, dtype)  # also between fields
+    if turned or there is not None:
+        array = numpy.empty(counts, dtype) if there is None else there
         array[shown] = broadcast(numpy, values, dtype, array[shown].shape)
         return array
     shape = numpy.broadcast_to(numpy.False_, counts)[shown].shape

@@ -191,11 +191,23 @@ def find_runs(extent: Extent, selection: Selection) -> Runs:
     return Runs(math.prod(counts[:outer]), size_bytes, outer, places)
 
 
-def cut_range(offset: int, size_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield offset and bytes of calls that move a range of an array in storage.
+def find_pieces(
+    extent: Extent, selection: Selection, address: int
+) -> Iterator[tuple[int, int, int]]:
+    """Yield calls that move a selection of an array in storage: offset, address in memory, bytes.
 
     An interrupt is seen between them; no line is cut.
     """
+    runs = find_runs(extent, selection)
+    if runs.size_bytes == 0:
+        return
+    addresses = itertools.count(address, runs.size_bytes)
+    for offset, memory in zip(runs.offsets(), addresses, strict=False):
+        for begin, size in _cut_range(offset, runs.size_bytes):
+            yield begin, memory + begin - offset, size
+
+
+def _cut_range(offset: int, size_bytes: int) -> Iterator[tuple[int, int]]:
     end = offset + size_bytes
     while offset < end:
         stop = min(end, (offset + CALL_BYTES) // _LINE_BYTES_MAX * _LINE_BYTES_MAX)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import math
 import os
 from typing import TYPE_CHECKING, Any
@@ -12,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from hippogriff import _device_rows, _storage_abi
 from hippogriff._dtypes import fit_shape
 from hippogriff._elements import find_element
-from hippogriff._fields import Fields, names_fields
+from hippogriff._fields import Fields, has_gaps, names_fields
 from hippogriff._frameworks import numpy_dtype
 from hippogriff._host_rows import broadcast, expect_rows, find_rows, move_rows, numpy_module
 from hippogriff._indexing import Rows, as_box, find_part
 from hippogriff._library import lib
 from hippogriff._node import claim
 from hippogriff._runtime import ensure, explain, take_json
-from hippogriff._slices import Extent, cut_range, find_runs, resolve
+from hippogriff._slices import Extent, find_pieces, resolve
 from hippogriff._storage_options import (
     Wishes,
     find_device,
@@ -34,7 +33,7 @@ from hippogriff._uses import Uses
 from hippogriff.errors import InvalidArgument, Unsupported, check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
 
     from hippogriff._runtime import PathLike
@@ -263,18 +262,14 @@ class StorageArray:
             out = self._numpy.empty(part.shape, self.dtype)
             self._gather(part.numbers, part.elements * self._extent.itemsize_bytes, out)
             return out
-        array = self._numpy.empty(part.selection.counts, self.dtype)
-        with self._uses.one():
-            handle = self._followed_handle()
-            for offset, address, size in self._pieces(part.selection, array):
-                check(lib.hippogriff_array_read(handle, offset, address, size))
-        return array[part.shown]
+        return self._read(part.selection)[part.shown]
 
     def __setitem__(self, index: Any, values: Any) -> None:
         """Write a part, which is named as for reading, and to which the values are broadcast.
 
         Of an element that is named several times the last value counts. Fields are written without
-        those beside them.
+        those beside them, and what is between fields stays: where there is something, the elements
+        are read first.
         """
         if names_fields(index):
             self._write_fields(index, values)
@@ -282,13 +277,14 @@ class StorageArray:
         part = find_part(self._numpy, index, self.shape)
         if isinstance(part, Rows):
             whole = broadcast(self._numpy, values, self.dtype, part.shape)
-            array = self._numpy.ascontiguousarray(whole)
-            self._scatter(part.numbers, part.elements * self._extent.itemsize_bytes, array)
+            self._store(part.numbers, part.elements * self._extent.itemsize_bytes, whole)
             return
-        array = as_box(self._numpy, values, self.dtype, part)
+        there = self._read(part.selection) if has_gaps(self.dtype) else None
+        array = as_box(self._numpy, values, self.dtype, part, there)
         with self._uses.one():
             handle = self._followed_handle()
-            for offset, address, size in self._pieces(part.selection, array):
+            pieces = find_pieces(self._extent, part.selection, array.ctypes.data)
+            for offset, address, size in pieces:
                 check(lib.hippogriff_array_write(handle, offset, address, size))
 
     def take(self, indices: Any, out: Any = None) -> Any:
@@ -343,8 +339,7 @@ class StorageArray:
             return
         rows = self._rows(indices)
         shape = (*rows.shape, *self.shape[1:])
-        whole = broadcast(self._numpy, values, self.dtype, shape)
-        self._scatter(rows, self._row_bytes, self._numpy.ascontiguousarray(whole))
+        self._store(rows, self._row_bytes, broadcast(self._numpy, values, self.dtype, shape))
 
     def prefetch(self, rows: Any) -> None:
         """Have rows on their way into the cache, and wait for none of them: a hint.
@@ -555,17 +550,24 @@ class StorageArray:
     def _write_fields(self, names: str | list[str], values: Any) -> None:
         fields = Fields(self._numpy, self.dtype, self.shape, names)
         for rows, row_bytes, array in fields.pieces(values):
-            self._scatter(rows, row_bytes, array)
+            self._store(rows, row_bytes, array)
 
-    def _pieces(self, selection: Any, array: Any) -> Iterator[tuple[int, int, int]]:
-        """Yield what lies together: offset in the array, address in memory, bytes."""
-        if array.size == 0:
-            return
-        runs = find_runs(self._extent, selection)
-        addresses = itertools.count(array.ctypes.data, runs.size_bytes)
-        for offset, address in zip(runs.offsets(), addresses, strict=False):
-            for begin, size in cut_range(offset, runs.size_bytes):
-                yield begin, address + begin - offset, size
+    def _store(self, rows: Any, row_bytes: int, values: Any) -> None:
+        """Scatter values without what is between their fields."""
+        array = values
+        if has_gaps(values.dtype):
+            array = self._numpy.empty(values.shape, values.dtype)
+            self._gather(rows, row_bytes, array)
+            array[...] = values
+        self._scatter(rows, row_bytes, self._numpy.ascontiguousarray(array))
+
+    def _read(self, selection: Any) -> Any:
+        array = self._numpy.empty(selection.counts, self.dtype)
+        with self._uses.one():
+            handle = self._followed_handle()
+            for offset, address, size in find_pieces(self._extent, selection, array.ctypes.data):
+                check(lib.hippogriff_array_read(handle, offset, address, size))
+        return array
 
     def _take_in_place(self, indices: Any, out: Any) -> None:
         """Do what `take` does on a GPU, past the cache: what `bench array` compares with."""

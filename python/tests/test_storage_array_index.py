@@ -339,3 +339,74 @@ def test_a_mask_in_a_mode_that_only_reads_is_refused(numbers: tuple[Path, Any]) 
         pytest.raises(hippogriff.InvalidArgument, match="for reading"),
     ):
         array[expected > 0.5] = 0
+
+
+@st.composite
+def _records(draw: st.DrawFn, depth: int = 2) -> Any:
+    """Draw an element type of fields with gaps, some of which have fields themselves."""
+    kinds = st.sampled_from(["u1", "<i2", ">f4", "S3", ("<u2", (3,))]).map(np.dtype)
+    if depth:
+        kinds |= _records(depth - 1)
+        kinds |= _records(depth - 1).map(lambda kind: np.dtype((kind, (2,))))
+    fields = draw(st.lists(kinds, min_size=0 if depth < 2 else 1, max_size=3))
+    offsets, end = [], 0
+    for kind in fields:
+        offsets.append(end + draw(st.integers(0, 3)))
+        end = offsets[-1] + kind.itemsize
+    names = [f"f{number}" for number in range(len(fields))]
+    itemsize = end + draw(st.integers(0 if end else 1, 3))
+    return np.dtype({"names": names, "formats": fields, "offsets": offsets, "itemsize": itemsize})
+
+
+def _in_fields(dtype: Any) -> Any:
+    """Return which bytes of an element belong to a field."""
+    if dtype.subdtype is not None:
+        return np.tile(_in_fields(dtype.base), dtype.itemsize // dtype.base.itemsize)
+    inside = np.full(dtype.itemsize, dtype.names is None)
+    for name in dtype.names or ():
+        kind, place = dtype.fields[name][:2]
+        inside[place : place + kind.itemsize] = _in_fields(kind)
+    return inside
+
+
+def _act(array: Any, how: str, index: Any, values: Any) -> None:
+    if how == "put" and isinstance(array, hippogriff.StorageArray):
+        array.put(index, values)
+    else:
+        array[index] = values
+
+
+@settings(_settings, max_examples=30)
+@given(data=st.data(), dtype=_records(), shape=_shapes)
+def test_what_is_between_fields_stays(
+    tmp_path: Path, data: st.DataObject, dtype: Any, shape: tuple[int, ...]
+) -> None:
+    before = np.random.default_rng(7).bytes(int(np.prod(shape)) * dtype.itemsize)
+    paths = [tmp_path / "ours", tmp_path / "numpys"]
+    for path in paths:
+        path.write_bytes(before)
+    how = data.draw(st.sampled_from(["index", "fields", "put"] if shape else ["index", "fields"]))
+    if how == "index":
+        index = data.draw(_indices(shape))
+    elif how == "put":
+        index = data.draw(_arrays(shape[0]))
+    else:
+        names = list(dtype.names)
+        index = data.draw(st.sampled_from([*names, names, names[::-1]]))
+    expected = np.memmap(paths[1], dtype, "r+", shape=shape)
+    there = _result(lambda: expected[index])
+    if isinstance(there, type):
+        return
+    # Bytes of their own between the fields, every other element, so that a copy has to be made.
+    values = np.random.default_rng(8).bytes(2 * there.size * there.dtype.itemsize)
+    values = np.frombuffer(values, there.dtype)[::2].reshape(there.shape)
+    expected[index] = values
+    expected.flush()
+    with hippogriff.StorageArray(paths[0], dtype, shape, mode="r+", line=512) as array:
+        _act(array, how, index, values)
+    # NumPy itself writes between the fields now and then, as with lists of integers.
+    wanted = np.where(
+        np.tile(_in_fields(dtype), int(np.prod(shape))),
+        *(np.frombuffer(each, "u1") for each in (paths[1].read_bytes(), before)),
+    )
+    assert paths[0].read_bytes() == wanted.tobytes()
