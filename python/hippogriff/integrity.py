@@ -15,10 +15,12 @@ Examples
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from array import array
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hippogriff._compare import (
@@ -88,12 +90,13 @@ def write_checksums(
     IoError, ShortFile
         When the file cannot be read, or its checksums cannot be written.
     InvalidArgument
-        When it is no regular file, or `where` is empty.
+        When it is no regular file, or `where` is empty or this file.
     SafetensorError
         When its name ends in ``.safetensors``, and it is no safetensors file.
     """
     target = target_sidecar(path, where)
     with File(path) as file:
+        _expect_another(file, target)
         layout = layout_of(file, BLOCK_BYTES)
         sidecar = Sidecar(
             layout.file_bytes,
@@ -158,6 +161,14 @@ def layout_of(file: File, block_bytes: int, *, head_bytes: int | None = None) ->
     tensors = header.tensors.values()
     spans = [(each.name, each.offset, each.size_bytes) for each in tensors if each.size_bytes]
     return lay_out(file_bytes, header.data_offset, spans, block_bytes)
+
+
+def _expect_another(file: File, target: str) -> None:
+    """Refuse to replace the file, by whatever name, by its own checksums."""
+    with contextlib.suppress(OSError), file.borrowed() as descriptor:
+        if os.path.samestat(Path(target).stat(), os.fstat(descriptor)):
+            words = f"{target} is the file itself, which its checksums would replace"
+            raise InvalidArgument(words, object=target)
 
 
 def _find_header(file: File) -> Header | None:

@@ -58,6 +58,18 @@ def test_an_empty_path_of_checksums_is_refused(
             call()
 
 
+def test_checksums_do_not_replace_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "numbers"
+    path.write_bytes(b"12345")
+    link, second = tmp_path / "link", tmp_path / "second"
+    link.symlink_to(path)
+    second.hardlink_to(path)
+    for name, where in ((path, path), (path, link), (path, second), (link, path)):
+        with pytest.raises(InvalidArgument, match="is the file itself"):
+            write_checksums(name, where)
+    assert path.read_bytes() == second.read_bytes() == b"12345"
+
+
 def test_saves_of_one_file_at_once_leave_its_own_checksums(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     for _ in range(10):
