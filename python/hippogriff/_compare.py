@@ -68,17 +68,17 @@ def read_checksums(file: File, where: PathLike | None) -> Sidecar:
         others = _other_places(file.path, where)
         error.args = ("".join([str(error), *(f" (nor is there {place})" for place in others)]),)
         raise
-    _expect_same(file)
+    expect_same(file, "the checksums may be those of the new file: load it again")
     return sidecar
 
 
-def _expect_same(file: File) -> None:
-    """Refuse a file that has been replaced since it was opened: the checksums may be the new one's.
+def expect_same(file: File, why: str) -> None:
+    """Refuse a file that has been replaced since it was opened.
 
     Raises
     ------
     ChecksumMismatch
-        Says so.
+        Says so, and why that matters.
     """
     try:
         now = os.stat(file.path)  # noqa: PTH116 (bytes, too)
@@ -88,9 +88,7 @@ def _expect_same(file: File) -> None:
         return  # It has no name any more: then it has no other one's checksums.
     if not os.path.samestat(now, then):
         raise ChecksumMismatch(
-            f"{file.path} was replaced after it was opened, and the checksums may be those of the "
-            "new file: load it again",
-            object=file.path,
+            f"{file.path} was replaced after it was opened, and {why}", object=file.path
         )
 
 

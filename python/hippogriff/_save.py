@@ -97,10 +97,14 @@ def save_parts(
             replacement.commit()
             return
         beside = make_beside(replacement.name)
-        with _alone_in(Path(replacement.name).parent):
+        ours = os.fstat(replacement.fileno())
+        with alone_with(replacement.name):
             beside.remove_old()
             replacement.commit()
-            beside.commit()
+            if _is_at(replacement.name, ours):
+                beside.commit()
+            else:  # Who had no patience left has put another one there.
+                beside.discard()
     except BaseException as error:
         replacement.discard(error)
         if beside is not None:
@@ -109,19 +113,33 @@ def save_parts(
 
 
 @contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """While no other save puts a file and what goes with it into the folder: they could be mixed.
+def alone_with(name: str) -> Iterator[None]:
+    """While nobody else puts a file, or what goes with one, into its folder: they could be mixed.
 
     Where the file system has no locks, or somebody keeps this one, it goes on without.
     """
     with contextlib.ExitStack() as stack:
         end = time.monotonic() + _LOCK_SECONDS
         with contextlib.suppress(OSError):
+            folder = Path(os.path.realpath(name)).parent
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            stack.callback(os.close, descriptor)
+            stack.callback(_let_go, descriptor)
             while not _try_lock(descriptor) and time.monotonic() < end:
                 time.sleep(0.001)
         yield
+
+
+def _let_go(descriptor: int) -> None:
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # A forked child may keep what is closed here.
+    os.close(descriptor)
+
+
+def _is_at(name: str, facts: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(Path(name).stat(), facts)
+    except OSError:
+        return False
 
 
 def _try_lock(descriptor: int) -> bool:

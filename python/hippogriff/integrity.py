@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hippogriff._compare import (
     check_head,
     checksum_head,
+    expect_same,
     mismatches_in,
     raise_mismatches,
     read_checksums,
@@ -34,6 +35,7 @@ from hippogriff._compare import (
 from hippogriff._file import File
 from hippogriff._flights import stop
 from hippogriff._regions import describe
+from hippogriff._save import alone_with
 from hippogriff._sidecar import (
     BLOCK_BYTES,
     Layout,
@@ -91,6 +93,8 @@ def write_checksums(
         When the file cannot be read, or its checksums cannot be written.
     InvalidArgument
         When it is no regular file, or `where` is empty or this file.
+    ChecksumMismatch
+        When the file was replaced meanwhile. Checksums that were there stay.
     SafetensorError
         When its name ends in ``.safetensors``, and it is no safetensors file.
     """
@@ -105,12 +109,14 @@ def write_checksums(
             checksum_head(file, layout.head_bytes),
             _checksum_file(file, layout, progress),
         )
-    writer = SidecarWriter(target, sidecar, of=file.path)
-    try:
-        writer.commit()
-    except BaseException as error:
-        writer.discard(error)
-        raise
+        writer = SidecarWriter(target, sidecar, of=file.path)
+        try:
+            with alone_with(file.path):
+                expect_same(file, "these checksums are not the new file's: make them again")
+                writer.commit()
+        except BaseException as error:
+            writer.discard(error)
+            raise
     return target
 
 

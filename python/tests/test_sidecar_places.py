@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hippogriff import InvalidArgument, _save
+from hippogriff import ChecksumMismatch, InvalidArgument, _replacement, _save
 from hippogriff._checksum_files import checksum_files
 from hippogriff.integrity import SidecarError, verify_checksums, write_checksums
 from hippogriff.safetensors import load_file, save_file
@@ -94,3 +94,64 @@ def test_a_folder_that_somebody_has_locked_is_waited_for_no_longer_than_need_be(
     finally:
         os.close(descriptor)
     load_file(tmp_path / "a", framework="np", verify=True)
+
+
+def test_checksums_of_a_file_that_was_replaced_meanwhile_are_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    save_file({"a": np.zeros(5)}, path)
+
+    def replace(*_: int) -> None:
+        save_file({"a": np.ones(5)}, path, checksum=True)
+
+    with pytest.raises(ChecksumMismatch, match="was replaced"):
+        write_checksums(path, progress=replace)
+    verify_checksums(path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [path.name, f"{path.name}.xxh3"]
+
+
+def test_checksums_are_not_written_while_somebody_saves(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"12345")
+    with ThreadPoolExecutor(1) as pool:
+        with _save.alone_with(str(path)):
+            made = pool.submit(write_checksums, path)
+            with pytest.raises(TimeoutError):
+                made.result(0.1)
+        made.result()
+    verify_checksums(path)
+
+
+def test_a_save_that_was_late_leaves_the_checksums_of_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.safetensors"
+    commit = _replacement.Replacement.commit
+
+    def commit_and_let_go(replacement: _replacement.Replacement) -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr(_save, "_LOCK_SECONDS", 0.01)
+        commit(replacement)
+        save_file({"a": np.ones(5)}, path, checksum=True)
+
+    monkeypatch.setattr(_replacement.Replacement, "commit", commit_and_let_go)
+    save_file({"a": np.zeros(5)}, path, checksum=True)
+    np.testing.assert_array_equal(load_file(path, framework="np", verify=True)["a"], np.ones(5))
+    assert sorted(each.name for each in tmp_path.iterdir()) == [path.name, f"{path.name}.xxh3"]
+
+
+def test_a_child_forked_during_a_save_does_not_keep_its_folder(tmp_path: Path) -> None:
+    goes_on, told = os.pipe()
+    with _save.alone_with(str(tmp_path / "a")):
+        child = os.fork()
+        if child == 0:
+            os.close(told)
+            os.read(goes_on, 1)
+            os._exit(0)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(told)
+        os.waitpid(child, 0)
+        os.close(folder)
+        os.close(goes_on)
