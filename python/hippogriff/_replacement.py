@@ -40,6 +40,7 @@ class Replacement:
         self._temporary = self._target.with_name(os.fsdecode(b"." + name + end))
         self._descriptor = -1
         self._mode = 0o600
+        self._old: os.stat_result | None = None
         self._has_name = True  # or will have: whoever opens it by that makes it
         #: By what the new file can be opened until `commit` or `discard`.
         self.temporary = os.fsencode(self._temporary)
@@ -58,8 +59,9 @@ class Replacement:
         file system can, it has no name before `commit`: a process that is killed leaves nothing,
         unless in the moment between the name that it gets there and taking the old file's.
         """
-        mode = 0o600 if self._target.exists() else mode
         try:
+            self._old = self._look()
+            mode = mode if self._old is None else 0o600
             # Whoever writes it may open it again by its way in /proc, and must be let.
             self._descriptor = self._open(mode | stat.S_IRUSR | stat.S_IWUSR)
             self._mode = mode & os.fstat(self._descriptor).st_mode
@@ -72,6 +74,15 @@ class Replacement:
             raise failure from None
         except BaseException:
             self.discard()
+            raise
+
+    def _look(self) -> os.stat_result | None:
+        """Return what is at the target; None: nothing, or what creating a file there will tell."""
+        try:
+            return self._target.stat()
+        except OSError as error:
+            if error.errno in _NOTHING_THERE:
+                return None
             raise
 
     def _open(self, mode: int) -> int:
@@ -112,18 +123,16 @@ class Replacement:
             return ""
 
     def remove_old(self) -> None:
-        """Remove the file that it will replace, with that one's mode, and have that on the disk."""
+        """Remove the file that it will replace, and have that on the disk."""
         try:
             with self._synced_folder(), contextlib.suppress(FileNotFoundError):
-                old = self._target.stat()
-                _keep_mode(self._descriptor, old)
-                self._mode = stat.S_IMODE(os.fstat(self._descriptor).st_mode)
+                self._old = self._target.stat()
                 self._target.unlink()
         except OSError as error:
             raise io_error("remove", self.name, error) from None
 
     def commit(self) -> None:
-        """Rename it over the file, with that one's mode."""
+        """Rename it over the file, with that one's mode, or with that of the one that was there."""
         try:
             with self._synced_folder() as folder:
                 self._take_the_name(folder)
@@ -145,13 +154,13 @@ class Replacement:
 
     def _take_the_name(self, folder: int) -> None:
         # Before it has a name, and by the descriptor: the name may be another file's by then.
-        try:
-            _keep_mode(self._descriptor, self._target.stat())
-            is_new = False
-        except FileNotFoundError:
+        there = self._look()
+        old = there or self._old
+        if old is None:
             os.fchmod(self._descriptor, self._mode)
-            is_new = not self._has_name
-        if is_new:
+        else:
+            _keep_mode(self._descriptor, old)
+        if there is None and not self._has_name:
             with contextlib.suppress(FileExistsError):  # meanwhile
                 os.link(self.temporary, self._target.name, dst_dir_fd=folder)
                 return
