@@ -129,18 +129,29 @@ class Replacement:
                 self._old = self._target.stat()
                 self._target.unlink()
         except OSError as error:
-            raise io_error("remove", self.name, error) from None
+            raise self._failed("remove", error) from None
 
     def commit(self) -> None:
-        """Rename it over the file, with that one's mode, or with that of the one that was there."""
+        """Rename it over the file, with that one's mode, or with that of the one that was there.
+
+        Raises
+        ------
+        IoError
+            When that fails. Of operation "sync folder": it is there, and a crash may undo that.
+        """
         try:
             with self._synced_folder() as folder:
                 self._take_the_name(folder)
         except OSError as error:
-            failure = io_error("rename", self.name, error)
+            failure = self._failed("rename", error)
             self.discard(failure)
             raise failure from None
         self._close()
+
+    def _failed(self, operation: str, error: OSError) -> HippogriffError:
+        if isinstance(error, HippogriffError):
+            return error
+        return io_error(operation, self.name, error)
 
     @contextlib.contextmanager
     def _synced_folder(self) -> Iterator[int]:
@@ -148,7 +159,11 @@ class Replacement:
         folder = os.open(self._target.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             yield folder
-            os.fsync(folder)
+            try:
+                os.fsync(folder)
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # from file systems that sync none
+                    raise io_error("sync folder", str(self._target.parent), error) from None
         finally:
             os.close(folder)
 

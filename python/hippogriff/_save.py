@@ -79,7 +79,8 @@ def save_parts(
     InvalidArgument
         When the target is no regular file.
     IoError
-        When writing fails; nothing of the new file is left then.
+        When writing fails; nothing of the new file is left then. But of operation "sync folder": it
+        has taken its place, and a crash may undo that.
     """
     replacement = _replacement(filename)
     beside: Beside | None = None

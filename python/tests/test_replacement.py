@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pytest
+
+import hippogriff
 from hippogriff._replacement import Replacement
+from hippogriff.arrays import save_npy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,3 +27,38 @@ def test_the_mode_is_that_of_the_file_that_was_there_as_the_new_one_began(tmp_pa
     path.unlink()
     replacement.commit()
     assert path.stat().st_mode & 0o777 == 0o644
+
+
+def _let_syncs_of_folders_fail(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    sync = os.fsync
+
+    def fail(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(number, "made to fail")
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", fail)
+
+
+def test_a_folder_that_its_file_system_does_not_sync_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _let_syncs_of_folders_fail(monkeypatch, errno.EINVAL)
+    path = tmp_path / "numbers.npy"
+    for number in range(2):
+        save_npy(path, np.full(5, number))
+        assert np.load(path).tolist() == [number] * 5
+
+
+def test_where_the_folder_cannot_be_synced_that_is_told_and_the_new_file_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "numbers.npy"
+    save_npy(path, np.zeros(5))
+    _let_syncs_of_folders_fail(monkeypatch, errno.EIO)
+    with pytest.raises(hippogriff.IoError) as raised:
+        save_npy(path, np.ones(5))
+    assert raised.value.operation == "sync folder"
+    assert str(raised.value) == f"sync folder {tmp_path}: Input/output error (errno 5)"
+    assert np.load(path).tolist() == [1] * 5
+    assert list(tmp_path.iterdir()) == [path]

@@ -45,7 +45,8 @@ def save_npy(
     InvalidArgument
         When the array is not contiguous, has a mask, or an element type that `.npy` has not.
     IoError
-        When writing fails; the temporary file is removed then.
+        When writing fails; the temporary file is removed then. When only the last step does, of
+        `operation` "sync folder", the new file is there, and a crash may undo that.
     """
     budget = host_memory_bytes(host_memory)
     if getattr(array, "mask", None) is not None:

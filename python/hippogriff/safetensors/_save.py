@@ -58,7 +58,8 @@ def save_file(
     InvalidArgument
         When an array is not contiguous or has an element type that safetensors has not.
     IoError
-        When writing fails; the temporary file is removed then.
+        When writing fails; the temporary file is removed then. When only the last step does, of
+        `operation` "sync folder", the new file is there, and a crash may undo that.
     """
     budget = host_memory_bytes(host_memory)
     with Pause() as pause:  # Nothing here is garbage, and looking for some takes as long.
