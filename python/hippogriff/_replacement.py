@@ -38,6 +38,7 @@ class Replacement:
         end = f".hippogriff-{os.getpid()}-{secrets.token_hex(6)}".encode()
         name = os.fsencode(self._target.name)[: _NAME_BYTES_MAX - 1 - len(end)]
         self._temporary = self._target.with_name(os.fsdecode(b"." + name + end))
+        self._process = os.getpid()
         self._descriptor = -1
         self._mode = 0o600
         self._old: os.stat_result | None = None
@@ -180,9 +181,9 @@ class Replacement:
                 os.link(self.temporary, self._target.name, dst_dir_fd=folder)
                 return
         if not self._has_name:
+            self._has_name = True  # Before it has: an interrupt may come behind the call.
             # With a folder's descriptor, without which Python does not follow the link.
             os.link(self.temporary, self._temporary.name, dst_dir_fd=folder)
-            self._has_name = True
         self._temporary.replace(self._target)
 
     def discard(self, failure: BaseException | None = None) -> None:
@@ -211,7 +212,11 @@ class Replacement:
                 os.ftruncate(self._descriptor, 0)
 
     def __del__(self) -> None:
-        if getattr(self, "_descriptor", -1) >= 0:
+        if getattr(self, "_descriptor", -1) < 0:
+            return  # It was committed or discarded.
+        if self._process == os.getpid():
+            self.discard()
+        else:
             self._close()
 
     def _close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -62,3 +62,39 @@ def test_where_the_folder_cannot_be_synced_that_is_told_and_the_new_file_is_ther
     assert str(raised.value) == f"sync folder {tmp_path}: Input/output error (errno 5)"
     assert np.load(path).tolist() == [1] * 5
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_interrupt_behind_the_new_name_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    replacement = Replacement(path)
+    replacement.create(0o666)
+    link = os.link
+
+    def be_interrupted(*arguments: Any, **options: Any) -> None:
+        link(*arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "link", be_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        replacement.commit()
+    replacement.discard()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_new_file_that_is_dropped_is_removed_by_the_process_that_made_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Replacement, "_open", Replacement._open_named)  # As on NFS.
+    replacements = [Replacement(tmp_path / "file")]
+    replacements[0].create(0o666)
+    child = os.fork()
+    if child == 0:
+        replacements.clear()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert len(list(tmp_path.iterdir())) == 1
+    replacements.clear()
+    assert list(tmp_path.iterdir()) == []
