@@ -285,7 +285,7 @@ def test_a_device_that_gets_no_thread_is_not_loaded_to_later(
 
     monkeypatch.setattr(threading.Thread, "start", begin)
     monkeypatch.setattr(_several, "load_tensors", load)
-    with pytest.raises(RuntimeError, match="can't start new thread"):
+    with pytest.raises(hippogriff.OutOfHostMemory, match="can't start new thread"):
         load_plan(paths, {_ONE: None, _OTHER: None}, framework="np")
     for thread in threading.enumerate():
         if thread.name.startswith("hippogriff-load"):

@@ -14,7 +14,7 @@ from hippogriff._host_memory import host_memory_bytes
 from hippogriff._interrupts import outlast
 from hippogriff._report import FileReport, Watch
 from hippogriff._slices import Selection, fill, find_runs, resolve, target_of
-from hippogriff.errors import Cancelled, ChecksumMismatch, InvalidArgument
+from hippogriff.errors import Cancelled, ChecksumMismatch, InvalidArgument, OutOfHostMemory
 from hippogriff.safetensors._checks import Checks
 from hippogriff.safetensors._header import SafetensorError
 from hippogriff.safetensors._load import Batch, by_offset, load_tensors, make_one
@@ -351,7 +351,7 @@ def _run_all(tasks: list[Callable[[], None]], stopping: threading.Event) -> None
     futures: list[concurrent.futures.Future[None]] = []
     try:
         try:
-            futures.extend(pool.submit(task) for task in tasks)
+            futures.extend(_submit(pool, task) for task in tasks)
             while not _failures(futures) and not _wait(futures, _SLICE_SECONDS):
                 pass
         finally:
@@ -371,6 +371,16 @@ def _run_all(tasks: list[Callable[[], None]], stopping: threading.Event) -> None
         told[0].add_note(f"on another device: {error}")
     for error in told:
         raise error
+
+
+def _submit(
+    pool: concurrent.futures.ThreadPoolExecutor, task: Callable[[], None]
+) -> concurrent.futures.Future[None]:
+    try:
+        return pool.submit(task)
+    except RuntimeError as error:  # as it tells that there is no thread
+        words = f"start a thread for each device: {error}"
+        raise OutOfHostMemory(words, operation="start a thread") from error
 
 
 def _wait(futures: list[concurrent.futures.Future[None]], seconds: float) -> bool:
