@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from pathlib import Path
 
 from hippogriff import _abi
@@ -67,4 +68,15 @@ def _open(file: str, shown: str) -> ctypes.CDLL:
     return library
 
 
-lib: ctypes.CDLL = load()
+def _load() -> ctypes.CDLL:
+    """Load it for this program; the command ends without it, and shows no traceback."""
+    try:
+        return load()
+    except ImportError as error:
+        program = (getattr(sys, "argv", None) or [""])[0]
+        if program == "-m" or Path(program).name == "hippogriff":  # "-m": this is its module
+            raise SystemExit(str(error)) from None
+        raise
+
+
+lib: ctypes.CDLL = _load()

@@ -132,6 +132,23 @@ def test_a_missing_library_says_how_to_get_it() -> None:
     assert "make" in last
 
 
+@pytest.mark.parametrize("how", ["module", "script"])
+def test_the_command_says_in_a_line_that_there_is_no_library(tmp_path: Path, how: str) -> None:
+    script = tmp_path / "hippogriff"
+    script.write_text("from hippogriff.cli import main\nmain()\n")
+    done = subprocess.run(
+        [sys.executable, *(["-m", "hippogriff"] if how == "module" else [script]), "doctor"],
+        env={**os.environ, "HIPPOGRIFF_LIBRARY": "/nothing/libhippogriff.so"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("hippogriff: cannot use HIPPOGRIFF_LIBRARY=/nothing/")
+    assert "make" in line
+
+
 def test_a_library_of_something_else_is_refused() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import hippogriff"],
