@@ -5,6 +5,8 @@ Rich is imported where something is shown by it: that takes a sixth of a command
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import os
 import sys
@@ -25,9 +27,17 @@ if TYPE_CHECKING:
 
 _PLAIN_WIDTH = 140  # Columns where there is no terminal.
 _LINE_SECONDS = 5.0
+_CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160))}
 
 
-def fill_closed_streams() -> None:
+def prepare_streams() -> None:
+    """Make the standard streams ready for a command: there, for any name, with plain warnings."""
+    _fill_closed_streams()
+    _let_any_name_out()
+    _warn_plainly()
+
+
+def _fill_closed_streams() -> None:
     """Put what swallows everything in the place of standard streams that are closed (``>&-``).
 
     Python has None for them, and the next file that is opened would get their number. A program
@@ -39,7 +49,22 @@ def fill_closed_streams() -> None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
-def warn_plainly() -> None:
+def _let_any_name_out() -> None:
+    """Have stdout take every name: files may have some that are no text, or none that it can say.
+
+    stderr does as it is.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        is_utf8 = codecs.lookup(sys.stdout.encoding).name == "utf-8"
+        sys.stdout.reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
+
+
+def printable(text: str) -> str:
+    """Return a line for people, its control characters escaped: names steer no terminal."""
+    return text.translate(_CONTROLS)
+
+
+def _warn_plainly() -> None:
     """Have warnings be lines: where in the source they arose is nothing to who types commands."""
 
     def tell(message: Warning | str, *_: object, **__: object) -> None:
@@ -96,7 +121,7 @@ class Follower:
     """
 
     def __init__(self, title: str, total: int, *, in_bytes: bool = True) -> None:
-        self._title = title
+        self._title = printable(title)
         self._total = total
         self._in_bytes = in_bytes
         self._begin = self._told = time.monotonic()
@@ -104,7 +129,7 @@ class Follower:
         # A program that loads by us may have been started without a stderr.
         if sys.stderr is not None and sys.stderr.isatty():
             self._bar = _bar()
-            self._task = self._bar.add_task(title, total=total or 1, speed="")
+            self._task = self._bar.add_task(self._title, total=total or 1, speed="")
 
     def __enter__(self) -> Follower:
         self._begin = self._told = time.monotonic()
@@ -130,7 +155,7 @@ class Follower:
     def tell(self, done: int, note: str = "") -> None:
         """Show that so many bytes, or parts of the total, are done."""
         now = time.monotonic()
-        title = f"{self._title} ({note})" if note else self._title
+        title = f"{self._title} ({printable(note)})" if note else self._title
         speed = ""
         if self._in_bytes:
             speed = f"{done / max(now - self._begin, 1e-9) / 1e9:.2f} GB/s"

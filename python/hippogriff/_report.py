@@ -8,6 +8,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hippogriff._console import printable
 from hippogriff._progress import bar_for, check_progress
 from hippogriff._scatter import asked_bytes
 from hippogriff._sizes import format_size
@@ -159,8 +160,8 @@ def _line(file: FileReport, written: bool) -> str:
     to = file.device and f" to {file.device}"
     count = "1 tensor" if file.tensors == 1 else f"{file.tensors} tensors"
     return (
-        f"{file.path}{to}: {count}, {format_size(file.bytes)}, {file.gb_per_second:.2f} GB/s "
-        f"({'; '.join(facts)})"
+        f"{printable(file.path)}{to}: {count}, {format_size(file.bytes)}, "
+        f"{file.gb_per_second:.2f} GB/s ({'; '.join(facts)})"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hippogriff._console import make_table, stdout
+from hippogriff._console import make_table, printable, stdout
 from hippogriff._measurement import median
 from hippogriff._sizes import format_size
 
@@ -24,7 +24,7 @@ def show_info(facts: Mapping[str, Any]) -> None:
     kind = f"{place['filesystem']}, {format_size(place['free_bytes'])} free"
     if place["filesystem"] == "block":
         kind = f"a block device of {format_size(place['size_bytes'])}"
-    console.print(f"{place['path']}: {kind}, drive {_drive_name(drive)}", markup=False)
+    console.print(f"{printable(place['path'])}: {kind}, drive {_drive_name(drive)}", markup=False)
     console.print(
         f"reads and writes by {facts['io_queue']}, registered buffers: "
         f"{_verdict(facts['io_registered_buffers'])}, {facts['cores']} cores",
@@ -81,9 +81,10 @@ def show_outlook(outlook: Mapping[str, Any]) -> None:
     console = stdout()
     cached = f"{100 * outlook['cached_fraction']:.0f} % cached, "
     console.print(
-        f"{outlook['file']}: {format_size(outlook['bytes'])} at offset {outlook['offset']}, "
-        f"{outlook['filesystem']}, {cached if outlook['direction'] == 'send' else ''}"
-        f"{outlook['direction']}, device {outlook['device']}",
+        f"{printable(outlook['file'])}: {format_size(outlook['bytes'])} at offset "
+        f"{outlook['offset']}, {outlook['filesystem']}, "
+        f"{cached if outlook['direction'] == 'send' else ''}{outlook['direction']}, "
+        f"device {outlook['device']}",
         markup=False,
     )
     numbers = ("predicted s", "GB/s", "CPU s/GB")
@@ -117,8 +118,8 @@ def show_array(told: Mapping[str, Any]) -> None:
         in_place = f" ({format_size(told['in_place_bytes'])} in place now)"
     load = told.get("load")
     for line in (
-        f"{told['array']}: {format_size(told['bytes'])}, {told['layout']}{cached}, device "
-        f"{told['device']}",
+        f"{printable(told['array'])}: {format_size(told['bytes'])}, {told['layout']}{cached}, "
+        f"device {told['device']}",
         f"cache of {format_size(told['cache_bytes'])}, lines of {told['line_bytes']} bytes",
         f"lines come from {told['source']}{in_place}: {told['reason']}",
         *([f"by {told['io_queue']}"] if "io_queue" in told else []),

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from hippogriff import _runtime, version
 from hippogriff._bench import ROUTES, Bench, make_file
-from hippogriff._console import Follower, fill_closed_streams, print_json, warn_plainly
+from hippogriff._console import Follower, prepare_streams, print_json, printable
 from hippogriff._copy import CopyOptions, copy_file
 from hippogriff._file import File
 from hippogriff._host_memory import STEP_BYTES
@@ -132,7 +132,7 @@ def _what_next(error: BaseException) -> str:
 
 def _failed(error: BaseException, text: str, *, json: bool) -> typer.Exit:
     """Tell a failure on stderr, and on stdout as JSON where that was asked for."""
-    print(f"hippogriff: {text}", file=sys.stderr)
+    print(f"hippogriff: {printable(text)}", file=sys.stderr)
     if json:
         # Of an error that is not ours. It may be a descriptor.
         path = getattr(error, "filename", None)
@@ -359,7 +359,7 @@ def checksum(
         print_json([result.as_dict() for result in results])
     else:
         for result in results:
-            print("\n".join(result.lines()))
+            print("\n".join(map(printable, result.lines())))
     if not all(result.ok for result in results):
         raise typer.Exit(1)
 
@@ -571,8 +571,7 @@ def show_version(json: Json = False) -> None:
 
 def main() -> None:
     """Run the command."""
-    fill_closed_streams()
-    warn_plainly()
+    prepare_streams()
     try:
         app(prog_name="hippogriff")
     except OSError as error:  # of help and versions, which no command of ours prints

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hippogriff._bench import make_file
-from hippogriff._console import Follower, fill_closed_streams, make_table, stdout
+from hippogriff._console import Follower, make_table, prepare_streams, stdout
 from hippogriff._measurement import (
     Sample,
     backed,
@@ -82,7 +82,7 @@ def _digest(path: Path) -> str:
 
 def main() -> None:
     """Run the demo and print its table."""
-    fill_closed_streams()
+    prepare_streams()
     try:
         size_bytes = parse_size(os.environ.get("HIPPOGRIFF_DEMO_BYTES") or _DEFAULT_SIZE)
         device = default_device()

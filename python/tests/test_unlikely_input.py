@@ -232,3 +232,23 @@ def test_bars_of_small_loads_end_where_all_is_done(
     load_file(tmp_path / "x.st", framework="np", progress=True)
     assert sum(expected) == (tmp_path / "x.st").stat().st_size
     assert sum(told) == 8000
+
+
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii"])
+def test_names_that_are_no_text_are_printed_and_steer_no_terminal(
+    tmp_path: Path, encoding: str
+) -> None:
+    names = [b"a", b"n\xff\x1b[31m\n", b"z"]
+    for name in names:
+        (tmp_path / os.fsdecode(name)).write_bytes(b"data")
+    for arguments in ([b"checksum", *names], [b"explain", names[1]]):
+        done = subprocess.run(
+            [sys.executable, "-m", "hippogriff", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "HIPPOGRIFF_LIBRARY": lib._name, "PYTHONIOENCODING": encoding},
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert b"\x1b" not in done.stdout
+        assert b"\\x1b[31m\\n: " in done.stdout

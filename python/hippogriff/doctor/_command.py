@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from hippogriff import version
-from hippogriff._console import print_json, stdout
+from hippogriff._console import print_json, printable, stdout
 from hippogriff.doctor import Machine, Status, diagnose
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ def run(path: str | os.PathLike[str], *, json: bool) -> bool:
 
 def _show(path: str, findings: Sequence[Finding]) -> None:
     console = stdout()
-    console.print(f"hippogriff {version}, for files at {path}", markup=False)
+    console.print(f"hippogriff {version}, for files at {printable(path)}", markup=False)
     for finding in findings:
         line = Text(f"{finding.status.value:8}", _STYLES[finding.status])
-        line.append(f"{finding.check}: {finding.found}", "default")
+        line.append(printable(f"{finding.check}: {finding.found}"), "default")
         console.print(line, soft_wrap=True)
         for sign, text in (("  ", finding.meaning), ("->", finding.advice)):
             if text:
-                console.print(f"        {sign} {text}", markup=False, soft_wrap=True)
+                console.print(f"        {sign} {printable(text)}", markup=False, soft_wrap=True)
     counts = [sum(finding.status == status for finding in findings) for status in Status]
     words = "{} ok, {} to note, {} problem".format(*counts)
     console.print(words if counts[-1] == 1 else f"{words}s", markup=False)
