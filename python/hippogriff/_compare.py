@@ -64,6 +64,9 @@ def read_checksums(file: File, where: PathLike | None) -> Sidecar:
     """
     try:
         sidecar = read_sidecar(find_sidecar(file.path, where), file.path, file.size)
+    except ChecksumMismatch:
+        _expect_same(file)  # which says why they are of another size
+        raise
     except FileNotFoundError as error:
         others = _other_places(file.path, where)
         error.args = ("".join([str(error), *(f" (nor is there {place})" for place in others)]),)

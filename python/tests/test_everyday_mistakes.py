@@ -111,14 +111,14 @@ def test_what_has_no_room_takes_none(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("more_bytes", [0, 8])
 def test_file_that_was_replaced_as_it_was_opened_is_told(
-    model: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, monkeypatch: pytest.MonkeyPatch, more_bytes: int
 ) -> None:
     def replace_and_read(*arguments: Any) -> Any:
-        save_file({"t0": np.ones(16 << 20, np.uint8)}, model, checksum=True)
+        save_file({"t0": np.ones((16 << 20) + more_bytes, np.uint8)}, model, checksum=True)
         return read_sidecar(*arguments)
 
-    # As many bytes, or that is what is told.
     save_file({"t0": np.zeros(16 << 20, np.uint8)}, model, checksum=True)
     with monkeypatch.context() as patched:
         patched.setattr(_compare, "read_sidecar", replace_and_read)
