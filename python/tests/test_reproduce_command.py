@@ -218,7 +218,8 @@ def test_files_are_put_one_behind_the_other_though_the_first_was_cut_off(
     [
         ({"runs": [1], "measurements": []}, "neither a measurement nor a run"),
         ({"runs": [], "measurements": ["x"]}, "neither a measurement nor a run"),
-        ({"runs": 3, "measurements": []}, "not iterable"),
+        ({"runs": 3, "measurements": []}, "no lists of runs and measurements"),
+        ({}, "no lists of runs and measurements"),
         (
             {"runs": [{"context": "c", "machine": {"device": "G"}}], "measurements": []},
             "the machine of a run does not",
@@ -239,6 +240,33 @@ def test_results_with_something_else_in_them_are_told_by_file(
     path.write_text(json.dumps({"schema": SCHEMA, **document}))
     with pytest.raises(InvalidArgument, match=f"^{re.escape(str(path))} has no results.*{words}"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("null", "no measurement of hippogriff reproduce"),
+        ('{"runs": []}', "no measurement of hippogriff reproduce"),
+        ("x", "it is no JSON"),
+    ],
+)
+def test_files_of_something_else_are_no_results(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(text)
+    with pytest.raises(InvalidArgument, match=f"^{re.escape(str(path))} has no results.*{words}"):
+        load(path)
+
+
+def test_pipes_are_no_results_and_what_is_not_there_is_told(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "measurements.jsonl")
+    for read in (load, Journal):
+        with pytest.raises(InvalidArgument, match=r"measurements\.jsonl is no regular file"):
+            read(tmp_path)
+    with pytest.raises(InvalidArgument, match=r"measurements\.jsonl is no regular file"):
+        load(tmp_path / "measurements.jsonl")
+    with pytest.raises(FileNotFoundError, match="nope: No such file") as raised:
+        load(tmp_path / "nope")
+    assert raised.value.errno == errno.ENOENT
 
 
 def test_results_that_are_kept_are_results() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce import papers
 from hippogriff.reproduce.all_figures import figures
 from hippogriff.reproduce.command import write_report
+from hippogriff.reproduce.commands import reproduce
 from hippogriff.reproduce.figures import Measurements, Value, inverse
 from hippogriff.reproduce.journal import Journal, load
 from hippogriff.reproduce.report import merged, write_page
@@ -172,8 +174,18 @@ def test_report_of_partial_results_says_what_is_missing(tmp_path: Path) -> None:
     assert load(one / "results.json") == load(one)
     with pytest.raises(InvalidArgument, match="differ from the others' in machine"):
         merged([one, results(tmp_path / "three", "another", [])])
-    with pytest.raises(InvalidArgument, match="no results"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.json: No such file"):
         merged([tmp_path / "nowhere.json"])
+
+
+def test_page_that_was_written_is_told_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = results(tmp_path / "one", "G", [whole("nn", "run", 0)])
+    reproduce(report_of=[folder], out=tmp_path / "report", json=True)
+    page = tmp_path / "report" / "report.html"
+    assert page.is_file()
+    assert json.loads(capsys.readouterr().out) == {"report": str(page)}
 
 
 def test_tables_say_of_how_many_repetitions_a_median_is(tmp_path: Path) -> None:

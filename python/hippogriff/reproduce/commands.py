@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hippogriff._console import print_json
 from hippogriff.errors import InvalidArgument
 
 Quick = Annotated[
@@ -87,7 +88,11 @@ def reproduce(
     if report_of:
         if quick or full:
             raise InvalidArgument("--report measures nothing: leave --quick and --full out")
-        print(write_report(report_of, out, builds_differ=builds_differ))
+        page = write_report(report_of, out, builds_differ=builds_differ)
+        if json:
+            print_json({"report": str(page)})
+        else:
+            print(page)
         return
     if builds_differ:
         raise InvalidArgument("--builds-differ is of --report")

@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hippogriff.errors import InvalidArgument, io_error
@@ -51,6 +52,45 @@ def _writing(path: Path) -> Iterator[None]:
         raise io_error("write", str(path), error) from None
 
 
+def _bytes_of(path: Path) -> bytes:
+    """Read a file. A pipe must not keep us waiting for its other end, nor a device for its end.
+
+    Raises
+    ------
+    InvalidArgument
+        When it is no regular file.
+    IoError
+        When it cannot be read; also FileNotFoundError.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:  # noqa: PTH123
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return file.read()
+    except OSError as error:
+        raise io_error("read", str(path), error) from None
+    raise InvalidArgument(f"{path} is no regular file", object=str(path))
+
+
+def _document_of(text: bytes) -> Record:
+    """Return a JSON object of this version's.
+
+    Raises
+    ------
+    ValueError
+        When it is none; says why.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("it is no JSON") from None
+    if not isinstance(document, dict) or "schema" not in document:
+        raise ValueError("no measurement of hippogriff reproduce")
+    if document["schema"] != SCHEMA:
+        raise ValueError(f"{document['schema']!r:.100} is another version's: name another folder")
+    return document
+
+
 def _record_of(line: bytes) -> Record:
     """Return what a line says.
 
@@ -59,14 +99,7 @@ def _record_of(line: bytes) -> Record:
     ValueError
         When it is no line of a journal of this version; says why.
     """
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        raise ValueError("it is no JSON") from None
-    if not isinstance(record, dict) or "schema" not in record:
-        raise ValueError("no measurement of hippogriff reproduce")
-    if record["schema"] != SCHEMA:
-        raise ValueError(f"{record['schema']!r:.100} is another version's: name another folder")
+    record = _document_of(line)
     if "key" in record:
         _expect_measurement(record)
     else:
@@ -157,7 +190,7 @@ class Journal:
     def _read(self) -> None:
         if not self.path.exists():
             return
-        text = self.path.read_bytes()
+        text = _bytes_of(self.path)
         whole = text[: text.rfind(b"\n") + 1]
         if len(whole) != len(text):
             self._whole_bytes = len(whole)
@@ -267,20 +300,24 @@ def load(path: Path) -> Results:
     ------
     InvalidArgument
         When it is neither.
+    IoError
+        When it cannot be read; also FileNotFoundError.
     """
     if path.is_dir():
         journal = Journal(path)
         if journal.records or journal.runs:
             return _last_context(journal.runs, journal.records)
         path = path / "results.json"
+    text = _bytes_of(path)
     try:
-        document = json.loads(path.read_text())
-        if document["schema"] != SCHEMA:
-            raise ValueError(f"schema {document['schema']}")
-        for run in document["runs"]:
+        document = _document_of(text)
+        runs, records = document.get("runs"), document.get("measurements")
+        if not isinstance(runs, list) or not isinstance(records, list):
+            raise ValueError("it has no lists of runs and measurements")
+        for run in runs:
             _expect_run(run)
-        for record in document["measurements"]:
+        for record in records:
             _expect_measurement(record)
-        return _last_context(list(document["runs"]), list(document["measurements"]))
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        return _last_context(runs, records)
+    except ValueError as error:
         raise InvalidArgument(f"{path} has no results of hippogriff reproduce: {error}") from None
