@@ -153,6 +153,10 @@ def test_calibration_says_whether_it_is_there_and_how_old(made: Made) -> None:
     for text in ("{", "[]", '{"drives": 1, "links": 2}', "[" * 100_000):
         made.write("/cache/calibration.json", text)
         made.expect("calibration", Status.NOTE, "cannot be understood")
+    os.mkfifo(made.folder / "cache" / "pipe")
+    made.runtime["calibration_file"] = "/cache/pipe"
+    made.expect("calibration", Status.NOTE, "no file that can be read", "it is ignored")
+    made.runtime["calibration_file"] = "/cache/calibration.json"
     known: dict[str, Any] = {"drives": {"nvme0n1": {"measured": True}}, "links": {}}
     made.write("/cache/calibration.json", json.dumps(known))
     made.expect("calibration", Status.NOTE, "not calibrated: host")
@@ -302,6 +306,17 @@ def test_a_check_that_fails_or_hangs_is_a_finding(made: Made) -> None:
     assert hung.status == Status.PROBLEM
     assert "0.2 s" in hung.found
     assert (failed.check, hung.check) == ("it fails", "it hangs")
+
+
+def test_checks_are_made_where_no_thread_can_be_started(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    made.write("/proc/sys/kernel/osrelease", "5.4.0\n")
+    assert made.one("kernel").status == Status.NOTE
 
 
 def test_probes_that_hang_crash_or_talk_nonsense_are_told(

@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -51,13 +52,20 @@ class Machine:
         self._root = Path(root)
 
     def read(self, name: str) -> str | None:
-        """Return the text of a file, ``"/proc/self/limits"``; None when it cannot be read."""
+        """Return the text of a file, ``"/proc/self/limits"``; None when it cannot be read.
+
+        What is no regular file, such as a pipe that nobody writes to, is not read.
+        """
         try:
-            with self._at(name).open("rb", buffering=0) as file:
+            descriptor = os.open(self._at(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    return None
                 # The kernel refuses large reads of some files.
-                pieces = iter(functools.partial(file.read, _PIECE_BYTES), b"")
-                bounded = itertools.islice(pieces, _PIECES_MAX)
-                return b"".join(filter(None, bounded)).decode(errors="replace")
+                pieces = iter(functools.partial(os.read, descriptor, _PIECE_BYTES), b"")
+                return b"".join(itertools.islice(pieces, _PIECES_MAX)).decode(errors="replace")
+            finally:
+                os.close(descriptor)
         except (OSError, ValueError):
             return None
 

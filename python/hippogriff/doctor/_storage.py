@@ -103,6 +103,12 @@ def calibration(machine: Machine) -> Finding | None:
     if not file:
         return note("HIPPOGRIFF_CALIBRATION is empty", _DEFAULT_SPEEDS, "unset it")
     text = machine.read(file)
+    if text is None and machine.changed(file) is not None:
+        return note(
+            f"{file} is no file that can be read",
+            "it is ignored: " + _DEFAULT_SPEEDS,
+            "remove it, or name another one by HIPPOGRIFF_CALIBRATION",
+        )
     if text is None:
         return note(f"there is no calibration at {file}", _DEFAULT_SPEEDS, command)
     try:
