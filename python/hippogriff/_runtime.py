@@ -241,7 +241,7 @@ def _driver() -> ctypes.CDLL | None:
         return None
     try:
         driver = ctypes.CDLL(library)
-    except OSError:
+    except (OSError, ValueError):  # of a name that is no UTF-8
         return None
     status = driver.cuInit(0)
     if status == _CUDA_NOT_INITIALIZED:

@@ -15,7 +15,7 @@ import pytest
 from damage import flip
 
 import hippogriff
-from hippogriff import ChecksumMismatch
+from hippogriff import ChecksumMismatch, _runtime
 from hippogriff._library import lib
 from hippogriff._loaders.dry_run import dry_run
 from hippogriff._loaders.model import make_model
@@ -232,6 +232,16 @@ def test_bars_of_small_loads_end_where_all_is_done(
     load_file(tmp_path / "x.st", framework="np", progress=True)
     assert sum(expected) == (tmp_path / "x.st").stat().st_size
     assert sum(told) == 8000
+
+
+def test_drivers_of_names_that_are_no_text_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HIPPOGRIFF_DEVICE", raising=False)
+    monkeypatch.setenv("HIPPOGRIFF_CUDA_DRIVER", os.fsdecode(b"/nothing\xff"))
+    _runtime._driver.cache_clear()
+    try:
+        assert _runtime.default_device() == "host"
+    finally:
+        _runtime._driver.cache_clear()
 
 
 @pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii"])
