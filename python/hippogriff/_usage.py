@@ -37,6 +37,19 @@ def about(argument: str) -> Iterator[None]:
         raise
 
 
+def path_of(text: str, argument: str) -> Path:
+    """Return the path that was given as an argument.
+
+    Raises
+    ------
+    InvalidArgument
+        When it is empty, which would mean the working directory.
+    """
+    if not text:
+        raise InvalidArgument(f"{argument}: the path is empty", object=argument)
+    return Path(text)
+
+
 def size_of(option: str, text: str, least: int = 0, most: int = 2**63) -> int:
     """Read the size that was given with an option, in bytes."""
     with about(option):

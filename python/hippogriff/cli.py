@@ -37,6 +37,7 @@ from hippogriff._usage import (
     about,
     as_unsupported,
     naming_option,
+    path_of,
     print_error,
     refuse_idle,
     size_of,
@@ -188,10 +189,10 @@ def _reporting(command: Command, *, own_signals: bool = False) -> Command:
 @app.command()
 @_reporting
 def info(
-    path: Annotated[Path, typer.Argument(help="A file or folder.")] = Path(), json: Json = False
+    path: Annotated[str, typer.Argument(help="A file or folder.")] = ".", json: Json = False
 ) -> None:
     """Show devices and drives, and what each route can do for files below PATH, and why not."""
-    facts = _runtime.info(path)
+    facts = _runtime.info(path_of(path, "PATH"))
     if json:
         print_json(facts)
     else:
@@ -201,7 +202,7 @@ def info(
 @app.command()
 @_reporting
 def doctor(
-    path: Annotated[Path, typer.Argument(help="A file or folder.")] = Path(), json: Json = False
+    path: Annotated[str, typer.Argument(help="A file or folder.")] = ".", json: Json = False
 ) -> None:
     """Say what makes loading files below PATH slow or impossible here, and what to change.
 
@@ -209,21 +210,21 @@ def doctor(
     """
     from hippogriff.doctor._command import run as run_doctor
 
-    if not run_doctor(path, json=json):
+    if not run_doctor(path_of(path, "PATH"), json=json):
         raise typer.Exit(1)
 
 
 @app.command()
 @_reporting
 def calibrate(
-    directory: Annotated[Path, typer.Argument(help="A folder on the drive.")] = Path(),
+    directory: Annotated[str, typer.Argument(help="A folder on the drive.")] = ".",
     device: Device = None,
     json: Json = False,
 ) -> None:
     """Measure the device's link and the drive below DIRECTORY, and keep the result (10 s)."""
     with Follower("calibrate", _CALIBRATION_STEPS, in_bytes=False) as follower:
         result = _runtime.calibrate(
-            directory,
+            path_of(directory, "DIRECTORY"),
             device=device,
             progress=lambda step, fraction: follower.tell(int(fraction * _CALIBRATION_STEPS), step),
         )
@@ -244,7 +245,7 @@ def copy(
     json: Json = False,
 ) -> None:
     """Copy SRC through a device to DST, which appears as a whole or not at all."""
-    source, target = Path(given_source), Path(given_destination)
+    source, target = path_of(given_source, "SRC"), path_of(given_destination, "DST")
     for given, path in ((given_source, source), (given_destination, target)):
         # What the path does not say any more.
         names_folder = given.endswith(("/", "/."))
@@ -272,7 +273,7 @@ def copy(
 @_reporting
 def explain(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    given_file: Annotated[str, typer.Argument(metavar="FILE")],
     device: Device = None,
     offset: Size = "0",
     size: Annotated[str | None, typer.Option("--size", help="Else the rest of the file.")] = None,
@@ -289,6 +290,7 @@ def explain(
     json: Json = False,
 ) -> None:
     """Show every route's predicted seconds for FILE, or why not, and the choice."""
+    file = path_of(given_file, "FILE")
     if as_array:
         from hippogriff._explain import explain_array
 
@@ -336,10 +338,10 @@ def _run_recv(file: Path, array: Array, offset: int) -> dict[str, Any]:
 @app.command()
 @_reporting
 def checksum(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE…")],
     check: Annotated[bool, typer.Option("--check", help="Compare with those there are.")] = False,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", help="Where the checksums are, if not beside.")
+    given_folder: Annotated[
+        str | None, typer.Option("--dir", help="Where the checksums are, if not beside.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -351,7 +353,8 @@ def checksum(
     from hippogriff._checksum_files import checksum_files
     from hippogriff.safetensors._files import files_of
 
-    paths = files_of(files)
+    folder = None if given_folder is None else path_of(given_folder, "--dir")
+    paths = files_of([path_of(file, "FILE") for file in files])
     total = sum(Path(path).stat().st_size for path in paths if Path(path).exists())
     with Follower("checksum", total) as follower:
         results = checksum_files(paths, folder, check=check, tell=follower.tell)
@@ -380,14 +383,16 @@ app.add_typer(bench_app, name="bench")
 @bench_app.command(name="routes")
 @_reporting
 def bench_routes(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]")] = None,
+    given_file: Annotated[str | None, typer.Argument(metavar="[FILE]")] = None,
     size: Annotated[str, typer.Option("--size", help="Of a file made for it.")] = "1GiB",
-    folder: Annotated[Path, typer.Option("--dir", help="Where to write.")] = Path(),
+    given_folder: Annotated[str, typer.Option("--dir", help="Where to write.")] = ".",
     device: Device = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, max=1000)] = 3,
     json: Json = False,
 ) -> None:
     """Measure every route side by side with the naive read and copy (meant where none is named)."""
+    file = None if given_file is None else path_of(given_file, "FILE")
+    folder = path_of(given_folder, "--dir")
     name = _runtime.device_name(device) or _runtime.default_device()
     made = folder / f".hippogriff-bench-{secrets.token_hex(8)}" if file is None else None
     try:
@@ -412,8 +417,8 @@ def bench_routes(
 @bench_app.command(name="loaders")
 @_reporting
 def bench_loaders(
-    folders: Annotated[
-        list[Path] | None, typer.Option("--dir", help="Where to write models; may be repeated.")
+    given_folders: Annotated[
+        list[str] | None, typer.Option("--dir", help="Where to write models; may be repeated.")
     ] = None,
     size: Annotated[str, typer.Option("--size", help="Of a model made for it.")] = "1GiB",
     tensors: Annotated[
@@ -445,11 +450,12 @@ def bench_loaders(
     from hippogriff._loaders.facts import document
     from hippogriff._loaders.show import show_loaders
 
-    for folder in folders or ():
+    folders = [path_of(folder, "--dir") for folder in given_folders or ["."]]
+    for folder in folders:
         if not folder.is_dir():
             raise InvalidArgument(f"bench loaders: {folder} is no folder", object="--dir")
     plan = Plan(
-        folders=tuple(folders or [Path()]),
+        folders=tuple(folders),
         device=torch_device(device),
         tensors=tuple(tensors or [70]),
         size_bytes=size_of("--size", size, least=1),
@@ -475,7 +481,7 @@ def bench_loaders(
 @bench_app.command(name="array")
 @_reporting
 def bench_array(
-    folder: Annotated[Path, typer.Option("--dir", help="Where to write the file.")] = Path(),
+    given_folder: Annotated[str, typer.Option("--dir", help="Where to write the file.")] = ".",
     size: Annotated[str, typer.Option("--size", help="Of the file.")] = "1GiB",
     lines: Annotated[
         list[str] | None,
@@ -491,7 +497,7 @@ def bench_array(
 
     name = _runtime.device_name(device) or _runtime.default_device()
     backed(1, name).free()  # a device that is not there is told before the file is written
-    path = folder / f".hippogriff-bench-{secrets.token_hex(8)}"
+    path = path_of(given_folder, "--dir") / f".hippogriff-bench-{secrets.token_hex(8)}"
     numpy_module()  # nor is it written where what measures it is not installed
     least, most = _LINE_BYTES
     lengths = tuple(size_of("--line", line, least, most) for line in lines or ["512", "4KiB"])
@@ -520,7 +526,7 @@ def bench_array(
 @app.command()
 @_reporting
 def load(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE...")],
     device: Device = None,
     verify: Annotated[bool, typer.Option("--verify", help="Compare with the checksums.")] = False,
     host_memory: Annotated[
@@ -537,7 +543,8 @@ def load(
 
     if host_memory is not None:
         size_of("--host-memory", host_memory, least=STEP_BYTES)
-    result = dry_run(files, device, verify=verify, host_memory=host_memory)
+    paths = [path_of(file, "FILE") for file in files]
+    result = dry_run(paths, device, verify=verify, host_memory=host_memory)
     if json:
         print_json(result.as_dict())
     else:

@@ -96,6 +96,32 @@ def test_commands_without_json_print_none(command: str) -> None:
 @pytest.mark.parametrize(
     ("command", "about"),
     [
+        ("info EMPTY", "PATH"),
+        ("doctor EMPTY", "PATH"),
+        ("calibrate EMPTY", "DIRECTORY"),
+        ("copy EMPTY x", "SRC"),
+        ("copy x EMPTY", "DST"),
+        ("explain EMPTY", "FILE"),
+        ("checksum x EMPTY", "FILE"),
+        ("checksum x --dir EMPTY", "--dir"),
+        ("load EMPTY", "FILE"),
+        ("bench EMPTY", "FILE"),
+        ("bench --dir EMPTY", "--dir"),
+        ("bench array --dir EMPTY", "--dir"),
+        ("bench loaders --dir EMPTY", "--dir"),
+    ],
+)
+def test_paths_that_are_empty_are_refused(command: str, about: str) -> None:
+    words = ["" if word == "EMPTY" else word for word in command.split()]
+    done = _call(*words, "--json")
+    error = json.loads(done.stdout)["error"]
+    told = done.returncode, error["type"], error["message"], error["object"]
+    assert told == (1, "InvalidArgument", f"{about}: the path is empty", about)
+
+
+@pytest.mark.parametrize(
+    ("command", "about"),
+    [
         ("explain FILE --size 3x", "--size"),
         ("explain FILE --offset -1", "--offset"),
         ("explain FILE --array --cache 1e9", "--cache"),
