@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from hippogriff import _runtime, version
+from hippogriff._advice import what_next
 from hippogriff._bench import ROUTES, Bench, make_file
 from hippogriff._console import Follower, prepare_streams, print_json, printable
 from hippogriff._copy import CopyOptions, copy_file
@@ -43,13 +44,8 @@ from hippogriff._usage import (
     size_of,
 )
 from hippogriff.errors import (
-    DeviceError,
     HippogriffError,
-    InternalError,
     InvalidArgument,
-    OutOfDeviceMemory,
-    OutOfHostMemory,
-    Unsupported,
 )
 from hippogriff.reproduce.commands import reproduce
 from hippogriff.sharing import commands as sharing_commands
@@ -81,15 +77,6 @@ _CALIBRATION_STEPS = 1000
 _DIRECTIONS = ("send", "recv")
 _LINE_BYTES = (512, 1 << 20)  # of arrays that are measured
 _BENCH_ROWS = 64  # at least so many lines
-_NEXT: dict[type[BaseException], str] = {
-    OutOfDeviceMemory: "free device memory, or try --device host",
-    OutOfHostMemory: "close other programs, or lower HIPPOGRIFF_PINBUFFER",
-    DeviceError: "`hippogriff info` says which devices work here",
-    InternalError: "this is a bug: please report it",
-    InvalidArgument: "`hippogriff --help` lists what each command takes",
-    FileNotFoundError: "check the path",
-    PermissionError: "check the permissions of the file and its folder",
-}
 
 
 def _print_version(asked: bool) -> None:
@@ -108,27 +95,6 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-def _route_hint(operation: str) -> str:
-    return "`hippogriff info` says which routes work here" if operation.endswith(" route") else ""
-
-
-def _what_next(error: BaseException) -> str:
-    if isinstance(error, OutOfDeviceMemory) and "HIPPOGRIFF_RESERVATION" in os.environ:
-        return "have `hippogriff run` reserve more: --memory, or --grow"
-    if isinstance(error, OutOfDeviceMemory) and error.object == "host":
-        return "raise HIPPOGRIFF_HOST_MEMORY"
-    operation = error.operation if isinstance(error, HippogriffError) else ""
-    if isinstance(error, Unsupported):  # of devices and routes there may be others
-        return _NEXT[DeviceError] if operation.startswith("open cuda") else _route_hint(operation)
-    if operation.startswith("read HIPPOGRIFF_"):
-        return "`hippogriff doctor` checks the variables"
-    # Of a file, not of an argument; or it says by itself what to call.
-    of_data = isinstance(error, InvalidArgument) and error.object[:1] not in {"", "-"}
-    if of_data or "`hippogriff " in str(error):
-        return ""
-    return next((text for kind, text in _NEXT.items() if isinstance(error, kind)), "")
 
 
 def _failed(error: BaseException, text: str, *, json: bool) -> typer.Exit:
@@ -163,7 +129,7 @@ def _reporting(command: Command, *, own_signals: bool = False) -> Command:
             with contextlib.nullcontext() if own_signals else ending_as_interrupt():
                 command(*arguments, **options)
         except (HippogriffError, OSError, MemoryError, EOFError) as error:
-            following = _what_next(error)
+            following = what_next(error)
             text = " ".join(str(error).split()) or type(error).__name__
             text = naming_option(error, text)
             text += following and f" ({following})"

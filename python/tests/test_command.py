@@ -21,6 +21,7 @@ import pytest
 
 import hippogriff
 from hippogriff import _library, cli
+from hippogriff._advice import what_next
 from hippogriff._copy import CopyOptions, copy_file
 
 
@@ -196,13 +197,21 @@ def test_what_to_do_next_fits_what_failed(tmp_path: Path) -> None:
     done = _run("copy", tmp_path / "a", tmp_path / "b", HIPPOGRIFF_CPUS="x")
     _assert_one_line(done)
     assert "hippogriff doctor" in done.stderr
+    for error, operation, word in (
+        (hippogriff.OutOfHostMemory, "start a thread", "threads there may be"),
+        (hippogriff.OutOfHostMemory, "allocate pinned memory", "HIPPOGRIFF_PINBUFFER"),
+        (hippogriff.OutOfHostMemory, "", "programs"),
+        (hippogriff.InvalidArgument, "start storage", "checks the variables"),
+        (hippogriff.InvalidArgument, "find the segment group:x", "HIPPOGRIFF_NODE names it"),
+    ):
+        assert what_next(error("no", operation=operation)).endswith(word)
     for operation, word in (
         ("take the direct route", "routes"),
         ("open cuda:0", "devices"),
         ("set policy of node", ""),
         ("open segment", ""),
     ):
-        following = cli._what_next(hippogriff.Unsupported("no", operation=operation))
+        following = what_next(hippogriff.Unsupported("no", operation=operation))
         assert word in following
         assert bool(following) == bool(word)
 

@@ -14,10 +14,10 @@ import pytest
 
 import hippogriff
 from hippogriff import _compare
+from hippogriff._advice import what_next
 from hippogriff._checksum_files import checksum_files
 from hippogriff._library import lib
 from hippogriff._sidecar import read_sidecar
-from hippogriff.cli import _what_next
 from hippogriff.safetensors import (
     SafetensorError,
     load_file,
@@ -268,9 +268,9 @@ def test_advice_about_a_file_is_none_about_the_command_line(model: Path) -> None
     model.write_bytes(b"\xff" * 16)
     with pytest.raises(SafetensorError) as raised:
         load_file(model, framework="np")
-    assert _what_next(raised.value) == ""
+    assert what_next(raised.value) == ""
     argument = hippogriff.InvalidArgument("too few", object="--tensors")
-    assert "hippogriff --help" in _what_next(argument)
+    assert "hippogriff --help" in what_next(argument)
     variable = hippogriff.InvalidArgument("it is 0", object="model")
     variable.operation = "read HIPPOGRIFF_HOST_MEMORY"
-    assert "hippogriff doctor" in _what_next(variable)
+    assert "hippogriff doctor" in what_next(variable)
