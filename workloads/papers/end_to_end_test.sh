@@ -124,6 +124,8 @@ expect_status 2 "$program" generate "$folder/in" 0
 expect_status 2 "$program" generate "$folder/in" twelve
 expect_status 2 "$program" generate "$folder/in" 99999999999999999999
 expect_status 2 "$program" dance
+"$program" --help >"$folder/said"
+grep -q " check IN OUT " "$folder/said"
 expect_status 2 "$program" pipelined "$folder/in" "$folder/out" --piece 65537
 expect_status 2 "$program" pipelined "$folder/in" "$folder/out" --threads 0
 expect_status 2 "$program" run "$folder/in" "$folder/out" --threads 2

@@ -49,6 +49,7 @@ struct CommandLine {
   std::vector<std::pair<std::string, std::string>> options;
   bool json = false;
   bool send_first = false;
+  bool help = false;
 };
 
 CommandLine read_command_line(int argc, char** argv) {
@@ -59,6 +60,8 @@ CommandLine read_command_line(int argc, char** argv) {
       line.json = true;
     } else if (word == "--send-first") {
       line.send_first = true;
+    } else if (word == "--help") {
+      line.help = true;
     } else if (word.starts_with("--") && i + 1 < argc) {
       line.options.emplace_back(word.substr(2), argv[++i]);
     } else if (word.starts_with('-')) {
@@ -70,7 +73,7 @@ CommandLine read_command_line(int argc, char** argv) {
   return line;
 }
 
-void print_usage(const PaperProgram& program) {
+std::string usage_text(const PaperProgram& program) {
   const char* name = program.format.program;
   const std::vector<NumberOption>& numbers = program.format.numbers;
   std::string text = std::string(name) + ": " + program.summary + "\n" + name + " generate FILE " +
@@ -87,12 +90,11 @@ void print_usage(const PaperProgram& program) {
           name +
           " pipelined IN OUT [--device host|cuda:N] [--json] [--threads N] [--piece BYTES]\n" +
           "                             as well as it can be written by hand\n" + name +
-          " check IN OUT                                      against a slow oracle\n";
+          " check IN OUT                                      against a slow oracle";
   for (const NumberOption& each : numbers) {
-    text += std::string("  ") + each.name + " (" + std::to_string(each.value) + "): " + each.what +
-            "\n";
+    text += std::string("\n  ") + each.name + " (" + std::to_string(each.value) + "): " + each.what;
   }
-  static_cast<void>(std::fputs(text.c_str(), stderr));
+  return text;
 }
 
 int generate(const PaperProgram& program, const CommandLine& line) {
@@ -277,6 +279,10 @@ int check(const PaperProgram& program, const CommandLine& line) {
 }
 
 int dispatch(const PaperProgram& program, const CommandLine& line) {
+  if (line.help) {
+    print_line(usage_text(program));
+    return EXIT_SUCCESS;
+  }
   const std::string verb = line.words.size() == 3 ? line.words[0] : "";
   if (line.send_first && verb != "run") {
     throw std::invalid_argument("--send-first is hippogriff's: it goes with run");
@@ -290,7 +296,7 @@ int dispatch(const PaperProgram& program, const CommandLine& line) {
   if (verb == "check" && line.options.empty()) {
     return check(program, line);
   }
-  print_usage(program);
+  static_cast<void>(std::fprintf(stderr, "%s\n", usage_text(program).c_str()));
   return status_usage;
 }
 
