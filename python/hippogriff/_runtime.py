@@ -11,13 +11,15 @@ import functools
 import json
 import os
 import queue
+import stat
 import threading
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hippogriff import _abi
 from hippogriff._library import lib
-from hippogriff.errors import Busy, Forked, InvalidArgument, check
+from hippogriff.errors import Busy, Forked, InvalidArgument, check, io_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -365,9 +367,12 @@ def calibrate(
     Raises
     ------
     IoError, DeviceError
-        When something cannot be measured. What `progress` raises stops the calibration and comes
-        out, as does KeyboardInterrupt.
+        When something cannot be measured, or the result could not be kept, which is said at once.
+        What `progress` raises stops the calibration and comes out, as does KeyboardInterrupt.
+    InvalidArgument
+        When there is something else in the place of the calibration file.
     """
+    _expect_room_for_calibration(info("/")["calibration_file"])
     measuring = _Measuring(encode_path(directory), encode_device(device_name(device)))
     try:
         for step, fraction in measuring.steps():
@@ -377,6 +382,33 @@ def calibrate(
         measuring.stop()
         raise
     return measuring.result()
+
+
+def _expect_room_for_calibration(file: str) -> None:
+    """Refuse what the library would refuse when all has been measured."""
+    import tempfile
+
+    if not file:
+        return  # None is kept.
+    place = Path(file)
+    try:
+        if place.exists() and not _is_own_file(place.stat()):
+            raise InvalidArgument(
+                f"save a calibration {file}: it is not a file of this user's; "
+                "HIPPOGRIFF_CALIBRATION names another, or none at all when it is empty",
+                operation="save a calibration",
+                object=file,
+            )
+        folder = place.resolve().parent
+        while not folder.exists():  # it is made
+            folder = folder.parent
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise io_error("save a calibration", file, error) from None
+
+
+def _is_own_file(facts: os.stat_result) -> bool:
+    return stat.S_ISREG(facts.st_mode) and facts.st_uid in {0, os.geteuid()}
 
 
 class _Measuring:

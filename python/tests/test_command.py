@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import hippogriff
-from hippogriff import _library, cli
+from hippogriff import _library, _runtime, cli
 from hippogriff._advice import what_next
 from hippogriff._copy import CopyOptions, copy_file
 
@@ -498,6 +498,23 @@ def test_calibrate_measures_and_keeps_the_result(tmp_path: Path) -> None:
     assert drive["latency_seconds"] < 1
 
 
+def test_nothing_is_measured_that_could_not_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_runtime, "_Measuring", None)
+    os.mkfifo(tmp_path / "pipe")
+    for file, kind in (
+        ("/dev/null/calibration.json", NotADirectoryError),
+        ("/proc/no/calibration.json", FileNotFoundError),
+        (f"{tmp_path}/pipe", hippogriff.InvalidArgument),
+    ):
+        monkeypatch.setattr(_runtime, "info", lambda _, file=file: {"calibration_file": file})
+        with pytest.raises(kind, match=f"save a calibration {file}"):
+            _runtime.calibrate(tmp_path)
+    _runtime._expect_room_for_calibration(f"{tmp_path}/new/calibration.json")
+    assert _names(tmp_path) == ["pipe"]
+
+
 def test_a_simulated_link_is_calibrated_apart(tmp_path: Path) -> None:
     file = tmp_path / "calibration.json"
     for link in ("", "8GB", "16GB"):
@@ -512,7 +529,7 @@ def test_a_simulated_link_is_calibrated_apart(tmp_path: Path) -> None:
 def test_an_interrupted_calibration_leaves_nothing(tmp_path: Path) -> None:
     running = subprocess.Popen(
         [sys.executable, "-m", "hippogriff", "calibrate", tmp_path],
-        env=_environment(HIPPOGRIFF_CALIBRATION="/dev/null/nothing", HIPPOGRIFF_HOST_LINK="20MB"),
+        env=_environment(HIPPOGRIFF_CALIBRATION="", HIPPOGRIFF_HOST_LINK="20MB"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
