@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,23 @@ def test_the_view_lists_transfers_in_flight() -> None:
     assert "2.00" in text
     assert "waits for memory" in text
     assert "nvme0n1" not in rendered(status=status())
+
+
+@pytest.mark.parametrize("is_terminal", [False, True], ids=["a pipe", "a dumb terminal"])
+def test_what_has_no_screen_gets_one_view_below_the_other(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    shown = io.StringIO()
+    environ = {"TERM": "dumb"}
+    console = Console(file=shown, width=160, force_terminal=is_terminal, _environ=environ)
+    seen = iter([status(transfer(77)), status(transfer(78))])
+    monkeypatch.setattr(show, "stdout", lambda: console)
+    monkeypatch.setattr(show, "node_status", lambda: next(seen))
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    with pytest.raises(StopIteration):
+        show.follow_status(1.0)
+    assert shown.getvalue().count("/dev/shm/some: mmu\n") == 2
+    assert "\x1b[?" not in shown.getvalue()
 
 
 def test_metrics_sum_transfers_by_way(monkeypatch: Any) -> None:

@@ -25,7 +25,7 @@ from hippogriff.sharing.transfers import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
 _COMMAND_LENGTH_MAX = 60
@@ -58,25 +58,34 @@ def with_traffic(status: dict[str, Any]) -> dict[str, Any]:
 
 def show_status() -> None:
     """Print devices and reservations once."""
-    console = stdout()
-    for part in parts(with_commands(node_status()), ArrayRates(), TransferRates()):
+    _print(stdout(), ArrayRates(), TransferRates())
+
+
+def _print(console: Console, rates: ArrayRates, transfer_rates: TransferRates) -> None:
+    for part in parts(with_commands(node_status()), rates, transfer_rates):
         console.print(part)
 
 
 def follow_status(seconds: float) -> None:
-    """Show the same, again and again, until it is interrupted."""
+    """Show the same, again and again, until it is interrupted.
+
+    What is no terminal, or has no screen, gets one view below the other.
+    """
     rates, transfer_rates = ArrayRates(), TransferRates()
     console = stdout()
+    seconds = min(seconds, _LONGEST_SECONDS)
+    while not console.is_terminal or console.is_dumb_terminal:
+        _print(console, rates, transfer_rates)
+        time.sleep(seconds)
     try:
-        with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 status = with_commands(node_status())
                 live.update(Group(*parts(status, rates, transfer_rates)), refresh=True)
-                time.sleep(min(seconds, _LONGEST_SECONDS))
+                time.sleep(seconds)
     finally:  # Also of an interrupt that came as the screen was taken.
-        if console.is_terminal:
-            console.set_alt_screen(False)
-            console.show_cursor(True)
+        console.set_alt_screen(False)
+        console.show_cursor(True)
 
 
 def parts(
