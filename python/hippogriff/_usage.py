@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperGroup
 
+from hippogriff import _runtime
 from hippogriff._console import print_json
 from hippogriff._sizes import format_size, parse_size
 from hippogriff.errors import InvalidArgument, Unsupported
@@ -48,6 +49,22 @@ def path_of(text: str, argument: str) -> Path:
     if not text:
         raise InvalidArgument(f"{argument}: the path is empty", object=argument)
     return Path(text)
+
+
+def device_of(named: str | None) -> str:
+    """Return the device to measure on.
+
+    Raises
+    ------
+    InvalidArgument
+        When there is none of that name.
+    """
+    device = _runtime.default_device() if named is None else str(_runtime.device_name(named))
+    there = [str(each["name"]) for each in _runtime.devices()]
+    if device not in there:
+        words = f"there is no device {device!r:.100} here, but {', '.join(there)}"
+        raise InvalidArgument(words, object="--device")
+    return device
 
 
 def size_of(option: str, text: str, least: int = 0, most: int = 2**63) -> int:

@@ -37,6 +37,7 @@ from hippogriff._usage import (
     ReportingGroup,
     about,
     as_unsupported,
+    device_of,
     naming_option,
     path_of,
     print_error,
@@ -422,7 +423,7 @@ def bench_loaders(
             raise InvalidArgument(f"bench loaders: {folder} is no folder", object="--dir")
     plan = Plan(
         folders=tuple(folders),
-        device=torch_device(device),
+        device=torch_device(device_of(device)),
         tensors=tuple(tensors or [70]),
         size_bytes=size_of("--size", size, least=1),
         repeat=repeat,

@@ -16,10 +16,11 @@ from reproduce_programs import answer, fake_programs
 from test_reproduce import reproduce
 
 from hippogriff import _runtime
+from hippogriff._usage import device_of
 from hippogriff.errors import InvalidArgument, IoError
 from hippogriff.reproduce import children, energy, machine
 from hippogriff.reproduce.bench import AbsentError, Bench, MeasurementError, Places, result_of
-from hippogriff.reproduce.command import device_of, say, write_report
+from hippogriff.reproduce.command import say, write_report
 from hippogriff.reproduce.effort import FULL, QUICK, slice_of
 from hippogriff.reproduce.energy_figures import Idle
 from hippogriff.reproduce.experiments import Experiments, Unit

@@ -255,6 +255,16 @@ def test_experiments_say_which_option_is_wrong(tmp_path: Path, options: str, abo
     assert (done.returncode, error["object"]) == (1, about)
 
 
+@pytest.mark.parametrize("device", ["foo", "cuda:99"])
+def test_loaders_are_not_measured_on_a_device_that_is_not_there(
+    tmp_path: Path, device: str
+) -> None:
+    wish = ("bench", "loaders", "--dir", str(tmp_path), "--size", "0", "--device", device)
+    error = json.loads(_call(*wish, "--json").stdout)["error"]
+    assert (error["type"], error["object"]) == ("InvalidArgument", "--device")
+    assert f"no device '{device}' here" in error["message"]
+
+
 def test_missing_packages_have_the_name_that_pip_knows() -> None:
     told = as_unsupported(ImportError("No module named 'cupy.cuda'", name="cupy.cuda"))
     assert "pip install cupy-cuda13x" in str(told)

@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hippogriff import _runtime
 from hippogriff._console import print_json
+from hippogriff._usage import device_of
 from hippogriff.errors import HippogriffError, InvalidArgument, io_error
 from hippogriff.reproduce import machine
 from hippogriff.reproduce.bench import Bench, Places
@@ -65,22 +65,6 @@ def chosen(text: str) -> tuple[str, ...]:
         words = f"{', '.join(unknown)}: experiments are {', '.join(EXPERIMENTS)}"
         raise InvalidArgument(words, object="--experiments")
     return names
-
-
-def device_of(named: str | None) -> str:
-    """Return the device to measure on.
-
-    Raises
-    ------
-    InvalidArgument
-        When there is none of that name.
-    """
-    device = _runtime.default_device() if named is None else str(_runtime.device_name(named))
-    there = [str(each["name"]) for each in _runtime.devices()]
-    if device not in there:
-        words = f"there is no device {device!r:.100} here, but {', '.join(there)}"
-        raise InvalidArgument(words, object="--device")
-    return device
 
 
 def run(options: Options) -> int:
