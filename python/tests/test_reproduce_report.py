@@ -182,7 +182,7 @@ def test_page_that_was_written_is_told_as_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = results(tmp_path / "one", "G", [whole("nn", "run", 0)])
-    reproduce(report_of=[folder], out=tmp_path / "report", json=True)
+    reproduce(report_of=[str(folder)], out=str(tmp_path / "report"), json=True)
     page = tmp_path / "report" / "report.html"
     assert page.is_file()
     assert json.loads(capsys.readouterr().out) == {"report": str(page)}

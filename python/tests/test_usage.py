@@ -109,6 +109,11 @@ def test_commands_without_json_print_none(command: str) -> None:
         ("bench --dir EMPTY", "--dir"),
         ("bench array --dir EMPTY", "--dir"),
         ("bench loaders --dir EMPTY", "--dir"),
+        ("reproduce --report EMPTY", "--report"),
+        ("reproduce --report x --out EMPTY", "--out"),
+        ("reproduce --quick --out EMPTY", "--out"),
+        ("reproduce --quick --dir EMPTY", "--dir"),
+        ("reproduce --quick --programs EMPTY", "--programs"),
     ],
 )
 def test_paths_that_are_empty_are_refused(command: str, about: str) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hippogriff._console import print_json
+from hippogriff._usage import path_of
 from hippogriff.errors import InvalidArgument
 
 Quick = Annotated[
@@ -18,22 +18,22 @@ Full = Annotated[
     bool, typer.Option("--full", help="The papers' sizes: hours, in slices if you like.")
 ]
 Reports = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Option("--report", metavar="RESULTS", help="Only the report; may be repeated."),
 ]
 Differ = Annotated[
     bool, typer.Option("--builds-differ", help="Let --report take results of several builds.")
 ]
 Names = Annotated[str, typer.Option("--experiments", help="Such as E1,E3.")]
-Out = Annotated[Path, typer.Option("--out", help="Results, and the report.")]
+Out = Annotated[str, typer.Option("--out", help="Results, and the report.")]
 Files = Annotated[
-    Path | None, typer.Option("--dir", help="Where large files are made; else in --out.")
+    str | None, typer.Option("--dir", help="Where large files are made; else in --out.")
 ]
 Device = Annotated[
     str | None, typer.Option("--device", help="cuda:0, host, …; the current GPU if not given.")
 ]
 Programs = Annotated[
-    Path | None, typer.Option("--programs", help="The folder of the papers' programs.")
+    str | None, typer.Option("--programs", help="The folder of the papers' programs.")
 ]
 Budget = Annotated[
     float, typer.Option("--budget-seconds", help="Nothing more is begun after that.")
@@ -63,7 +63,7 @@ def reproduce(
     report_of: Reports = None,
     builds_differ: Differ = False,
     experiments: Names = "all",
-    out: Out = Path("reproduce"),
+    out: Out = "reproduce",
     files: Files = None,
     device: Device = None,
     programs: Programs = None,
@@ -88,7 +88,8 @@ def reproduce(
     if report_of:
         if quick or full:
             raise InvalidArgument("--report measures nothing: leave --quick and --full out")
-        page = write_report(report_of, out, builds_differ=builds_differ)
+        results = [path_of(each, "--report") for each in report_of]
+        page = write_report(results, path_of(out, "--out"), builds_differ=builds_differ)
         if json:
             print_json({"report": str(page)})
         else:
@@ -101,10 +102,10 @@ def reproduce(
     options = Options(
         effort="quick" if quick else "full",
         experiments=experiments,
-        out=out,
-        files=files,
+        out=path_of(out, "--out"),
+        files=None if files is None else path_of(files, "--dir"),
         device=device,
-        programs=programs,
+        programs=None if programs is None else path_of(programs, "--programs"),
         budget_seconds=budget_seconds,
         timeout_seconds=timeout,
         part=slice_of(only, sizes, repetitions, configurations),
