@@ -192,8 +192,9 @@ HIPPOGRIFF_API int hippogriff_array_wait(hippogriff_storage_array* array);
 
 /** Writes every dirty line and has the storage keep it (fdatasync). Waits for lines that are held,
  *  as those are that a cursor keeps; after wait_limit_ms HIPPOGRIFF_TIMED_OUT, and a later flush
- *  writes them.
- *  On a GPU a kernel writes the lines; hippogriff::flush of array.cuh does so on a stream. */
+ *  writes them. Where fdatasync has failed once all later ones fail: what was written since the
+ * last good flush may be lost, and is to be written again to an array that is opened again. On a
+ * GPU a kernel writes the lines; hippogriff::flush of array.cuh does so on a stream. */
 HIPPOGRIFF_API int hippogriff_array_flush(hippogriff_storage_array* array);
 /** The second half of a flush: has the storage keep what lines were written. */
 HIPPOGRIFF_API int hippogriff_array_sync(hippogriff_storage_array* array);
@@ -201,7 +202,7 @@ HIPPOGRIFF_API int hippogriff_array_sync(hippogriff_storage_array* array);
 /** 0, or the first failure of any thread's access since the last clear. */
 HIPPOGRIFF_API int hippogriff_array_check(hippogriff_storage_array* array);
 /** Forgets it. What has ended the array (a wait past its limit, a controller that died) stays, and
- *  is returned: open it again. */
+ *  is returned: open it again. So is a failed fdatasync. */
 HIPPOGRIFF_API int hippogriff_array_clear(hippogriff_storage_array* array);
 
 HIPPOGRIFF_API int hippogriff_array_get_statistics(hippogriff_storage_array* array,

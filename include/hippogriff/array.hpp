@@ -116,7 +116,7 @@ class array {
   // Throws the first failure of any thread's access.
   void check_accesses() const { check(hippogriff_array_check(get())); }
 
-  // Throws what has ended the array, which stays.
+  // Throws what has ended the array, or its flushes, which stays.
   void clear_failure() { check(hippogriff_array_clear(get())); }
 
   [[nodiscard]] hippogriff_array_statistics statistics() const {

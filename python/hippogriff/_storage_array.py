@@ -386,13 +386,16 @@ class StorageArray:
         """Forget the failure that `check` raises.
 
         What has ended the array, as a wait past its limit does, stays and is raised: open it again.
+        So does a `flush` that failed in ``fdatasync``.
         """
         self._call(lib.hippogriff_array_clear)
 
     def flush(self) -> None:
         """Write what is dirty and have the file keep it (fdatasync).
 
-        On a GPU after the work on the current stream. Raises what `check` would.
+        On a GPU after the work on the current stream. Raises what `check` would. Once ``fdatasync``
+        has failed each later flush raises that: open the array again, and write what was written
+        since the last good flush again.
         """
         with self._uses.one():
             check(lib.hippogriff_array_flush(self._followed_handle()))

@@ -41,6 +41,9 @@ void StorageArray::clear_failure() {
     throw_status(NvmeStatus::aborted, "clear the failure of array");
   }
   served_->clear_failure();
+  if (const auto failure = served_->sync_failure()) {
+    throw Error(*failure);
+  }
 }
 
 void StorageArray::throw_failed(NvmeStatus status,

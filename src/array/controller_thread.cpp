@@ -433,7 +433,7 @@ void ControllerThread::flush_loop() {
     lock.unlock();
     Failure failure;
     try {
-      pending->served->array->backing().sync();
+      pending->served->array->sync();
     } catch (...) {
       failure = current_failure();
     }

@@ -228,6 +228,32 @@ class ServedArray {
                       : std::optional(recent_[(recent_next_ - 1) % recent_.size()].failure);
   }
 
+  // Has the storage keep what was written. One failure is for good: what the kernel could not write
+  // it may have dropped, and whoever asks again is told that all is well.
+  void sync() {
+    const std::scoped_lock alone(syncing_);
+    if (const auto failure = sync_failure()) {
+      throw Error(*failure);
+    }
+    try {
+      backing().sync();
+    } catch (...) {
+      Failure failure = current_failure();
+      failure.detail =
+          "what was written since the last flush that succeeded may be lost, and no "
+          "flush writes it again: open the array again and write that again";
+      const std::scoped_lock lock(mutex_);
+      sync_failure_ = failure;
+      throw Error(failure);
+    }
+  }
+
+  // What all flushes fail with from now on; nothing clears it.
+  [[nodiscard]] std::optional<Failure> sync_failure() const {
+    const std::scoped_lock lock(mutex_);
+    return sync_failure_;
+  }
+
   void clear_failure() {
     const std::scoped_lock lock(mutex_);
     recent_next_ = 0;
@@ -351,8 +377,10 @@ class ServedArray {
   std::atomic<std::uint64_t> failed_copies_{0};  // a bit each
   std::atomic<std::uint64_t> left_out_{0};       // and of those that a failure has told of
   std::atomic<std::uint64_t> outdated_{0};       // and of those that were ever left out
+  std::mutex syncing_;  // or one would be told the failure, and another success
   mutable std::mutex mutex_;
   std::optional<Failure> first_failure_;
+  std::optional<Failure> sync_failure_;
   std::array<Recent, 32> recent_;  // the last ones, in turn
   std::size_t recent_next_ = 0;
 };

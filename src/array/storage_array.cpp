@@ -515,7 +515,7 @@ NvmeStatus StorageArray::write_idle_lines() const {
 void StorageArray::sync() {
   if (!options_.device->info().can.host_addressable) {
     if (options_.backing.writable) {
-      options_.backing.sync();
+      served_->sync();
     }
   } else if (const NvmeStatus status = cache_.sync(); status != NvmeStatus::success) {
     throw_status(status, "flush array");

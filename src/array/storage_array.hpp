@@ -149,6 +149,7 @@ class StorageArray {
   void check() const;
 
   // Throws what ended the array, if something has: accesses go on to fail, and nothing is cleared.
+  // Throws too, once all else is cleared, what every flush fails with since one was not kept.
   void clear_failure();
 
   // Throws why an access of the host failed just now: of the latest failures the last one of which

@@ -423,6 +423,22 @@ TEST(StorageArray, a_flush_asks_the_storage_to_keep_what_it_has_and_tells_when_i
   EXPECT_EQ(failure_of([&] { array.array().flush(); }).errno_value, EDQUOT);
 }
 
+TEST(StorageArray, no_flush_succeeds_after_one_that_the_storage_did_not_keep) {
+  TestArray array({});
+  const auto view = array.view<std::uint32_t>();
+  ASSERT_EQ(view.write(3, 4), NvmeStatus::success);
+  array.plan().add({.point = FaultPoint::sync, .kind = FaultKind::error, .errno_value = ENOSPC});
+  EXPECT_EQ(failure_of([&] { array.array().flush(); }).errno_value, ENOSPC);
+  const Failure failure = failure_of([&] { array.array().clear_failure(); });
+  EXPECT_EQ(failure.errno_value, ENOSPC);
+  EXPECT_NE(failure.detail.find("open the array again"), std::string::npos) << failure.detail;
+  array.array().check();
+  ASSERT_EQ(view.write(3, 5), NvmeStatus::success) << "accesses go on";
+  EXPECT_EQ(view[3], 5U);
+  EXPECT_EQ(failure_of([&] { array.array().flush(); }).errno_value, ENOSPC);
+  EXPECT_EQ(failure_of([&] { array.array().sync(); }).errno_value, ENOSPC);
+}
+
 TEST(StorageArray, accesses_that_found_their_line_are_hits) {
   TestArray array({.cache_bytes = std::uint64_t{256} << 10});
   const auto view = array.view<std::uint8_t>();
