@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import tempfile
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import hippogriff
 from hippogriff import _host_rows, _slices
 from hippogriff._library import lib
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 np = pytest.importorskip("numpy")
 
@@ -182,37 +181,6 @@ def test_a_closed_array_is_not_entered(numbers: tuple[Path, Any]) -> None:
     array.close()
     with pytest.raises(hippogriff.InvalidArgument, match="is closed"):
         array.__enter__()
-
-
-_WITHOUT_THREADS = """
-import os, resource, sys, numpy
-import hippogriff
-hippogriff.empty(1, "u1", device="host")
-hippogriff.StorageArray  # Its module, too, while it may be read.
-os.setresuid(65534, 65534, 65534)  # root may have as many as it likes
-resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
-try:
-    hippogriff.StorageArray(sys.argv[1], "u1", (4096,), device="host", cache="64KiB")
-except hippogriff.OutOfHostMemory as error:
-    print(error)
-"""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_without_a_thread_for_it_an_array_says_so() -> None:
-    place = Path(tempfile.mkdtemp(dir="/tmp"))  # which the other user may read
-    try:
-        place.chmod(0o755)
-        file = place / "a"
-        file.write_bytes(bytes(4096))
-        command = [sys.executable, "-c", _WITHOUT_THREADS, str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        if any(words in done.stderr for words in ("Permission denied", "No module named")):
-            pytest.skip("another user may not read this checkout, or this Python")
-        assert "start a thread for arrays" in done.stdout, done.stderr
-        assert "pids.max" in done.stdout
-    finally:
-        shutil.rmtree(place)
 
 
 class _Interrupted:

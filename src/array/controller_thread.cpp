@@ -375,12 +375,16 @@ void ControllerThread::begin_flush(Pending& pending) {
     answer(pending);
     return;
   }
-  const std::scoped_lock lock(mutex_);
-  to_flush_.push_back(&pending);
-  if (!flusher_.joinable()) {
-    flusher_ = arrays_thread("hippo-flush", [this] { flush_loop(); });
+  try {
+    const std::scoped_lock lock(mutex_);
+    if (!flusher_.joinable()) {
+      flusher_ = arrays_thread("hippo-flush", [this] { flush_loop(); });
+    }
+    to_flush_.push_back(&pending);
+    flush_wanted_.notify_one();
+  } catch (...) {  // the next one tries again
+    answer_failure(pending, NvmeStatus::internal_error, current_failure());
   }
-  flush_wanted_.notify_one();
 }
 
 // Asking for it may wait, so another thread does. Without one a flush has more to do, or reads.
