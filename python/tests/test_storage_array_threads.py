@@ -93,3 +93,14 @@ second.flush()
     assert "start a thread for arrays" in _told(script, folder)
     assert (folder / "0").read_bytes() == b"\1" * 4096
     assert (folder / "1").read_bytes() == b"\2" * 4096
+
+
+def test_without_threads_that_help_rows_are_taken_all_the_same(folder: Path) -> None:
+    (folder / "0").write_bytes(b"\1" * 4096)
+    script = """
+array = opened(0)
+become_other_user()
+allow(1)
+print(array.take(numpy.arange(4096)).sum())
+"""
+    assert _told(script, folder) == "4096\n"

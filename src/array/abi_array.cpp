@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -119,10 +120,17 @@ void gather(const StorageArray& array, const Rows& rows, unsigned char* to) {
     }
   };
   std::vector<std::jthread> others;
-  for (std::size_t thread = 1; thread < threads; ++thread) {
-    others.emplace_back(part, thread);
+  std::size_t begun = 1;
+  try {
+    for (; begun < threads; ++begun) {
+      others.emplace_back(part, begun);
+    }
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): this thread does the rest
   }
   part(0);
+  for (; begun < threads; ++begun) {
+    part(begun);
+  }
   others.clear();
   array.end_gather();
   if (const auto status = static_cast<NvmeStatus>(failed.load()); status != NvmeStatus::success) {
