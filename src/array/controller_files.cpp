@@ -335,9 +335,34 @@ void ControllerThread::continue_file(Pending& pending) {
   }
 }
 
+// What is to be moved next, by this thread; a completion's result.
+std::int64_t ControllerThread::move_here(const Pending& pending, const FilePart& part) {
+  std::int64_t moved = 0;
+  use_pieces(pending, part.size_bytes, pieces_);
+  for (const iovec& piece : pieces_) {
+    const std::span memory(static_cast<std::byte*>(piece.iov_base), piece.iov_len);
+    const std::uint64_t offset = part.offset + static_cast<std::uint64_t>(moved);
+    try {
+      const std::size_t count = pending.opcode == Opcode::read
+                                    ? part.file->file->read(memory, offset)
+                                    : part.file->file->write(memory, offset);
+      moved += static_cast<std::int64_t>(count);
+      if (count != memory.size()) {
+        break;
+      }
+    } catch (const Error& error) {
+      return moved != 0 ? moved : -std::int64_t{error.failure().errno_value};
+    }
+  }
+  return moved;
+}
+
 void ControllerThread::advance(Pending& pending, std::int64_t result) {
   constexpr int attempts_max = 100;
   const FilePart part = rest_of(pending);
+  if (result == -ECANCELED) {  // the kernel may have no more workers (ulimit -u)
+    result = move_here(pending, part);
+  }
   if (part.is_direct && result > 0) {
     // What comes next must be aligned as well.
     result = static_cast<std::int64_t>(

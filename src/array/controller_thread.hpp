@@ -158,6 +158,7 @@ class ControllerThread {
   static void note_submitted(Pending& pending);
   static void note_answered(const Pending& pending, std::int64_t result, std::int64_t now_ns);
   ThreadDrive* thread_drive(const std::string& name);
+  [[nodiscard]] std::int64_t move_here(const Pending& pending, const FilePart& part);
   void advance(Pending& pending, std::int64_t result);
   void finish_flushes();
   void answer(Pending& pending);

@@ -281,6 +281,26 @@ TEST(GatheredCommands, of_which_one_cannot_be_written_leave_that_line_dirty) {
 }
 
 // Of a file that many write to, here and there.
+TEST(GatheredCommands, that_come_back_cancelled_are_moved_by_the_controller) {
+  TestArray array({});
+  const std::vector<std::byte> before = array.stored();
+  for (const FaultPoint point : {FaultPoint::queued_read, FaultPoint::queued_write}) {
+    array.plan().add({.point = point, .times = UINT64_MAX, .errno_value = ECANCELED});
+  }
+  array.plan().add({.point = FaultPoint::read_cached,
+                    .kind = FaultKind::shorten,
+                    .times = UINT64_MAX,
+                    .bytes = 100});
+  const auto view = array.view<std::byte>();
+  EXPECT_EQ(view[300], before[300]);
+  const std::vector<std::byte> lines(8 * usual_line_bytes, std::byte{7});
+  ASSERT_EQ(view.write_range(Alone{}, 0, lines.size(), lines.data()), NvmeStatus::success);
+  array.array().flush();
+  const std::vector<std::byte> after = array.stored();
+  EXPECT_TRUE(std::ranges::equal(std::span(after).first(lines.size()), lines));
+  EXPECT_EQ(array.plan().seen(FaultPoint::write), 8U);
+}
+
 TEST(GatheredCommands, wait_for_the_files_lock_where_more_can_join_them) {
   constexpr std::uint64_t lines = 1024;
   TestArray array({.size_bytes = lines * usual_line_bytes,

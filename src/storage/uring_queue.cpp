@@ -22,12 +22,19 @@ namespace {
 constexpr std::uint64_t no_slot = UINT64_MAX;
 // A request that the system sends back so often without an error of its own is given to the caller.
 constexpr int attempts_max = 16;
+// One that is cancelled may want a worker where there can be none (ulimit -u): the kernel looks for
+// one for 30 ms each time, and the caller can do without.
+constexpr int cancelled_attempts_max = 2;
 constexpr int submit_attempts_max = 1000;
 constexpr std::chrono::microseconds submit_pause{1000};
 constexpr std::size_t batch_count = 64;
 
 bool sent_back(int result) {
   return result == -EAGAIN || result == -EINTR || result == -ECANCELED;
+}
+
+int attempts_for(int result) {
+  return result == -ECANCELED ? cancelled_attempts_max : attempts_max;
 }
 
 // Sets a ring up. Returns 0 or -errno. COOP_TASKRUN spares the interrupts that announce
@@ -278,7 +285,7 @@ void UringQueue::collect() {
       if (index == no_slot) {
         continue;
       }
-      if (sent_back(result) && !closing_ && slots_[index].attempts < attempts_max) {
+      if (sent_back(result) && !closing_ && slots_[index].attempts < attempts_for(result)) {
         again_.push_back(index);
       } else {
         finish(index, result);
