@@ -119,9 +119,10 @@ std::vector<DirectQueue::Finished> DirectQueue::reap(std::chrono::nanoseconds ti
 bool DirectQueue::advance(Request& request, std::int64_t result, Failure& failure) {
   const bool reading = request.io.kind == IoRequest::Kind::read;
   try {
-    if ((result == -EINVAL && request.io.direct) || result == -EAGAIN || result == -EINTR) {
+    if ((result == -EINVAL && request.io.direct) || result == -EAGAIN || result == -EINTR ||
+        result == -ECANCELED) {
       // The file system takes O_DIRECT opens but not this transfer, or the queue is short of
-      // something: a plain read or write tries as often as it takes.
+      // something, as of workers: a plain read or write tries as often as it takes.
       move_buffered(request);
       return true;
     }

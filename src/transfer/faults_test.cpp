@@ -178,6 +178,7 @@ TEST_F(FaultsTest, error_of_a_queued_read_fails_a_cold_send) {
 TEST_F(FaultsTest, queue_that_asks_to_try_again_is_obeyed) {
   claim(Claim::cold);
   on_.plan->add({.point = FaultPoint::queued_read, .after = 1, .times = 3, .errno_value = EAGAIN});
+  on_.plan->add({.point = FaultPoint::queued_read, .times = 1, .errno_value = ECANCELED});
   expect_send_succeeds(Route::pipelined);
   EXPECT_GE(on_.plan->struck(), 1U);
 }
@@ -399,6 +400,7 @@ TEST_F(FaultsTest, short_writes_are_continued_and_refused_direct_writes_go_buffe
   }
   on_.plan->add({.point = FaultPoint::queued_write, .times = 2, .errno_value = EINVAL});
   on_.plan->add({.point = FaultPoint::queued_write, .times = 2, .errno_value = EAGAIN});
+  on_.plan->add({.point = FaultPoint::queued_write, .times = 2, .errno_value = ECANCELED});
   expect_recv_succeeds_in_place(Route::pipelined);
 }
 
