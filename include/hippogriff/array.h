@@ -31,8 +31,9 @@ typedef struct hippogriff_array_options {
   uint64_t cache_size;        /**< of the lines, in the device's memory; no more than all of the
                                    array is taken; 0: 64 MiB */
   uint32_t line_size;         /**< a power of two, 512 to 1 MiB; 0: 4096 */
-  uint32_t queue_count;       /**< 0: as the device needs */
-  uint32_t queue_depth;       /**< a power of two, 4 to 32768; 0: as the device needs */
+  uint32_t queue_count;       /**< at most 1024; 0: as the device needs */
+  uint32_t queue_depth;       /**< a power of two, 4 to 32768; times queue_count at most 1048576,
+                                   since each command has memory; 0: as the device needs */
   int64_t wait_limit_ms;      /**< a thread that waits longer ends the array, but a flush
                                    that waits for a line fails alone; 0: a minute */
   const char* const* paths;   /**< several files as one array; `offset` is in each of them */

@@ -190,6 +190,9 @@ TEST(Array, a_file_stays_as_it_is_when_its_new_array_is_refused) {
        {array_options{.mode = "w+", .device = "host", .line_size = 1000, .count = 5},
         array_options{.mode = "w+", .device = "host", .cache_size = 100, .count = 5},
         array_options{.mode = "w+", .device = "host", .count = 5, .queue_depth = 3},
+        array_options{.mode = "w+", .device = "host", .count = 5, .queue_count = 1025},
+        array_options{
+            .mode = "w+", .device = "host", .count = 5, .queue_count = 64, .queue_depth = 32768},
         array_options{.mode = "w+", .device = "cuda:99", .count = 5},
         array_options{.mode = "w+",
                       .device = "host",

@@ -10,6 +10,15 @@
 
 namespace hippogriff::ondemand {
 
+namespace {
+
+constexpr std::uint32_t queue_count_max = 1024;
+// 16 times as many as an array has by itself. Each takes some 500 bytes of the host's memory, and
+// is set up by itself.
+constexpr std::uint64_t queue_slots_max = std::uint64_t{1} << 20;
+
+}  // namespace
+
 QueueLayout queue_layout(std::uint32_t depth) {
   if (!std::has_single_bit(depth) || depth < queue_depth_min || depth > queue_depth_max) {
     throw_invalid("make queue",
@@ -17,6 +26,19 @@ QueueLayout queue_layout(std::uint32_t depth) {
                       std::to_string(queue_depth_min) + " to " + std::to_string(queue_depth_max));
   }
   return {depth};
+}
+
+void check_queues(std::uint32_t count, std::uint32_t depth) {
+  static_cast<void>(queue_layout(depth));
+  if (count > queue_count_max) {
+    throw_invalid("make queues", "there are at most " + std::to_string(queue_count_max));
+  }
+  if (std::uint64_t{count} * depth > queue_slots_max) {
+    throw_invalid("make queues",
+                  std::to_string(count) + " queues of " + std::to_string(depth) +
+                      " commands have more than " + std::to_string(queue_slots_max) +
+                      " together: take fewer, or shorter ones");
+  }
 }
 
 void initialize_shared(const QueuePair& pair, std::uint64_t base, WakeWord* wake) {

@@ -12,6 +12,9 @@ namespace hippogriff::ondemand {
 // queue_depth_max.
 QueueLayout queue_layout(std::uint32_t depth);
 
+// Throws Error(invalid_argument) unless an array may have so many queues, and they that depth.
+void check_queues(std::uint32_t count, std::uint32_t depth);
+
 // Write the first values; every counter begins at `base`, which is 0 but in tests. `own` is an
 // image of the submitters' part, which goes to their memory; `wake` may be null.
 void initialize_shared(const QueuePair& pair, std::uint64_t base, WakeWord* wake);

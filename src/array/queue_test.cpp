@@ -341,5 +341,12 @@ TEST(Queue, depths_that_are_no_power_of_two_or_out_of_bounds_are_refused) {
   EXPECT_NO_THROW(static_cast<void>(queue_layout(queue_depth_max)));
 }
 
+TEST(Queue, more_of_them_than_there_is_memory_for_are_refused) {
+  EXPECT_NO_THROW(check_queues(1024, 1024));
+  EXPECT_NO_THROW(check_queues(32, 32768));
+  EXPECT_ANY_THROW(check_queues(33, 32768));
+  EXPECT_ANY_THROW(check_queues(1025, 4));
+}
+
 }  // namespace
 }  // namespace hippogriff::ondemand

@@ -227,13 +227,10 @@ void StorageArray::check_options(StorageArrayOptions& options) {
   if (options.queue_count == 0) {
     options.queue_count = staged ? staged_queues(options) : 4;
   }
-  if (options.queue_count > 1024) {
-    throw_invalid(operation, "there are at most 1024 queues");
-  }
   if (options.queue_depth == 0) {
     options.queue_depth = depth_for(options, staged);
   }
-  static_cast<void>(queue_layout(options.queue_depth));
+  check_queues(options.queue_count, options.queue_depth);
 }
 
 void StorageArray::allocate(const Layout& layout) {
