@@ -214,6 +214,36 @@ TEST(HeldPlaces, what_fails_beside_a_cursor_is_told_and_the_array_goes_on) {
 }
 
 // Sets share the spare place: who could not load into it must not give it back twice.
+TEST(HeldPlaces, a_flush_writes_and_keeps_what_is_let_go_while_it_waits_for_another_line) {
+  TestArray array({.wait_limit = std::chrono::milliseconds(400)});
+  const auto view = array.view<std::uint8_t>();
+  const auto& places = array.array().cache().places;
+  for (const std::uint64_t line : {0U, 9U, 20U}) {
+    ASSERT_EQ(view.write(line * usual_line_bytes, 1), NvmeStatus::success);
+  }
+  // The flush waits for the one whose place is first.
+  const bool zero_first = places.place_with(0) < places.place_with(9);
+  const std::uint64_t kept = zero_first ? 0 : 9;
+  const std::uint64_t let_go = zero_first ? 9 : 0;
+  array_cursor<std::uint8_t> first(view);
+  ASSERT_EQ(first.write(kept * usual_line_bytes, 2), NvmeStatus::success);
+  array_cursor<std::uint8_t> second(view);
+  ASSERT_EQ(second.write(let_go * usual_line_bytes, 2), NvmeStatus::success);
+  std::thread letting_go([&] {
+    while (array.array().served().writes == 0) {  // the flush has looked at all lines
+      std::this_thread::yield();
+    }
+    second.let_go();
+  });
+  EXPECT_EQ(failure_of([&] { array.array().flush(); }).status, Status::timed_out);
+  letting_go.join();
+  EXPECT_EQ(array.stored()[let_go * usual_line_bytes], std::byte{2});
+  EXPECT_EQ(array.plan().seen(FaultPoint::sync), 1U);
+  first.let_go();
+  array.array().flush();
+  EXPECT_EQ(array.stored()[kept * usual_line_bytes], std::byte{2});
+}
+
 TEST(HeldPlaces, reads_of_many_threads_that_fail_beside_cursors_give_nothing_wrong) {
   TestArray array({.size_bytes = std::uint64_t{1} << 20,
                    .cache_bytes = std::uint64_t{64} * 512,

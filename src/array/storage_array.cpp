@@ -480,10 +480,12 @@ void StorageArray::flush() {
   // Many at once, in the order of the file; then those that somebody held meanwhile.
   NvmeStatus status = write_idle_lines();
   const std::uint32_t left = status == NvmeStatus::success ? cache_.places.place_count() : 0;
-  for (std::uint32_t place = 0; place < left; ++place) {
-    const NvmeStatus result = cache_.flush_places(Alone{}, place);
-    if (result == NvmeStatus::interrupted) {
-      throw_kept(place);
+  std::optional<std::uint32_t> kept;
+  for (std::uint32_t place = 0; place < left && !kept; ++place) {
+    NvmeStatus result = cache_.flush_places(Alone{}, place);
+    if (result == NvmeStatus::interrupted) {  // each of the others could take as long
+      kept = place;
+      result = write_idle_lines();
     }
     status = status == NvmeStatus::success ? result : status;
   }
@@ -491,6 +493,9 @@ void StorageArray::flush() {
     throw_status(status, "flush array");
   }
   sync();
+  if (kept) {
+    throw_kept(*kept);
+  }
 }
 
 NvmeStatus StorageArray::write_idle_lines() const {

@@ -140,8 +140,8 @@ class StorageArray {
 
   // Writes all dirty lines and has the storage keep them. On a device whose memory this thread
   // reaches (host): on others a kernel writes the lines, then sync() does the rest. Waits for lines
-  // that are held, up to the wait limit: then timed_out, and a later flush writes them. Throws
-  // Error as check(), or io_error.
+  // that are held, up to the wait limit: then timed_out, once it has written and kept the others,
+  // and a later flush writes them. Throws Error as check(), or io_error.
   void flush();
   void sync();
 
