@@ -333,6 +333,28 @@ TEST(Queue, completions_that_nobody_asked_for_end_the_array_instead_of_reaching_
   EXPECT_EQ(after_posts(UINT16_MAX, 1), Ending::broken);
 }
 
+TEST(Queue, a_wait_hardly_counts_the_time_in_which_the_process_is_stopped) {
+  constexpr std::uint64_t second = 1'000'000'000;
+  ReachedWords words;
+  const Patience patience{&words, 60 * second};
+  Wait wait(patience);
+  std::uint64_t now = 5 * second;
+  EXPECT_TRUE(wait.goes_on_at(now));
+  for (int look = 0; look < 10; ++look) {
+    now += second / 2;
+    EXPECT_TRUE(wait.goes_on_at(now)) << look;
+  }
+  now += 3600 * second;
+  EXPECT_TRUE(wait.goes_on_at(now)) << "six seconds count so far";
+  for (int look = 0; look < 54; ++look) {
+    now += second;
+    EXPECT_TRUE(wait.goes_on_at(now)) << look;
+  }
+  EXPECT_EQ(patience.ended(), Ending::none);
+  EXPECT_FALSE(wait.goes_on_at(now + 1));
+  EXPECT_EQ(patience.ended(), Ending::timed_out);
+}
+
 TEST(Queue, depths_that_are_no_power_of_two_or_out_of_bounds_are_refused) {
   for (const std::uint32_t depth : {0U, 1U, 2U, 3U, 12U, 1000U, 65536U, 1U << 31U}) {
     EXPECT_ANY_THROW(static_cast<void>(queue_layout(depth))) << depth;

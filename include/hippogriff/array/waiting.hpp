@@ -114,10 +114,18 @@ class Wait {
 
   // False when the array has ended, or when this wait has lasted too long.
   HIPPO_ANYWHERE bool goes_on() {
-    if (patience_.ended() != Ending::none) {
-      return false;
-    }
-    const uint64_t now = now_ns();
+    return patience_.ended() == Ending::none && goes_on_at(now_ns());
+  }
+
+  // At a time of the clock.
+  HIPPO_ANYWHERE bool goes_on_at(uint64_t now) {
+#ifndef __CUDA_ARCH__
+    // A process that was stopped finds the answer when it goes on: that time hardly counts. A GPU
+    // is not stopped with it.
+    const uint64_t away_ns = now - looked_ns_;
+    begin_ns_ += begin_ns_ != 0 && away_ns > longest_away_ns ? away_ns - longest_away_ns : 0;
+    looked_ns_ = now;
+#endif
     if (begin_ns_ == 0) {
       begin_ns_ = now;
       return true;
@@ -140,12 +148,14 @@ class Wait {
   // rounds take longer than short naps). So a wait that is long naps for a part of its time.
   static constexpr uint64_t naps_share = 256;
   static constexpr uint64_t longest_nap_ns = 16'000'000;
+  static constexpr uint64_t longest_away_ns = 1'000'000'000;  // that counts, between two looks
 
   const Patience& patience_;
   WhenLate late_;
   uint32_t round_ = 0;
   uint32_t nap_ns_ = 0;  // 0: as short as usual
   uint64_t begin_ns_ = 0;
+  uint64_t looked_ns_ = 0;  // by a CPU thread
 };
 
 }  // namespace hippogriff::ondemand
