@@ -62,16 +62,17 @@ def read_checksums(file: File, where: PathLike | None) -> Sidecar:
     Raises what `read_sidecar` does, where there are none with all places that were looked at; and
     ChecksumMismatch when the file was replaced meanwhile.
     """
+    replaced = "the checksums may be those of the new file: load it again"
     try:
         sidecar = read_sidecar(find_sidecar(file.path, where), file.path, file.size)
     except ChecksumMismatch:
-        _expect_same(file)  # which says why they are of another size
+        expect_same(file, replaced)  # Then they are of another size.
         raise
     except FileNotFoundError as error:
         others = _other_places(file.path, where)
         error.args = ("".join([str(error), *(f" (nor is there {place})" for place in others)]),)
         raise
-    expect_same(file, "the checksums may be those of the new file: load it again")
+    expect_same(file, replaced)
     return sidecar
 
 
