@@ -421,7 +421,7 @@ class File:
         Ordered as the plain C calls are: after the work on CUDA's legacy default stream.
         """
         size = region.size_bytes if size is None else size
-        if not 0 < size <= small_bytes(region):
+        if type(offset) is not int or type(size) is not int or not 0 < size <= small_bytes(region):
             return 0
         if size > region.size_bytes or offset < 0 or (region.host_memory and not writable):
             return 0

@@ -33,6 +33,7 @@ class Replacement:
         self._target = Path(os.path.realpath(os.fsdecode(path)))
         try:
             _check_target(self._target)
+            _check_name(path, self._target)
         except OSError as error:
             raise io_error("replace", str(self._target), error) from None
         end = f".hippogriff-{os.getpid()}-{secrets.token_hex(6)}".encode()
@@ -263,6 +264,23 @@ def _check_target(target: Path) -> None:
             break
         seen = facts.st_ino, facts.st_ctime_ns
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _check_name(path: PathLike, target: Path) -> None:
+    """Refuse what has no name: the links of /proc lead there, too, with a text that is no path.
+
+    What somebody replaces between two looks is looked at again.
+    """
+    for _ in range(_LOOKS_MAX):
+        try:
+            there = os.stat(path)  # noqa: PTH116 (bytes, too)
+        except OSError:
+            return  # There is none yet.
+        with contextlib.suppress(OSError):
+            if os.path.samestat(there, target.stat()):
+                return
+    why = "has no name that a new one could take" if stat.S_ISREG(there.st_mode) else "is no file"
+    raise InvalidArgument(f"{os.fsdecode(path)} {why}", object=os.fsdecode(path))
 
 
 def _keep_mode(descriptor: int, old: os.stat_result) -> None:

@@ -330,7 +330,10 @@ def explain(
 
 
 def check_extent(offset: int, size: int | None) -> None:
-    """Refuse what C would take for a huge unsigned number."""
+    """Refuse what C would take for a huge unsigned number, or not at all."""
+    for name, number in (("offset", offset), ("size", size)):
+        if type(number) is not int and number is not None and not hasattr(number, "__index__"):
+            raise InvalidArgument(f"{name} is {number!r}; it must be a whole number")
     if offset < 0:
         raise InvalidArgument(f"offset is {offset}; it must not be negative")
     if size is not None and size < 0:

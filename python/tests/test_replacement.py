@@ -29,6 +29,19 @@ def test_the_mode_is_that_of_the_file_that_was_there_as_the_new_one_began(tmp_pa
     assert path.stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.parametrize("write", [save_npy, hippogriff.write])
+def test_a_file_without_a_name_is_not_replaced_by_a_stray_one(tmp_path: Path, write: Any) -> None:
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        path.unlink()
+        (tmp_path / "file (deleted)").write_bytes(b"somebody's")
+        link = f"/proc/self/fd/{file.fileno()}"
+        with pytest.raises(hippogriff.InvalidArgument, match="no name"):
+            write(link, np.zeros(0, np.uint8))  # an empty one: the library has no part in it
+    assert [each.name for each in tmp_path.iterdir()] == ["file (deleted)"]
+    assert (tmp_path / "file (deleted)").read_bytes() == b"somebody's"
+
+
 def _let_syncs_of_folders_fail(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     sync = os.fsync
 

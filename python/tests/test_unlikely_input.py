@@ -262,3 +262,22 @@ def test_names_that_are_no_text_are_printed_and_steer_no_terminal(
         assert (done.returncode, done.stderr) == (0, b"")
         assert b"\x1b" not in done.stdout
         assert b"\\x1b[31m\\n: " in done.stdout
+
+
+@pytest.mark.parametrize("number", [1.0, "1", 1j])
+def test_offsets_and_sizes_that_are_no_whole_numbers_are_refused(
+    tmp_path: Path, number: Any
+) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(bytes(100))
+    refused: list[dict[str, Any]] = [{"offset": number}, {"size": number}]
+    for named in refused:
+        with pytest.raises(hippogriff.InvalidArgument, match="must be a whole number"):
+            hippogriff.read(path, device="host", **named)
+        with (
+            hippogriff.open(path) as file,
+            pytest.raises(hippogriff.InvalidArgument, match="must be a whole number"),
+        ):
+            file.read_into(np.zeros(10, np.uint8), **named)
+    taken: dict[str, Any] = {"offset": np.int64(90), "size": np.uint8(7)}
+    assert len(np.asarray(hippogriff.read(path, device="host", **taken))) == 7
