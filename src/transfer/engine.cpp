@@ -3,6 +3,7 @@
 
 #include "base/size_limit.hpp"
 #include "storage/atomic_file.hpp"
+#include "transfer/exit_hold.hpp"
 #include "transfer/outlook.hpp"
 
 #include <sys/prctl.h>
@@ -440,24 +441,10 @@ void Engine::finalize(Transfer& transfer) {
   if (transfer.failed() && request.replaces != nullptr) {
     request.replaces->discard();  // before anybody hears of the end; others may hold the transfer
   }
+  const ExitHold hold;  // whoever hears of the end may exit, and what follows calls the driver
   transfer.finish();
   prepare_to_map(transfer);
   prepare_for_more(transfer);
-}
-
-// What registering needs takes device memory and holds up the process's other calls of the driver
-// while it is made. It pays where much is moved: 0.1 CPU seconds per GB. After a transfer, so that
-// none of ours waits for it that would not have to. Sends to several destinations load models, once
-// in a process that wants the memory for itself: they do not count.
-void Engine::prepare_to_map(const Transfer& transfer) {
-  const TransferRequest& request = transfer.request();
-  const bool mappable = device_->info().can.registers_aside &&
-                        request.direction == Direction::send && request.destinations.empty() &&
-                        request.extent.size >= mix_bytes_min;
-  const std::uint64_t bytes = transfer.tally(Lane::buffered).bytes;
-  if (mappable && mappable_bytes_.fetch_add(bytes) + bytes >= options_.mapped_after_bytes) {
-    static_cast<void>(device_->registers_aside(std::chrono::milliseconds(0)));
-  }
 }
 
 void Engine::memory_freed() {

@@ -37,7 +37,7 @@ class Engine {
   // Makes what the first transfers would wait for, beside them: some pinned memory, a stream for
   // receives, io_uring's first ring, and what `also` makes. Where any of that fails, they make it
   // themselves, and say why they cannot. At most once.
-  void begin_head_start(std::function<void()> also);
+  void begin_head_start(std::function<void()> also) noexcept;
 
   // Begins to carry a transfer. gate_open, after and memory_deadline must be set.
   void start(const std::shared_ptr<Transfer>& transfer);

@@ -1,10 +1,12 @@
-// What an engine makes beside a GPU's first transfers, which would otherwise make it one after the
-// other.
+// What an engine makes beside a GPU's first transfers and between later ones, which would otherwise
+// make it while they run.
 #include "transfer/cost_model.hpp"
 #include "transfer/engine.hpp"
 #include "transfer/exit_hold.hpp"
+#include "transfer/outlook.hpp"
 
-#include <algorithm>
+#include <memory>
+#include <utility>
 
 namespace hippogriff {
 
@@ -17,11 +19,13 @@ constexpr std::uint32_t short_sends_few = 4;
 
 }  // namespace
 
-void Engine::begin_head_start(std::function<void()> also) {
-  const std::lock_guard lock(mutex_);
+void Engine::begin_head_start(std::function<void()> also) noexcept {
   try {
-    add_thread_locked([this, also = std::move(also)] { make_head_start(also); });
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): transfers make it
+    // Here, where the driver is loaded and the caller has not gone on.
+    auto hold = std::make_shared<ExitHold>();
+    const std::lock_guard lock(mutex_);
+    add_thread_locked([this, also = std::move(also), hold] { make_head_start(also); });
+  } catch (...) {  // NOLINT(bugprone-empty-catch): transfers make it
   }
 }
 
@@ -29,7 +33,6 @@ void Engine::make_head_start(const std::function<void()>& also) {
   const auto goes_on = [this] { return !stopping_; };
   try {
     device_->make_current();
-    const ExitHold hold;
     pinbuffer_.prepare(pinned_bytes_first, goes_on);
     static_cast<void>(storage_->queue_kind());
     if (goes_on()) {
@@ -40,17 +43,30 @@ void Engine::make_head_start(const std::function<void()>& also) {
   }
 }
 
-// One segment after each short send, as long as it has fewer than it could use.
+// One segment after each, until there is enough for all channels of any.
 void Engine::prepare_for_more(const Transfer& transfer) noexcept {
   if (!is_short(transfer) || transfer.tally(Lane::buffered).bytes == 0 ||
       transfer.request().direction != Direction::send || ++short_sends_ <= short_sends_few) {
     return;
   }
   try {
-    const std::size_t bytes = pinbuffer_.allocated_bytes() + 1;
-    pinbuffer_.prepare(std::min(bytes, EngineShape::pinned_bytes_enough),
-                       [this] { return !stopping_; });
+    pinbuffer_.prepare_one_more(EngineShape::pinned_bytes_enough);
   } catch (...) {  // NOLINT(bugprone-empty-catch): whoever needs it tries again
+  }
+}
+
+// What registering needs takes device memory and holds up the process's other calls of the driver
+// while it is made. It pays where much is moved: 0.1 CPU seconds per GB. After a transfer, so that
+// none of ours waits for it that would not have to. Sends to several destinations load models, once
+// in a process that wants the memory for itself: they do not count.
+void Engine::prepare_to_map(const Transfer& transfer) {
+  const TransferRequest& request = transfer.request();
+  const bool mappable = device_->info().can.registers_aside &&
+                        request.direction == Direction::send && request.destinations.empty() &&
+                        request.extent.size >= mix_bytes_min;
+  const std::uint64_t bytes = transfer.tally(Lane::buffered).bytes;
+  if (mappable && mappable_bytes_.fetch_add(bytes) + bytes >= options_.mapped_after_bytes) {
+    static_cast<void>(device_->registers_aside(std::chrono::milliseconds(0)));
   }
 }
 

@@ -75,6 +75,9 @@ std::byte* Pinbuffer::acquire_part(std::size_t bytes,
   const auto end = begin + timeout;
   std::unique_lock lock(mutex_);
   std::size_t before_us = waiting_;
+  if (before_us > 0 && timeout <= std::chrono::nanoseconds(0)) {
+    return nullptr;  // else no slot would ever be whole for who waits for that
+  }
   std::byte* part = part_of_cut_slot(bytes);
   while (part == nullptr) {
     std::byte* slot = nullptr;
@@ -93,6 +96,7 @@ std::byte* Pinbuffer::acquire_part(std::size_t bytes,
     if (slot != nullptr) {
       cut_.push_back({.memory = slot, .part_bytes = bytes});
       cut_.back().free_parts = cut_.back().all_parts();
+      slot_free_.notify_all();  // others may wait for parts, too
     }
     part = part_of_cut_slot(bytes);
   }
@@ -114,15 +118,26 @@ std::byte* Pinbuffer::part_of_cut_slot(std::size_t bytes) {
 
 void Pinbuffer::prepare(std::size_t bytes, const std::function<bool()>& wanted) {
   std::unique_lock lock(mutex_);
-  while (segment_count() * segment_bytes < std::min(bytes, limit_bytes()) && wanted()) {
+  while (segment_count() * segment_bytes < bytes && wanted()) {
     if (growing_) {
       slot_free_.wait_for(lock, wanted_interval);
-      continue;
-    }
-    std::byte* slot = grow(lock);
-    if (slot == nullptr) {
+    } else if (!may_grow()) {
       return;
+    } else {
+      add_segment(lock);
     }
+  }
+}
+
+void Pinbuffer::prepare_one_more(std::size_t bytes_max) {
+  std::unique_lock lock(mutex_);
+  if (may_grow() && segment_count() * segment_bytes < bytes_max) {
+    add_segment(lock);
+  }
+}
+
+void Pinbuffer::add_segment(std::unique_lock<std::mutex>& lock) {
+  if (std::byte* slot = grow(lock); slot != nullptr) {
     free_.push_back(slot);
     slots_changed();
     slot_free_.notify_all();
@@ -242,17 +257,15 @@ void Pinbuffer::release(std::byte* memory) noexcept {
   const auto slot = cut_slot_of(memory);
   if (slot == cut_.end()) {
     free_.push_back(memory);
-    slots_changed();
-    slot_free_.notify_one();
-    return;
-  }
-  slot->free_parts |= 1U << (static_cast<std::size_t>(memory - slot->memory) / slot->part_bytes);
-  if (slot->free_parts == slot->all_parts()) {
-    free_.push_back(slot->memory);
-    cut_.erase(slot);
+  } else {
+    slot->free_parts |= 1U << (static_cast<std::size_t>(memory - slot->memory) / slot->part_bytes);
+    if (slot->free_parts == slot->all_parts()) {
+      free_.push_back(slot->memory);
+      cut_.erase(slot);
+    }
   }
   slots_changed();
-  slot_free_.notify_all();  // not everybody who waits can do with a part
+  slot_free_.notify_all();  // not everybody who waits can do with it, and a slot may do for several
 }
 
 void Pinbuffer::abandon(std::byte* memory) noexcept {

@@ -48,13 +48,14 @@ class Pinbuffer {
 
   // A slot of slot_bytes, or nullptr when all are lent and none came back within `timeout`, or when
   // `wanted`, asked now and then under a lock, says that it is not any more. Grows before it waits,
-  // by one segment at a time: there are never more than the slots in use need. Slots that come
-  // back are for those who wait already. Throws Error when the first segment cannot be allocated.
+  // by one segment at a time. Slots that come back are for those who wait already. Throws Error
+  // when the first segment cannot be allocated.
   [[nodiscard]] std::byte* acquire(
       std::chrono::nanoseconds timeout, const std::function<bool()>& wanted = [] { return true; });
   // The same for quarter_bytes or half_bytes, which are cut from slots and become slots again when
-  // all are back. Growth::late: only where there is nothing at all, or none has come back for
-  // `late`: a short transfer is over before, unless who has the memory waits for something else.
+  // all are back. Without a timeout nothing while anybody waits: the caller has some already.
+  // Growth::late: only where there is nothing at all, or after a wait of `late`. A short transfer
+  // is over before, unless who has the memory waits for something else.
   static constexpr std::chrono::milliseconds late{20};
   enum class Growth : std::uint8_t { late, at_once };
   [[nodiscard]] std::byte* acquire_part(
@@ -67,11 +68,13 @@ class Pinbuffer {
   // Before release: the device may still use it, so it (and its segment) is never reused.
   void abandon(std::byte* memory) noexcept;
 
-  // Grows to `bytes` before anybody asks, while it is `wanted`. Throws as acquire does.
+  // Grows to `bytes` before anybody asks, while it is `wanted` and may grow; by one segment, while
+  // it has less than `bytes_max` and none is being pinned. Throw as acquire does.
   void prepare(std::size_t bytes, const std::function<bool()>& wanted);
+  void prepare_one_more(std::size_t bytes_max);
 
-  // Somebody waits, and all there may be is lent: who has several slots should give one back. Takes
-  // no lock, so it may be a moment late.
+  // Somebody waits for what is lent: who has several slots should give one back. Takes no lock, so
+  // it may be a moment late.
   [[nodiscard]] bool is_short() const { return short_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] std::size_t allocated_bytes() const;
@@ -104,6 +107,7 @@ class Pinbuffer {
   void slots_changed() noexcept;
   [[nodiscard]] bool may_grow() const;
   std::byte* grow(std::unique_lock<std::mutex>& lock);
+  void add_segment(std::unique_lock<std::mutex>& lock);
   std::byte* new_segment(std::unique_lock<std::mutex>& lock);
   std::byte* new_ordinary_segment();
 

@@ -255,10 +255,39 @@ TEST_F(PinbufferTest, grows_before_anybody_asks_while_it_is_wanted) {
   Pinbuffer pinbuffer(*device_, 4 * segment_bytes);
   pinbuffer.prepare(2 * segment_bytes, [] { return true; });
   EXPECT_EQ(pinbuffer.allocated_bytes(), 2 * segment_bytes);
+  pinbuffer.prepare_one_more(2 * segment_bytes);
+  EXPECT_EQ(pinbuffer.allocated_bytes(), 2 * segment_bytes) << "enough";
   pinbuffer.prepare(4 * segment_bytes, [&] { return pinbuffer_calls() < 3; });
   EXPECT_EQ(pinbuffer.allocated_bytes(), 3 * segment_bytes);
   pinbuffer.prepare(64 * segment_bytes, [] { return true; });
   EXPECT_EQ(pinbuffer.allocated_bytes(), 4 * segment_bytes) << "its bound";
+}
+
+TEST_F(PinbufferTest, what_cannot_be_pinned_before_is_asked_for_again_a_while_later) {
+  const Failure none{.status = Status::out_of_host_memory, .operation = "allocate pinned memory"};
+  faults_->fail(DeviceOperation::allocate_pinned, 2, none, 1000);
+  Pinbuffer pinbuffer(*device_, 64 * mebibyte);
+  pinbuffer.prepare(4 * segment_bytes, [] { return true; });
+  pinbuffer.prepare_one_more(64 * mebibyte);
+  EXPECT_EQ(pinbuffer_calls(), 2U);
+  EXPECT_EQ(pinbuffer.allocated_bytes(), segment_bytes);
+}
+
+TEST_F(PinbufferTest, who_has_parts_takes_no_more_while_somebody_waits) {
+  Pinbuffer pinbuffer(*device_, segment_bytes);
+  std::byte* slot = pinbuffer.acquire(no_time);
+  std::byte* first = pinbuffer.acquire_part(Pinbuffer::half_bytes, no_time, late);
+  std::byte* second = pinbuffer.acquire_part(Pinbuffer::half_bytes, no_time, late);
+  std::byte* waited_for = nullptr;
+  std::jthread lane([&] { waited_for = pinbuffer.acquire(long_enough); });
+  EXPECT_TRUE(hippogriff::testing::eventually([&] { return pinbuffer.is_short(); }));
+  pinbuffer.release(first);
+  EXPECT_EQ(pinbuffer.acquire_part(Pinbuffer::half_bytes, no_time, late), nullptr);
+  pinbuffer.release(second);
+  lane.join();
+  EXPECT_EQ(waited_for, std::min(first, second));
+  pinbuffer.release(slot);
+  pinbuffer.release(waited_for);
 }
 
 class FirstTransferTest : public PinbufferTest {

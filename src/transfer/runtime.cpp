@@ -143,10 +143,10 @@ void Runtime::add_device_locked(std::shared_ptr<Device> device) {
   }
   auto state = std::make_unique<DeviceState>(
       std::move(device), storage_, engine_options(settings_, trace_.get(), pinbuffer_bytes));
+  DeviceState& opened = *(devices_[name] = std::move(state));
   if (!fixed_devices_ && name != "host") {
-    state->engine->begin_head_start([&small = state->small] { small.prepare(); });
+    opened.engine->begin_head_start([&small = opened.small] { small.prepare(); });
   }
-  devices_[name] = std::move(state);
 }
 
 DeviceState& Runtime::open_device_locked(const std::string& name) {

@@ -39,8 +39,12 @@ void fill_slot(LaneContext& context, Transfer& transfer, Slot& slot) {
   slot.piece.size = got;
 }
 
-// Parts of slots where whole ones would have to be pinned first: a piece of 512 KiB costs less.
+// Parts of slots where whole ones would have to be pinned first: a piece of 512 KiB costs less,
+// unless each waits for a drive.
 std::size_t room_of_pieces(const LaneContext& context, const Transfer& transfer) {
+  if (transfer.decision().channels_wait) {
+    return Pinbuffer::slot_bytes;
+  }
   const bool has_slots = context.pinbuffer.allocated_bytes() >= EngineShape::pinned_bytes_enough;
   return stays_in_caches(transfer) || (is_short(transfer) && !has_slots) ? Pinbuffer::quarter_bytes
                                                                          : Pinbuffer::slot_bytes;

@@ -188,7 +188,10 @@ void SmallPath::prepare() {
   }
   if (Channel* channel = acquire(); channel != nullptr) {
     release(channel, true);
+    return;
   }
+  const std::lock_guard lock(mutex_);
+  retry_at_ = {};  // nobody who needs one has failed
 }
 
 SmallPath::Channel* SmallPath::acquire() {
