@@ -199,6 +199,17 @@ std::uint64_t request_bytes(const Transfer& transfer, std::uint64_t usual, std::
       drive_alignment(transfer.file()));
 }
 
+// Pieces end where the drive's steps do, so that a part holds one of its size.
+std::size_t request_room(const Transfer& transfer, std::uint64_t request_bytes) {
+  if (drive_alignment(transfer.file()) != WorkMap::cut_bytes) {
+    return Pinbuffer::slot_bytes;
+  }
+  const auto holds = [request_bytes](std::size_t part) { return request_bytes <= part; };
+  return holds(Pinbuffer::quarter_bytes) ? Pinbuffer::quarter_bytes
+         : holds(Pinbuffer::half_bytes)  ? Pinbuffer::half_bytes
+                                         : Pinbuffer::slot_bytes;
+}
+
 DepthController make_depth_controller(const Transfer& transfer, std::uint32_t depth_max) {
   const RoutingDecision& decision = transfer.decision();
   // The plan is the share beside others. DriveShare keeps to it, as long as they are there.

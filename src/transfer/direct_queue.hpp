@@ -103,6 +103,10 @@ class DirectQueue {
                                           std::uint64_t usual,
                                           std::size_t slots);
 
+// What holds such a request: a part of a slot where one does, since a slot for each would have to
+// be pinned first.
+[[nodiscard]] std::size_t request_room(const Transfer& transfer, std::uint64_t request_bytes);
+
 // Keeps a transfer to its share of the drive while other processes use it. Not thread-safe.
 class DriveShare {
  public:

@@ -111,7 +111,7 @@ TEST_F(DriveRequestsTest, a_cold_send_begins_with_three_reads_for_each_of_the_de
   hold(FaultPoint::queued_read);
   start(Direction::send, long_bytes);
   expect_requests(FaultPoint::queued_read, reads);
-  EXPECT_EQ(transfer_->host_memory.most_bytes(), reads * Pinbuffer::slot_bytes);
+  EXPECT_EQ(transfer_->host_memory.most_bytes(), reads * DirectQueue::read_bytes);
   expect_success();
 }
 
@@ -128,7 +128,7 @@ TEST_F(DriveRequestsTest, reads_that_end_together_are_followed_by_two_before_the
   expect_requests(FaultPoint::queued_read, reads);
   release_reads_into_a_stuck_copy();
   EXPECT_EQ(on_.plan->seen(FaultPoint::queued_read), reads + spare_slots);
-  EXPECT_EQ(transfer_->host_memory.most_bytes(), (reads + spare_slots) * Pinbuffer::slot_bytes);
+  EXPECT_EQ(transfer_->host_memory.most_bytes(), (reads + spare_slots) * DirectQueue::read_bytes);
   expect_success();
 }
 
@@ -138,7 +138,7 @@ TEST_F(DriveRequestsTest, a_file_of_fewer_than_64_pieces_has_no_slots_beside_tho
   expect_requests(FaultPoint::queued_read, reads);
   release_reads_into_a_stuck_copy();
   EXPECT_EQ(on_.plan->seen(FaultPoint::queued_read), reads);
-  EXPECT_EQ(transfer_->host_memory.most_bytes(), reads * Pinbuffer::slot_bytes);
+  EXPECT_EQ(transfer_->host_memory.most_bytes(), reads * DirectQueue::read_bytes);
   expect_success();
 }
 
@@ -155,7 +155,7 @@ TEST_F(SlowLinkTest, a_drive_that_waits_for_copies_gets_more_slots) {
   call_it_cold();
   start(Direction::send, long_bytes);
   expect_success([&] {
-    EXPECT_GT(transfer_->host_memory.most_bytes(), (reads + spare_slots) * Pinbuffer::slot_bytes);
+    EXPECT_GT(transfer_->host_memory.most_bytes(), (reads + spare_slots) * DirectQueue::read_bytes);
   });
 }
 

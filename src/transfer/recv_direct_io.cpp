@@ -16,7 +16,7 @@ class DirectIoRecv {
         transfer_(transfer),
         slots_max_(direct_io_slots(transfer, DirectWrites::writes_max + copies_ahead)),
         write_bytes_(request_bytes(transfer, DirectQueue::write_bytes, slots_max_)),
-        ring_(context, transfer, slots_max_, context.stream, room_bytes()),
+        ring_(context, transfer, slots_max_, context.stream, request_room(transfer, write_bytes_)),
         writes_(context, transfer, Lane::direct_io) {}
 
   LaneOutcome run() {
@@ -43,13 +43,6 @@ class DirectIoRecv {
   }
 
  private:
-  // Pieces end where the drive's steps do, so that half a slot holds one of its size.
-  [[nodiscard]] std::size_t room_bytes() const {
-    const bool fits = write_bytes_ <= Pinbuffer::half_bytes &&
-                      drive_alignment(transfer_.file()) == WorkMap::cut_bytes;
-    return fits ? Pinbuffer::half_bytes : Pinbuffer::slot_bytes;
-  }
-
   // False when no piece is left.
   bool start_copies() {
     while (ring_.copies_in_flight() < copies_ahead &&

@@ -41,7 +41,7 @@ class DirectIoSend {
         read_bytes_(request_bytes(transfer, DirectQueue::read_bytes, slots_max_)),
         slots_min_(slots_for_depth()),
         slots_(slots_min_),
-        ring_(context, transfer, slots_max_, context.stream),
+        ring_(context, transfer, slots_max_, context.stream, request_room(transfer, read_bytes_)),
         queue_(context, transfer, depth_max) {}
 
   LaneOutcome run() {
