@@ -43,6 +43,7 @@ PROCESSES := node_test: (Crash|Making|ClientSlot|LegacyTest.(removing|whatever|a
 PROCESSES := $(PROCESSES)|AtEveryStep|random_kills|AtomicFiles|crash_in
 MUCH := RuntimeTest.sends_(are_mixed_with|to_several_destinations_do)|DestinationsTest.windows_mapped_beside
 MUCH := $(MUCH)|Random.what_a_pool_is_refused
+MUCH_FOR_THREADS := $(MUCH)|RuntimeTest.send_that_mixes_mapped
 
 # Address space randomisation beyond what TSan expects makes it give up; setarch -R takes it away.
 NO_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
@@ -120,7 +121,7 @@ sanitize-thread: ## The C++ tests that have threads under ThreadSanitizer
 	@tools/bootstrap check
 	@$(CONFIGURE_SANITIZED) -B $(BUILD)-thread -DHIPPOGRIFF_SANITIZE=thread
 	@cmake --build $(BUILD)-thread -j $(JOBS)
-	@cd $(BUILD)-thread && $(NO_ASLR) $(CTEST) --exclude-regex '$(ARITHMETIC)|$(PROCESSES)|$(MUCH)'
+	@cd $(BUILD)-thread && $(NO_ASLR) $(CTEST) --exclude-regex '$(ARITHMETIC)|$(PROCESSES)|$(MUCH_FOR_THREADS)'
 
 fuzz: ## Every fuzzer for FUZZ_SECONDS
 	@tools/bootstrap check
