@@ -135,11 +135,14 @@ void Engine::add_thread_locked(std::function<void()> work) {
 }
 
 // One more thread if there may be one. Throws when there is none at all.
-void Engine::spawn_locked() {
+void Engine::spawn_locked(std::shared_ptr<const ExitHold> ahead) {
   try {
     if (workers_ < options_.threads_max) {
-      add_thread_locked([this, number = workers_] { work(number); });
+      add_thread_locked([this, number = workers_, ahead = std::move(ahead)]() mutable {
+        work(number, std::move(ahead));
+      });
       ++workers_;
+      ++idle_threads_;
     }
   } catch (...) {
     if (workers_ == 0) {
@@ -169,9 +172,16 @@ void Engine::enqueue_plan_locked(const std::shared_ptr<Transfer>& transfer) {
 
 // A thread that the device refuses fails the transfer whose task it came for, and tries again for
 // the next.
-void Engine::work(std::size_t index) {
+void Engine::work(std::size_t index, std::shared_ptr<const ExitHold> ahead) {
   block_size_limit_signal();  // requests of a ring are carried out here, too
-  while (wait_for_task()) {
+  if (ahead != nullptr) {
+    try {
+      device_->make_current();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the task that comes is told
+    }
+    ahead.reset();
+  }
+  for (bool counted = true; wait_for_task(counted); counted = false) {
     try {
       device_->make_current();
       // Sleeps of tens of microseconds are meant as such: waits for copies are made of them.
@@ -198,10 +208,10 @@ void Engine::work(std::size_t index) {
   }
 }
 
-// False when the engine stops and nothing is left to do.
-bool Engine::wait_for_task() {
+// False when the engine stops and nothing is left to do. `counted`: among the idle threads already.
+bool Engine::wait_for_task(bool counted) {
   std::unique_lock lock(mutex_);
-  ++idle_threads_;
+  idle_threads_ += counted ? 0 : 1;
   task_queued_.wait(lock, [this] { return stopping_ || startable_locked() != queue_.end(); });
   --idle_threads_;
   return !queue_.empty();

@@ -15,6 +15,8 @@
 
 namespace hippogriff {
 
+class ExitHold;
+
 struct EngineOptions {
   std::size_t pinbuffer_bytes = std::size_t{256} << 20;
   std::uint64_t parking_bytes = 0;
@@ -34,9 +36,9 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Makes what the first transfers would wait for, beside them: some pinned memory, a stream for
-  // receives, io_uring's first ring, and what `also` makes. Where any of that fails, they make it
-  // themselves, and say why they cannot. At most once.
+  // Makes what the first transfers would wait for, beside them: some threads, some pinned memory, a
+  // stream for receives, io_uring's first ring, and what `also` makes. Where any of that fails,
+  // they make it themselves, and say why they cannot. At most once.
   void begin_head_start(std::function<void()> also) noexcept;
 
   // Begins to carry a transfer. gate_open, after and memory_deadline must be set.
@@ -80,14 +82,16 @@ class Engine {
     Clock::time_point begin;
   };
 
-  void work(std::size_t index);
+  // A worker begins as one that is idle. `ahead`: no task waits for it, so it calls the driver for
+  // the first time before one does, and is held until then.
+  void work(std::size_t index, std::shared_ptr<const ExitHold> ahead);
   [[nodiscard]] bool should_yield(const Turn& turn) const;
   static bool copies(const Task& task);
   [[nodiscard]] std::size_t copying_max() const;
   std::list<Task>::iterator startable_locked();
   std::list<Task> take_locked(std::list<Task>::iterator next);
   void leave_locked(const Task& task);
-  bool wait_for_task();
+  bool wait_for_task(bool counted);
   void refuse_task(const Failure& failure);
   void run_tasks(LaneContext& context);
   void watch();
@@ -97,7 +101,8 @@ class Engine {
   void add_thread_locked(std::function<void()> work);
   void prepare_for_more(const Transfer& transfer) noexcept;
   void make_head_start(const std::function<void()>& also);
-  void spawn_locked();
+  void make_workers();
+  void spawn_locked(std::shared_ptr<const ExitHold> ahead = nullptr);
   void enqueue_locked(const std::shared_ptr<Transfer>& transfer, Lane lane, std::uint32_t count);
   void push_locked(const std::shared_ptr<Transfer>& transfer, Lane lane);
   void enqueue_plan_locked(const std::shared_ptr<Transfer>& transfer);

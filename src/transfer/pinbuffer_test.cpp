@@ -2,10 +2,7 @@
 #include "transfer/pinbuffer.hpp"
 
 #include "testing/eventually.hpp"
-#include "testing/faulty_device.hpp"
-#include "testing/faulty_storage.hpp"
-#include "testing/runtime_fixture.hpp"
-#include "transfer/report.hpp"
+#include "testing/faulty_runtime_fixture.hpp"
 
 #include <gtest/gtest.h>
 
@@ -364,6 +361,27 @@ TEST_F(FirstTransferTest, has_a_head_start) {
   engine.begin_head_start([&] { rest_is_made = true; });
   EXPECT_TRUE(hippogriff::testing::eventually([&] { return rest_is_made.load(); }));
   EXPECT_EQ(engine.pinned_bytes(), 2 * segment_bytes);
+}
+
+// Whoever pins holds up the making of threads.
+TEST_F(FirstTransferTest, has_its_first_threads_before_memory_is_pinned_for_it) {
+  start(make_system_storage());
+  const std::string path = folder_.file("data");
+  const auto content = random_bytes(mebibyte, 35);
+  write_whole(path, content);
+  const std::size_t threads_before = running_threads();
+  faults_->block(DeviceOperation::allocate_pinned);
+  runtime_->device("linked").engine->begin_head_start([] {});
+  EXPECT_TRUE(faults_->wait_until_held(1, long_enough));
+  constexpr std::size_t workers = 4;
+  EXPECT_EQ(running_threads(), threads_before + 1 + workers);
+  const auto transfer = runtime_->submit({.path = path, .route = Route::pipelined});
+  EXPECT_LE(transfer->decision().choice().plan.buffered_channels, workers);
+  EXPECT_EQ(running_threads(), threads_before + 1 + workers) << "idle ones do";
+  faults_->clear();
+  EXPECT_TRUE(transfer->wait(long_enough));
+  EXPECT_EQ(transfer->status(), Status::ok) << transfer->failure_message();
+  EXPECT_EQ(std::memcmp(device_bytes(transfer->address()), content.data(), content.size()), 0);
 }
 
 TEST_F(FirstTransferTest, does_without_a_head_start_that_fails) {
