@@ -27,6 +27,8 @@ def test_pipelines_by_hand_are_run_in_other_shapes(tmp_path: Path) -> None:
     assert record["command"][-4:] == ["--threads", "2", "--piece", "64KiB"], record
     assert record["command"][1] == "pipelined"
     assert record["shape"] == "2 x 64KiB"
+    (beside,) = [each for each in units if each.key == "shape/hybridsort/tiny/cached/run/0"]
+    assert beside.measure()["command"][1] == "run", "hippogriff takes its turn"
     assert {threads for threads, _ in FULL.shapes} > {4, 8, 16}
     assert {piece for _, piece in FULL.shapes} > {"1MiB", "2MiB"}
 
@@ -55,3 +57,13 @@ def test_hippogriff_is_compared_with_the_best_shape() -> None:
     assert plain.verdict == "met"
     assert tuned.measured == pytest.approx(3 / 3.5 / 0.75)
     assert tuned.verdict == "not met"
+    for number in range(2):
+        records.append(shaped("run", 0.5, number))
+    beside = {figure.name: figure for figure in figures(Measurements([], records))}
+    (panel,) = beside["by_hand"].panels
+    assert panel.places == ("default", "8 x 4MiB", "hippogriff")
+    assert "nn cold 0.75 (8 x 4MiB; hippogriff beside it 0.62)" in beside["by_hand"].why
+    found = {each.text: each for each in targets(Measurements([], records), beside)}
+    tuned = found["the same over their best shape, of those tuned, worst"]
+    assert tuned.measured == pytest.approx(2.5 / 3)
+    assert tuned.verdict == "met"

@@ -145,7 +145,7 @@ FULL = Effort(
     shapes=(
         *((threads, "4MiB") for threads in (4, 8, 16, 24)),
         *((12, piece) for piece in ("1MiB", "2MiB", "8MiB")),
-        (24, "1MiB"),
+        *((threads, "1MiB") for threads in (4, 24)),
     ),
     setting_programs=("nn", "hybridsort", "hotspot"),
     setting_repetitions=5,

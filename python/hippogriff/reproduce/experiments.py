@@ -207,19 +207,24 @@ class Experiments:
         for name in self._effort.setting_programs:
             for state in STATES:
                 for number in range(self._effort.setting_repetitions):
-                    for shape in (None, *self._effort.shapes):
+                    shapes: tuple[Shape | str, ...] = (OURS, DEFAULT_SHAPE, *self._effort.shapes)
+                    first = number % len(shapes)
+                    for shape in shapes[first:] + shapes[:first]:
                         yield self._by_hand(BY_NAME[name], state, shape, number)
 
-    def _by_hand(self, program: Program, state: str, shape: Shape | None, number: int) -> Unit:
-        """Run a pipeline by hand of another shape than the default, which may be a better one."""
+    def _by_hand(self, program: Program, state: str, shape: Shape | str, number: int) -> Unit:
+        """Run a pipeline by hand of some shape, or hippogriff, which takes its turn beside them."""
         scale = self._effort.scale
-        options = [] if shape is None else ["--threads", str(shape[0]), "--piece", shape[1]]
+        named = shape if isinstance(shape, str) else f"{shape[0]} x {shape[1]}"
+        options = (
+            [] if isinstance(shape, str) else ["--threads", str(shape[0]), "--piece", shape[1]]
+        )
+        way = OURS if shape == OURS else BY_HAND
 
         def act() -> Record:
             bench = self._bench
-            return bench.whole_program(program, scale, BY_HAND, state, options=options)
+            return bench.whole_program(program, scale, way, state, options=options)
 
-        named = DEFAULT_SHAPE if shape is None else f"{shape[0]} x {shape[1]}"
         group = f"shape/{program.name}/{scale}"
         fields = {"program": program.name, "scale": scale, "state": state, "shape": named}
         key = f"{group}/{state}/{named}/{number}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hippogriff.reproduce.experiments import DEFAULT_SHAPE
 from hippogriff.reproduce.figures import (
     NOT_MEASURED,
+    WAY_TITLES,
     Figure,
     Measurements,
     Panel,
@@ -14,6 +15,7 @@ from hippogriff.reproduce.figures import (
     relative,
     total_seconds,
 )
+from hippogriff.reproduce.programs import BY_HAND, OURS
 
 if TYPE_CHECKING:
     from hippogriff.reproduce.journal import Record
@@ -29,6 +31,22 @@ def _row(records: list[Record], case: str, shapes: list[str]) -> list[Value | No
         for shape in shapes
     }
     return [relative(found[shape], found.get(DEFAULT_SHAPE)) for shape in shapes]
+
+
+def _least_by_hand(values: list[Value | None], shapes: list[str]) -> tuple[float, str] | None:
+    """Return what the fastest shape by hand takes of the default's time, and its name."""
+    known = [
+        (value.median, shape)
+        for value, shape in zip(values, shapes, strict=True)
+        if value is not None and shape != OURS
+    ]
+    return min(known, default=None)
+
+
+def _ours(values: list[Value | None], shapes: list[str]) -> float | None:
+    """Return the same of hippogriff, where it took its turn beside them."""
+    found = values[shapes.index(OURS)] if OURS in shapes else None
+    return None if found is None else found.median
 
 
 def _case(record: Record) -> str:
@@ -47,20 +65,16 @@ def by_hand(measured: Measurements) -> Figure:
             Panel(
                 f"threads x bytes of a piece, {scale} inputs",
                 "seconds of the program relative to the default shape's, lower is better",
-                tuple(shapes),
+                tuple(WAY_TITLES.get(shape, shape) for shape in shapes),
                 series,
                 base=1.0,
             )
         )
         for case, values in series.items():
-            known = [
-                (value.median, shape)
-                for value, shape in zip(values, shapes, strict=True)
-                if value is not None
-            ]
-            if known:
-                least, shape = min(known)
-                best.append(f"{case} {least:.2f} ({shape})")
+            if least := _least_by_hand(values, shapes):
+                ours = _ours(values, shapes)
+                beside = "" if ours is None else f"; hippogriff beside it {ours:.2f}"
+                best.append(f"{case} {least[0]:.2f} ({least[1]}{beside})")
     why = NOT_MEASURED
     if best:
         why = (
@@ -72,9 +86,17 @@ def by_hand(measured: Measurements) -> Figure:
     return Figure("by_hand", "E3", title, "Gullfoss, NVMe-pipeline", tuple(panels), why)
 
 
-def best_shape(measured: Measurements, program: str, state: str) -> float | None:
-    """Return the seconds of the fastest shape over the default's, of large inputs."""
-    records = dict(measured.by_scale("shape")).get("large", [])
+def over_best_shape(measured: Measurements, program: str, state: str, scale: str) -> float | None:
+    """Return the seconds of hippogriff over those of the fastest shape, which it took turns with.
+
+    Where it did not: over those of the default, which it did, by what the shape took of them.
+    """
+    records = dict(measured.by_scale("shape")).get(scale, [])
     shapes = list(dict.fromkeys(str(record["shape"]) for record in records))
-    found = _row(records, f"{program} {state}", shapes)
-    return min((value.median for value in found if value is not None), default=None)
+    values = _row(records, f"{program} {state}", shapes)
+    least = _least_by_hand(values, shapes)
+    ours = _ours(values, shapes)
+    if ours is None:
+        ratio = measured.ratio((program, scale, state), (OURS, BY_HAND), total_seconds)
+        ours = None if ratio is None else ratio.median
+    return None if ours is None or least is None else ours / least[0]

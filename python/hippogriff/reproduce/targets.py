@@ -14,7 +14,7 @@ from hippogriff.reproduce.figures import (
     inward_seconds,
     total_seconds,
 )
-from hippogriff.reproduce.hand_figures import best_shape
+from hippogriff.reproduce.hand_figures import over_best_shape
 from hippogriff.reproduce.programs import BY_HAND, BY_NAME, CONVENTIONAL, OURS, PROGRAMS
 from hippogriff.reproduce.together import AT_ONCE, CONFIGURATIONS, IN_TURNS, UNMODIFIED
 from hippogriff.reproduce.together_figures import most_over, over_direct
@@ -85,14 +85,9 @@ def _single(measured: Measurements, figures: dict[str, Figure]) -> list[Target]:
         targets.append(Target(f"speed-up of data movement, {title}", 2.0, moved))
     targets.append(to_hand(measured, "large"))
     tuned = [
-        ratio.median / best
+        over_best_shape(measured, program.name, state, "large")
         for program in PROGRAMS
         for state in ("cold", "cached")
-        for best in [best_shape(measured, program.name, state)]
-        for ratio in [
-            measured.ratio((program.name, "large", state), (OURS, BY_HAND), total_seconds)
-        ]
-        if ratio is not None and best
     ]
     targets.append(
         Target("the same over their best shape, of those tuned, worst", 1.03, _most(tuned), True)
