@@ -159,7 +159,7 @@ TEST_F(SharedRunTest, an_account_behind_a_server_is_held_to_what_all_have) {
   EXPECT_TRUE(ours.take(50));
   EXPECT_FALSE(theirs.take(11));
   const std::uint64_t part = theirs.reserve({.size_bytes = 10});
-  EXPECT_EQ(status_of([&] { theirs.reserve({.size_bytes = 1, .timeout = milliseconds(5)}); }),
+  EXPECT_EQ(status_of([&] { theirs.reserve({.size_bytes = 1, .timeout = milliseconds(100)}); }),
             Status::timed_out);
   EXPECT_EQ(status_of([&] { theirs.reserve({.size_bytes = 61}); }), Status::out_of_device_memory);
   theirs.release(part);
