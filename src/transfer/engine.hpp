@@ -101,7 +101,7 @@ class Engine {
   void add_thread_locked(std::function<void()> work);
   void prepare_for_more(const Transfer& transfer) noexcept;
   void make_head_start(const std::function<void()>& also);
-  void make_workers();
+  void make_workers() noexcept;
   void spawn_locked(std::shared_ptr<const ExitHold> ahead = nullptr);
   void enqueue_locked(const std::shared_ptr<Transfer>& transfer, Lane lane, std::uint32_t count);
   void push_locked(const std::shared_ptr<Transfer>& transfer, Lane lane);

@@ -34,21 +34,24 @@ void Engine::begin_head_start(std::function<void()> also) noexcept {
 
 // Before memory is pinned: to make a thread's stack the kernel waits for whoever pins. Beside that
 // a first send had its 7 to 12 threads after 0.7 to 2.2 ms.
-void Engine::make_workers() {
-  for (std::size_t made = 0; made < workers_first; ++made) {
-    auto ahead = std::make_shared<const ExitHold>();
-    const std::lock_guard lock(mutex_);
-    if (stopping_ || workers_ >= workers_first) {
-      return;
+void Engine::make_workers() noexcept {
+  try {
+    for (std::size_t made = 0; made < workers_first; ++made) {
+      auto ahead = std::make_shared<const ExitHold>();
+      const std::lock_guard lock(mutex_);
+      if (stopping_ || workers_ >= workers_first) {
+        return;
+      }
+      spawn_locked(std::move(ahead));
     }
-    spawn_locked(std::move(ahead));
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the tasks that come are told
   }
 }
 
 void Engine::make_head_start(const std::function<void()>& also) {
   const auto goes_on = [this] { return !stopping_; };
+  make_workers();
   try {
-    make_workers();
     device_->make_current();
     pinbuffer_.prepare(pinned_bytes_first, goes_on);
     static_cast<void>(storage_->queue_kind());

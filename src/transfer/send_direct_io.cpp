@@ -41,7 +41,12 @@ class DirectIoSend {
         read_bytes_(request_bytes(transfer, DirectQueue::read_bytes, slots_max_)),
         slots_min_(slots_for_depth()),
         slots_(slots_min_),
-        ring_(context, transfer, slots_max_, context.stream, request_room(transfer, read_bytes_)),
+        ring_(context,
+              transfer,
+              slots_max_,
+              context.stream,
+              request_room(transfer, read_bytes_),
+              Pinbuffer::Growth::at_once),  // a drive that has too few requests is slower
         queue_(context, transfer, depth_max) {}
 
   LaneOutcome run() {

@@ -28,13 +28,15 @@ SlotRing::SlotRing(LaneContext& context,
                    Transfer& transfer,
                    std::size_t capacity,
                    CopyStream& stream,
-                   std::size_t room_bytes)
+                   std::size_t room_bytes,
+                   Pinbuffer::Growth growth)
     : context_(context),
       transfer_(transfer),
       budget_(transfer.host_memory),
       capacity_(capacity),
       stream_(stream),
-      room_bytes_(room_bytes) {}
+      room_bytes_(room_bytes),
+      growth_(growth) {}
 
 SlotRing::~SlotRing() {
   for (Slot* slot : copying_) {
@@ -91,8 +93,8 @@ std::byte* SlotRing::acquire() {
     return wanted = !transfer_.stopping() && transfer_.work.unclaimed_bytes() > 0;
   };
   Pinbuffer& pinbuffer = context_.pinbuffer;
-  const bool late = !is_short(transfer_) || Clock::now() >= begin_ + Pinbuffer::late;
-  const auto grows = late ? Pinbuffer::Growth::at_once : Pinbuffer::Growth::late;
+  const bool begins = is_short(transfer_) && Clock::now() < begin_ + Pinbuffer::late;
+  const auto grows = begins ? growth_ : Pinbuffer::Growth::at_once;
   std::byte* memory = room_bytes_ < Pinbuffer::slot_bytes
                           ? pinbuffer.acquire_part(room_bytes_, patience, grows, ask)
                           : pinbuffer.acquire(patience, ask);

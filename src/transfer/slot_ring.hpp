@@ -26,12 +26,14 @@ struct Slot {
 // gives the slots back; a slot whose copy never ends is abandoned, not reused.
 class SlotRing {
  public:
-  // `room_bytes` of each: a slot of the pinbuffer, or a part.
+  // `room_bytes` of each: a slot of the pinbuffer, or a part. `growth`: of the pinbuffer, in the
+  // first moments of a short transfer; whole slots are pinned at once.
   SlotRing(LaneContext& context,
            Transfer& transfer,
            std::size_t capacity,
            CopyStream& stream,
-           std::size_t room_bytes = Pinbuffer::slot_bytes);
+           std::size_t room_bytes = Pinbuffer::slot_bytes,
+           Pinbuffer::Growth growth = Pinbuffer::Growth::late);
   ~SlotRing();
   SlotRing(const SlotRing&) = delete;
   SlotRing& operator=(const SlotRing&) = delete;
@@ -78,6 +80,7 @@ class SlotRing {
   std::size_t capacity_;
   CopyStream& stream_;
   const std::size_t room_bytes_;
+  const Pinbuffer::Growth growth_;
   const Clock::time_point begin_ = Clock::now();
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<Slot*> idle_;

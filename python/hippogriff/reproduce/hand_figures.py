@@ -99,4 +99,4 @@ def over_best_shape(measured: Measurements, program: str, state: str, scale: str
     if ours is None:
         ratio = measured.ratio((program, scale, state), (OURS, BY_HAND), total_seconds)
         ours = None if ratio is None else ratio.median
-    return None if ours is None or least is None else ours / least[0]
+    return None if ours is None or least is None or not least[0] else ours / least[0]
