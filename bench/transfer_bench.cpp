@@ -24,7 +24,7 @@
 
 namespace {
 
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
+using bench::mebibyte;
 
 constexpr const char* usage =
     "usage: transfer_bench [options]\n"

@@ -13,6 +13,8 @@
 
 namespace bench {
 
+inline constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
+
 struct Extent {
   std::uint64_t offset = 0;
   std::uint64_t size = 0;

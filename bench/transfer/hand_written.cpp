@@ -19,8 +19,6 @@ namespace bench {
 
 namespace {
 
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
-
 [[noreturn]] void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
 }

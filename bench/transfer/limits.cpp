@@ -17,8 +17,6 @@ namespace bench {
 
 namespace {
 
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
-
 // As many bytes as the case, from or to pinned memory, again and again the same.
 class LinkLimit : public Contender {
  public:

@@ -16,7 +16,6 @@ namespace bench {
 
 namespace {
 
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
 constexpr std::uint64_t smallest = mebibyte;  // below it latency says all
 constexpr std::uint64_t verify_whole_max = 1024 * mebibyte;
 constexpr double setting_up_seconds = 0.01;
