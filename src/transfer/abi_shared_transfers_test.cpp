@@ -316,8 +316,7 @@ TEST_F(SharedTransfers, what_is_asked_for_ahead_waits_for_transfers_of_its_own_p
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     expect_content(handle);
-    // It is a hint: a kernel that is short of memory leaves a piece out.
-    EXPECT_TRUE(eventually([&] { return cached() > 0.9; })) << cached();
+    EXPECT_TRUE(eventually([&] { return cached() == 1; })) << cached();
   });
   EXPECT_EQ(process.wait(), 0);
 }

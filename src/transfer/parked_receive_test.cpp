@@ -6,9 +6,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -361,7 +363,8 @@ TEST_F(ParkedStepsTest, a_device_that_fails_leaves_no_file_that_looks_complete) 
                                           DeviceOperation::create_stream,
                                           DeviceOperation::create_event,
                                           DeviceOperation::record}) {
-    for (std::uint64_t step = 1; step <= 8; step += stride * step) {
+    constexpr std::array<std::uint64_t, 4> steps{1, 4, 2, 7};
+    for (const std::uint64_t step : std::span(steps).first(steps.size() / stride)) {
       expect_device_step(output_, operation, step);
       expect_device_step(memory_folder_.file("output"), operation, step);
     }
