@@ -12,7 +12,7 @@ namespace hippogriff::ondemand {
 namespace {
 
 // A warp's lines of 4 KiB, and more: what a drive does not move faster in larger pieces.
-constexpr std::size_t together_bytes_max = std::size_t{256} << 10;
+constexpr std::size_t together_bytes_max = std::size_t{512} << 10;
 
 // Behind a cold block that is read as a whole, where reads go through the file in order. A GPU is
 // at some blocks at once, and a drive that has no more than these to do waits for it; 8 and 32 MiB

@@ -15,7 +15,7 @@ namespace hippogriff::ondemand {
 // How many lines behind each other are written together, of so many: what a drive does not move
 // faster in larger pieces.
 HIPPO_ANYWHERE inline uint32_t Cache::lines_together(uint32_t most) const {
-  constexpr uint32_t bytes_shift = 18;
+  constexpr uint32_t bytes_shift = 19;
   const uint32_t fit = line_shift < bytes_shift ? 1U << (bytes_shift - line_shift) : 1;
   return fit < most ? fit : most;
 }
