@@ -543,7 +543,7 @@ def test_slices_of_several_invocations_make_one_report(tmp_path: Path) -> None:
     )
     together = sorted(record["key"] for record in load(both).records)
     assert together == sorted(record["key"] for record in merged([one, two]).records)
-    by_hand = 2 * (2 + len(QUICK.shapes)) * len(QUICK.setting_programs)
+    by_hand = 2 * (2 + len(QUICK.shapes) + 2) * len(QUICK.setting_programs)
     assert len(together) == 2 * 2 * 3 * len(PROGRAMS) + by_hand
     page = write_page([both], tmp_path / "report", plots=False).read_text()
     assert "E1: where time goes</td><td>18</td><td>0</td><td>0</td><td>18</td>" in page

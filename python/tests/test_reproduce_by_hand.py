@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,8 +30,54 @@ def test_pipelines_by_hand_are_run_in_other_shapes(tmp_path: Path) -> None:
     assert record["shape"] == "2 x 64KiB"
     (beside,) = [each for each in units if each.key == "shape/hybridsort/tiny/cached/run/0"]
     assert beside.measure()["command"][1] == "run", "hippogriff takes its turn"
-    assert {threads for threads, _ in FULL.shapes} > {4, 8, 16}
+    assert {threads for threads, _ in FULL.shapes} == {4, 8, 12, 24}
     assert {piece for _, piece in FULL.shapes} > {"1MiB", "2MiB"}
+
+
+def test_the_fastest_shape_is_measured_again_beside_hippogriff(tmp_path: Path) -> None:
+    bench = Bench(Places(tmp_path, tmp_path, fake_programs(tmp_path / "bin")), "host", 60)
+    journal = Journal(tmp_path / "journal")
+    units = Experiments(bench, replace(QUICK, tuned_repetitions=2), journal).units(("E3",))
+    again = [each for each in units if each.key.startswith("tuned/hybridsort/tiny/cold/")]
+    assert [each.key.split("/", 4)[4] for each in again] == [
+        *("run/0", "pipelined/0"),
+        *("pipelined/1", "run/1"),
+    ]
+    lacking = again[0].measure()
+    assert "no shape of the pipeline by hand was measured" in lacking["failure"]
+    for shape, send in (("default", 2.0), ("2 x 64KiB", 1.0)):
+        record = {**shaped(shape, send, 0), "key": f"shape/hybridsort/tiny/cold/{shape}/0"}
+        journal.add(record)
+    ours, by_hand = (each.measure() for each in again[:2])
+    assert ours["command"][1] == "run"
+    assert "--threads" not in ours["command"]
+    assert by_hand["command"][-4:] == ["--threads", "2", "--piece", "64KiB"]
+    assert ours["shape"] == by_hand["shape"] == "2 x 64KiB"
+
+
+def again(way: str, send: float, number: int) -> dict[str, Any]:
+    record = shaped("8 x 4MiB", send, number)
+    return {**record, "key": f"tuned/nn/large/cold/{way}/{number}", "way": way}
+
+
+def test_what_was_measured_again_counts() -> None:
+    records = []
+    for number in range(2):
+        records += [shaped("default", 2.0, number), shaped("8 x 4MiB", 0.5, number)]
+        records += [shaped("run", 1.0, number), again("pipelined", 1.5, number)]
+        records.append(again("run", 1.0, number))
+    made = {figure.name: figure for figure in figures(Measurements([], records))}
+    (_, panel) = made["by_hand"].panels
+    assert panel.places == ("nn cold",)
+    values = {name: [each and each.median for each in row] for name, row in panel.series.items()}
+    # 3 and 3.5 s; the least of the shapes' medians was 2.5.
+    assert values == {
+        "the best shape by hand": [1.0],
+        "hippogriff": [pytest.approx(3 / 3.5)],
+    }
+    found = {each.text: each for each in targets(Measurements([], records), made)}
+    tuned = found["the same over their best shape, of those tuned, worst"]
+    assert tuned.measured == pytest.approx(3 / 3.5)
 
 
 def shaped(shape: str, send: float, number: int) -> dict[str, Any]:

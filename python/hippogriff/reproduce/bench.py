@@ -395,3 +395,9 @@ def moved_seconds(result: Mapping[str, Any]) -> float:
     """Return the seconds in which a program moved data."""
     seconds: dict[str, float] = result["seconds"]
     return sum(value for name, value in seconds.items() if name not in ("start", "kernels"))
+
+
+def total_seconds(record: Record) -> float:
+    """Return the seconds of a whole program without the start of its device."""
+    result: dict[str, Any] = record["result"]
+    return float(result["total_seconds"]) - float(result["seconds"].get("start", 0))

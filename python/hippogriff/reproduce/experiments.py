@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
+import statistics
 import sys
 import time
 from dataclasses import dataclass, field
@@ -25,6 +27,7 @@ from hippogriff.reproduce.bench import (
     cpu_seconds_of,
     expect_whole,
     json_of,
+    total_seconds,
     transfers_of,
 )
 from hippogriff.reproduce.energy import Meter, modelled
@@ -87,6 +90,14 @@ class Unit:
             record["failure"] = f"{type(error).__name__}: {error}"
         record["took_seconds"] = time.monotonic() - begin
         return record
+
+
+def _shape_name(shape: Shape | str) -> str:
+    return shape if isinstance(shape, str) else f"{shape[0]} x {shape[1]}"
+
+
+def _shape_options(shape: Shape | str) -> list[str]:
+    return [] if isinstance(shape, str) else ["--threads", str(shape[0]), "--piece", shape[1]]
 
 
 class Experiments:
@@ -206,29 +217,62 @@ class Experiments:
         yield from self._whole_programs()
         for name in self._effort.setting_programs:
             for state in STATES:
+                program = BY_NAME[name]
                 for number in range(self._effort.setting_repetitions):
-                    shapes: tuple[Shape | str, ...] = (OURS, DEFAULT_SHAPE, *self._effort.shapes)
-                    first = number % len(shapes)
-                    for shape in shapes[first:] + shapes[:first]:
-                        yield self._by_hand(BY_NAME[name], state, shape, number)
+                    # In no order: what came just before may leave a drive slower, or faster.
+                    shapes: list[Shape | str] = [OURS, DEFAULT_SHAPE, *self._effort.shapes]
+                    random.Random(f"{name} {state} {number}").shuffle(shapes)
+                    for shape in shapes:
+                        yield self._by_hand(program, state, shape, number)
+                # The least of several medians is less than that shape takes: so both again.
+                for number in range(self._effort.tuned_repetitions):
+                    for way in (OURS, BY_HAND)[:: -1 if number % 2 else 1]:
+                        yield self._tuned(program, state, way, number)
 
     def _by_hand(self, program: Program, state: str, shape: Shape | str, number: int) -> Unit:
         """Run a pipeline by hand of some shape, or hippogriff, which takes its turn beside them."""
         scale = self._effort.scale
-        named = shape if isinstance(shape, str) else f"{shape[0]} x {shape[1]}"
-        options = (
-            [] if isinstance(shape, str) else ["--threads", str(shape[0]), "--piece", shape[1]]
-        )
         way = OURS if shape == OURS else BY_HAND
 
         def act() -> Record:
-            bench = self._bench
-            return bench.whole_program(program, scale, way, state, options=options)
+            options = _shape_options(shape)
+            return self._bench.whole_program(program, scale, way, state, options=options)
 
         group = f"shape/{program.name}/{scale}"
+        named = _shape_name(shape)
         fields = {"program": program.name, "scale": scale, "state": state, "shape": named}
         key = f"{group}/{state}/{named}/{number}"
         return Unit(key, ("E3",), group, self._guess(program, scale), act, fields)
+
+    def _tuned(self, program: Program, state: str, way: str, number: int) -> Unit:
+        """Run the shape by hand that was the fastest, or hippogriff."""
+        scale = self._effort.scale
+
+        def act() -> Record:
+            shape = self._fastest_by_hand(program, state)
+            options = [] if way == OURS else _shape_options(shape)
+            record = self._bench.whole_program(program, scale, way, state, options=options)
+            return {**record, "shape": _shape_name(shape)}
+
+        group = f"tuned/{program.name}/{scale}"
+        fields = {"program": program.name, "scale": scale, "state": state, "way": way}
+        key = f"{group}/{state}/{way}/{number}"
+        return Unit(key, ("E3",), group, self._guess(program, scale), act, fields)
+
+    def _fastest_by_hand(self, program: Program, state: str) -> Shape | str:
+        found: list[tuple[float, Shape | str]] = []
+        shapes: list[Shape | str] = [DEFAULT_SHAPE, *self._effort.shapes]
+        for shape in shapes:
+            known = [
+                self._journal.get(self._by_hand(program, state, shape, number).key) or {}
+                for number in range(self._effort.setting_repetitions)
+            ]
+            seconds = [total_seconds(record) for record in known if "result" in record]
+            if seconds:
+                found.append((statistics.median(seconds), shape))
+        if not found:
+            raise MeasurementError("no shape of the pipeline by hand was measured to choose from")
+        return min(found, key=lambda each: each[0])[1]
 
     def _costs(self) -> Iterator[Unit]:
         yield from self._whole_programs()

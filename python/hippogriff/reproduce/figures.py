@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hippogriff.reproduce.bench import cpu_seconds_of, moved_seconds
 from hippogriff.reproduce.programs import BY_HAND, CONVENTIONAL, OURS, PROGRAMS, SCALES
@@ -184,12 +184,6 @@ def with_average(values: list[Value | None]) -> list[Value | None]:
 def program_places() -> tuple[str, ...]:
     """Return the places of a plot by program."""
     return (*(program.title for program in PROGRAMS), AVERAGE)
-
-
-def total_seconds(record: Record) -> float:
-    """Return the seconds of a whole program without the start of its device."""
-    result: dict[str, Any] = record["result"]
-    return float(result["total_seconds"]) - float(result["seconds"].get("start", 0))
 
 
 def process_seconds(record: Record) -> float:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hippogriff.reproduce import papers
+from hippogriff.reproduce.bench import total_seconds
 from hippogriff.reproduce.figures import (
     NOT_MEASURED,
     WAY_TITLES,
@@ -19,7 +20,6 @@ from hippogriff.reproduce.figures import (
     movement_seconds,
     process_seconds,
     program_places,
-    total_seconds,
     with_average,
 )
 from hippogriff.reproduce.programs import BY_HAND, CONVENTIONAL, OURS, PROGRAMS, SCALES

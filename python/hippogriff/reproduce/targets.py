@@ -6,13 +6,13 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hippogriff.reproduce.bench import total_seconds
 from hippogriff.reproduce.energy_figures import ABOVE_IDLE, SOURCES, SUM_MODEL, WITH_IDLE
 from hippogriff.reproduce.figures import (
     WAY_TITLES,
     Panel,
     average_of,
     inward_seconds,
-    total_seconds,
 )
 from hippogriff.reproduce.hand_figures import over_best_shape
 from hippogriff.reproduce.programs import BY_HAND, BY_NAME, CONVENTIONAL, OURS, PROGRAMS

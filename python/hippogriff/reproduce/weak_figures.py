@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hippogriff.reproduce import papers
+from hippogriff.reproduce.bench import total_seconds
 from hippogriff.reproduce.energy import CORE_WATTS
 from hippogriff.reproduce.energy_figures import (
     ABOVE_IDLE,
@@ -23,7 +24,6 @@ from hippogriff.reproduce.figures import (
     Value,
     inverse,
     relative,
-    total_seconds,
     with_average,
 )
 from hippogriff.reproduce.programs import CONVENTIONAL, PROGRAMS, WAYS
