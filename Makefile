@@ -16,11 +16,11 @@ export PYTHON HIPPOGRIFF_CUDA
 export HIPPOGRIFF_VENV := $(VENV)
 
 comma := ,
-# Enough where nothing runs on a GPU and another build has compiled the same for all.
+# Enough where nothing runs on a GPU. The library's kernels one build compiles for all.
 ONE_GPU := -gencode=arch=compute_90$(comma)code=sm_90
 CONFIGURE := cmake -S . -G Ninja --log-level=NOTICE -DCMAKE_BUILD_TYPE=Release \
   -DHIPPOGRIFF_CUDA=$(HIPPOGRIFF_CUDA) \
-  -DHIPPOGRIFF_CUDA_PROGRAM_OPTIONS=$(if $(CI),--Ofast-compile=max)
+  $(if $(CI),-DHIPPOGRIFF_CUDA_PROGRAM_OPTIONS=--Ofast-compile=max -DHIPPOGRIFF_CUDA_PROGRAM_TARGETS=$(ONE_GPU))
 CONFIGURE_SANITIZED := $(CONFIGURE) -DHIPPOGRIFF_BENCH=OFF -DHIPPOGRIFF_WORKLOADS=OFF \
   -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ $(if $(CI),-DHIPPOGRIFF_CUDA_TARGETS=$(ONE_GPU) \
   -DHIPPOGRIFF_CUDA_IMAGE_OPTIONS=--Ofast-compile=max -DHIPPOGRIFF_UNITY=ON)
@@ -129,12 +129,10 @@ fuzz: ## Every fuzzer for FUZZ_SECONDS
 	@cmake --build $(BUILD)-address -j $(JOBS) --target fuzzers
 	@JOBS=$(JOBS) tools/fuzz $(BUILD)-address $(FUZZ_SECONDS) $(VENV)/bin/python
 
-# In continuous integration the library alone is analysed, several files at a time.
+# In continuous integration the library alone is analysed, several files at a time as they are compiled.
 lint: configure ## Formatting, static analysis, types, spelling, project rules
 	@tools/bootstrap check
-	@$(if $(CI),$(CONFIGURE) -B $(BUILD)-unity -DHIPPOGRIFF_UNITY=ON -DHIPPOGRIFF_TESTS=OFF -DHIPPOGRIFF_BENCH=OFF \
-	  -DHIPPOGRIFF_WORKLOADS=OFF)
-	@$(VENV)/bin/python tools/lint.py --build $(BUILD) $(if $(CI),--unity $(BUILD)-unity) --jobs $(JOBS)
+	@$(VENV)/bin/python tools/lint.py --build $(BUILD) $(if $(CI),--own) --jobs $(JOBS)
 
 format: ## Rewrite the sources as clang-format and ruff want them
 	@tools/bootstrap check
@@ -171,4 +169,4 @@ wheel: all ## The Python package with the library in it, in dist/
 	@$(VENV)/bin/python tools/make_wheel.py --library $(LIBRARY) --output dist
 
 clean: ## Remove what was built, not .venv
-	rm -rf $(BUILD) $(BUILD)-address $(BUILD)-thread $(BUILD)-unity $(BUILD)-no-cuda dist python/*.egg-info
+	rm -rf $(BUILD) $(BUILD)-address $(BUILD)-thread $(BUILD)-no-cuda dist python/*.egg-info

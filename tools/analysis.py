@@ -53,15 +53,23 @@ def read_units(build: Path, repository: Path) -> list[Unit]:
     return [units[path] for path in sorted(units)]
 
 
-def joined(units: list[Unit], unity: list[Unit]) -> list[Unit]:
-    """Return the files of a unity build that include several of the units, instead of these."""
-    together = [unit for unit in unity if unit.is_unity]
-    included = {
-        Path(name)
-        for unit in together
-        for name in INCLUDE.findall(unit.path.read_text(encoding="utf-8"))
-    }
-    return together + [unit for unit in units if unit.path not in included]
+def sources_of(unit: Unit) -> list[Path]:
+    """Return the sources that a file stands for: itself, or those that it includes."""
+    if not unit.is_unity:
+        return [unit.path]
+    return [Path(name) for name in INCLUDE.findall(unit.path.read_text(encoding="utf-8"))]
+
+
+def own_units(units: list[Unit], sources: Path) -> list[Unit]:
+    """Return the library's own files, below `sources`: no tests, workloads and benchmarks."""
+    return [
+        unit
+        for unit in units
+        if all(
+            path.is_relative_to(sources) and not path.stem.endswith("_test")
+            for path in sources_of(unit)
+        )
+    ]
 
 
 def own_files(path: Path, roots: list[Path], seen: dict[Path, str]) -> None:
@@ -98,13 +106,11 @@ def examine(program: str, unit: Unit) -> tuple[Unit, int, str]:
     return unit, result.returncode, output
 
 
-def analyze(
-    program: str, build: Path, repository: Path, jobs: int, unity: Path | None = None
-) -> int:
+def analyze(program: str, build: Path, repository: Path, jobs: int, *, own: bool = False) -> int:
     """Examine every file that is not known to be clean; return 1 when there are findings.
 
-    With a folder that is configured as a `unity` build only the library's own files, several at a
-    time: no tests, workloads and benchmarks. Headers that all include are read once for them.
+    `own`: the library's files alone. Those that the build compiles together are read so, and
+    headers that all include once for them.
     """
     memory_file = build / "clang_tidy_clean.json"
     try:
@@ -112,13 +118,8 @@ def analyze(
     except (OSError, ValueError):
         clean = {}
     units = read_units(build, repository)
-    if unity is not None:
-        own = [
-            unit
-            for unit in units
-            if unit.path.is_relative_to(repository / "src") and not unit.path.stem.endswith("_test")
-        ]
-        units = joined(own, read_units(unity, repository))
+    if own:
+        units = own_units(units, repository / "src")
     if not units:
         print(f"clang-tidy: {build} holds no files of ours", file=sys.stderr)
         return 1

@@ -94,14 +94,13 @@ def project_rules(_options: argparse.Namespace) -> int:
 
 
 def analysis(options: argparse.Namespace) -> int:
-    """Run clang-tidy over everything that the build compiles; with --unity the library alone."""
+    """Run clang-tidy over everything that the build compiles; with --own the library alone."""
     build = (REPOSITORY / options.build).resolve()
     if not (build / "compile_commands.json").is_file():
         print(f"clang-tidy: {build} is not configured: run make first", file=sys.stderr)
         return 1
     # Half of the time is the tests' and the programs', which all who change them look at before.
-    unity = (REPOSITORY / options.unity).resolve() if options.unity else None
-    return analyze(program("clang-tidy"), build, REPOSITORY, options.jobs, unity)
+    return analyze(program("clang-tidy"), build, REPOSITORY, options.jobs, own=options.own)
 
 
 LINTERS = {
@@ -121,7 +120,7 @@ def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--build", default="build", help="a configured build folder")
-    parser.add_argument("--unity", help="one configured with HIPPOGRIFF_UNITY: quicker, less")
+    parser.add_argument("--own", action="store_true", help="clang-tidy: the library alone")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--fix", action="store_true", help="rewrite the formatting, no more")
     parser.add_argument("--only", choices=LINTERS, action="append", help="may be repeated")

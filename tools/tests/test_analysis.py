@@ -45,12 +45,12 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def examined(repository: Path, expected_status: int = 0, *, unity: Path | None = None) -> list[str]:
+def examined(repository: Path, expected_status: int = 0, *, own: bool = False) -> list[str]:
     """Run once and return the files that were looked at."""
     log = repository / "log"
     log.write_text("", encoding="utf-8")
     program = str(repository / "fake-clang-tidy")
-    status = analysis.analyze(program, repository / "build", repository, 2, unity)
+    status = analysis.analyze(program, repository / "build", repository, 2, own=own)
     assert status == expected_status
     return sorted(log.read_text(encoding="utf-8").split())
 
@@ -92,13 +92,22 @@ def test_a_folder_without_our_files_is_an_error(repository: Path) -> None:
     examined(repository, expected_status=1)
 
 
-def test_a_file_of_a_unity_build_stands_for_those_it_includes(repository: Path) -> None:
-    unity = repository / "build-unity"
-    together = unity / "Unity/unity_0_cxx.cxx"
-    together.parent.mkdir(parents=True)
-    together.write_text(f'#include "{repository}/src/base/a.cpp"\n', encoding="utf-8")
-    command = {"directory": str(unity), "file": str(together), "command": f"c++ -c {together}"}
-    (unity / "compile_commands.json").write_text(json.dumps([command]), encoding="utf-8")
-    assert examined(repository, unity=unity) == ["b.cpp", "unity_0_cxx.cxx"]
+def test_files_that_are_compiled_together_are_the_librarys_if_all_they_include_are(
+    repository: Path,
+) -> None:
+    database = repository / "build/compile_commands.json"
+    commands = json.loads(database.read_text(encoding="utf-8"))
+    for number, included in enumerate(("src/base/a.cpp", "src/base/a_test.cpp", "bench/c.cpp")):
+        together = repository / f"build/Unity/unity_{number}_cxx.cxx"
+        together.parent.mkdir(parents=True, exist_ok=True)
+        together.write_text(f'#include "{repository}/{included}"\n', encoding="utf-8")
+        command = f"c++ -c {together}"
+        commands.append({"directory": str(repository), "file": str(together), "command": command})
+    test = {"directory": str(repository), "file": "src/base/b_test.cpp", "command": "c++ -c b"}
+    (repository / "src/base/b_test.cpp").write_text("// A test.\n", encoding="utf-8")
+    database.write_text(json.dumps([*commands, test]), encoding="utf-8")
+    assert examined(repository, own=True) == ["a.cpp", "b.cpp", "unity_0_cxx.cxx"]
     (repository / "src/base/a.hpp").write_text("// Another.\n", encoding="utf-8")
-    assert examined(repository, unity=unity) == ["unity_0_cxx.cxx"]
+    assert examined(repository, own=True) == ["a.cpp", "unity_0_cxx.cxx"]
+    everything = examined(repository)
+    assert everything == ["b_test.cpp", "unity_1_cxx.cxx", "unity_2_cxx.cxx"]
