@@ -26,7 +26,7 @@ constexpr std::uint64_t no_bound = std::numeric_limits<std::uint64_t>::max();
 constexpr const char* usage =
     "vectoradd generate FOLDER --count N [--seed N]\n"
     "vectoradd run FOLDER [--mode array|tiled|resident|all] [--device host|cuda:N]\n"
-    "              [--cache 64MiB] [--line 16KiB] [--tiles 5] [--check] [--json]";
+    "              [--cache 64MiB] [--line 16KiB] [--tiles 5] [--warps N] [--check] [--json]";
 
 struct Wish {
   std::string a;
@@ -37,6 +37,7 @@ struct Wish {
   std::uint64_t cache_bytes = 0;
   std::uint32_t line_bytes = 0;
   std::uint64_t tiles = 0;
+  std::uint64_t warps = 0;
   bool check = false;
 };
 
@@ -112,7 +113,8 @@ Moved through_arrays(const Wish& wish, const Device& device, Phases& phases) {
   phases.end("open");
   // Few warps beside the lines that C's cache has: more would wait for places anyway.
   const std::uint64_t places = c.view().cache().places.place_count();
-  const std::uint64_t warps = std::max<std::uint64_t>(places / 64, 128);
+  const std::uint64_t warps =
+      wish.warps != 0 ? wish.warps : std::max<std::uint64_t>(places / 64, 128);
   const AddThroughArrays add{a.view(), b.view(), c.view(), wish.line_bytes / sizeof(Number), warps};
   run_warps(device, add, add.items());
   phases.end("compute");
@@ -242,9 +244,13 @@ Wish read_wish(Arguments& words) {
   wish.line_bytes = static_cast<std::uint32_t>(
       words.number({"line", line_bytes_max, 512, line_bytes_max, "bytes, a power of two"}));
   wish.tiles = words.number({"tiles", 5, 1, 1'000'000, "of the tiled way"});
+  wish.warps = words.number({"warps", 0, 0, 1U << 20U, "of a GPU, at once; 0: as the cache says"});
   wish.check = words.given("check");
   if (!std::has_single_bit(wish.line_bytes)) {
     throw std::invalid_argument("--line is a power of two, not " + std::to_string(wish.line_bytes));
+  }
+  if (wish.device == "host" && wish.warps != 0) {
+    throw std::invalid_argument("--warps is for GPUs");
   }
   return wish;
 }
@@ -280,7 +286,7 @@ int run(Arguments& words) {
     JsonObject json;
     json.text("program", "vectoradd").text("device", wish.device).number("count", wish.count);
     json.number("cache_bytes", wish.cache_bytes).number("tiles", wish.tiles);
-    json.number("line_bytes", std::uint64_t{wish.line_bytes});
+    json.number("line_bytes", std::uint64_t{wish.line_bytes}).number("warps", wish.warps);
     print_line(json.raw("runs", json_list(runs)).str());
   }
   return EXIT_SUCCESS;

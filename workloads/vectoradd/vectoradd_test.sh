@@ -39,6 +39,7 @@ test -z "$(ls "$folder/partial")"
 expect_status 1 "$program" run "$folder/absent" --device "$device"
 expect_status 2 "$program" run "$folder/16384" --line 600 --device "$device"
 expect_status 2 "$program" run "$folder/16384" --line 32KiB --device "$device"
+test "$device" != host || expect_status 2 "$program" run "$folder/16384" --warps 32 --device host
 expect_status 2 "$program" run "$folder/16384" --mode paper --device "$device"
 expect_status 2 "$program" run "$folder/16384" --check --pace 1 --device "$device"
 expect_status 2 "$program" generate "$folder/16384" --count 0
