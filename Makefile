@@ -20,10 +20,10 @@ comma := ,
 ONE_GPU := -gencode=arch=compute_90$(comma)code=sm_90
 CONFIGURE := cmake -S . -G Ninja --log-level=NOTICE -DCMAKE_BUILD_TYPE=Release \
   -DHIPPOGRIFF_CUDA=$(HIPPOGRIFF_CUDA) \
-  -DHIPPOGRIFF_CUDA_PROGRAM_OPTIONS=$(if $(CI),--Ofast-compile=max)
+  $(if $(CI),-DHIPPOGRIFF_CUDA_PROGRAM_TARGETS=all -DHIPPOGRIFF_CUDA_PROGRAM_OPTIONS=--Ofast-compile=max)
 CONFIGURE_SANITIZED := $(CONFIGURE) -DHIPPOGRIFF_BENCH=OFF -DHIPPOGRIFF_WORKLOADS=OFF \
   -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ $(if $(CI),-DHIPPOGRIFF_CUDA_TARGETS=$(ONE_GPU) \
-  -DHIPPOGRIFF_CUDA_IMAGE_OPTIONS=--Ofast-compile=max -DHIPPOGRIFF_UNITY=ON)
+  -DHIPPOGRIFF_CUDA_IMAGE_OPTIONS=--Ofast-compile=max)
 # A third of a test's time is waiting: one more at a time than there are cores.
 TEST_JOBS := $(shell echo $$(($(JOBS) + 1)))
 # Machines of continuous integration are shared: there a test that failed gets a second chance, and is named.
@@ -69,7 +69,7 @@ help: ## List the targets
 
 configure:
 	@tools/bootstrap build
-	@$(CONFIGURE) -B $(BUILD) -DHIPPOGRIFF_WERROR=$(WERROR) $(if $(CI),-DHIPPOGRIFF_UNITY=ON)
+	@$(CONFIGURE) -B $(BUILD) -DHIPPOGRIFF_WERROR=$(WERROR)
 
 demo: all ## LU decomposition as the papers print it, then a real file both ways
 	@BUILD=$(abspath $(BUILD)) tools/demo
@@ -105,7 +105,7 @@ check: $(CHECKS) ## Tests, benchmarks built, sanitizers, fuzzers, linters, docs
 without-cuda: ## The library and some programs as HIPPOGRIFF_CUDA=OFF builds them, tried
 	@HIPPOGRIFF_CUDA=OFF tools/bootstrap check
 	@$(CONFIGURE) -B $(BUILD)-no-cuda -DHIPPOGRIFF_CUDA=OFF -DHIPPOGRIFF_WERROR=$(WERROR) \
-	  -DHIPPOGRIFF_TESTS=OFF -DHIPPOGRIFF_BENCH=OFF \
+	  -DHIPPOGRIFF_TESTS=OFF -DHIPPOGRIFF_BENCH=OFF -DHIPPOGRIFF_UNITY=OFF \
 	  -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ \
 	  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0 -DCMAKE_CXX_FLAGS_DEBUG=-O0
 	@cmake --build $(BUILD)-no-cuda -j $(JOBS) --target hippogriff quickstart_c quickstart_cpp lud

@@ -72,6 +72,27 @@ function(hippogriff_add_kernels)
                             "${folder}/row_kernels.cu")
 endfunction()
 
+# Of the library's sources those that the shim includes, too.
+set(hippogriff_shim_sources "/src/(base/(error|kernel_text|size)|device/nvml|node/[a-z_]+|noded/(command_variables|connection|connection_group|open_node|protocol|run_token|server_place|socket))\\.cpp")
+
+# Which sources a unity build compiles together: a dozen of a module, those of the shim apart.
+function(hippogriff_group_sources)
+  foreach(module IN LISTS hippogriff_modules)
+    hippogriff_module_sources(${module} "" sources)
+    set(shim ${sources})
+    list(FILTER shim INCLUDE REGEX "${hippogriff_shim_sources}")
+    list(FILTER sources EXCLUDE REGEX "${hippogriff_shim_sources}")
+    foreach(name shim sources)
+      set(count 0)
+      foreach(source IN LISTS ${name})
+        math(EXPR dozen "${count} / 12")
+        math(EXPR count "${count} + 1")
+        set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${name}_${module}_${dozen}")
+      endforeach()
+    endforeach()
+  endforeach()
+endfunction()
+
 # The objects, which tests link to reach what is inside, and libhippogriff.so made of them.
 function(hippogriff_add_library)
   hippogriff_find_uring()
@@ -89,10 +110,11 @@ function(hippogriff_add_library)
   target_link_libraries(hippogriff_objects PUBLIC hippogriff_flags hippogriff_cuda_headers
                                                   hippogriff_uring hippogriff_xxhash)
   hippogriff_add_kernels()
+  hippogriff_group_sources()
   set_target_properties(hippogriff_objects PROPERTIES CXX_VISIBILITY_PRESET hidden
                                                       VISIBILITY_INLINES_HIDDEN ON
                                                       UNITY_BUILD ${HIPPOGRIFF_UNITY}
-                                                      UNITY_BUILD_BATCH_SIZE 12)
+                                                      UNITY_BUILD_MODE GROUP)
   target_compile_options(hippogriff_objects PRIVATE ${hippogriff_fuzzed})
   target_precompile_headers(hippogriff_objects PRIVATE ${hippogriff_precompiled})
 
