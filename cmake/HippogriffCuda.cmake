@@ -13,8 +13,8 @@ add_library(hippogriff_cuda_headers INTERFACE)
 set(HIPPOGRIFF_CUDA_TARGETS -gencode=arch=compute_80,code=sm_80
                             -gencode=arch=compute_90,code=[sm_90,compute_90]
     CACHE STRING "nvcc's -gencode options")
-set(HIPPOGRIFF_CUDA_PROGRAM_TARGETS "" CACHE STRING
-    "The same for workloads and benchmarks; empty: for this machine's GPUs; all: as the library")
+set(HIPPOGRIFF_CUDA_PROGRAM_TARGETS "${HIPPOGRIFF_CUDA_TARGETS}"
+    CACHE STRING "the same for workloads and benchmarks")
 # Code that is only compiled, not run, need not be optimised.
 set(HIPPOGRIFF_CUDA_PROGRAM_OPTIONS "" CACHE STRING "More options of nvcc for programs")
 set(HIPPOGRIFF_CUDA_IMAGE_OPTIONS "" CACHE STRING "More options of nvcc for the library's kernels")
@@ -42,34 +42,8 @@ function(hippogriff_find_cuda)
   set(HIPPOGRIFF_CUDART "${HIPPOGRIFF_CUDART}" PARENT_SCOPE)
 endfunction()
 
-# For the GPUs that are here, and PTX, which a driver of another one translates when a program starts.
-# Where there is none that is all, in a quarter of the time that code for all takes.
-function(hippogriff_own_gpus options)
-  set(found "")
-  if(EXISTS /dev/nvidiactl)
-    execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader TIMEOUT 20
-                    OUTPUT_VARIABLE told RESULT_VARIABLE status ERROR_QUIET)
-    string(REGEX MATCHALL "[0-9]+\\.[0-9]" capabilities "${told}")
-    list(REMOVE_DUPLICATES capabilities)
-    foreach(capability IN LISTS capabilities)
-      if(status EQUAL 0 AND capability VERSION_GREATER_EQUAL 8.0)
-        string(REPLACE "." "" number "${capability}")
-        list(APPEND found "-gencode=arch=compute_${number},code=sm_${number}")
-      endif()
-    endforeach()
-  endif()
-  set(${options} ${found} -gencode=arch=compute_80,code=compute_80 PARENT_SCOPE)
-endfunction()
-
 if(HIPPOGRIFF_CUDA)
   hippogriff_find_cuda()
-  if(HIPPOGRIFF_CUDA_PROGRAM_TARGETS STREQUAL "all")
-    set(hippogriff_program_targets ${HIPPOGRIFF_CUDA_TARGETS})
-  elseif(HIPPOGRIFF_CUDA_PROGRAM_TARGETS)
-    set(hippogriff_program_targets ${HIPPOGRIFF_CUDA_PROGRAM_TARGETS})
-  else()
-    hippogriff_own_gpus(hippogriff_program_targets)
-  endif()
   set(HIPPOGRIFF_HAS_CUDA 1)
   target_include_directories(hippogriff_cuda_headers SYSTEM
                              INTERFACE "${HIPPOGRIFF_CUDA_FOUND_ROOT}/include")
@@ -95,7 +69,7 @@ function(hippogriff_add_cuda_object target)
     set(object "${CMAKE_CURRENT_BINARY_DIR}/${target}.${stem}.cu.o")
     add_custom_command(
       OUTPUT "${object}"
-      COMMAND "${HIPPOGRIFF_NVCC}" -c -std=c++20 -O3 -lineinfo ${hippogriff_program_targets}
+      COMMAND "${HIPPOGRIFF_NVCC}" -c -std=c++20 -O3 -lineinfo ${HIPPOGRIFF_CUDA_PROGRAM_TARGETS}
               ${HIPPOGRIFF_CUDA_PROGRAM_OPTIONS} -Werror all-warnings
               -ccbin "${CMAKE_CXX_COMPILER}" -Xcompiler -fPIC,-Wall,-Wextra
               -DHIPPOGRIFF_HAS_CUDA=1 -DHIPPOGRIFF_HAS_NVTX=${HIPPOGRIFF_HAS_NVTX}
