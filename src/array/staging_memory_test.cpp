@@ -21,6 +21,8 @@ TEST(StagingMemory, is_of_the_size_of_the_cache_up_to_a_bound) {
   read.staged = true;
   StorageArrayOptions written = read;
   written.backing.writable = true;
+  StorageArrayOptions direct = read;
+  direct.backing.is_direct = true;
   const auto staging_bytes =
       [](StorageArrayOptions options, std::uint64_t cache_bytes, std::uint32_t line_bytes) {
         options.cache_bytes = cache_bytes;
@@ -37,6 +39,10 @@ TEST(StagingMemory, is_of_the_size_of_the_cache_up_to_a_bound) {
   EXPECT_EQ(staging_bytes(read, 1024 * mib, 4096), 16 * mib);
   EXPECT_EQ(staging_bytes(read, 32 * mib, 4096), 8 * mib);
   EXPECT_EQ(staging_bytes(read, 4096, 4096), mib);
+  EXPECT_EQ(staging_bytes(direct, 1024 * mib, 4096), 2 * mib);
+  EXPECT_EQ(staging_bytes(direct, 4 * mib, 4096), mib);
+  EXPECT_EQ(staging_bytes(direct, 1024 * mib, 512), mib);
+  EXPECT_EQ(staging_bytes(direct, 1024 * mib, 65536), 16 * mib);
   {
     const TestArray memory(
         {.in_memory = true, .staged = true, .device = read.device, .controller = controller});
