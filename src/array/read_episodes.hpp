@@ -16,10 +16,12 @@ namespace hippogriff::ondemand {
 // Of a file in blocks, one of each 16 of which is the sample: these are read as if nothing were
 // known. An episode of one begins with a read after none in the last `gap_reads` of the array, and
 // is dense when the block is read as a whole in it. It counts `known_reads` after it began, whether
-// it was dense by then or not: so neither kind is known before the other. Where three of four of
-// the latest that count were dense, blocks are expected to be read all over from their first read
-// on. So who goes through a file in order, in whatever pieces, is told from who reads here and
-// there, and from who does both. Thread-safe.
+// it was dense by then or not: so neither kind is known before the other. Where half of the latest
+// that count were dense, blocks are expected to be read all over from their first read on: a dense
+// one costs six pages alone and then all of it, another a page or two, and where a page alone takes
+// as long as 5 in order, that is as much as all of both at once. So who goes through a file in
+// order, in whatever pieces, is told from who reads here and there, and from who does both.
+// Thread-safe.
 class ReadEpisodes {
  public:
   static constexpr std::size_t group_blocks = 16;
@@ -92,7 +94,7 @@ class ReadEpisodes {
       }
     }
     if (known == known_wanted) {
-      dense_.store(4 * dense >= 3 * known, std::memory_order_relaxed);
+      dense_.store(2 * dense >= known, std::memory_order_relaxed);
     }
   }
 
