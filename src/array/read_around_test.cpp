@@ -155,7 +155,7 @@ TEST_F(ReadEpisodesTest, a_mix_reads_little_in_vain) {
   constexpr std::uint64_t huge = std::uint64_t{1} << 20;  // blocks
   constexpr std::uint64_t pages = block / (4 * kibibyte);
   constexpr std::uint64_t alone = 5;  // times what a page takes in order
-  for (const std::uint64_t scattered : {1, 4, 8, 12, 16, 24, 32}) {
+  for (const std::uint64_t scattered : {1U, 4U, 8U, 12U, 16U, 24U, 32U}) {
     ReadAround around{1, huge * block};
     std::vector<bool> cached(huge);
     std::uint64_t moved = 0;

@@ -1,6 +1,7 @@
 // Sizes, places and first values of an array's memory; its ends.
 #include "array/storage_array.hpp"
 
+#include "array/array_queues.hpp"
 #include "array/queue_memory.hpp"
 #include "base/range.hpp"
 #include "node/board.hpp"
@@ -25,23 +26,6 @@ namespace {
 
 constexpr std::chrono::seconds drive_patience{10};
 constexpr std::uint64_t registered_page_bytes = 4096;
-
-bool writes_files(const StorageArrayOptions& options) {
-  return options.backing.writable && !options.backing.in_memory();
-}
-
-// Beside the ordinary ones: queues of commands that nobody waits for. Most writes are such, and a
-// drive has to have megabytes of them under way.
-std::uint32_t pending_queues(const StorageArrayOptions& options) {
-  constexpr std::uint32_t enough = 4;
-  const std::uint32_t part = writes_files(options) ? 4 : 8;
-  return std::min(options.queue_count, std::max(enough, options.queue_count / part));
-}
-
-// Whether commands name staging memory, because the host does not reach the lines.
-bool is_staged(const StorageArrayOptions& options) {
-  return options.staged || !options.device->info().can.host_addressable;
-}
 
 // Device, file and controller of an array that somebody may still write to: they stay, as its
 // memory does.
@@ -69,49 +53,6 @@ CacheCounts read_counts(const Cache& cache, SeenAccesses& seen) {
           shared_ref<std::uint64_t>(cache.places.counters->overwritten).load(relaxed),
           shared_ref<std::uint64_t>(cache.places.counters->written_back).load(relaxed),
           seen.sum()};
-}
-
-// Of ordinary queues, about: pinning it is most of what opening an array takes, and what is in the
-// processor's caches is copied faster. What is under way is of the cache, so small caches have
-// less; and of the device's link, so files that are read beside others have less. A drive alone has
-// hundreds under way at most: random reads of 4 KiB past the page cache were 2 to 5 % faster in 1
-// or 4 MiB than in 16 (H200). A command to write takes longer, and many reads of memory, which are
-// answered without staging, are under way.
-std::uint64_t staging_bytes(const StorageArrayOptions& options) {
-  constexpr std::uint64_t least = std::uint64_t{1} << 20;
-  constexpr std::uint64_t most = std::uint64_t{32} << 20;
-  constexpr std::uint64_t enough_to_read = std::uint64_t{16} << 20;
-  constexpr std::uint64_t enough_beside_others = std::uint64_t{8} << 20;
-  constexpr std::uint64_t lines_of_a_drive = 512;
-  if (options.backing.writable || options.backing.in_memory()) {
-    return std::clamp(options.cache_bytes / 4, least, most);
-  }
-  const bool beside_others = options.controller->stages_for(options.device.get());
-  const std::uint64_t enough = beside_others ? enough_beside_others : enough_to_read;
-  const std::uint64_t of_cache = options.cache_bytes / 4;
-  const std::uint64_t of_lines = lines_of_a_drive * options.line_bytes;
-  return std::clamp(
-      options.backing.is_direct ? std::min(of_cache, of_lines) : of_cache, least, enough);
-}
-
-// As many as keep a GPU's warps from each other's way, but each long enough for a warp's batch: it
-// may have half of the slots, and lines that are written together are fewer requests of the drive.
-// Over host memory 16, four times as deep, are faster than 64, or 8 (H100: view[i] at 4 KiB 6 %).
-// Over files 16 made queries faster and searches of graphs slower.
-std::uint32_t staged_queues(const StorageArrayOptions& options) {
-  const std::uint64_t lines_each = writes_files(options) ? 128 : 32;
-  const std::uint64_t most = options.backing.in_memory() ? 16 : 64;
-  return static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(staging_bytes(options) / options.line_bytes / lines_each, 4, most));
-}
-
-std::uint32_t depth_for(const StorageArrayOptions& options, bool staged) {
-  if (!staged) {
-    return 256;
-  }
-  const std::uint64_t fit = staging_bytes(options) / options.queue_count / options.line_bytes;
-  return static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(std::bit_floor(fit), queue_depth_min, 1024));
 }
 
 }  // namespace
@@ -226,16 +167,10 @@ void StorageArray::check_options(StorageArrayOptions& options) {
                   "a cache of " + std::to_string(options.cache_bytes) +
                       " bytes has not 1 to 2^31 lines of " + std::to_string(line));
   }
-  const bool staged = is_staged(options);
   if (!options.device->info().can.host_addressable && !options.device->info().can.cuda_kernels) {
     throw_unsupported(operation, "threads cannot reach the memory of this device");
   }
-  if (options.queue_count == 0) {
-    options.queue_count = staged ? staged_queues(options) : 4;
-  }
-  if (options.queue_depth == 0) {
-    options.queue_depth = depth_for(options, staged);
-  }
+  choose_queues(options);
   check_queues(options.queue_count, options.queue_depth);
 }
 
