@@ -14,6 +14,7 @@ from hippogriff.reproduce.effort import FULL, QUICK
 from hippogriff.reproduce.experiments import Experiments
 from hippogriff.reproduce.figures import Measurements
 from hippogriff.reproduce.journal import Journal
+from hippogriff.reproduce.report import write_page
 from hippogriff.reproduce.targets import targets
 
 if TYPE_CHECKING:
@@ -78,6 +79,33 @@ def test_what_was_measured_again_counts() -> None:
     found = {each.text: each for each in targets(Measurements([], records), made)}
     tuned = found["the same over their best shape, of those tuned, worst"]
     assert tuned.measured == pytest.approx(3 / 3.5)
+    assert tuned.between is None, "two of each tell nothing of chance"
+
+
+def test_what_chance_makes_of_a_ratio_is_said(tmp_path: Path) -> None:
+    records = []
+    for number in range(9):
+        records.append(shaped("default", 2.0, number))
+        records.append(again("pipelined", 1.5 + 0.1 * (number % 3), number))
+        records.append(again("run", 1.0 + 0.5 * (number % 3), number))
+    measured = Measurements([], records)
+    made = {figure.name: figure for figure in figures(measured)}
+    found = {each.text: each for each in targets(measured, made)}
+    tuned = found["the same over their best shape, of those tuned, worst"]
+    assert tuned.measured == pytest.approx(3.5 / 3.6)
+    assert tuned.between is not None
+    low, high = tuned.between
+    assert 3 / 3.7 <= low < 3.5 / 3.6 < high <= 4 / 3.5
+    said = f"nn cold, large, 0.97 ({low:.2f} to {high:.2f})"
+    assert said in made["by_hand"].why, made["by_hand"].why
+    journal = Journal(tmp_path / "results")
+    machine = {"device": "G", "processor": "P", "cores": 4}
+    about = {"started": "now", "effort": "full", "command_line": "x", "build": {}}
+    journal.begin_run({**about, "machine": machine})
+    for record in records:
+        journal.add({**record, "experiments": ["E3"]})
+    page = write_page([tmp_path / "results"], tmp_path / "page", plots=False).read_text()
+    assert f"0.972 ({low:.2f} to {high:.2f})" in page
 
 
 def shaped(shape: str, send: float, number: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hippogriff.reproduce.bench import total_seconds
+from hippogriff.reproduce.chance import Compared, compare
 from hippogriff.reproduce.experiments import DEFAULT_SHAPE
 from hippogriff.reproduce.figures import (
     NOT_MEASURED,
@@ -53,10 +54,11 @@ def _case(record: Record) -> str:
     return f"{record['program']} {record['state']}"
 
 
-def _tuned(records: list[Record], case: str, way: str) -> Value | None:
-    return Value.of(
+def _tuned(records: list[Record], case: str, way: str) -> list[float]:
+    """Return the seconds of what was measured again in turns."""
+    return [
         total_seconds(record) for record in records if (_case(record), record["way"]) == (case, way)
-    )
+    ]
 
 
 def _in_turns(measured: Measurements) -> list[Panel]:
@@ -64,8 +66,8 @@ def _in_turns(measured: Measurements) -> list[Panel]:
     panels = []
     for scale, records in measured.by_scale("tuned"):
         cases = tuple(dict.fromkeys(_case(record) for record in records))
-        by_hand = [_tuned(records, case, BY_HAND) for case in cases]
-        ours = [_tuned(records, case, OURS) for case in cases]
+        by_hand = [Value.of(_tuned(records, case, BY_HAND)) for case in cases]
+        ours = [Value.of(_tuned(records, case, OURS)) for case in cases]
         series = {
             "the best shape by hand": [relative(value, value) for value in by_hand],
             WAY_TITLES[OURS]: [relative(*both) for both in zip(ours, by_hand, strict=True)],
@@ -74,6 +76,17 @@ def _in_turns(measured: Measurements) -> list[Panel]:
         title = f"the best shape and hippogriff again, in turns, {scale} inputs"
         panels.append(Panel(title, unit, cases, series, base=1.0))
     return panels
+
+
+def _again(measured: Measurements) -> list[str]:
+    """Say how hippogriff compares with the best shape, by what was measured in turns."""
+    found = []
+    for scale, records in measured.by_scale("tuned"):
+        for case in dict.fromkeys(_case(record) for record in records):
+            ratio = compare(_tuned(records, case, OURS), _tuned(records, case, BY_HAND))
+            if ratio is not None:
+                found.append(f"{case}, {scale}, {ratio}")
+    return found
 
 
 def by_hand(measured: Measurements) -> Figure:
@@ -106,12 +119,16 @@ def by_hand(measured: Measurements) -> Figure:
             "is less than what that shape takes, it was measured again with hippogriff, where that "
             "is shown. The papers do not say how theirs was tuned."
         )
+        if again := _again(measured):
+            why += f" Hippogriff over the best shape, in turns: {', '.join(again)}."
     title = "The pipeline by hand, tuned"
     panels += _in_turns(measured)
     return Figure("by_hand", "E3", title, "Gullfoss, NVMe-pipeline", tuple(panels), why)
 
 
-def over_best_shape(measured: Measurements, program: str, state: str, scale: str) -> float | None:
+def over_best_shape(
+    measured: Measurements, program: str, state: str, scale: str
+) -> Compared | None:
     """Return the seconds of hippogriff over those of the fastest shape.
 
     By those that were measured for that, where they were, for the least of many medians flatters
@@ -120,8 +137,8 @@ def over_best_shape(measured: Measurements, program: str, state: str, scale: str
     """
     case = f"{program} {state}"
     again = dict(measured.by_scale("tuned")).get(scale, [])
-    if ratio := relative(_tuned(again, case, OURS), _tuned(again, case, BY_HAND)):
-        return ratio.median
+    if found := compare(_tuned(again, case, OURS), _tuned(again, case, BY_HAND)):
+        return found
     records = dict(measured.by_scale("shape")).get(scale, [])
     shapes = list(dict.fromkeys(str(record["shape"]) for record in records))
     values = _row(records, case, shapes)
@@ -130,4 +147,4 @@ def over_best_shape(measured: Measurements, program: str, state: str, scale: str
     if ours is None:
         ratio = measured.ratio((program, scale, state), (OURS, BY_HAND), total_seconds)
         ours = None if ratio is None else ratio.median
-    return None if ours is None or least is None or not least[0] else ours / least[0]
+    return None if ours is None or least is None or not least[0] else Compared(ours / least[0])

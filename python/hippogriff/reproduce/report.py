@@ -133,13 +133,26 @@ def _targets(large: Measurements, every: Measurements) -> list[str]:
         return lines
     rows = [
         f"<tr><td>{html.escape(each.text)}</td><td>{'≤' if each.at_most else '≥'} {each.bound:g}"
-        f"</td><td>{'' if each.measured is None else f'{each.measured:.3g}'}</td>"
+        f"</td><td>{_measured(each)}</td>"
         f"<td>{each.verdict}</td><td>{'' if each.limit is None else f'{each.limit:.3g}'}</td></tr>"
         for each in found
     ]
     head = "<tr><th>averages over programs</th><th>wanted</th><th>measured</th><th></th>"
     head += "<th>the drive alone</th></tr>"
-    return [*lines, f"<table>{head}{''.join(rows)}</table>"]
+    lines.append(f"<table>{head}{''.join(rows)}</table>")
+    if any(each.between for each in found):
+        lines.append(
+            '<p class="note">In brackets: where nine of ten such ratios lie if repetitions are '
+            "drawn anew from those that there are.</p>"
+        )
+    return lines
+
+
+def _measured(target: Target) -> str:
+    if target.measured is None:
+        return ""
+    between = "" if target.between is None else " ({:.2f} to {:.2f})".format(*target.between)
+    return f"{target.measured:.3g}{between}"
 
 
 def _coverage(found: Results) -> list[str]:
