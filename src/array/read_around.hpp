@@ -21,7 +21,7 @@ namespace hippogriff::ondemand {
 // once 3/16 of it was read, a page or more at a time. Where a page alone takes as long as r in
 // order, what is read here and there costs at most 1 + 4.3 / r times its time, and what is read all
 // over comes in order from then on; r was 4 to 7 on the drives at hand, and is less on quicker
-// ones. Where blocks that reads came to before were read all over soon (ReadEpisodes), the first
+// ones. Where blocks that reads came to before were read all over soon (ReadEpisodes), the next
 // read of one takes all of it, in vain when reads go on elsewhere meanwhile. Of a gather that was
 // told, it is read as soon as so much is foreseen, in vain where something else comes. A block that
 // is cold again was read for nothing, or memory is short: each time it takes twice as much.
@@ -51,7 +51,7 @@ class ReadAround {
     const std::uint64_t pages = pages_of(block.size);
     const std::size_t block_number = file * regions_.count() + number;
     const double more_reads = forecast_.note(block_number, reads);
-    const bool all_over = episodes_.note(block_number);
+    const bool all_over = episodes_.note(block_number, pages_of(part.size));
     const double foreseen =
         std::min(more_reads * static_cast<double>(pages_of(part.size)), static_cast<double>(pages));
     std::atomic<std::uint32_t>& counter = counters_[block_number];

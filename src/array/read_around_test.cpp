@@ -150,6 +150,29 @@ TEST_F(ReadEpisodesTest, the_next_blocks_are_taken_once_and_without_the_sample) 
   EXPECT_LE(ahead_of(blocks - 2, 64), 1U) << "there is no more";
 }
 
+// Pages anywhere in a part, until blocks have enough of them, and then anywhere in another part.
+TEST_F(ReadEpisodesTest, pages_that_came_together_over_time_are_no_sweep) {
+  constexpr std::uint64_t pages = block / (4 * kibibyte);
+  constexpr std::uint64_t reads = 16384;
+  std::mt19937_64 random(5);
+  for (const std::uint64_t part : {1024U, 4096U}) {
+    ReadAround around{1, 16 * blocks * block};
+    std::uint64_t taken = 0;
+    const auto read = [&](std::uint64_t page) {
+      taken += around.note(0, {page * 4 * kibibyte, 4 * kibibyte}) ? 1 : 0;
+    };
+    for (std::uint64_t i = 0; i < 9 * part; ++i) {
+      read(random() % (part * pages));
+    }
+    EXPECT_GT(taken, part / 2);
+    taken = 0;
+    for (std::uint64_t i = 0; i < reads; ++i) {
+      read((part + random() % (16 * blocks - part)) * pages + random() % pages);
+    }
+    EXPECT_LT(taken, reads / 100) << part;
+  }
+}
+
 // A kernel that goes through a file in order, and reads so many pages elsewhere for each 2 MiB.
 TEST_F(ReadEpisodesTest, a_mix_reads_little_in_vain) {
   constexpr std::uint64_t huge = std::uint64_t{1} << 20;  // blocks

@@ -15,12 +15,13 @@ namespace hippogriff::ondemand {
 
 // Of a file in blocks, one of each 16 of which is the sample: these are read as if nothing were
 // known. An episode of one begins with a read after none in the last `gap_reads` of the array, and
-// is dense when the block is read as a whole in it. It counts `known_reads` after it began, whether
-// it was dense by then or not: so neither kind is known before the other. Where half of the latest
-// that count were dense, blocks are expected to be read all over from their first read on: a dense
-// one costs six pages alone and then all of it, another a page or two, and where a page alone takes
-// as long as 5 in order, that is as much as all of both at once. So who goes through a file in
-// order, in whatever pieces, is told from who reads here and there, and from who does both.
+// is dense when the block is read as a whole in it, by some of its own reads: the one that is the
+// last of enough, after others long ago, tells nothing. It counts `known_reads` after it began,
+// whether it was dense by then or not: so neither kind is known before the other. Where half of the
+// latest that count were dense, blocks are expected to be read all over from their first read on: a
+// dense one costs five pages alone and then all of it, another a page or two, and where a page
+// alone takes as long as 5 in order, that is as much as all of both at once. So who goes through a
+// file in order, in whatever pieces, is told from who reads here and there, and from who does both.
 // Thread-safe.
 class ReadEpisodes {
  public:
@@ -41,20 +42,24 @@ class ReadEpisodes {
 
   [[nodiscard]] bool are_dense() const noexcept { return dense_.load(std::memory_order_relaxed); }
 
-  // A block is about to be read; whether all of it will be, for all that is known.
-  [[nodiscard]] bool note(std::size_t block) noexcept {
+  // So many pages of a block are about to be read; whether all of it will be, for all that is
+  // known.
+  [[nodiscard]] bool note(std::size_t block, std::uint64_t pages) noexcept {
     const std::uint64_t now = reads_.fetch_add(1, std::memory_order_relaxed) + 1;
     if (!is_sampled(block)) {
       return dense_.load(std::memory_order_relaxed);
     }
     const std::scoped_lock lock(mutex_);
     if (make_ready()) {
-      std::uint64_t& last = last_[block / group_blocks];
-      if (last == 0 || now >= last + gap_reads) {
+      Latest& latest = latest_[block / group_blocks];
+      if (latest.read == 0 || now >= latest.read + gap_reads) {
         episodes_[next_++ % kept] = {block, now, false};
         judge(now);
+        latest = {};
       }
-      last = now;
+      latest.read = now;
+      ++latest.reads;
+      latest.pages += pages;
     }
     return false;
   }
@@ -65,6 +70,9 @@ class ReadEpisodes {
       return;
     }
     const std::scoped_lock lock(mutex_);
+    if (latest_ == nullptr || !latest_[block / group_blocks].are_some()) {
+      return;
+    }
     for (std::size_t back = 1; back <= std::min(next_, kept); ++back) {
       Episode& each = episodes_[(next_ - back) % kept];
       if (each.block == block) {
@@ -80,6 +88,15 @@ class ReadEpisodes {
     std::size_t block = 0;
     std::uint64_t began = 0;
     bool dense = false;
+  };
+
+  // The latest episode of a sampled block.
+  struct Latest {
+    std::uint64_t read = 0;  // the last one; 0: none
+    std::uint64_t reads = 0;
+    std::uint64_t pages = 0;
+
+    [[nodiscard]] bool are_some() const { return reads >= 2 && pages >= 3; }
   };
 
   // By the latest that are known. Too few of them change nothing.
@@ -100,17 +117,17 @@ class ReadEpisodes {
 
   // With the lock. False without memory: nothing is expected then.
   bool make_ready() noexcept {
-    if (last_ == nullptr) {
-      last_.reset(new (std::nothrow) std::uint64_t[groups_]());
+    if (latest_ == nullptr) {
+      latest_.reset(new (std::nothrow) Latest[groups_]);
     }
-    return last_ != nullptr;
+    return latest_ != nullptr;
   }
 
   const std::size_t groups_;
   std::atomic<std::uint64_t> reads_{0};
   std::atomic<bool> dense_{false};
   std::mutex mutex_;
-  std::unique_ptr<std::uint64_t[]> last_;  // read of the sampled block of each group; 0: none
+  std::unique_ptr<Latest[]> latest_;  // of each group
   std::array<Episode, kept> episodes_{};
   std::size_t next_ = 0;
 };
