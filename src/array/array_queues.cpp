@@ -14,31 +14,36 @@ bool writes_files(const StorageArrayOptions& options) {
 
 // Of ordinary queues, about: pinning it is most of what opening an array takes, and what is in the
 // processor's caches is copied faster. What is under way is of the cache, so small caches have
-// less; and of the device's link, so files that are read beside others have less. A drive alone has
-// hundreds under way at most: random reads of 4 KiB past the page cache were 5 and 1 % faster in 1
-// and 4 MiB than in 16 (H200), but who reads in order wants megabytes under way. A command to write
-// takes longer, and many reads of memory, which are answered without staging, are under way.
+// less; and of the device's link, so files that are read beside others have less. A drive has
+// hundreds of requests under way at most: random reads of 4 KiB past the page cache were 5 and 1 %
+// faster in 1 and 4 MiB than in 16 (H200), but who reads in order wants megabytes under way. A
+// command to write takes longer, and many reads of memory, which are answered without staging, are
+// under way.
 std::uint64_t staging_bytes(const StorageArrayOptions& options) {
   constexpr std::uint64_t least = std::uint64_t{1} << 20;
   constexpr std::uint64_t most = std::uint64_t{32} << 20;
   constexpr std::uint64_t enough_to_read = std::uint64_t{16} << 20;
   constexpr std::uint64_t enough_beside_others = std::uint64_t{8} << 20;
-  constexpr std::uint64_t lines_of_a_drive = 1024;
+  constexpr std::uint64_t enough_of_a_file = std::uint64_t{4} << 20;
+  constexpr std::uint64_t lines_of_a_file = 1024;
   if (options.backing.writable || options.backing.in_memory()) {
     return std::clamp(options.cache_bytes / 4, least, most);
   }
   const bool beside_others = options.controller->stages_for(options.device.get());
   const std::uint64_t enough = beside_others ? enough_beside_others : enough_to_read;
   const std::uint64_t of_cache = options.cache_bytes / 4;
-  const std::uint64_t of_lines = lines_of_a_drive * options.line_bytes;
+  const std::uint64_t of_files =
+      options.backing.files.size() *
+      std::max<std::uint64_t>(enough_of_a_file, lines_of_a_file * options.line_bytes);
   return std::clamp(
-      options.backing.is_direct ? std::min(of_cache, of_lines) : of_cache, least, enough);
+      options.backing.is_direct ? std::min(of_cache, of_files) : of_cache, least, enough);
 }
 
-// As many as keep a GPU's warps from each other's way, but each long enough for a warp's batch: it
-// may have half of the slots, and lines that are written, or read past the page cache, together are
-// fewer requests of the drive. Over host memory 16, four times as deep, are faster than 64, or 8
-// (H100: view[i] at 4 KiB 6 %). Over files 16 made queries faster and searches of graphs slower.
+// As many as keep a GPU's warps from each other's way, but each long enough for a warp's batch
+// where there is memory: it may have half of the slots, and lines that are written, or read past
+// the page cache, together are fewer requests of the drive. Over host memory 16, four times as
+// deep, are faster than 64, or 8 (H100: view[i] at 4 KiB 6 %). Over files 16 made queries faster
+// and searches of graphs slower.
 std::uint32_t staged_queues(const StorageArrayOptions& options) {
   const std::uint64_t read_each = options.backing.is_direct ? 64 : 32;
   const std::uint64_t lines_each = writes_files(options) ? 128 : read_each;
@@ -63,7 +68,7 @@ bool is_staged(const StorageArrayOptions& options) {
 }
 
 std::uint32_t pending_queues(const StorageArrayOptions& options) {
-  constexpr std::uint32_t enough = 4;
+  const std::uint32_t enough = options.backing.is_direct ? 8 : 4;  // of fewer ordinary ones
   const std::uint32_t part = writes_files(options) ? 4 : 8;
   return std::min(options.queue_count, std::max(enough, options.queue_count / part));
 }

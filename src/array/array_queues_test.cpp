@@ -42,8 +42,11 @@ TEST(ArrayQueues, stage_as_much_as_the_cache_up_to_a_bound) {
   EXPECT_EQ(staging_bytes(read, 4096, 4096), mib);
   EXPECT_EQ(staging_bytes(direct, 1024 * mib, 4096), 4 * mib);
   EXPECT_EQ(staging_bytes(direct, 8 * mib, 4096), 2 * mib);
-  EXPECT_EQ(staging_bytes(direct, 1024 * mib, 512), mib);
-  EXPECT_EQ(staging_bytes(direct, 1024 * mib, 65536), 16 * mib);
+  EXPECT_EQ(staging_bytes(direct, 1024 * mib, 512), 4 * mib);
+  EXPECT_EQ(staging_bytes(direct, 1024 * mib, 16384), 16 * mib);
+  StorageArrayOptions striped = direct;
+  striped.backing.files.emplace_back();
+  EXPECT_EQ(staging_bytes(striped, 1024 * mib, 4096), 8 * mib);
   {
     const TestArray memory(
         {.in_memory = true, .staged = true, .device = read.device, .controller = controller});
