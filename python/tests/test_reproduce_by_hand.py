@@ -50,23 +50,47 @@ def test_the_fastest_shape_is_measured_again_beside_hippogriff(tmp_path: Path) -
         record = {**shaped(shape, send, 0), "key": f"shape/hybridsort/tiny/cold/{shape}/0"}
         journal.add(record)
     ours, by_hand = (each.measure() for each in again[:2])
+    journal.add(ours)
+    for number in range(2):
+        record = {
+            **shaped("default", 0.5, number),
+            "key": f"shape/hybridsort/tiny/cold/default/{number}",
+        }
+        journal.add(record)
+    assert again[2].measure()["shape"] == "2 x 64KiB", "it stays with what it chose"
     assert ours["command"][1] == "run"
     assert "--threads" not in ours["command"]
     assert by_hand["command"][-4:] == ["--threads", "2", "--piece", "64KiB"]
     assert ours["shape"] == by_hand["shape"] == "2 x 64KiB"
 
 
-def again(way: str, send: float, number: int) -> dict[str, Any]:
-    record = shaped("8 x 4MiB", send, number)
+def test_what_has_no_cold_state_is_not_tuned_there(tmp_path: Path) -> None:
+    bench = Bench(Places(tmp_path, tmp_path, fake_programs(tmp_path / "bin")), "host", 60)
+    journal = Journal(tmp_path / "journal")
+    units = Experiments(bench, QUICK, journal).units(("E3",))
+    for unit in units:
+        if unit.key.startswith("shape/hybridsort/tiny/cold/"):
+            journal.add({"key": unit.key, "absent": "there is no cold state here"})
+    again = [each for each in units if each.key.startswith("tuned/hybridsort/tiny/cold/")]
+    records = [each.measure() for each in again]
+    assert [record["absent"] for record in records] == 2 * ["there is no cold state here"]
+    assert not any("failure" in record for record in records)
+
+
+def again(way: str, send: float, number: int, shape: str = "8 x 4MiB") -> dict[str, Any]:
+    record = shaped(shape, send, number)
     return {**record, "key": f"tuned/nn/large/cold/{way}/{number}", "way": way}
 
 
 def test_what_was_measured_again_counts() -> None:
     records = []
-    for number in range(2):
+    for number in range(5):
         records += [shaped("default", 2.0, number), shaped("8 x 4MiB", 0.5, number)]
         records += [shaped("run", 1.0, number), again("pipelined", 1.5, number)]
         records.append(again("run", 1.0, number))
+    # Of another shape, which somebody's earlier run had chosen.
+    records += [again("pipelined", 9.0, number, "4 x 1MiB") for number in (5, 6)]
+    records += [again("run", 0.1, number, "4 x 1MiB") for number in (5, 6)]
     made = {figure.name: figure for figure in figures(Measurements([], records))}
     (_, panel) = made["by_hand"].panels
     assert panel.places == ("nn cold",)
@@ -79,7 +103,21 @@ def test_what_was_measured_again_counts() -> None:
     found = {each.text: each for each in targets(Measurements([], records), made)}
     tuned = found["the same over their best shape, of those tuned, worst"]
     assert tuned.measured == pytest.approx(3 / 3.5)
-    assert tuned.between is None, "two of each tell nothing of chance"
+    assert tuned.verdict == "met"
+
+
+def test_few_that_were_measured_again_decide_nothing() -> None:
+    records = [again("pipelined", 0.5, 0), again("run", 1.0, 0)]
+    made = {figure.name: figure for figure in figures(Measurements([], records))}
+    assert made["by_hand"].why == "Hippogriff over the best shape, in turns: nn cold, large, 1.20."
+    for number in range(2):
+        records += [shaped("default", 2.0, number), shaped("8 x 4MiB", 1.5, number)]
+        records.append(shaped("run", 1.0, number))
+    made = {figure.name: figure for figure in figures(Measurements([], records))}
+    found = {each.text: each for each in targets(Measurements([], records), made)}
+    tuned = found["the same over their best shape, of those tuned, worst"]
+    assert tuned.measured == pytest.approx(3 / 3.5)
+    assert tuned.between is None
 
 
 def test_what_chance_makes_of_a_ratio_is_said(tmp_path: Path) -> None:
@@ -96,6 +134,7 @@ def test_what_chance_makes_of_a_ratio_is_said(tmp_path: Path) -> None:
     assert tuned.between is not None
     low, high = tuned.between
     assert 3 / 3.7 <= low < 3.5 / 3.6 < high <= 4 / 3.5
+    assert tuned.verdict == "cannot tell"
     said = f"nn cold, large, 0.97 ({low:.2f} to {high:.2f})"
     assert said in made["by_hand"].why, made["by_hand"].why
     journal = Journal(tmp_path / "results")
@@ -124,7 +163,7 @@ def test_hippogriff_is_compared_with_the_best_shape() -> None:
     (panel,) = made["by_hand"].panels
     assert panel.places == ("default", "8 x 4MiB")
     assert [value.median for value in panel.series["nn cold"] if value] == [1.0, 0.75]
-    assert "nn cold 0.75 (8 x 4MiB)" in made["by_hand"].why
+    assert "nn cold, large, 0.75 (8 x 4MiB)" in made["by_hand"].why
     found = {each.text: each for each in targets(measured, made)}
     plain = found["seconds over those pipelined by hand, large, worst"]
     tuned = found["the same over their best shape, of those tuned, worst"]
@@ -137,7 +176,7 @@ def test_hippogriff_is_compared_with_the_best_shape() -> None:
     beside = {figure.name: figure for figure in figures(Measurements([], records))}
     (panel,) = beside["by_hand"].panels
     assert panel.places == ("default", "8 x 4MiB", "hippogriff")
-    assert "nn cold 0.75 (8 x 4MiB; hippogriff beside it 0.62)" in beside["by_hand"].why
+    assert "nn cold, large, 0.75 (8 x 4MiB; hippogriff beside it 0.62)" in beside["by_hand"].why
     found = {each.text: each for each in targets(Measurements([], records), beside)}
     tuned = found["the same over their best shape, of those tuned, worst"]
     assert tuned.measured == pytest.approx(2.5 / 3)

@@ -148,6 +148,8 @@ def test_a_slice_of_no_names_is_refused(tmp_path: Path, text: str) -> None:
         ("{}", "no measurement of hippogriff reproduce"),
         ('{"schema": "hippogriff-reproduce/1"}', "'hippogriff-reproduce/1' is another version's"),
         (f'{{"schema": "{SCHEMA}"}}', "neither a measurement nor a run"),
+        (f'{{"schema": "{SCHEMA}", "key": {10**400}}}', "it has a number of 401 digits"),
+        (f'{{"schema": "{SCHEMA}", "key": {"9" * 9999}}}', "it has a number of 9999 digits"),
         (f'{{"schema": "{SCHEMA}", "key": "a"}}', "neither a measurement nor a run"),
         (f'{{"schema": "{SCHEMA}", "run": 3}}', "neither a measurement nor a run"),
         (f'{{"schema": "{SCHEMA}", "run": {{}}}}', "neither a measurement nor a run"),

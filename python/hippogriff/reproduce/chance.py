@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_ENOUGH = 5
+ENOUGH = 5
 _DRAWS = 2000
 _LEFT_OUT = 0.05  # of the draws, at either end
 
@@ -35,7 +35,7 @@ def compare(ours: Sequence[float], theirs: Sequence[float]) -> Compared | None:
     if not ours or not theirs or not statistics.median(theirs) > 0:
         return None
     ratio = statistics.median(ours) / statistics.median(theirs)
-    if min(len(ours), len(theirs)) < _ENOUGH or not min(theirs) > 0:
+    if min(len(ours), len(theirs)) < ENOUGH or not min(theirs) > 0:
         return Compared(ratio)
     draw = random.Random(0)
     found = sorted(

@@ -50,7 +50,13 @@ Configurations = Annotated[
     typer.Option("--configurations", help="Only these of E7: drive,direct_most,everything,…"),
 ]
 Repetitions = Annotated[
-    int, typer.Option("--repetitions", min=0, max=100, help="0: 5; of --quick 2, or 1.")
+    int,
+    typer.Option(
+        "--repetitions",
+        min=0,
+        max=100,
+        help="0: 5, of the best shape by hand 31; of --quick 2, or 1.",
+    ),
 ]
 Keep = Annotated[bool, typer.Option("--keep-inputs", help="Leave inputs for the next run.")]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Only measure.")]

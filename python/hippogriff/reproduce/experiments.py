@@ -6,7 +6,6 @@ import json
 import os
 import random
 import shutil
-import statistics
 import sys
 import time
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hippogriff._bench import make_file
 from hippogriff.errors import HippogriffError
-from hippogriff.reproduce import callgrind, children
+from hippogriff.reproduce import callgrind, children, shapes
 from hippogriff.reproduce.bench import (
     CACHED,
     COLD,
@@ -27,7 +26,6 @@ from hippogriff.reproduce.bench import (
     cpu_seconds_of,
     expect_whole,
     json_of,
-    total_seconds,
     transfers_of,
 )
 from hippogriff.reproduce.energy import Meter, modelled
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
 _BYTES_PER_SECOND = 4e8  # A first guess, for the estimate of the time.
 _START_SECONDS = 0.5
 ONE_CHANNEL = "one_channel"
-DEFAULT_SHAPE = "default"
 CORES = (1, 2, 4)
 _IDLE_SECONDS = 2.5
 _REST_SECONDS = 4.0  # as a GPU needs them
@@ -90,14 +87,6 @@ class Unit:
             record["failure"] = f"{type(error).__name__}: {error}"
         record["took_seconds"] = time.monotonic() - begin
         return record
-
-
-def _shape_name(shape: Shape | str) -> str:
-    return shape if isinstance(shape, str) else f"{shape[0]} x {shape[1]}"
-
-
-def _shape_options(shape: Shape | str) -> list[str]:
-    return [] if isinstance(shape, str) else ["--threads", str(shape[0]), "--piece", shape[1]]
 
 
 class Experiments:
@@ -220,9 +209,12 @@ class Experiments:
                 program = BY_NAME[name]
                 for number in range(self._effort.setting_repetitions):
                     # In no order: what came just before may leave a drive slower, or faster.
-                    shapes: list[Shape | str] = [OURS, DEFAULT_SHAPE, *self._effort.shapes]
-                    random.Random(f"{name} {state} {number}").shuffle(shapes)
-                    for shape in shapes:
+                    order: list[Shape | str] = [
+                        *(OURS, shapes.DEFAULT_SHAPE),
+                        *self._effort.shapes,
+                    ]
+                    random.Random(f"{name} {state} {number}").shuffle(order)
+                    for shape in order:
                         yield self._by_hand(program, state, shape, number)
                 # The least of several medians is less than that shape takes: so both again.
                 for number in range(self._effort.tuned_repetitions):
@@ -235,44 +227,30 @@ class Experiments:
         way = OURS if shape == OURS else BY_HAND
 
         def act() -> Record:
-            options = _shape_options(shape)
+            options = shapes.options_of(shape)
             return self._bench.whole_program(program, scale, way, state, options=options)
 
         group = f"shape/{program.name}/{scale}"
-        named = _shape_name(shape)
+        named = shapes.name_of(shape)
         fields = {"program": program.name, "scale": scale, "state": state, "shape": named}
-        key = f"{group}/{state}/{named}/{number}"
+        key = shapes.shape_key(f"{program.name}/{scale}/{state}", shape, number)
         return Unit(key, ("E3",), group, self._guess(program, scale), act, fields)
 
     def _tuned(self, program: Program, state: str, way: str, number: int) -> Unit:
         """Run the shape by hand that was the fastest, or hippogriff."""
         scale = self._effort.scale
+        case = f"{program.name}/{scale}/{state}"
 
         def act() -> Record:
-            shape = self._fastest_by_hand(program, state)
-            options = [] if way == OURS else _shape_options(shape)
+            shape = shapes.fastest(self._journal, self._effort, case)
+            options = [] if way == OURS else shapes.options_of(shape)
             record = self._bench.whole_program(program, scale, way, state, options=options)
-            return {**record, "shape": _shape_name(shape)}
+            return {**record, "shape": shapes.name_of(shape)}
 
         group = f"tuned/{program.name}/{scale}"
         fields = {"program": program.name, "scale": scale, "state": state, "way": way}
-        key = f"{group}/{state}/{way}/{number}"
+        key = shapes.tuned_key(case, way, number)
         return Unit(key, ("E3",), group, self._guess(program, scale), act, fields)
-
-    def _fastest_by_hand(self, program: Program, state: str) -> Shape | str:
-        found: list[tuple[float, Shape | str]] = []
-        shapes: list[Shape | str] = [DEFAULT_SHAPE, *self._effort.shapes]
-        for shape in shapes:
-            known = [
-                self._journal.get(self._by_hand(program, state, shape, number).key) or {}
-                for number in range(self._effort.setting_repetitions)
-            ]
-            seconds = [total_seconds(record) for record in known if "result" in record]
-            if seconds:
-                found.append((statistics.median(seconds), shape))
-        if not found:
-            raise MeasurementError("no shape of the pipeline by hand was measured to choose from")
-        return min(found, key=lambda each: each[0])[1]
 
     def _costs(self) -> Iterator[Unit]:
         yield from self._whole_programs()

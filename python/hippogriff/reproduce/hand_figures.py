@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from hippogriff.reproduce.bench import total_seconds
-from hippogriff.reproduce.chance import Compared, compare
-from hippogriff.reproduce.experiments import DEFAULT_SHAPE
+from hippogriff.reproduce.chance import ENOUGH, Compared, compare
 from hippogriff.reproduce.figures import (
     NOT_MEASURED,
     WAY_TITLES,
@@ -17,6 +17,7 @@ from hippogriff.reproduce.figures import (
     relative,
 )
 from hippogriff.reproduce.programs import BY_HAND, OURS
+from hippogriff.reproduce.shapes import DEFAULT_SHAPE
 
 if TYPE_CHECKING:
     from hippogriff.reproduce.journal import Record
@@ -55,9 +56,16 @@ def _case(record: Record) -> str:
 
 
 def _tuned(records: list[Record], case: str, way: str) -> list[float]:
-    """Return the seconds of what was measured again in turns."""
+    """Return the seconds of what was measured again in turns, of the shape that most are of."""
+    mine = [record for record in records if _case(record) == case]
+    shapes = Counter(str(record["shape"]) for record in mine if record["way"] == BY_HAND)
+    if not shapes:
+        return []
+    (shape, _) = shapes.most_common(1)[0]
     return [
-        total_seconds(record) for record in records if (_case(record), record["way"]) == (case, way)
+        total_seconds(record)
+        for record in mine
+        if (record["way"], str(record["shape"])) == (way, shape)
     ]
 
 
@@ -110,17 +118,19 @@ def by_hand(measured: Measurements) -> Figure:
             if least := _least_by_hand(values, shapes):
                 ours = _ours(values, shapes)
                 beside = "" if ours is None else f"; hippogriff beside it {ours:.2f}"
-                best.append(f"{case} {least[0]:.2f} ({least[1]}{beside})")
-    why = NOT_MEASURED
+                best.append(f"{case}, {scale}, {least[0]:.2f} ({least[1]}{beside})")
+    again = _again(measured)
+    said = []
     if best:
-        why = (
+        said.append(
             "The default is up to 12 threads with pieces of 4 MiB, less for small files. The best "
             f"shape takes, of the default's time: {', '.join(best)}. As the least of many medians "
             "is less than what that shape takes, it was measured again with hippogriff, where that "
             "is shown. The papers do not say how theirs was tuned."
         )
-        if again := _again(measured):
-            why += f" Hippogriff over the best shape, in turns: {', '.join(again)}."
+    if again:
+        said.append(f"Hippogriff over the best shape, in turns: {', '.join(again)}.")
+    why = " ".join(said) or NOT_MEASURED
     title = "The pipeline by hand, tuned"
     panels += _in_turns(measured)
     return Figure("by_hand", "E3", title, "Gullfoss, NVMe-pipeline", tuple(panels), why)
@@ -131,13 +141,14 @@ def over_best_shape(
 ) -> Compared | None:
     """Return the seconds of hippogriff over those of the fastest shape.
 
-    By those that were measured for that, where they were, for the least of many medians flatters
-    the shape that has it; else beside all shapes; else over those of the default, by what the shape
-    took of them.
+    By those that were measured for that, where there are enough, for the least of many medians
+    flatters the shape that has it; else beside all shapes; else over those of the default, by what
+    the shape took of them.
     """
     case = f"{program} {state}"
     again = dict(measured.by_scale("tuned")).get(scale, [])
-    if found := compare(_tuned(again, case, OURS), _tuned(again, case, BY_HAND)):
+    ways = [_tuned(again, case, way) for way in (OURS, BY_HAND)]
+    if min(map(len, ways)) >= ENOUGH and (found := compare(*ways)):
         return found
     records = dict(measured.by_scale("shape")).get(scale, [])
     shapes = list(dict.fromkeys(str(record["shape"]) for record in records))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SCHEMA = "hippogriff-reproduce/2"
 Record = dict[str, Any]
 _BEGINNING = json.dumps({"schema": SCHEMA})[:-1].encode()
+_DIGITS_MAX = 300  # of what a float can have
 _RUN_FACTS = {"machine": ("device", "processor", "cores"), "build": ()}
 
 
@@ -72,6 +73,12 @@ def _bytes_of(path: Path) -> bytes:
     raise InvalidArgument(f"{path} is no regular file", object=str(path))
 
 
+def _integer(digits: str) -> int:
+    if len(digits) > _DIGITS_MAX:
+        raise ValueError(f"it has a number of {len(digits)} digits")
+    return int(digits)
+
+
 def _document_of(text: bytes) -> Record:
     """Return a JSON object of this version's.
 
@@ -81,8 +88,8 @@ def _document_of(text: bytes) -> Record:
         When it is none; says why.
     """
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
+        document = json.loads(text, parse_int=_integer)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise ValueError("it is no JSON") from None
     if not isinstance(document, dict) or "schema" not in document:
         raise ValueError("no measurement of hippogriff reproduce")

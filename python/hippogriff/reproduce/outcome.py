@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import Any
 
 _USAGE = (
@@ -35,6 +35,6 @@ def expect_result(result: Any) -> None:
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{value!r:.60} is no number")
-    if not (math.isfinite(value) and value >= 0):
+    if not 0 <= value <= sys.float_info.max:
         raise ValueError(f"{value} cannot be")
     return float(value)

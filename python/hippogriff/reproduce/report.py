@@ -143,7 +143,8 @@ def _targets(large: Measurements, every: Measurements) -> list[str]:
     if any(each.between for each in found):
         lines.append(
             '<p class="note">In brackets: where nine of ten such ratios lie if repetitions are '
-            "drawn anew from those that there are.</p>"
+            "drawn anew from those that there are, of several programs the most of either end. "
+            "Where the bound lies between, nothing can be told.</p>"
         )
     return lines
 

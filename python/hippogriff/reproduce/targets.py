@@ -22,6 +22,7 @@ from hippogriff.reproduce.together_figures import most_over, over_direct
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hippogriff.reproduce.chance import Compared
     from hippogriff.reproduce.figures import Figure, Measurements
 
 _GB = 1_000_000_000
@@ -37,13 +38,15 @@ class Target:
     measured: float | None
     at_most: bool = False
     limit: float | None = None  # what this hardware would allow, where that is known
-    between: tuple[float, float] | None = None  # nine of ten by chance, where that is known
+    between: tuple[float, float] | None = None  # by chance, where that is known
 
     @property
     def verdict(self) -> str:
         """Say how it is."""
         if self.measured is None:
             return "not measured"
+        if self.between is not None and self.between[0] <= self.bound <= self.between[1]:
+            return "cannot tell"
         met = self.measured <= self.bound if self.at_most else self.measured >= self.bound
         return "met" if met else "not met"
 
@@ -77,6 +80,17 @@ def to_hand(measured: Measurements, scale: str) -> Target:
     return Target(text, 1.03, _most(found), True)
 
 
+def _to_best_shapes(tuned: list[Compared]) -> Target:
+    """Judge the worst of ratios, by the most of either end of where they lie by chance."""
+    text = "the same over their best shape, of those tuned, worst"
+    worst = max((each.ratio for each in tuned), default=None)
+    known = [each.between for each in tuned if each.between is not None]
+    between = None
+    if known and len(known) == len(tuned):
+        between = (max(least for least, _ in known), max(most for _, most in known))
+    return Target(text, 1.03, worst, True, between=between)
+
+
 def _single(measured: Measurements, figures: dict[str, Figure]) -> list[Target]:
     targets = []
     for state in ("cold", "cached"):
@@ -91,12 +105,7 @@ def _single(measured: Measurements, figures: dict[str, Figure]) -> list[Target]:
         for state in ("cold", "cached")
         if (found := over_best_shape(measured, program.name, state, "large")) is not None
     ]
-    text = "the same over their best shape, of those tuned, worst"
-    worst = max(tuned, key=lambda each: each.ratio, default=None)
-    if worst is None:
-        targets.append(Target(text, 1.03, None, True))
-    else:
-        targets.append(Target(text, 1.03, worst.ratio, True, between=worst.between))
+    targets.append(_to_best_shapes(tuned))
     inward = [
         None if ratio is None else 1 / ratio.median
         for program in PROGRAMS
