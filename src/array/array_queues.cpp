@@ -68,8 +68,9 @@ bool is_staged(const StorageArrayOptions& options) {
 }
 
 std::uint32_t pending_queues(const StorageArrayOptions& options) {
-  const std::uint32_t enough = options.backing.is_direct ? 8 : 4;  // of fewer ordinary ones
-  const std::uint32_t part = writes_files(options) ? 4 : 8;
+  const bool writes = writes_files(options);
+  const std::uint32_t part = writes ? 4 : 8;
+  const std::uint32_t enough = options.backing.is_direct && !writes ? 8 : 4;
   return std::min(options.queue_count, std::max(enough, options.queue_count / part));
 }
 

@@ -11,6 +11,27 @@
 namespace hippogriff::ondemand {
 namespace {
 
+TEST(ArrayQueues, of_what_nobody_waits_for_are_enough) {
+  StorageArrayOptions read;
+  read.device = make_host_device({});
+  StorageArrayOptions direct = read;
+  direct.backing.is_direct = true;
+  StorageArrayOptions written = direct;
+  written.backing.writable = true;
+  written.backing.files.emplace_back();
+  direct.backing.files.emplace_back();
+  const auto pending = [](StorageArrayOptions options, std::uint32_t queues) {
+    options.queue_count = queues;
+    return pending_queues(options);
+  };
+  EXPECT_EQ(pending(read, 64), 8U);
+  EXPECT_EQ(pending(read, 16), 4U);
+  EXPECT_EQ(pending(direct, 16), 8U) << "fewer ordinary ones than through the page cache";
+  EXPECT_EQ(pending(written, 16), 4U);
+  EXPECT_EQ(pending(written, 64), 16U);
+  EXPECT_EQ(pending(direct, 4), 4U);
+}
+
 TEST(ArrayQueues, stage_as_much_as_the_cache_up_to_a_bound) {
   constexpr std::uint64_t mib = std::uint64_t{1} << 20;
   const auto controller = std::make_shared<Controller>(make_system_storage(QueueKind::threads), 1);

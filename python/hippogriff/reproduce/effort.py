@@ -153,7 +153,7 @@ FULL = Effort(
     ),
     setting_programs=("nn", "hybridsort", "hotspot"),
     setting_repetitions=5,
-    tuned_repetitions=31,  # of eleven a median is known to 3 % there
+    tuned_repetitions=31,  # a bound of 3 % where runs vary by a tenth
     parking_workloads=("hotspot", "gaussian", "nn"),
     calibrates=True,
 )
