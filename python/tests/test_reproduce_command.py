@@ -20,8 +20,8 @@ from hippogriff._usage import device_of
 from hippogriff.errors import InvalidArgument, IoError
 from hippogriff.reproduce import children, energy, machine
 from hippogriff.reproduce.bench import AbsentError, Bench, MeasurementError, Places, result_of
-from hippogriff.reproduce.command import say, write_report
-from hippogriff.reproduce.effort import FULL, QUICK, slice_of
+from hippogriff.reproduce.command import INTERRUPTED, Options, run, say, write_report
+from hippogriff.reproduce.effort import FULL, QUICK, Slice, slice_of
 from hippogriff.reproduce.energy_figures import Idle
 from hippogriff.reproduce.experiments import Experiments, Unit
 from hippogriff.reproduce.journal import SCHEMA, Journal, load
@@ -407,3 +407,32 @@ def test_a_full_drive_is_told_with_the_file(
     monkeypatch.setattr(Path, "write_text", fail)
     with pytest.raises(IoError, match=f"^write {page}: No space left"):
         write_report([tmp_path], page)
+
+
+def test_an_interrupt_while_the_report_is_drawn_leaves_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_arguments: object) -> Path:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hippogriff.reproduce.command.write_report", interrupted)
+    monkeypatch.setattr("signal.signal", lambda *_arguments: None)  # They stay as they are.
+    options = Options(
+        effort="quick",
+        experiments="E3",
+        out=tmp_path / "out",
+        files=None,
+        device="host",
+        programs=fake_programs(tmp_path / "bin"),
+        budget_seconds=0,
+        timeout_seconds=60,
+        part=Slice(programs=("nn",), repetitions=1),
+        keep_inputs=False,
+        report=True,
+        json=False,
+    )
+    assert run(options) == INTERRUPTED
+    said = capsys.readouterr()
+    assert f"measurements are in {tmp_path / 'out' / 'results.json'}" in said.out
+    assert "report:" not in said.out
+    assert "the same command goes on where this one ended" in said.err

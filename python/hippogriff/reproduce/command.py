@@ -99,7 +99,12 @@ def run(options: Options) -> int:
         with uninterrupted():  # A second signal, as service managers send, would leave inputs.
             bench.clean(keep_inputs=options.keep_inputs)
             results = journal.write_results()
-    page = write_report([options.out], options.out / "report") if options.report else None
+    page = None
+    try:
+        if options.report:
+            page = write_report([options.out], options.out / "report")
+    except KeyboardInterrupt:  # The same command writes it.
+        summary.interrupted = True
     if options.json:
         print_json(as_dict(summary, results, page))
     else:
