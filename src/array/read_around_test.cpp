@@ -210,7 +210,9 @@ TEST_F(ReadEpisodesTest, a_mix_reads_little_in_vain) {
         read(streamed + random() % ((huge - 4096) * pages));
       }
     }
-    EXPECT_LT(moved, streamed * (scattered <= 8 ? 3 : 4) / 2) << scattered << " of 512";
+    // Half of what is read whole may be in vain, where as many blocks are read all over as are not.
+    const bool half_and_half = scattered > 8 && scattered < 32;
+    EXPECT_LT(moved, streamed * (half_and_half ? 4 : 3) / 2) << scattered << " of 512";
     // Each page of 6 of a block alone, and then all of it; those that are scattered alone.
     const std::uint64_t unknowing =
         streamed * (5 * alone + pages) / pages + streamed / pages / 16 * scattered * alone;

@@ -22,8 +22,12 @@ class Compared(NamedTuple):
 
     def __str__(self) -> str:
         """Return it as people read it."""
-        known = "" if self.between is None else " ({:.2f} to {:.2f})".format(*self.between)
-        return f"{self.ratio:.2f}{known}"
+        return f"{self.ratio:.2f}{in_brackets(self.between)}"
+
+
+def in_brackets(between: tuple[float, float] | None) -> str:
+    """Return it as it follows a ratio; nothing where it is not known."""
+    return "" if between is None else f" ({between[0]:.2f} to {between[1]:.2f})"
 
 
 def compare(ours: Sequence[float], theirs: Sequence[float]) -> Compared | None:

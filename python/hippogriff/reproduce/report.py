@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hippogriff.errors import InvalidArgument
 from hippogriff.reproduce import papers
 from hippogriff.reproduce.all_figures import figures
+from hippogriff.reproduce.chance import in_brackets
 from hippogriff.reproduce.effort import EXPERIMENTS
 from hippogriff.reproduce.figures import NOT_MEASURED, Measurements
 from hippogriff.reproduce.journal import Results, differences, load
@@ -152,8 +153,7 @@ def _targets(large: Measurements, every: Measurements) -> list[str]:
 def _measured(target: Target) -> str:
     if target.measured is None:
         return ""
-    between = "" if target.between is None else " ({:.2f} to {:.2f})".format(*target.between)
-    return f"{target.measured:.3g}{between}"
+    return f"{target.measured:.3g}{in_brackets(target.between)}"
 
 
 def _coverage(found: Results) -> list[str]:
