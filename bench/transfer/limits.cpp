@@ -297,6 +297,7 @@ void add_limits(Contenders& to, const Bench& bench, Effort effort) {
   if (effort == Effort::full) {
     variants.push_back({mebibyte / 2, 8});
     variants.push_back({mebibyte, 2});
+    variants.push_back({mebibyte, 8});
     variants.push_back({4 * mebibyte, 32});
     variants.push_back({mebibyte, 64});
   }

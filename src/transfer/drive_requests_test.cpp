@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds a_while{200};
 constexpr std::uint32_t drive_depth = 2;
 constexpr std::uint64_t reads = 6;
 constexpr std::uint64_t spare_slots = 2;
-constexpr std::uint64_t writes = 4;
+constexpr std::uint64_t writes = 8;
 // From so many pieces on a send has spare slots.
 constexpr std::uint64_t long_bytes = 64 * DirectQueue::read_bytes;
 
@@ -115,7 +115,7 @@ TEST_F(DriveRequestsTest, a_cold_send_begins_with_three_reads_for_each_of_the_de
   expect_success();
 }
 
-TEST_F(DriveRequestsTest, a_receive_begins_with_two_writes_for_each_of_the_depth) {
+TEST_F(DriveRequestsTest, a_receive_begins_with_four_writes_for_each_of_the_depth) {
   hold(FaultPoint::queued_write);
   start(Direction::recv, long_bytes);
   expect_requests(FaultPoint::queued_write, writes);
