@@ -104,5 +104,6 @@ class Blocks:
             "total_seconds": found[depth],
             "blocks_per_second": count / found[depth],
             "depth": depth,
+            "seconds_by_depth": found,
             "amplification": None,
         }
