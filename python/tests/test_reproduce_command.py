@@ -18,7 +18,7 @@ from test_reproduce import reproduce
 from hippogriff import _runtime
 from hippogriff._usage import device_of
 from hippogriff.errors import InvalidArgument, IoError
-from hippogriff.reproduce import children, energy, machine
+from hippogriff.reproduce import children, commands, energy, machine
 from hippogriff.reproduce.bench import AbsentError, Bench, MeasurementError, Places, result_of
 from hippogriff.reproduce.command import INTERRUPTED, Options, run, say, write_report
 from hippogriff.reproduce.effort import FULL, QUICK, Slice, slice_of
@@ -119,6 +119,24 @@ def test_words_that_mean_nothing_are_refused(
     done = reproduce(tmp_path, fake_programs(tmp_path / "bin"), *words)
     assert (done.returncode, done.stdout) == (1, "")
     assert said in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--only", {"only": "nn"}),
+        ("--sizes", {"sizes": "large"}),
+        ("--configurations", {"configurations": "drive"}),
+        ("--repetitions", {"repetitions": 5}),
+        ("--experiments", {"experiments": "E3"}),
+    ],
+)
+def test_a_report_is_of_all_that_was_measured(
+    tmp_path: Path, option: str, words: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidArgument, match=f"--report shows all of the results: leave {option}"):
+        commands.reproduce(report_of=[str(tmp_path)], out=str(tmp_path / "out"), **words)
     assert not (tmp_path / "out").exists()
 
 

@@ -63,6 +63,12 @@ NoReport = Annotated[bool, typer.Option("--no-report", help="Only measure.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")]
 
 
+def _expect_all(part: dict[str, object]) -> None:
+    given = [option for option, value in part.items() if value is not None]
+    if given:
+        raise InvalidArgument(f"--report shows all of the results: leave {given[0]} out")
+
+
 def reproduce(
     quick: Quick = False,
     full: Full = False,
@@ -94,6 +100,9 @@ def reproduce(
     if report_of:
         if quick or full:
             raise InvalidArgument("--report measures nothing: leave --quick and --full out")
+        part = {"--only": only, "--sizes": sizes, "--configurations": configurations}
+        _expect_all(part | {"--repetitions": repetitions or None})
+        _expect_all({"--experiments": None if experiments == "all" else experiments})
         results = [path_of(each, "--report") for each in report_of]
         page = write_report(results, path_of(out, "--out"), builds_differ=builds_differ)
         if json:
