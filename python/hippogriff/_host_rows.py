@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import time
 from typing import Any
 
 from hippogriff._slices import CALL_BYTES
 from hippogriff.errors import InvalidArgument, Unsupported, check
 
 _CALL_ROWS = 1 << 18
-_FIRST_CALL_ROWS = 1 << 11
-_CALL_SECONDS = 0.25  # what a call should take at most: nobody hears an interrupt meanwhile
 
 
 def numpy_module() -> Any:
@@ -82,23 +79,9 @@ def broadcast(numpy: Any, values: Any, dtype: Any, shape: tuple[int, ...]) -> An
 
 
 def move_rows(move: Any, handle: Any, rows: Any, row_bytes: int, array: Any) -> None:
-    """Have rows gathered into memory or scattered from it; an interrupt is seen between calls.
-
-    Cold rows may take a thousand times as long as those in a cache: so each call moves as many as
-    the one before suggests.
-    """
-    most = max(1, min(_CALL_ROWS, CALL_BYTES // max(1, row_bytes)))
-    step = min(most, _FIRST_CALL_ROWS)
-    first = 0
-    while first < rows.size:
-        count = min(step, rows.size - first)
+    """Have rows gathered into memory or scattered from it; an interrupt is seen between calls."""
+    step = max(1, min(_CALL_ROWS, CALL_BYTES // max(1, row_bytes)))
+    for first in range(0, rows.size, step):
         numbers = rows.ctypes.data + first * rows.itemsize
         memory = array.ctypes.data + first * row_bytes
-        begin = time.monotonic()
-        check(move(handle, numbers, count, row_bytes, memory))
-        took = time.monotonic() - begin
-        first += count
-        if took > _CALL_SECONDS:
-            step = max(1, step // 2)
-        elif 4 * took < _CALL_SECONDS:
-            step = min(2 * step, most)
+        check(move(handle, numbers, min(step, rows.size - first), row_bytes, memory))

@@ -6,7 +6,6 @@ import io
 import os
 import signal
 import tempfile
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -233,37 +232,6 @@ def test_an_interrupt_is_seen_before_all_is_moved(
         assert rows_asked == 1000 if way in ("gather", "scatter") else bytes_asked == 1 << 20
         monkeypatch.setattr(lib, f"hippogriff_array_{way}", call.real)
         assert array[4095, 0] == 0, "the end was not to be moved any more"
-
-
-@pytest.mark.parametrize(
-    ("seconds_a_row", "most_seconds", "most_calls"),
-    [(0, 0, 14), (1e-4, 0.25, 80), (0.2, 410, 4200)],
-)
-def test_calls_for_rows_that_come_slowly_are_short(
-    monkeypatch: pytest.MonkeyPatch, seconds_a_row: float, most_seconds: float, most_calls: int
-) -> None:
-    clock = 0.0
-    took: list[float] = []
-    moved: list[tuple[int, int, int]] = []
-
-    def move(_handle: int, numbers: int, count: int, _row_bytes: int, memory: int) -> int:
-        nonlocal clock
-        moved.append((numbers - rows.ctypes.data, memory - out.ctypes.data, count))
-        took.append(seconds_a_row * count)
-        clock += took[-1]
-        return 0
-
-    monkeypatch.setattr(_host_rows, "time", SimpleNamespace(monotonic=lambda: clock))
-    rows = np.zeros(100_000 if seconds_a_row < 0.1 else 5000, "uint64")
-    out = np.empty((rows.size, 2), "u1")
-    _host_rows.move_rows(move, 0, rows, 2, out)
-    assert max(took) <= most_seconds
-    assert len(took) <= most_calls
-    assert sum(count for _, _, count in moved) == rows.size
-    begin = 0
-    for numbers, memory, count in moved:
-        assert (numbers, memory) == (8 * begin, 2 * begin)
-        begin += count
 
 
 @pytest.mark.usefixtures("short_calls")
