@@ -102,7 +102,7 @@ def _is_of_blocks(case: str) -> bool:
 
 def _goal_row(name: str, state: str, other: str, bound: float, found: float) -> str:
     verdict = "met" if found >= bound else "not met"
-    return f"| {name} | {state} | {other} | ≥ {bound:g} | {found:.2f} | {verdict} |"
+    return f"| {name} | {state} | {other} | ≥ {bound:g} | {found:.3g} | {verdict} |"
 
 
 def _goal_lines(runs: list[dict[str, Any]]) -> list[str]:
@@ -189,7 +189,7 @@ def _blocks_lines(cases: list[dict[str, dict[str, Any]]]) -> list[str]:
             depth = str(entries[_LIMIT]["repetitions"][0]["depth"])
         if len(rates) == 2:
             share = rates[_DIRECT] / rates[_LIMIT]
-            ratio = f"{share:.2f}"
+            ratio = f"{share:.3f}"
             if about["verb"] == "read":
                 verdict = "met" if share >= _LIMIT_SHARE else "not met"
         bound = f"≥ {_LIMIT_SHARE}" if about["verb"] == "read" else ""

@@ -214,10 +214,14 @@ DepthController make_depth_controller(const Transfer& transfer, std::uint32_t de
   const RoutingDecision& decision = transfer.decision();
   // The plan is the share beside others. DriveShare keeps to it, as long as they are there.
   const bool shared = decision.load.others_on_drive.processes > 0;
+  const bool writes = transfer.request().direction == Direction::recv;
+  const bool writes_alone = writes && !shared && decision.load.drive_transfers == 0;
+  const std::uint32_t wanted =
+      requests_per_depth(transfer) *
+      (shared ? decision.drive_depth : decision.choice().plan.direct_io_depth);
   depth_max = std::min(depth_max, std::max(decision.channels_max, DepthController::depth_min));
   return {
-      requests_per_depth(transfer) *
-          (shared ? decision.drive_depth : decision.choice().plan.direct_io_depth),
+      writes_alone ? std::max(wanted, DirectQueue::writes_alone) : wanted,
       depth_max,
       decision.depth_measured ? DepthController::Start::measured : DepthController::Start::guessed};
 }

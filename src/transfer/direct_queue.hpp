@@ -21,15 +21,18 @@ namespace hippogriff {
 class DirectQueue {
  public:
   // Small requests and more of them keep a drive as busy with less memory, which stays in the
-  // processors' caches then: virtual drives get slower beyond some 4 MiB under way. Eight reads of
-  // 512 KiB got 2.31 GB/s beside an H100, two of 1 MiB 2.21, eight 2.03; beside an H200 six of
-  // 512 KiB 2.66, four 2.41, eight 2.46. Eight writes of 1 MiB took 12 % less time than four beside
-  // two H200s, twelve no less; four got 2.27 GB/s and two of 2 MiB 2.06 beside an H100.
+  // processors' caches then: virtual drives are read more slowly with more than some 4 MiB under
+  // way. Eight reads of 512 KiB got 2.31 GB/s beside an H100, two of 1 MiB 2.21, eight 2.03; beside
+  // an H200 six of 512 KiB 2.66, four 2.41, eight 2.46. Four writes of 1 MiB 2.27 and two of 2 MiB
+  // 2.06 (H100).
   static constexpr std::uint64_t read_bytes = std::uint64_t{512} << 10;
   static constexpr std::uint64_t write_bytes = std::uint64_t{1} << 20;
   // A drive's depth, as it is measured and shared, counts so many times for them.
   static constexpr std::uint32_t reads_per_depth = 3;
-  static constexpr std::uint32_t writes_per_depth = 4;
+  static constexpr std::uint32_t writes_per_depth = 2;
+  // What a transfer begins with at least that is the only one at its drive: eight took 12 % less
+  // time than four beside two H200s, twelve 15 and 9 %.
+  static constexpr std::uint32_t writes_alone = 8;
 
   DirectQueue(LaneContext& context, Transfer& transfer, std::size_t depth);
 

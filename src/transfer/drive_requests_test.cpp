@@ -17,10 +17,8 @@ using hippogriff::testing::eventually;
 
 // What was begun too much is seen after this; requests that are held have ended at the drive.
 constexpr std::chrono::milliseconds a_while{200};
-constexpr std::uint32_t drive_depth = 2;
-constexpr std::uint64_t reads = 6;
+constexpr std::uint64_t reads = 6;  // of a drive whose depth is 2
 constexpr std::uint64_t spare_slots = 2;
-constexpr std::uint64_t writes = 8;
 // From so many pieces on a send has spare slots.
 constexpr std::uint64_t long_bytes = 64 * DirectQueue::read_bytes;
 
@@ -56,7 +54,7 @@ class DriveRequestsTest : public ::testing::Test {
                                      .address = memory_,
                                      .size = bytes,
                                      .route = Route::pipelined});
-    ASSERT_EQ(transfer_->decision().choice().plan.direct_io_depth, drive_depth);
+    ASSERT_EQ(transfer_->decision().choice().plan.direct_io_depth, drive_depth_);
   }
 
   void expect_requests(FaultPoint point, std::uint64_t count) {
@@ -89,6 +87,7 @@ class DriveRequestsTest : public ::testing::Test {
 
   const TemporaryFolder folder_;
   const std::string path_ = folder_.file("data");
+  std::uint32_t drive_depth_ = 2;
   std::vector<std::byte> content_;
   DeviceAddress memory_;
   FaultyRuntime on_;
@@ -101,7 +100,7 @@ class DriveRequestsTest : public ::testing::Test {
     const std::string link = link_key(on_.state().device->info());
     const std::string drive = drive_key(file->facts());
     Calibration calibration = default_calibration(link, drive);
-    calibration.drive.depth = drive_depth;
+    calibration.drive.depth = drive_depth_;
     calibration.drive.measured = true;
     on_.runtime->calibration().put(link, drive, calibration);
   }
@@ -115,11 +114,41 @@ TEST_F(DriveRequestsTest, a_cold_send_begins_with_three_reads_for_each_of_the_de
   expect_success();
 }
 
-TEST_F(DriveRequestsTest, a_receive_begins_with_four_writes_for_each_of_the_depth) {
+TEST_F(DriveRequestsTest, a_receive_alone_begins_with_eight_writes) {
   hold(FaultPoint::queued_write);
   start(Direction::recv, long_bytes);
-  expect_requests(FaultPoint::queued_write, writes);
+  expect_requests(FaultPoint::queued_write, 8);
   expect_success();
+}
+
+TEST_F(DriveRequestsTest, a_receive_begins_with_two_writes_for_each_of_a_larger_depth) {
+  drive_depth_ = 5;
+  hold(FaultPoint::queued_write);
+  start(Direction::recv, long_bytes);
+  expect_requests(FaultPoint::queued_write, 10);
+  expect_success();
+}
+
+TEST_F(DriveRequestsTest, a_receive_beside_another_begins_with_two_writes_for_each_of_the_depth) {
+  hold(FaultPoint::queued_write);
+  start(Direction::recv, long_bytes);
+  expect_requests(FaultPoint::queued_write, 8);
+  const std::vector<std::byte> others = random_bytes(long_bytes, 79);
+  const DeviceAddress memory = on_.state().allocate(long_bytes);
+  std::memcpy(device_bytes(memory), others.data(), long_bytes);
+  const std::string path = folder_.file("beside");
+  write_whole(path, {});
+  const auto beside = on_.runtime->submit({.direction = Direction::recv,
+                                           .path = path,
+                                           .address = memory,
+                                           .size = long_bytes,
+                                           .route = Route::pipelined});
+  expect_requests(FaultPoint::queued_write, 8 + 4);
+  expect_success();
+  ASSERT_TRUE(beside->wait(no_hang));
+  EXPECT_EQ(beside->status(), Status::ok) << beside->failure_message();
+  EXPECT_TRUE(read_whole(path) == others);
+  EXPECT_TRUE(on_.runtime->free(memory));
 }
 
 TEST_F(DriveRequestsTest, reads_that_end_together_are_followed_by_two_before_their_copies) {

@@ -137,9 +137,10 @@ class Measurement {
     replaced_ = std::make_unique<AtomicFile>(shared_storage(), path_);
     file_ = replaced_->file();
     const bool direct = file_->facts().direct;
+    static_assert(DirectQueue::write_bytes * DirectQueue::writes_alone <=
+                  EngineShape::channels_max * chunk_bytes);  // pinned_ has no more
     const Rate rate = queued(
-        {IoRequest::Kind::write, DirectQueue::write_bytes, 2 * DirectQueue::writes_per_depth},
-        file_bytes_);
+        {IoRequest::Kind::write, DirectQueue::write_bytes, DirectQueue::writes_alone}, file_bytes_);
     file_->sync();
     (direct ? calibration.drive.direct_write : calibration.host.cached_write_per_channel) = rate;
     if (!direct) {
