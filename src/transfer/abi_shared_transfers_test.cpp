@@ -292,7 +292,7 @@ TEST_F(SharedTransfers, what_is_asked_for_ahead_waits_while_another_process_read
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     notice.reset();
-    EXPECT_TRUE(eventually([&] { return cached() == 1; })) << cached();
+    EXPECT_TRUE(eventually([&] { return cached() == 1; })) << cached() << " of " << before;
   });
   EXPECT_EQ(process.wait(), 0);
 }
@@ -316,7 +316,7 @@ TEST_F(SharedTransfers, what_is_asked_for_ahead_waits_for_transfers_of_its_own_p
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     expect_content(handle);
-    EXPECT_TRUE(eventually([&] { return cached() == 1; })) << cached();
+    EXPECT_TRUE(eventually([&] { return cached() == 1; })) << cached() << " of " << before;
   });
   EXPECT_EQ(process.wait(), 0);
 }
