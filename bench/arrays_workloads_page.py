@@ -102,7 +102,7 @@ def _is_of_blocks(case: str) -> bool:
 
 def _goal_row(name: str, state: str, other: str, bound: float, found: float) -> str:
     verdict = "met" if found >= bound else "not met"
-    return f"| {name} | {state} | {other} | ≥ {bound:g} | {found:.3g} | {verdict} |"
+    return f"| {name} | {state} | {other} | ≥ {bound:g} | {found:.3f} | {verdict} |"
 
 
 def _goal_lines(runs: list[dict[str, Any]]) -> list[str]:
