@@ -17,6 +17,8 @@ RUN = '{"seconds": {"compute": 1}, "total_seconds": 2, "amplification": %s, "mod
 PROGRAM = """#!/bin/sh
 if [ "$1" = generate ]; then mkdir -p "$2"; echo ab >"$2/a"; echo ab >"$2/b"; exit; fi
 echo "$@" >>{calls}
+[ -e "$2/c" ] && echo "$2/c is there already" >&2 && exit 2
+echo sums >"$2/c"
 mode=; device=
 while [ $# -gt 0 ]; do
   [ "$1" = --mode ] && mode=$2
