@@ -110,7 +110,7 @@ def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch,
     [
         (("--budget-seconds", "-5"), "--budget-seconds -5.0 is no time"),
         (("--budget-seconds", "nan"), "--budget-seconds nan is no time"),
-        (("--report", "."), "--report measures nothing: leave --quick and --full out"),
+        (("--report", "."), "--report measures nothing and shows all of the results: leave --"),
     ],
 )
 def test_words_that_mean_nothing_are_refused(
@@ -125,17 +125,26 @@ def test_words_that_mean_nothing_are_refused(
 @pytest.mark.parametrize(
     ("option", "words"),
     [
+        ("--quick", {"quick": True}),
+        ("--full", {"full": True}),
+        ("--experiments", {"experiments": "E3"}),
         ("--only", {"only": "nn"}),
-        ("--sizes", {"sizes": "large"}),
+        ("--sizes", {"sizes": ""}),
         ("--configurations", {"configurations": "drive"}),
         ("--repetitions", {"repetitions": 5}),
-        ("--experiments", {"experiments": "E3"}),
+        ("--dir", {"files": "."}),
+        ("--device", {"device": "host"}),
+        ("--programs", {"programs": "."}),
+        ("--budget-seconds", {"budget_seconds": 0.0}),
+        ("--timeout", {"timeout": 10.0}),
+        ("--keep-inputs", {"keep_inputs": True}),
+        ("--no-report", {"no_report": True}),
     ],
 )
-def test_a_report_is_of_all_that_was_measured(
+def test_a_report_measures_nothing_and_is_of_all_that_was_measured(
     tmp_path: Path, option: str, words: dict[str, Any]
 ) -> None:
-    with pytest.raises(InvalidArgument, match=f"--report shows all of the results: leave {option}"):
+    with pytest.raises(InvalidArgument, match=f"shows all of the results: leave {option} out"):
         commands.reproduce(report_of=[str(tmp_path)], out=str(tmp_path / "out"), **words)
     assert not (tmp_path / "out").exists()
 

@@ -62,11 +62,27 @@ Keep = Annotated[bool, typer.Option("--keep-inputs", help="Leave inputs for the 
 NoReport = Annotated[bool, typer.Option("--no-report", help="Only measure.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")]
 
+_TIMEOUT_SECONDS = 300.0
 
-def _expect_all(part: dict[str, object]) -> None:
-    given = [option for option, value in part.items() if value is not None]
+
+def _expect_none(options: dict[str, object]) -> None:
+    """Refuse what is of measuring, with values but for those that mean nothing."""
+    given = [option for option, value in options.items() if value not in (None, False)]
     if given:
-        raise InvalidArgument(f"--report shows all of the results: leave {given[0]} out")
+        raise InvalidArgument(
+            f"--report measures nothing and shows all of the results: leave {given[0]} out"
+        )
+
+
+def _draw(report_of: list[str], out: str, *, builds_differ: bool, json: bool) -> None:
+    from hippogriff.reproduce.command import write_report
+
+    results = [path_of(each, "--report") for each in report_of]
+    page = write_report(results, path_of(out, "--out"), builds_differ=builds_differ)
+    if json:
+        print_json({"report": str(page)})
+    else:
+        print(page)
 
 
 def reproduce(
@@ -80,7 +96,7 @@ def reproduce(
     device: Device = None,
     programs: Programs = None,
     budget_seconds: Budget = math.inf,
-    timeout: Timeout = 300.0,
+    timeout: Timeout = _TIMEOUT_SECONDS,
     only: Only = None,
     sizes: Sizes = None,
     configurations: Configurations = None,
@@ -94,21 +110,29 @@ def reproduce(
     What was measured is kept at once: the same command goes on where an interrupted one ended.
     Exit code 1 when a measurement failed.
     """
-    from hippogriff.reproduce.command import Options, run, write_report
+    from hippogriff.reproduce.command import Options, run
     from hippogriff.reproduce.effort import slice_of
 
     if report_of:
-        if quick or full:
-            raise InvalidArgument("--report measures nothing: leave --quick and --full out")
-        part = {"--only": only, "--sizes": sizes, "--configurations": configurations}
-        _expect_all(part | {"--repetitions": repetitions or None})
-        _expect_all({"--experiments": None if experiments == "all" else experiments})
-        results = [path_of(each, "--report") for each in report_of]
-        page = write_report(results, path_of(out, "--out"), builds_differ=builds_differ)
-        if json:
-            print_json({"report": str(page)})
-        else:
-            print(page)
+        _expect_none(
+            {
+                "--quick": quick,
+                "--full": full,
+                "--experiments": experiments != "all",
+                "--only": only,
+                "--sizes": sizes,
+                "--configurations": configurations,
+                "--repetitions": repetitions != 0,
+                "--dir": files,
+                "--device": device,
+                "--programs": programs,
+                "--budget-seconds": budget_seconds != math.inf,
+                "--timeout": timeout != _TIMEOUT_SECONDS,
+                "--keep-inputs": keep_inputs,
+                "--no-report": no_report,
+            }
+        )
+        _draw(report_of, out, builds_differ=builds_differ, json=json)
         return
     if builds_differ:
         raise InvalidArgument("--builds-differ is of --report")
