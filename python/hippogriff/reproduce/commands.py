@@ -66,7 +66,7 @@ _TIMEOUT_SECONDS = 300.0
 
 
 def _expect_none(options: dict[str, object]) -> None:
-    """Refuse what is of measuring, with values but for those that mean nothing."""
+    """Refuse options of measuring; one whose value is None or False was not given."""
     given = [option for option, value in options.items() if value not in (None, False)]
     if given:
         raise InvalidArgument(
