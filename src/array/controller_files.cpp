@@ -244,6 +244,11 @@ void ControllerThread::read_around(const Pending& pending) {
     array->take_ahead(
         part, *block, ahead_bytes, [&](const Range& run) { hint({array, part.file, run}); });
   }
+  const SharedDrive* const drive =
+      pending.served->drive != nullptr ? pending.served->drive->shared : nullptr;
+  if ((drive == nullptr || !drive->has_others()) && array->begin_rest(part)) {
+    hint({array, part.file, {}, RestReads{.drive = drive}});
+  }
 }
 
 // What is copied may be worth registering.

@@ -26,7 +26,6 @@ constexpr std::uint32_t rounds_unseen = 16;  // between two looks at the clock
 constexpr std::chrono::milliseconds show_interval{100};
 constexpr std::chrono::nanoseconds io_look{20'000};
 constexpr std::uint64_t longest_sleep_ns = 500'000'000;
-constexpr std::size_t hints_max = 8192;  // that wait, of reads
 
 template <typename Body>
 std::thread arrays_thread(const char* name, Body body) {
@@ -384,44 +383,6 @@ void ControllerThread::begin_flush(Pending& pending) {
     flush_wanted_.notify_one();
   } catch (...) {  // the next one tries again
     answer_failure(pending, NvmeStatus::internal_error, current_failure());
-  }
-}
-
-// Asking for it may wait, so another thread does. Without one a flush has more to do, or reads.
-void ControllerThread::hint(Hint hint) {
-  const std::scoped_lock lock(mutex_);
-  try {
-    if (hint.to_read != nullptr && hints_.size() >= hints_max) {
-      return;  // whoever wants it reads it itself
-    }
-    hints_.push_back(std::move(hint));
-    if (!hinter_.joinable()) {
-      hinter_ = quiet_thread("hippo-hints", [this] { hint_loop(); });
-    }
-    hint_given_.notify_one();
-  } catch (const std::exception&) {
-    hints_.clear();
-  }
-}
-
-void ControllerThread::hint_loop() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    hint_given_.wait(lock, [&] { return stop_ || !hints_.empty(); });
-    if (stop_) {
-      return;
-    }
-    {
-      const Hint next = std::move(hints_.front());
-      hints_.pop_front();
-      lock.unlock();
-      if (next.to_read != nullptr) {
-        next.to_read->file->begin_read_ahead(next.part);
-      } else {
-        next.array->backing().begin_write_back(next.part);
-      }
-    }
-    lock.lock();
   }
 }
 

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -77,11 +78,19 @@ class ControllerThread {
     CopyJob job;                    // of what is copied from the page cache
   };
 
+  // Of who reads what is left of a file: what the array had been read when it was last seen to be.
+  struct RestReads {
+    const SharedDrive* drive = nullptr;
+    std::uint64_t reads = 0;
+    std::chrono::steady_clock::time_point at;
+  };
+
   // What may be useful to begin and may wait: by a thread of its own.
   struct Hint {
     std::shared_ptr<ServedArray> array;
     const BackingFile* to_read = nullptr;  // ahead; null: the array's part is to be written back
     Range part;
+    std::optional<RestReads> rest = std::nullopt;  // then the part is on its way by now
   };
 
   // Commands of files that have not begun: those that came while others had no room wait until
@@ -170,6 +179,8 @@ class ControllerThread {
   [[nodiscard]] bool something_to_do();
   void flush_loop();
   void hint_loop();
+  [[nodiscard]] std::optional<Hint> give(const Hint& hint);
+  [[nodiscard]] std::optional<Hint> read_rest(const Hint& hint);
   void changed();
 
   std::shared_ptr<Storage> storage_;

@@ -4,6 +4,7 @@
 
 #include "array/read_episodes.hpp"
 #include "array/read_forecast.hpp"
+#include "array/read_rest.hpp"
 #include "array/regions.hpp"
 
 #include <algorithm>
@@ -24,7 +25,8 @@ namespace hippogriff::ondemand {
 // ones. Where blocks that reads came to before were read all over soon (ReadEpisodes), the next
 // read of one takes all of it, in vain when reads go on elsewhere meanwhile. Of a gather that was
 // told, it is read as soon as so much is foreseen, in vain where something else comes. A block that
-// is cold again was read for nothing, or memory is short: each time it takes twice as much.
+// is cold again was read for nothing, or memory is short: each time it takes twice as much. While
+// the rest of a file is read (ReadRest), the next read of a block takes all of it.
 // Thread-safe.
 class ReadAround {
  public:
@@ -33,9 +35,12 @@ class ReadAround {
       : regions_(file_bytes, block_bytes_min, blocks_max / files),
         count_(files * regions_.count()),
         forecast_(count_),
-        episodes_(count_) {}
+        episodes_(count_),
+        rest_(files, pages_of(file_bytes)) {}
 
   [[nodiscard]] ReadForecast& forecast() { return forecast_; }
+
+  [[nodiscard]] ReadRest& rest() { return rest_; }
 
   // Of a part of a file that is about to be read from its drive, offsets from where the array
   // begins there: the block in which it begins, when enough of it was read, by several reads with
@@ -51,7 +56,8 @@ class ReadAround {
     const std::uint64_t pages = pages_of(block.size);
     const std::size_t block_number = file * regions_.count() + number;
     const double more_reads = forecast_.note(block_number, reads);
-    const bool all_over = episodes_.note(block_number, pages_of(part.size));
+    const bool all_over =
+        episodes_.note(block_number, pages_of(part.size)) || rest_.is_under_way(file);
     const double foreseen =
         std::min(more_reads * static_cast<double>(pages_of(part.size)), static_cast<double>(pages));
     std::atomic<std::uint32_t>& counter = counters_[block_number];
@@ -70,10 +76,15 @@ class ReadAround {
       after = enough ? std::min(times + 1, times_max) << times_shift
                      : times << times_shift | static_cast<std::uint32_t>(read);
     } while (!counter.compare_exchange_weak(before, after, std::memory_order_relaxed));
+    const bool first_time = before >> times_shift == 0;
     if (enough) {
       episodes_.note_whole(block_number);
     }
-    const bool first_time = before >> times_shift == 0;
+    if (enough && first_time) {
+      rest_.note_whole(file, pages);
+    } else if (first_time) {
+      rest_.note_alone(file, pages_of(part.size));
+    }
     const bool some_is_left = read < pages || !first_time;
     return enough && some_is_left ? std::optional(block) : std::nullopt;
   }
@@ -94,6 +105,7 @@ class ReadAround {
     while (++number < end) {
       const Range part = regions_.part(number);
       if (take_unread(file, number)) {
+        rest_.note_whole(file, pages_of(part.size));
         run.size += part.size;
         continue;
       }
@@ -101,6 +113,37 @@ class ReadAround {
         give(run);
       }
       run = {part.end(), 0};
+    }
+    if (run.size != 0) {
+      give(run);
+    }
+  }
+
+  [[nodiscard]] std::uint64_t rest_bytes(std::size_t file) const noexcept {
+    return rest_.left_pages(file) * page_bytes;
+  }
+
+  // For who reads the rest: gives the next blocks that were not read as a whole, so many bytes or
+  // one more, those in a row together; none when all were.
+  template <typename Give>
+  void take_rest(std::size_t file, std::uint64_t bytes, Give&& give) {
+    Range run{};
+    std::size_t& number = rest_.next_block(file);
+    for (std::uint64_t taken = 0; number < regions_.count() && taken < bytes; ++number) {
+      if (!take_first(file, number)) {
+        continue;
+      }
+      const Range part = regions_.part(number);
+      rest_.note_whole(file, pages_of(part.size));
+      taken += part.size;
+      if (run.size != 0 && run.end() == part.offset) {
+        run.size += part.size;
+        continue;
+      }
+      if (run.size != 0) {
+        give(run);
+      }
+      run = part;
     }
     if (run.size != 0) {
       give(run);
@@ -128,6 +171,19 @@ class ReadAround {
                    unread, std::uint32_t{1} << times_shift, std::memory_order_relaxed);
   }
 
+  // Unless it was read as a whole before.
+  bool take_first(std::size_t file, std::size_t number) noexcept {
+    std::atomic<std::uint32_t>& its = counter(file, number);
+    std::uint32_t before = its.load(std::memory_order_relaxed);
+    while (before >> times_shift == 0) {
+      if (its.compare_exchange_weak(
+              before, std::uint32_t{1} << times_shift, std::memory_order_relaxed)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   static std::uint64_t pages_of(std::uint64_t size_bytes) {
     return (size_bytes + page_bytes - 1) / page_bytes;
   }
@@ -147,6 +203,7 @@ class ReadAround {
   std::size_t count_;
   ReadForecast forecast_;
   ReadEpisodes episodes_;
+  ReadRest rest_;
   std::once_flag made_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> counters_;
 };

@@ -117,7 +117,7 @@ class ServedArray {
 
   // A part of a file is about to be read from its drive: the part, if any, that should be with it.
   [[nodiscard]] std::optional<Range> note_cold(const FilePart& part) {
-    const auto file = static_cast<std::size_t>(part.file - backing().files.data());
+    const auto file = number_of(part.file);
     const Range its{part.offset - backing().file_offset, part.size_bytes};
     auto around = read_around_.note(file, its, read_around_.forecast().is_told() ? reads() : 0);
     if (around) {
@@ -129,10 +129,32 @@ class ServedArray {
   // After that gave a block: gives what of the next `bytes` of the file is to be read with it.
   template <typename Give>
   void take_ahead(const FilePart& part, const Range& block, std::uint64_t bytes, Give&& give) {
-    const auto file = static_cast<std::size_t>(part.file - backing().files.data());
+    const auto file = number_of(part.file);
     const std::uint64_t begin = backing().file_offset;
     read_around_.take_ahead(file, {block.offset - begin, block.size}, bytes, [&](const Range& run) {
       give(Range{run.offset + begin, run.size});
+    });
+  }
+
+  // Whether who asks is to read the rest of the part's file, until pause_rest() or end_rest(). Not
+  // of copies: each is asked for some of the array only.
+  [[nodiscard]] bool begin_rest(const FilePart& part) noexcept {
+    return backing().layout().copies() == 1 && read_around_.rest().begin(number_of(part.file));
+  }
+
+  void pause_rest(const BackingFile* file) noexcept { read_around_.rest().pause(number_of(file)); }
+
+  void end_rest(const BackingFile* file) noexcept { read_around_.rest().end(number_of(file)); }
+
+  [[nodiscard]] std::uint64_t rest_bytes(const BackingFile* file) const noexcept {
+    return read_around_.rest_bytes(number_of(file));
+  }
+
+  // For who reads the rest: gives what of the file comes next, so many bytes; nothing at its end.
+  template <typename Give>
+  void take_rest(const BackingFile* file, std::uint64_t bytes, Give&& give) {
+    read_around_.take_rest(number_of(file), bytes, [&](const Range& run) {
+      give(Range{run.offset + backing().file_offset, run.size});
     });
   }
 
@@ -342,6 +364,10 @@ class ServedArray {
   }
 
  private:
+  [[nodiscard]] std::size_t number_of(const BackingFile* file) const {
+    return static_cast<std::size_t>(file - backing().files.data());
+  }
+
   struct Recent {
     Range of;
     Failure failure;

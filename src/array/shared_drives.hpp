@@ -28,6 +28,11 @@ struct SharedDrive {
   // What it is as fast with as with any number, for each thread. Set before others have it.
   std::uint64_t each_thread_wants = drive_share_max;
 
+  // Whether arrays of other processes are at it.
+  [[nodiscard]] bool has_others() const {
+    return share.load(std::memory_order_relaxed) < drive_share_max;
+  }
+
   // The mean that some requests took which were in flight at the same time.
   void note_mean(std::uint64_t mean_ns);
 };
