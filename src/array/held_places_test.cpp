@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -242,6 +243,91 @@ TEST(HeldPlaces, a_flush_writes_and_keeps_what_is_let_go_while_it_waits_for_anot
   first.let_go();
   array.array().flush();
   EXPECT_EQ(array.stored()[kept * usual_line_bytes], std::byte{2});
+}
+
+TEST(HeldPlaces, a_flush_gets_its_turn_at_a_line_that_many_threads_write_all_the_time) {
+  constexpr int writers = 16;
+  TestArray array({.wait_limit = std::chrono::seconds(20)});
+  const auto view = array.view<std::uint32_t>();
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint32_t> round{0};
+  std::atomic<int> failed{0};
+  std::array<std::atomic<std::uint32_t>, writers> written{};
+  on_threads(writers + 1, [&](int thread) {
+    const auto own = static_cast<std::size_t>(thread);
+    while (thread < writers && !stop) {
+      const std::uint32_t now = round;
+      failed += view.write(own, now) == NvmeStatus::success ? 0 : 1;
+      written.at(own) = now;
+    }
+    if (thread < writers) {
+      return;
+    }
+    for (std::uint32_t i = 1; i <= 3; ++i) {
+      round = i;
+      for (const auto& its : written) {
+        while (its < i) {
+          std::this_thread::yield();
+        }
+      }
+      EXPECT_NO_THROW(array.array().flush());
+      const std::vector<std::uint32_t> stored = elements_of<std::uint32_t>(array.stored());
+      failed += static_cast<int>(std::count_if(
+          stored.begin(), stored.begin() + writers, [&](auto is) { return is != i; }));
+    }
+    stop = true;
+  });
+  EXPECT_EQ(failed.load(), 0);
+}
+
+TEST(HeldPlaces, a_flush_gets_its_turn_at_a_line_that_somebody_always_holds) {
+  TestArray array({.wait_limit = std::chrono::seconds(5)});
+  const auto view = array.view<std::uint32_t>();
+  const auto& places = array.array().cache().places;
+  ASSERT_EQ(view.write(5, 42), NvmeStatus::success);
+  std::atomic<bool> stop{false};
+  std::atomic<int> holds{0};
+  on_threads(5, [&](int thread) {
+    if (thread == 4) {
+      while (holds < 8) {
+        std::this_thread::yield();
+      }
+      EXPECT_NO_THROW(array.array().flush());
+      stop = true;
+    }
+    while (!stop) {
+      std::uint32_t place = 0;
+      if (places.try_hold(0, place)) {
+        ++holds;
+        std::this_thread::sleep_for(std::chrono::microseconds(300 + 100 * thread));
+        places.drop(place, false);
+      }
+    }
+  });
+  EXPECT_EQ(elements_of<std::uint32_t>(array.stored())[5], 42U);
+}
+
+TEST(HeldPlaces, a_line_is_used_while_a_flush_waits_for_who_keeps_it) {
+  TestArray array({.wait_limit = std::chrono::seconds(20)});
+  const auto view = array.view<std::uint32_t>();
+  array_cursor<std::uint32_t> cursor(view);
+  ASSERT_EQ(cursor.write(5, 42), NvmeStatus::success);
+  std::thread flusher([&] { array.array().flush(); });
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::uint32_t i = 0;
+       std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(200);
+       ++i) {
+    EXPECT_EQ(view.write(6, i), NvmeStatus::success);
+    EXPECT_EQ(cursor.write(7, i), NvmeStatus::success);
+    array_cursor<std::uint32_t> other(view);
+    EXPECT_EQ(other[6], i);
+    EXPECT_EQ(view[7], i);
+  }
+  EXPECT_EQ(cursor.write(7, 1), NvmeStatus::success);
+  cursor.let_go();
+  flusher.join();
+  EXPECT_EQ(elements_of<std::uint32_t>(array.stored())[5], 42U);
+  EXPECT_EQ(elements_of<std::uint32_t>(array.stored())[7], 1U);
 }
 
 TEST(HeldPlaces, reads_of_many_threads_that_fail_beside_cursors_give_nothing_wrong) {

@@ -52,6 +52,7 @@ struct PlaceWord {
   static constexpr uint64_t busy = uint64_t{1} << 20U;
   static constexpr uint64_t dirty = uint64_t{1} << 21U;
   static constexpr uint64_t used = uint64_t{1} << 22U;
+  static constexpr uint64_t shut = uint64_t{1} << 23U;  // more than all references
   static constexpr uint32_t line_shift = 24;
 
   HIPPO_ANYWHERE static constexpr uint64_t line(uint64_t word) { return word >> line_shift; }
@@ -282,6 +283,15 @@ struct PlaceTable {
     return (word & PlaceWord::dirty) != 0;
   }
 
+  // Nobody takes a reference of a place that is shut; a line that comes to it opens it.
+  HIPPO_ANYWHERE void shut(uint32_t place, bool shuts) const {
+    if (shuts) {
+      word_at(place).fetch_or(PlaceWord::shut, relaxed);
+    } else {
+      word_at(place).fetch_and(~PlaceWord::shut, relaxed);
+    }
+  }
+
   // What there is to do until the place is clean: nothing (ready), to write it back (it is ours),
   // to settle its pending command, or to wait.
   HIPPO_ANYWHERE Found claim_dirty(uint32_t place) const {
@@ -367,12 +377,12 @@ struct PlaceTable {
     return has == 0 ? no_place : first + lowest(has);
   }
 
-  // Whether there are too many references for one more, so that the word never overflows: half of
-  // what it counts for who keeps lines. Those who use one for a moment have a reference a thread,
-  // which is fewer than the other half; else they wait.
+  // Whether the place is shut, or there are too many references for one more, so that the word
+  // never overflows: half of what it counts for who keeps lines. Those who use one for a moment
+  // have a reference a thread, which is fewer than the other half; else they wait.
   [[nodiscard]] HIPPO_ANYWHERE static bool crowded(uint64_t word, Intent intent) {
     const uint64_t most = intent == Intent::keep ? kept_most : kept_most + kept_most / 2;
-    return (word & PlaceWord::references) >= most;
+    return (word & (PlaceWord::references | PlaceWord::shut)) >= most;
   }
 
   // Takes a reference of a place that had the line a moment ago, and waits until its bytes are
@@ -380,6 +390,11 @@ struct PlaceTable {
   // another line's now. Of a line that too many keep nobody keeps it, as where no place is left.
   HIPPO_ANYWHERE bool join(uint64_t line, Intent intent, Found& found, Wait& wait) const {
     shared_ref<uint64_t> word = word_at(found.place);
+    if ((word.load(relaxed) & PlaceWord::shut) !=
+        0) {  // without a reference: nobody is to have one
+      found = {Step::spare, no_place, 0};
+      return intent == Intent::keep;
+    }
     uint64_t now = word.fetch_add(PlaceWord::reference, acquire);
     const bool is_line = PlaceWord::line(now) == line;
     if (!is_line || crowded(now, intent)) {

@@ -109,13 +109,20 @@ HIPPO_ANYWHERE inline NvmeStatus Cache::sync() const {
   return noted(status);
 }
 
-// Writes a place when nobody holds it, if it is dirty then.
+// Writes a place when nobody holds it, if it is dirty then. Where somebody always does, it is shut
+// for a moment at a time: who came before lets go, unless it keeps the line, and others wait.
 template <typename Group>
 HIPPO_ANYWHERE NvmeStatus Cache::flush_in_turn(const Group& group, uint32_t place) const {
+  bool shuts = false;
   for (Wait wait(patience, WhenLate::gives_up);;) {
     Found found{Step::wait, place, 0};
     if (group.leads()) {
       found = places.claim_dirty(place);
+      const bool shut = found.step == Step::wait && wait.rounds() / held_pauses % 8 == 1;
+      if (shut != shuts) {
+        places.shut(place, shut);
+        shuts = shut;
+      }
     }
     found.step = static_cast<Step>(group.told(static_cast<uint32_t>(found.step)));
     if (found.step == Step::ready) {
@@ -128,6 +135,9 @@ HIPPO_ANYWHERE NvmeStatus Cache::flush_in_turn(const Group& group, uint32_t plac
     const bool goes_on = found.step == Step::settle ? settle_any(group, found, no_line).goes_on
                                                     : group.told(group.leads() && wait.again());
     if (!goes_on) {
+      if (shuts) {
+        places.shut(place, false);
+      }
       const bool late = group.told(group.leads() && patience.ended() == Ending::none);
       return late ? NvmeStatus::interrupted : noted(NvmeStatus::aborted);
     }
