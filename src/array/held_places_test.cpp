@@ -1,5 +1,6 @@
 // Threads that keep more lines than the cache has places for.
 #include "testing/array_fixture.hpp"
+#include "testing/eventually.hpp"
 #include "testing/failure_of.hpp"
 
 #include <gtest/gtest.h>
@@ -249,35 +250,27 @@ TEST(HeldPlaces, a_flush_gets_its_turn_at_a_line_that_many_threads_write_all_the
   constexpr int writers = 16;
   TestArray array({.wait_limit = std::chrono::seconds(20)});
   const auto view = array.view<std::uint32_t>();
-  std::atomic<bool> stop{false};
-  std::atomic<std::uint32_t> round{0};
-  std::atomic<int> failed{0};
+  std::atomic<std::uint32_t> round{1};  // 0: stop
   std::array<std::atomic<std::uint32_t>, writers> written{};
-  on_threads(writers + 1, [&](int thread) {
-    const auto own = static_cast<std::size_t>(thread);
-    while (thread < writers && !stop) {
-      const std::uint32_t now = round;
-      failed += view.write(own, now) == NvmeStatus::success ? 0 : 1;
-      written.at(own) = now;
-    }
-    if (thread < writers) {
-      return;
-    }
-    for (std::uint32_t i = 1; i <= 3; ++i) {
-      round = i;
-      for (const auto& its : written) {
-        while (its < i) {
-          std::this_thread::yield();
-        }
+  std::thread writing([&] {
+    on_threads(writers, [&](int thread) {
+      const auto own = static_cast<std::size_t>(thread);
+      for (std::uint32_t now = round; now != 0; now = round) {
+        EXPECT_EQ(view.write(own, now), NvmeStatus::success);
+        written.at(own) = now;
       }
-      EXPECT_NO_THROW(array.array().flush());
-      const std::vector<std::uint32_t> stored = elements_of<std::uint32_t>(array.stored());
-      failed += static_cast<int>(std::count_if(
-          stored.begin(), stored.begin() + writers, [&](auto is) { return is != i; }));
-    }
-    stop = true;
+    });
   });
-  EXPECT_EQ(failed.load(), 0);
+  for (const std::uint32_t now : {1U, 2U, 3U}) {
+    round = now;
+    EXPECT_TRUE(testing::eventually(
+        [&] { return std::ranges::all_of(written, [&](const auto& is) { return is == now; }); }));
+    EXPECT_NO_THROW(array.array().flush());
+    const std::vector<std::uint32_t> stored = elements_of<std::uint32_t>(array.stored());
+    EXPECT_EQ(std::count(stored.begin(), stored.begin() + writers, now), writers);
+  }
+  round = 0;
+  writing.join();
 }
 
 TEST(HeldPlaces, a_flush_gets_its_turn_at_a_line_that_somebody_always_holds) {
