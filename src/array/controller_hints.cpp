@@ -32,6 +32,11 @@ void ControllerThread::hint(Hint hint) {
                 : hint.to_read != nullptr && hints_.size() >= hints_max) {
     return;  // whoever wants it reads it itself
   }
+  const auto forget = [](const Hint& lost) {
+    if (lost.array != nullptr && lost.rest) {
+      lost.array->pause_rest(lost.to_read);
+    }
+  };
   try {
     hints_.push_back(std::move(hint));
     if (!hinter_.joinable()) {
@@ -39,6 +44,8 @@ void ControllerThread::hint(Hint hint) {
     }
     hint_given_.notify_one();
   } catch (const std::exception&) {
+    forget(hint);
+    std::ranges::for_each(hints_, forget);
     hints_.clear();
   }
 }
