@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <span>
 #include <utility>
 
 namespace hippogriff::ondemand {
@@ -17,8 +18,20 @@ constexpr std::size_t hints_max = 8192;  // that wait, of reads
 // Of what is left of a file: so much is given while as much is under way.
 constexpr std::uint64_t rest_step_bytes = std::uint64_t{2} << 20;
 
+// After so many the machine's memory is looked at again.
+constexpr std::uint32_t rest_steps_between = 128;
+
 // Kernels that follow each other are at rest for less.
 constexpr auto rest_while_read = std::chrono::milliseconds(20);
+
+// Until it is in the page cache: some of it may be there before the rest is.
+void wait_for(const BackingFile& file, const Range& part) {
+  std::array<std::byte, std::size_t{64} << 10> piece{};
+  for (std::uint64_t done = 0; done < part.size; done += piece.size()) {
+    const std::span its = std::span(piece).first(std::min(piece.size(), part.size - done));
+    static_cast<void>(file.file->read(its, part.offset + done));
+  }
+}
 
 }  // namespace
 
@@ -57,13 +70,17 @@ void ControllerThread::hint_loop() {
     if (stop_) {
       return;
     }
-    const Hint given = std::move(hints_.front());
+    Hint given = std::move(hints_.front());
     hints_.pop_front();
+    hinting_ = given.array.get();
     lock.unlock();
     if (std::optional<Hint> next = give(given)) {
       hint(std::move(*next));
     }
+    given = {};  // an array may end with it
     lock.lock();
+    hinting_ = nullptr;
+    settled_.notify_all();
   }
 }
 
@@ -80,34 +97,33 @@ std::optional<ControllerThread::Hint> ControllerThread::give(const Hint& hint) {
   return std::nullopt;
 }
 
-// While the array is read, by nobody else's side: gives what comes next, and waits for what was
-// given before.
+// While the array is read, and no array of another process is at its drive: gives what comes next,
+// and waits for what was given before.
 std::optional<ControllerThread::Hint> ControllerThread::read_rest(const Hint& hint) {
   ServedArray& array = *hint.array;
   const bool begins = hint.part.size == 0;
-  const std::uint64_t reads = array.reads();
   const auto now = std::chrono::steady_clock::now();
-  const SharedDrive* const drive = hint.rest->drive;
-  const RestReads seen =
-      begins || reads != hint.rest->reads ? RestReads{drive, reads, now} : *hint.rest;
-  if (now - seen.at > rest_while_read || (drive != nullptr && drive->has_others())) {
+  RestReads seen = *hint.rest;
+  if (const std::uint64_t reads = array.reads(); begins || reads != seen.reads) {
+    seen.reads = reads;
+    seen.at = now;
+  }
+  if (now - seen.at > rest_while_read || (seen.drive != nullptr && seen.drive->has_others())) {
     array.pause_rest(hint.to_read);
     return std::nullopt;
   }
-  if (begins && array.rest_bytes(hint.to_read) > machine_memory().available / 2) {
-    array.end_rest(hint.to_read);
-    return std::nullopt;
-  }
   Range next{};
-  array.take_rest(hint.to_read, rest_step_bytes, [&](const Range& run) {
-    hint.to_read->file->begin_read_ahead(run);
-    next = run;
-  });
   try {
-    if (!begins) {
-      std::array<std::byte, 1> last{};
-      static_cast<void>(hint.to_read->file->read(last, hint.part.end() - 1));
+    if (seen.steps++ % rest_steps_between == 0 &&
+        array.rest_bytes() > machine_memory().available / 2) {
+      array.end_rest(hint.to_read);
+      return std::nullopt;
     }
+    array.take_rest(hint.to_read, rest_step_bytes, [&](const Range& run) {
+      hint.to_read->file->begin_read_ahead(run);
+      next = run;
+    });
+    wait_for(*hint.to_read, hint.part);
   } catch (const std::exception&) {
     next = {};  // who wants it is told why
   }

@@ -105,8 +105,9 @@ bool ControllerThread::detach(const std::shared_ptr<ServedArray>& array,
   lock.unlock();
   changed();
   lock.lock();
-  const bool gone = settled_.wait_until(
-      lock, deadline, [&] { return dead_ || std::ranges::none_of(present_, is_it); });
+  const bool gone = settled_.wait_until(lock, deadline, [&] {
+    return dead_ || (std::ranges::none_of(present_, is_it) && hinting_ != array.get());
+  });
   if (dead_) {
     std::erase_if(present_, is_it);  // its memory goes now: nobody may end it later
   }

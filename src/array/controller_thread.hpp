@@ -83,6 +83,7 @@ class ControllerThread {
     const SharedDrive* drive = nullptr;
     std::uint64_t reads = 0;
     std::chrono::steady_clock::time_point at;
+    std::uint32_t steps = 0;
   };
 
   // What may be useful to begin and may wait: by a thread of its own.
@@ -206,6 +207,7 @@ class ControllerThread {
   // Another thread than the flushes': it may wait for a drive that nobody flushes.
   std::thread hinter_;
   std::condition_variable hint_given_;
+  const ServedArray* hinting_ = nullptr;  // whose files a hint is about just now
   std::deque<Hint> hints_;
   std::deque<std::pair<Pending*, Failure>> flushed_;
 

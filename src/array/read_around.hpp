@@ -56,8 +56,8 @@ class ReadAround {
     const std::uint64_t pages = pages_of(block.size);
     const std::size_t block_number = file * regions_.count() + number;
     const double more_reads = forecast_.note(block_number, reads);
-    const bool all_over =
-        episodes_.note(block_number, pages_of(part.size)) || rest_.is_under_way(file);
+    const bool takes_rest = rest_.is_under_way(file);
+    const bool all_over = episodes_.note(block_number, pages_of(part.size)) || takes_rest;
     const double foreseen =
         std::min(more_reads * static_cast<double>(pages_of(part.size)), static_cast<double>(pages));
     std::atomic<std::uint32_t>& counter = counters_[block_number];
@@ -77,13 +77,13 @@ class ReadAround {
                      : times << times_shift | static_cast<std::uint32_t>(read);
     } while (!counter.compare_exchange_weak(before, after, std::memory_order_relaxed));
     const bool first_time = before >> times_shift == 0;
-    if (enough) {
+    if (enough && !takes_rest) {
       episodes_.note_whole(block_number);
     }
     if (enough && first_time) {
       rest_.note_whole(file, pages);
-    } else if (first_time) {
-      rest_.note_alone(file, pages_of(part.size));
+    } else if (first_time && pages_of(part.size) < pages) {
+      rest_.note_alone(file);
     }
     const bool some_is_left = read < pages || !first_time;
     return enough && some_is_left ? std::optional(block) : std::nullopt;
@@ -119,8 +119,13 @@ class ReadAround {
     }
   }
 
-  [[nodiscard]] std::uint64_t rest_bytes(std::size_t file) const noexcept {
-    return rest_.left_pages(file) * page_bytes;
+  // Of so many files.
+  [[nodiscard]] std::uint64_t rest_bytes(std::size_t files) const noexcept {
+    std::uint64_t pages = 0;
+    for (std::size_t file = 0; file < files; ++file) {
+      pages += rest_.left_pages(file);
+    }
+    return pages * page_bytes;
   }
 
   // For who reads the rest: gives the next blocks that were not read as a whole, so many bytes or

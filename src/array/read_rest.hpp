@@ -1,5 +1,5 @@
 // When all that is left of a cold file is better read in order: once what was read of it here and
-// there took its drive half as long as that will.
+// there took its drive about half as long as that will.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 
 namespace hippogriff::ondemand {
 
-// Of each file of an array what its reads took, and what is left, in pages read in order. Who goes
+// Of each file of an array what parts of its blocks took more than in order, and what is left, in
+// pages read in order. Who goes
 // on here and there until little is left gets the rest in the time that the drive takes for it, not
 // in several times that; for who does not, it is read in vain, once. A page alone takes as long as
 // 5 in order on some drives, and 11 on others: then it begins when as long was spent as it will
@@ -23,14 +24,13 @@ class ReadRest {
     }
   }
 
-  // A part that was not read as a whole before is about to be read by itself.
-  void note_alone(std::size_t file, std::uint64_t pages) noexcept {
-    add(files_[file].spent_pages, pages + alone_pages);
+  // A part of a block that was not read as a whole before is about to be read by itself.
+  void note_alone(std::size_t file) noexcept {
+    files_[file].spent_pages.fetch_add(alone_pages, relaxed_order);
   }
 
-  // Such a part is with all around it.
+  // Such a block is, as a whole.
   void note_whole(std::size_t file, std::uint64_t pages) noexcept {
-    add(files_[file].spent_pages, pages);
     files_[file].left_pages.fetch_sub(static_cast<std::int64_t>(pages), relaxed_order);
   }
 
@@ -75,14 +75,10 @@ class ReadRest {
   };
 
   static constexpr auto relaxed_order = std::memory_order_relaxed;
-  // What a part that lies alone takes beside its pages.
-  static constexpr std::uint64_t alone_pages = 4;
+  // What a part that lies alone takes more than in order, about.
+  static constexpr std::int64_t alone_pages = 5;
   // Less is soon read as it comes.
   static constexpr std::int64_t left_pages_min = 2048;
-
-  static void add(std::atomic<std::int64_t>& sum, std::uint64_t pages) noexcept {
-    sum.fetch_add(static_cast<std::int64_t>(pages), relaxed_order);
-  }
 
   std::unique_ptr<OfFile[]> files_;
 };

@@ -146,15 +146,19 @@ class ServedArray {
 
   void end_rest(const BackingFile* file) noexcept { read_around_.rest().end(number_of(file)); }
 
-  [[nodiscard]] std::uint64_t rest_bytes(const BackingFile* file) const noexcept {
-    return read_around_.rest_bytes(number_of(file));
+  // Of all files.
+  [[nodiscard]] std::uint64_t rest_bytes() const noexcept {
+    return read_around_.rest_bytes(backing().files.size());
   }
 
   // For who reads the rest: gives what of the file comes next, so many bytes; nothing at its end.
   template <typename Give>
   void take_rest(const BackingFile* file, std::uint64_t bytes, Give&& give) {
+    const std::uint64_t its = backing().layout().bytes_in(backing().size_bytes, number_of(file));
     read_around_.take_rest(number_of(file), bytes, [&](const Range& run) {
-      give(Range{run.offset + backing().file_offset, run.size});
+      if (run.offset < its) {  // a stripe's file may have less of the array than others
+        give(Range{run.offset + backing().file_offset, std::min(run.size, its - run.offset)});
+      }
     });
   }
 
