@@ -11,11 +11,10 @@
 namespace hippogriff::ondemand {
 
 // Of each file of an array what parts of its blocks took more than in order, and what is left, in
-// pages read in order. Who goes
-// on here and there until little is left gets the rest in the time that the drive takes for it, not
-// in several times that; for who does not, it is read in vain, once. A page alone takes as long as
-// 5 in order on some drives, and 11 on others: then it begins when as long was spent as it will
-// take. Thread-safe.
+// pages read in order. Who goes on here and there until little is left gets the rest in the time
+// that the drive takes for it, not in several times that; for who does not, it is read in vain,
+// once. A page alone takes as long as 5 in order on some drives, and 11 on others: then it begins
+// when as long was spent as it will take. Thread-safe.
 class ReadRest {
  public:
   ReadRest(std::size_t files, std::uint64_t file_pages) : files_(new OfFile[files]) {
