@@ -390,8 +390,7 @@ struct PlaceTable {
   // another line's now. Of a line that too many keep nobody keeps it, as where no place is left.
   HIPPO_ANYWHERE bool join(uint64_t line, Intent intent, Found& found, Wait& wait) const {
     shared_ref<uint64_t> word = word_at(found.place);
-    if ((word.load(relaxed) & PlaceWord::shut) !=
-        0) {  // without a reference: nobody is to have one
+    if ((word.load(relaxed) & PlaceWord::shut) != 0) {  // only looked at: it is to become idle
       found = {Step::spare, no_place, 0};
       return intent == Intent::keep;
     }
