@@ -204,15 +204,31 @@ class ReadRestOfArray : public ::testing::Test {
   void read_pages(std::uint64_t count) {
     const array_view<std::uint64_t> view = array_.view<std::uint64_t>();
     for (std::uint64_t i = 0; i < count; ++i, ++next_) {
-      const std::uint64_t offset = next_ % (size_bytes / rest_block) * rest_block +
-                                   next_ / (size_bytes / rest_block) * 5 * rest_page;
+      const std::uint64_t offset =
+          next_ % (size_bytes / rest_block) * rest_block +
+          next_ / (size_bytes / rest_block) * 5 % rest_block_pages * rest_page;
       std::uint64_t element = 0;
       ASSERT_EQ(view.read(offset / sizeof element, element), NvmeStatus::success);
       ASSERT_EQ(std::memcmp(&element, &stored_[offset], sizeof element), 0) << offset;
     }
   }
 
+  void delay_reads(std::chrono::milliseconds each) {
+    array_.plan().add(
+        {.point = FaultPoint::read, .kind = FaultKind::delay, .times = UINT64_MAX, .delay = each});
+  }
+
+  void read_until_it_waits() {
+    EXPECT_TRUE(testing::eventually([&] {
+      read_pages(1);
+      return waits() != 0;
+    }));
+  }
+
   [[nodiscard]] std::uint64_t seen() { return array_.plan().seen(FaultPoint::read_ahead); }
+
+  // Pieces of steps that are waited for, 32 each.
+  [[nodiscard]] std::uint64_t waits() { return array_.plan().seen(FaultPoint::read); }
 
   TestArray array_{
       {.size_bytes = size_bytes, .cache_bytes = mebibyte, .line_bytes = rest_page, .copiers = 0}};
@@ -233,16 +249,13 @@ TEST_F(ReadRestOfArray, is_read_while_the_array_is) {
 }
 
 TEST_F(ReadRestOfArray, pauses_when_nobody_reads) {
-  array_.plan().add({.point = FaultPoint::read,
-                     .kind = FaultKind::delay,
-                     .times = UINT64_MAX,
-                     .delay = std::chrono::milliseconds(30)});
+  delay_reads(std::chrono::milliseconds(2));  // a step takes 64
   read_pages(821);
   EXPECT_TRUE(testing::eventually([&] { return seen() != 0; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   const std::uint64_t then = seen();
   EXPECT_LT(then, steps / 2);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
   EXPECT_EQ(seen(), then);
   EXPECT_TRUE(testing::eventually([&] {
     read_pages(1);
@@ -253,7 +266,6 @@ TEST_F(ReadRestOfArray, pauses_when_nobody_reads) {
 TEST_F(ReadRestOfArray, ends_with_an_error_that_only_who_reads_there_is_told) {
   array_.plan().add(
       {.point = FaultPoint::read, .kind = FaultKind::error, .after = 3, .times = UINT64_MAX});
-  const auto waits = [&] { return array_.plan().seen(FaultPoint::read); };
   read_pages(830);
   EXPECT_TRUE(testing::eventually([&] {
     read_pages(1);
@@ -268,29 +280,31 @@ TEST_F(ReadRestOfArray, is_left_while_others_are_at_the_drive) {
   if (drive == nullptr) {
     GTEST_SKIP() << "on no drive";
   }
-  drive->share = 8;
+  delay_reads(std::chrono::milliseconds(2));
+  drive->share = drive_share_min;
   read_pages(1000);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(array_.plan().seen(FaultPoint::read), 0U);
+  EXPECT_EQ(waits(), 0U);
+  drive->share = drive_share_max;
+  read_until_it_waits();
+  drive->share = drive_share_min;
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the step that is under way
+  const std::uint64_t then = waits();
+  for (int i = 0; i < 30; ++i) {
+    read_pages(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(waits(), then);
 }
 
 TEST_F(ReadRestOfArray, ends_with_the_array) {
-  array_.plan().add({.point = FaultPoint::read,
-                     .kind = FaultKind::delay,
-                     .times = UINT64_MAX,
-                     .delay = std::chrono::milliseconds(300)});
+  delay_reads(std::chrono::milliseconds(30));  // a step takes about a second
   read_pages(830);
-  EXPECT_TRUE(testing::eventually([&] {
-    read_pages(1);
-    return array_.plan().seen(FaultPoint::read) != 0;
-  }));
+  read_until_it_waits();
   array_.array().close();
-  const std::uint64_t then = seen();
-  const auto begin = std::chrono::steady_clock::now();
-  array_.drop_controller();
-  EXPECT_EQ(seen(), then);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(250))
-      << "close() waited for what was under way";
+  const std::uint64_t then = waits();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(waits(), then) << "close() waited for what was under way";
 }
 
 TEST(ReadRestOfCopies, is_left) {
